@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from bench.api import AdapterRef, UserError
 from bench.backbone.folder import first_line
 from bench.backbone.model import Backbone
+from bench.store.files import write_json
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 """Names that peft gives the files."""
@@ -24,8 +25,7 @@ _BASE = "base_model.json"
 
 def record_base(folder: Path, weights: str, name: str) -> None:
     """Write down which weights an adapter belongs to: a backbone's fingerprint, and its name for messages."""
-    text = json.dumps({"fingerprint": weights, "name": name}, indent=1)
-    (folder / _BASE).write_text(text, encoding="utf-8")
+    write_json(folder / _BASE, {"fingerprint": weights, "name": name})
 
 
 def fingerprint(folder: Path) -> str:

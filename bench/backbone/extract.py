@@ -27,7 +27,7 @@ from bench.backbone.tree import ContinuationTree
 from bench.prompts.asking import Asking
 from bench.prompts.tails import Ids
 
-VERSION = 1
+VERSION = 2
 """Part of every signal's key; raised when what an extractor computes changes."""
 
 

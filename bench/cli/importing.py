@@ -10,6 +10,7 @@ from pathlib import Path
 from bench import registry
 from bench.api import Task, UserError
 from bench.api.errors import fenced
+from bench.store.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def write(tool: str, log: Path, asked: Asked, out: Path | None) -> list[str]:
         )
     path = out or Path(f"{log.stem}.answers.jsonl")
     try:
-        path.write_text("".join(json.dumps(row) + "\n" for row in found.rows), encoding="utf-8")
+        write_whole(path, "".join(json.dumps(row) + "\n" for row in found.rows).encode())
     except OSError as error:
         raise UserError(f"--out: {path} can't be written ({error.strerror or error}); name another file.") from error
     told = [f"wrote {path}: answers to {len(found.rows):,} of {len(questions):,} questions of {where}"]

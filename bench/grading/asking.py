@@ -13,7 +13,7 @@ from bench.api import UserError
 from bench.grading import prompt
 from bench.grading.connection import Connection
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import NotKeptError, Settling, Verdicts
+from bench.grading.verdicts import Settling, Verdicts
 
 _ASKS = 3
 """Times that a judge which says neither yes nor no is asked about one answer (docs/methods.md §1.7)."""
@@ -117,22 +117,14 @@ class Asking:
 
     async def _settled(self, one: JudgeCase) -> bool:
         """Ask about an answer unless another run asks or has asked; returns whether it is done with."""
-        claim = self.kept.claim(one)
-        if claim is None:
-            return False
-        finished = False
-        try:
+        with self.kept.claimed(one) as free:
+            if not free:
+                return False
             self.kept.refresh()
             if self.kept.get(one) is None:
                 await self._ask(one)
             else:
                 self.judge.given = True
-            finished = True
-        except UserError as error:
-            finished = not isinstance(error, NotKeptError)
-            raise
-        finally:
-            claim.end(finished=finished)
         self.settling.settle(one)
         return True
 

@@ -180,10 +180,7 @@ class OpenAI:
                     progress.say(self._estimate(waiting, what))
                 await asking.at_once(waiting)
 
-        try:
-            finish(calls)
-        finally:
-            self.kept.in_flight.tidy()
+        finish(calls)
 
     def confirm(self, reported: str) -> None:
         """Note which model the server says it is; it must not change while a run uses its verdicts.

@@ -1,9 +1,12 @@
 """Verdicts between runs: one line of JSON each, appended and synced one by one, found by all that they depend on.
 
-`<cache>/verdicts/<16 hex of the judge's hash>.jsonl`; a line holds `key`, `judge`, `reported`, `question`, `gold`,
+`<cache>/verdicts/<16 hex of the judge>.jsonl`; a line holds `key`, `judge`, `reported`, `question`, `gold`,
 `answer`, `others` where several answers are right, `verdict` (true or false: what a judge could not decide is no
 verdict and is asked again) and a `digest` of the others. Several runs may write: `refresh` finds what another one
 wrote.
+
+`<cache>/verdicts/claims/<16 hex of the judge>-<16 hex of the answer>` is locked while a run asks about an answer, and
+removed when the verdict is written: a file without a lock is a call that was never finished, and may have been paid.
 """
 
 from __future__ import annotations
@@ -13,16 +16,16 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from bench.api import UserError
 from bench.grading.grade import JudgeCase
-from bench.grading.inflight import Claim, InFlight
 from bench.progress import Advance, Progress
 from bench.store.files import synced
 from bench.store.folders import key_of
+from bench.store.locks import Timeout, acquire
 
 FOLDER = "verdicts"
 PATIENCE = 20
@@ -62,11 +65,6 @@ class Verdicts:
         """Bytes of the file that were read."""
         self._lock = threading.Lock()
         self._read()
-
-    @cached_property
-    def in_flight(self) -> InFlight:
-        """Answers that some run asks the judge about right now."""
-        return InFlight(self.path.parent, self.path.stem)
 
     def _read(self) -> None:
         data = self._new_bytes()
@@ -157,27 +155,54 @@ class Verdicts:
             self._torn = False
             self._known[key] = verdict
 
-    def claim(self, case: JudgeCase) -> Claim | None:
-        """The right to ask about an answer; None while another run asks.
+    @contextmanager
+    def claimed(self, case: JudgeCase) -> Iterator[bool]:
+        """Within the context no other run asks about an answer; gives False, and claims nothing, while one does.
 
         Raises:
-            UserError: it can't be written.
+            UserError: the lock can't be written.
         """
+        path = self._claim(case)
         try:
-            return self.in_flight.claim(case)
+            lock = acquire(path)
+        except Timeout:
+            yield False
+            return
         except OSError as error:
             raise self._unusable("written", error) from error
+        finished = False
+        try:
+            yield True
+            finished = True
+        except UserError as error:
+            finished = not isinstance(error, NotKeptError)
+            raise
+        finally:
+            with suppress(OSError):
+                if finished:
+                    path.unlink()
+            lock.release()
 
     def left_behind(self, cases: Sequence[JudgeCase]) -> int:
-        """Number of these answers that were being asked about when a run was killed.
+        """Number of these answers that a run was asking about when it was killed; each is counted once.
 
         Raises:
-            UserError: what it left can't be read.
+            UserError: a lock can't be written.
         """
-        try:
-            return self.in_flight.left_behind(cases)
-        except OSError as error:
-            raise self._unusable("read", error) from error
+        names = {path.name for path in self._claims.glob(f"{self.path.stem}-*")}
+        count = 0
+        for case in cases if names else ():
+            if self._claim(case).name in names:
+                with self.claimed(case) as free:
+                    count += free
+        return count
+
+    @property
+    def _claims(self) -> Path:
+        return self.path.parent / "claims"
+
+    def _claim(self, case: JudgeCase) -> Path:
+        return self._claims / f"{self.path.stem}-{key_of(case.fields())[:16]}"
 
     def _append(self, data: bytes) -> None:
         """One write at the end of the file, so that lines of several processes never mix."""

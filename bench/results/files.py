@@ -28,8 +28,9 @@ from bench.data.tables import exact_table
 from bench.results.records import Records
 from bench.results.row import SCHEMA_VERSION, ResultRow
 from bench.store.decoding import decoded, parsed
-from bench.store.files import alone, write_whole
+from bench.store.files import json_text, write_whole
 from bench.store.folders import DIGEST, digest_file, sealed
+from bench.store.locks import folder_lock
 
 SEPARATOR = "--"
 RECALIBRATED = "+"
@@ -40,8 +41,6 @@ ANALYSES = "analyses"
 RESERVED = frozenset({PARTIAL, ANALYSES, "transfer", "paper", "questions"})
 """Folders of `results/` that are no model's."""
 
-_ADDED = {"generated_tokens_alone": None, "tuning": None}
-"""Fields that came without a new schema version, and what they are in files from before."""
 _DEEPEST = 20
 """Levels of objects and lists in a field that holds any values."""
 FAILED = ".failed.json"
@@ -153,7 +152,7 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
         if columns is None or digest is None:
             write_whole(path, text)
         else:
-            with alone(path.parent):
+            with folder_lock(path.parent):
                 write_whole(_pending(path, digest), columns)
                 write_whole(path, text)
                 _finish(path, digest)
@@ -185,8 +184,7 @@ def _finish(path: Path, digest: str) -> None:
 def to_json(row: ResultRow) -> str:
     """The row as strict JSON, keys sorted, ending in a newline; a model's path is replaced by its label."""
     public = dataclasses.replace(row, model=model_label(row.model))
-    values = sealed(_encode(public))
-    return json.dumps(values, allow_nan=False, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
+    return json_text(sealed(_encode(public)), sort_keys=True)
 
 
 def _parquet(records: Records) -> bytes:
@@ -249,7 +247,7 @@ def read(path: Path) -> ResultRow:
     if row.status != "ok" or _digest_of(path.with_suffix(".parquet")) == row.records_digest:
         return row
     try:
-        with alone(path.parent):  # another process is writing the two, or died on it
+        with folder_lock(path.parent):  # another process is writing the two, or died on it
             row = _row_at(path)
             _finish(path, str(row.records_digest))
     except OSError as error:
@@ -351,7 +349,7 @@ def _row_from(values: Any) -> ResultRow:
     version = values.get("schema_version")
     if version != SCHEMA_VERSION:
         raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
-    row = decoded({**_ADDED, **{name: value for name, value in values.items() if name != DIGEST}}, ResultRow)
+    row = decoded({name: value for name, value in values.items() if name != DIGEST}, ResultRow)
     if not isinstance(row.provenance.get("code", {}), Mapping):
         raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
     for name in ("config", "deviations", "provenance"):

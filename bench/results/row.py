@@ -121,8 +121,7 @@ class ResultRow:
     training: Training | None = None
     """Account of the training; None where the method does not learn."""
     tuning: Tuning | None = None
-    """Account of the choice of its constants on validation (`bench run --tune N`); None in a run that tuned nothing,
-    and in results made before there was tuning."""
+    """Account of the choice of its constants on validation (`bench run --tune N`); None in a run that tuned nothing."""
     status: Status
     """End of the cell: ok, skipped or failed."""
     reason: str | None = None

@@ -71,8 +71,8 @@ def _fed(reading: Reading, reader: Reader, memory: Kept) -> Counter[str]:
     from bench.backbone.counted import Count
 
     manifests = [entry.manifest for shard in reading.bundles for entry in shard]
-    sizes = (m["bytes_per_token"] if "bytes_per_token" in m else m["beginnings"]["bytes_per_token"] for m in manifests)
-    count = Count(max(sizes, default=0), packed=all(m["packed"] for m in manifests), kept=memory)
+    size = max((manifest["bytes_per_token"] for manifest in manifests), default=0)
+    count = Count(size, packed=all(manifest["packed"] for manifest in manifests), kept=memory)
     packing = reader.packing(reading, None if reading.adapter is None else _ADAPTED)
     return sum((count.shard(shard, packing) for shard in followed(reading, reader)), Counter())
 

@@ -29,6 +29,7 @@ from bench.signals.batches import Batches
 from bench.signals.definition import definition
 from bench.signals.reading import Reading
 from bench.store.decoding import decoded
+from bench.store.files import write_json
 from bench.store.folders import Entry, Store, key_of
 from bench.store.sources import plugin_digest
 from bench.training.assignment import KIND as ADAPTERS
@@ -370,7 +371,7 @@ def _save(fitted: Fitted, folder: Path) -> None:
 
     fitted.method.save(folder)
     account = {"training": asdict(fitted.training), "labels": asdict(fitted.labels)}
-    (folder / _ACCOUNT).write_text(json.dumps(account), encoding="utf-8")
+    write_json(folder / _ACCOUNT, account)
     if fitted.curve is not None:
         save_file({"confidence": np.ascontiguousarray(fitted.curve)}, folder / _CURVE)
 

@@ -39,8 +39,8 @@ from bench.run.rows import RowBuilder, ScoredRow
 from bench.run.tuning import Tuner
 from bench.signals.batches import Batches
 from bench.signals.reading import Reading
-from bench.store.claims import in_use
 from bench.store.folders import cache_folder
+from bench.store.locks import in_use
 from bench.store.sources import plugin_digest
 
 _ONE_AT_A_TIME = threading.RLock()

@@ -24,7 +24,7 @@ from bench.signals.files import load_answers, names_in
 from bench.signals.forecast import Plan, Said, heard
 from bench.signals.naming import Naming
 from bench.signals.reading import Reading
-from bench.signals.samples import SamplesDefinition, known, samples_of
+from bench.signals.samples import known
 from bench.signals.shard_task import AskedQuestion, Engine, ShardTask
 from bench.signals.stored import StoredSplit
 from bench.signals.worker import Worker
@@ -275,21 +275,14 @@ class Reader:
         growth = growth_of(signals)
         if not growth.gold and not growth.wrong and not growth.samples:
             return [names] * len(reading.shards)
-        naming = [self._naming(reading, shard, growth, asking) for shard in reading.shards]
+        naming = [self._naming(reading, shard, growth) for shard in reading.shards]
         return [{signal: own.named(name, found[signal].growth) for signal, name in names.items()} for own in naming]
 
-    def _naming(self, reading: Reading, shard: Shard, growth: Growth, asking: Asking) -> Naming:
+    def _naming(self, reading: Reading, shard: Shard, growth: Growth) -> Naming:
         questions = [reading.questions[row] for row in shard.rows]
         others = growth.gold or growth.wrong
         options = self.prompts.options(reading.task, questions) if others else [[] for _ in questions]
-        if shard.samples is not None:  # nobody draws them
-            return Naming.of(questions, options, growth.samples)
-        entries = self.store.entries(self._kind(shard, asking)) if growth.samples else []
-        held = {name for entry in entries for name in names_in(entry)}
-        unnamed = {
-            each for each in growth.samples if SamplesDefinition(samples_of(each)).name(asking, self.seed) in held
-        }
-        return Naming.of(questions, options, unnamed)
+        return Naming.of(questions, options, draws=shard.samples is None)
 
     def _task(
         self,

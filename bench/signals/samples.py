@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import At, Format, Hidden, Of, Ragged, SampleAgreement, Samples, Signal, TokenScores
+from bench.api import At, Format, Hidden, Of, Ragged, Samples, Signal, TokenScores
 from bench.backbone.measure import Growth, Sampling, Taken
 from bench.prompts.tails import Ids
 from bench.signals.definition import PassDefinition, definition
@@ -50,10 +50,9 @@ class SamplesDefinition(PassDefinition[Samples]):
         return (*ids_from(self.signal, max_new_tokens), *scores)
 
     def name(self, asking: Asking, seed: int) -> str:
-        """Name with the seed; that of the agreement, with which they lay in the store before there was another use."""
+        """Name with the seed."""
         del asking
-        signal = self.signal
-        return f"{SampleAgreement(signal.n, signal.temperature, signal.top_p)!r} seed {seed}"
+        return f"{self.signal!r} seed {seed}"
 
     def take(self, done: Pass) -> list[list[Taken]]:
         """`values`: the sampled ids, each sample closed by -1."""

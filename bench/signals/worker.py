@@ -18,8 +18,8 @@ from bench.backbone.models import label_of
 from bench.signals.definition import growth_of, pass_definitions
 from bench.signals.files import write_bundle
 from bench.signals.shard_task import Done, ShardTask
-from bench.store.claims import TakenError, claimed, shard_claim
 from bench.store.folders import Entry, Store, digest_arrays, key_of
+from bench.store.locks import Timeout, file_lock, shard_claim
 from bench.store.sources import source_digest
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ class Worker:
         path = shard_claim(self.store.root, task.kind)
         with ExitStack() as holding:
             try:
-                holding.enter_context(claimed(path, partial(self.waits, task) if wait else None))
-            except TakenError:
+                holding.enter_context(file_lock(path, partial(self.waits, task) if wait else None))
+            except Timeout:
                 return Done(taken=True)
             except OSError as error:
                 raise UserError(

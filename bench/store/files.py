@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bench.store.processes import alive, machine
 
@@ -33,6 +34,25 @@ def write_whole(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):  # what failed first is the reason
             temporary.unlink()
         raise
+
+
+def json_text(values: Any, *, sort_keys: bool = False) -> str:
+    """Values as a JSON document.
+
+    Raises:
+        ValueError: a number is NaN or infinite.
+    """
+    return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False, sort_keys=sort_keys) + "\n"
+
+
+def write_json(path: Path, values: Any, *, sort_keys: bool = False) -> None:
+    """Write a JSON file in one step, as `write_whole`; what is no Unicode text, as in names of files, is escaped.
+
+    Raises:
+        OSError: it can't be written; the older file stays.
+        ValueError: a number is NaN or infinite.
+    """
+    write_whole(path, json_text(values, sort_keys=sort_keys).encode(errors="backslashreplace"))
 
 
 def write_whole_folder(path: Path, write: Callable[[Path], object]) -> None:
@@ -81,22 +101,6 @@ def synced(path: Path) -> None:
     except OSError:
         if not path.is_dir():  # which not every file system can wait for
             raise
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time change what belongs together in a folder; others wait, and a dead one holds nobody up.
-
-    Raises:
-        OSError: there is no such folder, or it can't be opened.
-    """
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks: then two writers of one cell may meet
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
     finally:
         os.close(descriptor)
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import platformdirs
 
 from bench.api import UserError
-from bench.store.files import synced
+from bench.store.files import synced, write_json
 from bench.store.processes import alive, machine
 
 MANIFEST = "manifest.json"
@@ -76,7 +76,7 @@ def seal(folder: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     files = {path.name: digest_file(path) for path in sorted(folder.iterdir())}
     manifest = sealed({**fields, "files": files})
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
+    write_json(folder / MANIFEST, manifest, sort_keys=True)
     for path in (*folder.iterdir(), folder):
         synced(path)
     return manifest

@@ -8,8 +8,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.store.claims import TakenError, adapter_claim, claimed, shard_claim, used_models
 from bench.store.folders import Store
+from bench.store.locks import adapter_claim, file_lock, shard_claim, used_models
 from bench.store.usage import ADAPTERS, ENTRIES, READINGS, Use
 
 
@@ -69,8 +69,8 @@ def prune(root: Path, gone: Iterable[Use], say: Callable[[Use], None] = lambda _
         with ExitStack() as holding:
             try:
                 for path in _claims(root, use):
-                    holding.enter_context(claimed(path, None))
-            except (TakenError, OSError):
+                    holding.enter_context(file_lock(path, None))
+            except OSError:
                 held.append(use)
                 continue
             if used_models(root)(use.model) or not _inside(root, use.path):
@@ -98,9 +98,9 @@ def _taken(root: Path, use: Use) -> bool:
     for path in _claims(root, use):
         if path.exists() or path.with_name(f"{path.name}.lease").exists():
             try:
-                with claimed(path, None):
+                with file_lock(path, None):
                     pass
-            except (TakenError, OSError):
+            except OSError:
                 return True
     return False
 

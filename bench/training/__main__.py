@@ -19,12 +19,12 @@ def _main(config: Path, processes: int) -> None:
         return
     gc.disable()  # a quarter of the time in which libraries load would go into looking for garbage; `main` enables it
     from bench.api import UserError
-    from bench.store.claims import claimed
+    from bench.store.locks import file_lock
     from bench.training.loop import main
 
     try:
         # one that has lost its parent and still lives is waited for, so that no two write here
-        with claimed(config.parent / f"rank{os.environ.get('RANK', '0')}.lock", _waits):
+        with file_lock(config.parent / f"rank{os.environ.get('RANK', '0')}.lock", _waits):
             main(config)
     except UserError as error:
         sys.exit(f"error: {error}")  # its sentence is enough

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from bench.api import Ragged, UserError
 from bench.backbone.models import ModelSpec, label_of
 from bench.progress import Progress, Silent
-from bench.store.claims import adapter_claim, claimed
 from bench.store.folders import Entry, Store
+from bench.store.locks import adapter_claim, file_lock
 from bench.training import child
 from bench.training.job import ADAPTER, EXAMPLES, REPORT, VALIDATION, Job, write_examples
 
@@ -89,7 +89,7 @@ class Assignment:
         def waits(whom: str) -> None:
             told.say(f"the adapter of {self.method} is being trained by {whom}; waiting for it")
 
-        with claimed(adapter_claim(store.root, self.key), waits):
+        with file_lock(adapter_claim(store.root, self.key), waits):
             return store.get(KIND, self.key) or self._trained(store, told, make_room)
 
     def _trained(self, store: Store, progress: Progress, make_room: Callable[[], None]) -> Entry:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import POINTS, ContractError, Ragged
-from bench.store.files import write_whole
+from bench.store.files import write_json, write_whole
 
 Column = Ragged | npt.NDArray[Any]
 
@@ -113,7 +113,7 @@ class Job:
     def write(self, folder: Path) -> Path:
         """Put the configuration into the job's folder; returns its path."""
         path = folder / CONFIG
-        write_whole(path, json.dumps(asdict(self), indent=1).encode())
+        write_json(path, asdict(self))
         return path
 
     @classmethod

@@ -25,7 +25,7 @@ from bench.backbone.adapter import SETTINGS, WEIGHTS, record_base
 from bench.backbone.checkpointing import checkpoint_blocks
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
-from bench.store.files import write_whole
+from bench.store.files import write_json, write_whole
 from bench.store.folders import digest_file, key_of
 from bench.training import checkpoints
 from bench.training.job import (
@@ -236,7 +236,7 @@ class _Training:
             checkpoints.begun(root, step)
             state = {"fed": asdict(self.fed), "seconds": self.seconds, "loss": self.last_loss}
             state["stage"] = asdict(self.stopping.stage())
-            write_whole(folder / _STATE, json.dumps(state).encode())
+            write_json(folder / _STATE, state)
             write_whole(folder / _BEST, save(self._recorded() | (self.stopping.kept or {})))
         self.processes.wait()
         self.optimiser.save(folder)
@@ -309,7 +309,7 @@ class _Training:
             "token_budget": self.job.token_budget,
             "checkpointing": self.job.checkpointing,
         }
-        write_whole(folder / REPORT, json.dumps(report, indent=1).encode())
+        write_json(folder / REPORT, report)
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
 
 

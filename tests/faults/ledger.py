@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from bench.report.tables.formats import markdown_table
 from bench.store.sources import source_digest
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +111,7 @@ def code_digest() -> str:
 
 def as_markdown(counts: Mapping[str, Counter[Outcome]]) -> str:
     """The table of the README; group -> outcomes, as columns."""
-    rows = [["faults", *COLUMNS], [":--", *("--:" for _ in COLUMNS)]]
+    rows = []
     for group, found in [*counts.items(), ("all", sum(counts.values(), Counter[Outcome]()))]:
         rows.append([group, *(f"{n:,}" for n in [found.total(), *(found[outcome] for outcome in Outcome)])])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join(markdown_table(["faults", *COLUMNS], rows, "lr"))

@@ -26,6 +26,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from subprocess import PIPE
 
+from bench.report.tables.formats import markdown_table
 from tests.mutants.changes import PACKAGES, ROOT, Change, drawn, keep, kept
 from tests.mutants.covering import BUILD, Covering, digest, measured
 
@@ -73,14 +74,14 @@ def main() -> None:
 def table(changes: Sequence[Change], outcomes: dict[str, Outcome]) -> str:
     """Markdown of what became of each change, survivors first."""
     order = {"survived": 0, "undecided": 1, "equivalent": 2, "caught": 3}
-    rows = [["change", "line", "what it is now", "outcome", "by", "s"], [":--", ":--", ":--", ":--", ":--", "--:"]]
+    rows = []
     for change in sorted(changes, key=lambda each: (order[outcomes[each.name].result], each.name)):
         found = outcomes[change.name]
         what = f"`{change.old.strip()}` → `{change.new.strip()}`".replace("|", "\\|").replace("\n", " ⏎ ")
         name = f"{change.name} (instead of {change.replaces})" if change.replaces else change.name
         by = (change.equivalent or found.by).replace("|", "\\|")
         rows.append([name, f"{change.file}:{change.line}", what, found.result, by, f"{found.seconds:.0f}"])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join(markdown_table(["change", "line", "what it is now", "outcome", "by", "s"], rows, "lllllr"))
 
 
 def _tried(changes: Sequence[Change], covering: Covering, *, again: bool) -> dict[str, Outcome]:

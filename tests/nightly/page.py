@@ -5,14 +5,21 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Mapping, Sequence
 
+from bench.report.tables.formats import markdown_table
 from tests.nightly.ledger import Outcome, State
 from tests.nightly.parts import Part
 
 NAMED = 10
 """Failures of a part that are named."""
-_HEAD = """\
-| part | what it proves | command | outcome | minutes | load at start, end | if another commit, machine |
-| :-- | :-- | :-- | :-- | --: | --: | :-- |"""
+_COLUMNS = (
+    "part",
+    "what it proves",
+    "command",
+    "outcome",
+    "minutes",
+    "load at start, end",
+    "if another commit, machine",
+)
 _OPENING = """# What runs every night
 
 `make nightly` runs what takes too long for `make test`, one part after the other, and writes this page. Started again,
@@ -33,9 +40,8 @@ def _lines(parts: Sequence[Part], outcomes: Mapping[str, Outcome]) -> Iterator[s
         latest = max(outcomes.values(), key=lambda outcome: outcome.start)
         above = (latest.commit, latest.machine)
         yield from (f"Commit {latest.commit}, {latest.start[:10]}, {latest.machine}.", "")
-    yield _HEAD
-    for part in parts:
-        yield _row([part.name, part.proves, f"`{part.command}`", *_figures(outcomes.get(part.name), above)])
+    rows = ([p.name, p.proves, f"`{p.command}`", *_figures(outcomes.get(p.name), above)] for p in parts)
+    yield from markdown_table(_COLUMNS, rows, "llllrrl")
     for part in parts:
         if part.name in outcomes:
             yield from _details(part.name, outcomes[part.name])
@@ -55,12 +61,9 @@ def _details(name: str, outcome: Outcome) -> Iterator[str]:
         named = [*outcome.failures[:NAMED], *([f"and {more} more"] if more > 0 else [])]
         yield from ("", f"## Red: {name}", "", "```", *named, "```")
     if outcome.skips:
-        yield from ("", f"## Skipped: {name}", "", _row(["tests", "why"]), _row(["--:", ":--"]))
-        yield from (_row([str(count), _cell(reason)]) for reason, count in outcome.skips.items())
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+        yield from ("", f"## Skipped: {name}", "")
+        rows = ([str(count), _cell(reason)] for reason, count in outcome.skips.items())
+        yield from markdown_table(["tests", "why"], rows, "rl")
 
 
 def _cell(text: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from bench import registry
 from bench.api import FloatArray
+from bench.report.tables.formats import markdown_table
 from methods import relative_mahalanobis
 from tests.peers.drawn import Statistics, batch
 
@@ -165,13 +166,12 @@ def markdown(told: Mapping[str, Any]) -> str:
         f" method, turned into LM-Polygraph's uncertainty u, and its estimator ({versions}). More than {BOUND:g} fails"
         " `make peers`, which writes this file."
     )
+    columns = ("method", "LM-Polygraph", "ours", "largest difference", "definition")
     rows = [
-        ("method", "LM-Polygraph", "ours", "largest difference", "definition"),
-        ("---",) * 5,
         *((row.name, row.estimator, row.told, f"{told['largest'][key(row)]:.0e}", row.note) for row in COMPARED),
         *((", ".join(row.methods) or "-", row.estimator or "-", "", "", row.why) for row in NOT_COMPARED),
     ]
-    table = [f"| {' | '.join(row)} |" for row in rows]
+    table = markdown_table(columns, rows)
     told_of_runs = ["LM-Polygraph takes other statistics from a run:", "", *(f"- {line}" for line in OF_A_RUN)]
     lines = ["# Methods beside LM-Polygraph's estimators", "", head, "", *table, "", *told_of_runs]
     return "\n".join(lines) + "\n"

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bench.api import UserError
 from bench.progress import visible, visible_json
 from bench.report.text import ARROWS, EN_DASH, MINUS, percent
+from bench.store.files import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,7 +65,7 @@ def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
         "md": lambda: visible(markdown(views.grids)),
         "csv": lambda: visible(comma_separated(views.records())),
         "tex": lambda: visible(latex(views.grids)),
-        "json": lambda: visible_json(json.dumps(views.data(), allow_nan=False, ensure_ascii=False, indent=2)) + "\n",
+        "json": lambda: visible_json(json_text(views.data())),
     }
     if kind not in writers:
         raise UserError(f"unknown table format {kind!r}; expected one of {', '.join(writers)}")
@@ -247,13 +247,27 @@ def _markdown_lines(grid: Grid) -> list[str]:
     if grid.facts[1:]:
         lines += [markdown_text(" ".join(grid.facts[1:])), ""]
     if grid.rows:
-        lines += [f"| {' | '.join(labels)} |", f"|{'|'.join(':--' if c.is_left else '--:' for c in grid.columns)}|"]
-        lines += [f"| {' | '.join(_markdown_row(grid, row))} |" for row in grid.rows]
-        lines.append("")
+        align = "".join("l" if column.is_left else "r" for column in grid.columns)
+        lines += [*markdown_table(labels, (_markdown_row(grid, row) for row in grid.rows), align), ""]
     lines += [f"{number}. {markdown_text(note)}" for number, note in enumerate(grid.footnotes, start=1)]
     lines += [""] * bool(grid.footnotes)
     lines += [line for remark in grid.remarks for line in (markdown_text(remark), "")]
     return lines
+
+
+def markdown_table(labels: Sequence[str], rows: Iterable[Sequence[str]], align: str = "l") -> list[str]:
+    """Lines of a table of escaped cells.
+
+    Args:
+        labels: of the columns.
+        rows: of cells.
+        align: l or r for each column; the last letter holds for all that follow.
+
+    >>> markdown_table(["method", "Brier", "AUROC"], [["ccps", "14.2", "81.0"]], "lr")
+    ['| method | Brier | AUROC |', '|:--|--:|--:|', '| ccps | 14.2 | 81.0 |']
+    """
+    rule = "|".join(":--" if side == "l" else "--:" for side in align.ljust(len(labels), align[-1]))
+    return [f"| {' | '.join(labels)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def _markdown_row(grid: Grid, row: GridRow) -> list[str]:

@@ -49,8 +49,8 @@ from bench.run.resolve import ResolvedRun, resolve
 from bench.signals.batches import Batches
 from bench.stats.measured import Measured, checked_measures
 from bench.stats.variants import Variants, rows_of
-from bench.store.claims import in_use
 from bench.store.folders import cache_folder
+from bench.store.locks import in_use
 
 Analysis = Callable[[AnalysisInput], Findings | Measures]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +14,7 @@ from bench.api.protocol import ExemplarOrder, Protocol
 from bench.data.splits import spread
 from bench.run.heads.card import ASKED, ProtocolCard
 from bench.store.decoding import decoded, parsed
+from bench.store.files import write_json
 
 _MOST = 5_000
 """Exemplars that a head keeps, at most."""
@@ -73,7 +73,7 @@ def words_of(task: Task, questions: Sequence[Question], protocol: Protocol) -> A
 
 def write_words(words: AskedWords, folder: Path) -> None:
     """Write them into the folder of a head."""
-    (folder / ASKED).write_text(json.dumps(asdict(words), ensure_ascii=False), encoding="utf-8")
+    write_json(folder / ASKED, asdict(words))
 
 
 def read_words(folder: Path) -> AskedWords:

@@ -15,8 +15,9 @@ from typing import Any, Literal
 from bench.api import UserError
 from bench.results.row import LabelsSeen
 from bench.store.decoding import decoded, parsed
-from bench.store.files import alone, write_whole
+from bench.store.files import write_json
 from bench.store.folders import DIGEST, digest_file, sealed
+from bench.store.locks import folder_lock
 
 FORMAT = 1
 """Version of the folder; raised by every change of its files or fields."""
@@ -205,7 +206,14 @@ def write_card(card: Card, folder: Path) -> None:
     Raises:
         UserError: a file is neither JSON nor safetensors: another kind may execute code when it is read.
     """
-    (folder / CARD).write_text(_sealed_text(card, folder), encoding="utf-8")
+    files = {}
+    for path in _files(folder):
+        name = path.relative_to(folder).as_posix()
+        if path.suffix not in _ENDINGS:
+            raise UserError(f"it saves {name}; a head holds JSON and safetensors only")
+        files[name] = digest_file(path)
+    values = {"kind": KIND, "format": FORMAT, **asdict(card), "files": files}
+    write_json(folder / CARD, sealed(json.loads(json.dumps(values))), sort_keys=True)
 
 
 def write_guard(folder: Path, guard: GuardCard) -> None:
@@ -215,25 +223,10 @@ def write_guard(folder: Path, guard: GuardCard) -> None:
         UserError: as `read_card`, or the card can't be written.
     """
     try:
-        with alone(folder):
-            card = replace(read_card(folder), guard=guard)
-            write_whole(folder / CARD, _sealed_text(card, folder).encode())
+        with folder_lock(folder):
+            write_card(replace(read_card(folder), guard=guard), folder)
     except OSError as error:
         raise UserError(f"--head {folder}: {CARD} can't be written ({error.strerror or error}).") from error
-
-
-def _sealed_text(card: Card, folder: Path) -> str:
-    """The card as JSON, with the digest of each file and of itself."""
-    files = {}
-    for path in _files(folder):
-        name = path.relative_to(folder).as_posix()
-        if path.suffix not in _ENDINGS:
-            raise UserError(f"it saves {name}; a head holds JSON and safetensors only")
-        files[name] = digest_file(path)
-    values = {"kind": KIND, "format": FORMAT, **asdict(card), "files": files}
-    if card.guard is None:  # as cards were before there were guards
-        del values["guard"]
-    return json.dumps(sealed(json.loads(json.dumps(values))), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def is_head(folder: Path) -> bool:
@@ -262,8 +255,7 @@ def read_card(folder: Path) -> Card:
     if values.get(DIGEST) != sealed(values)[DIGEST]:
         raise UserError(f"--head {folder}: {CARD} was changed since it was written; {_WAY_OUT}.")
     try:
-        own = {name: values[name] for name in values.keys() - {"kind", "format", "files", DIGEST}}
-        card = decoded({"guard": None, **own}, Card)
+        card = decoded({name: values[name] for name in values.keys() - {"kind", "format", "files", DIGEST}}, Card)
     except ValueError as error:
         raise UserError(f"--head {folder}: {CARD}: {error}; {_WAY_OUT}.") from error
     _check_files(folder, values.get("files"))

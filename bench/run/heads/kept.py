@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from bench.signals.definition import definition
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.store.decoding import decoded, parsed
+from bench.store.files import write_json
 
 MOST = 64
 """Questions that are kept, spread over the test."""
@@ -114,7 +114,7 @@ def write(kept: Kept, folder: Path) -> None:
     """Write them into the folder of a head."""
     from safetensors.numpy import save_file
 
-    (folder / KEPT).write_text(json.dumps(asdict(_Words(kept.questions)), ensure_ascii=False), encoding="utf-8")
+    write_json(folder / KEPT, asdict(_Words(kept.questions)))
     arrays: dict[str, np.ndarray] = {"confidence": np.asarray(kept.confidence, dtype=np.float64)}
     for name in ("prompts", "traces", "answers"):
         ragged: Ragged = getattr(kept, name)

@@ -18,6 +18,7 @@ from bench.metrics.recalibration import Recalibrator, recalibrator
 from bench.metrics.scaling import Scale
 from bench.registry import Registry
 from bench.run.heads.card import ADAPTER, METHOD, OUTPUT, Card, MethodCard
+from bench.store.files import write_json
 from bench.store.sources import plugin_digest
 
 _FITTED = "fitted.json"
@@ -130,7 +131,7 @@ def _point(path: Path, old: str, new: str) -> None:
     ref = values["adapter_"]
     if ref["adapter"] != old:
         raise UserError("its adapter is not where it says")
-    path.write_text(json.dumps({**values, "adapter_": {**ref, "adapter": new}}), encoding="utf-8")
+    write_json(path, {**values, "adapter_": {**ref, "adapter": new}})
 
 
 def adapter_of(method: ConfidenceMethod) -> AdapterRef | None:

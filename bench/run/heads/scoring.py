@@ -19,8 +19,8 @@ from bench.run.heads import trust
 from bench.run.heads.asked import read_words
 from bench.run.heads.card import Card, read_card
 from bench.run.heads.head import Head, Scored, Setting, open_head
-from bench.store.claims import in_use
 from bench.store.folders import cache_folder
+from bench.store.locks import in_use
 
 
 @dataclass

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from bench.report.tables.formats import markdown_table
 from tests.performance.cost_model.arithmetic import DECODED_TOGETHER
 from tests.performance.cost_model.backbone import configurations
 from tests.performance.cost_model.stages import MACHINE, computes_again, stages
@@ -125,14 +126,14 @@ def _head(figures: Figures) -> Iterator[str]:
 
 def _hours(figures: Figures) -> Iterator[str]:
     models = list(figures["models"])
-    yield "| hours, token budget 1,024 → 8,192 | " + " | ".join(models) + " |"
-    yield "|:--|" + "--:|" * len(models)
+    rows = []
     for line, chosen in {**GROUPS, **ADAPTERS}.items():
         cells = ([spent(figures, model, budget, chosen) / 3600 for budget in BUDGETS] for model in models)
-        yield f"| {line} | " + " | ".join(map(_cell, cells)) + " |"
+        rows.append([line, *map(_cell, cells)])
     for line, adapters in (("**all without adapters**", False), ("**all**", True)):
         sums = ([hours(figures, model, budget, adapters=adapters) for budget in BUDGETS] for model in models)
-        yield f"| {line} | " + " | ".join(map(_cell, sums)) + " |"
+        rows.append([line, *map(_cell, sums)])
+    yield from markdown_table(["hours, token budget 1,024 → 8,192", *models], rows, "lr")
 
 
 def _cell(values: list[float], digits: int = 2) -> str:
@@ -142,11 +143,11 @@ def _cell(values: list[float], digits: int = 2) -> str:
 
 def _ratios(figures: Figures) -> Iterator[str]:
     models = list(figures["models"])
-    yield "| time ÷ ideal, budget 1,024 → 8,192 | at most | " + " | ".join(models) + " |"
-    yield "|:--|--:|" + "--:|" * len(models)
+    rows = []
     for name, (most, lines) in TARGETS.items():
         cells = ([ratio(figures, model, budget, lines) for budget in BUDGETS] for model in models)
-        yield f"| {name} | {most:g} | " + " | ".join(_cell(cell, digits=1) for cell in cells) + " |"
+        rows.append([name, f"{most:g}", *(_cell(cell, digits=1) for cell in cells)])
+    yield from markdown_table(["time ÷ ideal, budget 1,024 → 8,192", "at most", *models], rows, "lr")
     whole = [sum(hours(figures, model, budget) for model in models) for budget in BUDGETS]
     yield ""
     yield f"All {len(models)} models without adapters: {_cell(whole)} hours; at most {MOST_HOURS:g} are wanted."
@@ -156,19 +157,19 @@ def _counts(figures: Figures) -> Iterator[str]:
     model = next(iter(figures["models"]))
     yield f"What is counted for {model} at budgets 1,024 and 8,192:"
     yield ""
-    columns = ("stage", "budget", "passes", "tokens a pass", "launches a pass", "TB", "copies down", "copies up")
-    yield f"| {' | '.join(columns)} | minutes | ideal |"
-    yield "|:--|" + "--:|" * 9
+    columns = ["stage", "budget", "passes", "tokens a pass", "launches a pass", "TB", "copies down", "copies up"]
+    rows = []
     for name, by_budget in figures["models"][model].items():
         for budget, one in by_budget.items():
             if budget != "1024" and one == by_budget["1024"]:
                 continue
             passes = one["passes"]
             each = (f"{one['tokens'] / passes:,.0f}", f"{one['launches'] / passes:,.0f}") if passes else ("", "")
-            yield (
-                f"| {name} | {int(budget):,} | {passes:,.0f} | {each[0]} | {each[1]} | {one['GB'] / 1e3:,.0f}"
-                f" | {one['down']:,.0f} | {one['up']:,.0f} | {one['seconds'] / 60:,.1f} | {one['ideal'] / 60:,.1f} |"
-            )
+            rows.append([
+                name, f"{int(budget):,}", f"{passes:,.0f}", *each, f"{one['GB'] / 1e3:,.0f}", f"{one['down']:,.0f}",
+                f"{one['up']:,.0f}", f"{one['seconds'] / 60:,.1f}", f"{one['ideal'] / 60:,.1f}",
+            ])  # fmt: skip
+    yield from markdown_table([*columns, "minutes", "ideal"], rows, "lr")
 
 
 if __name__ == "__main__":

@@ -60,16 +60,18 @@ def _arguments() -> argparse.Namespace:
 
 def table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Lines of a stage each: milliseconds a question, and peak memory."""
-    counts = [f"{run['questions']:,}" for run in runs]
-    yield "| ms of processor time a question; peak MB | " + " | ".join(counts) + " |"
-    yield "|:--|" + "--:|" * len(runs)
+    from bench.report.tables.formats import markdown_table
+
+    rows = []
     for name in (*STAGES, "all"):
         found = [run if name == "all" else run["stages"][name] for run in runs]
         cells = (
             f"{1e3 * one['seconds'] / run['questions']:.3g}; {one['peak_mb']:.0f}"
             for one, run in zip(found, runs, strict=True)
         )
-        yield f"| {name} | " + " | ".join(cells) + " |"
+        rows.append([name, *cells])
+    counts = (f"{run['questions']:,}" for run in runs)
+    yield from markdown_table(["ms of processor time a question; peak MB", *counts], rows, "lr")
 
 
 def questions(count: int) -> Iterator[dict[str, object]]:

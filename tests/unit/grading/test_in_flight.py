@@ -15,7 +15,7 @@ import pytest
 
 from bench.api import UserError
 from bench.grading import asking, calls
-from bench.grading.inflight import InFlight
+from bench.grading.verdicts import Verdicts
 from tests.unit.grading.test_openai import EVEN, RIVERS, Call, Reply, Scripted, ask, even_rivers, judge, server
 
 __all__ = ["server"]
@@ -53,16 +53,13 @@ def until(seen: Any, seconds: float = 60.0) -> None:
 
 
 def test_a_claim_is_held_by_one_and_leaves_nothing(tmp_path: Path) -> None:
-    one, other = InFlight(tmp_path, "j"), InFlight(tmp_path, "j")
-    claim = one.claim(RIVERS[0])
-    assert claim is not None
-    assert other.claim(RIVERS[0]) is None
-    assert InFlight(tmp_path, "k").claim(RIVERS[0]) is not None
-    assert other.left_behind(RIVERS) == 0
-    claim.end(finished=True)
-    again = other.claim(RIVERS[0])
-    assert again is not None
-    again.end(finished=False)
+    one, other, another = (Verdicts(tmp_path, {"judge": name}) for name in "jjk")
+    with one.claimed(RIVERS[0]) as mine, other.claimed(RIVERS[0]) as twice, another.claimed(RIVERS[0]) as of_another:
+        assert (mine, twice, of_another) == (True, False, True)
+        assert other.left_behind(RIVERS) == 0
+    assert not any((tmp_path / "verdicts" / "claims").iterdir())
+    with pytest.raises(KeyboardInterrupt), other.claimed(RIVERS[0]):
+        raise KeyboardInterrupt
     assert one.left_behind(RIVERS[1:]) == 0
     assert one.left_behind(RIVERS) == 1
     assert one.left_behind(RIVERS) == 0
@@ -83,26 +80,7 @@ def test_two_runs_at_once_pay_once(server: Scripted, tmp_path: Path, heard: Any)
     assert found == {0: EVEN, 1: EVEN, 2: EVEN}
     assert sorted(call.text for call in server.calls) == sorted({call.text for call in server.calls})
     assert any("another run asks about some of these answers" in line for line in heard.said)
-    assert not (tmp_path / "verdicts" / "claims").exists()
-
-
-def test_a_folder_that_another_run_removes_at_that_moment_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_flight, opened, left = InFlight(tmp_path, "judge"), os.open, [3]
-
-    def removed_before(path: Any, *more: Any, **named: Any) -> int:
-        if left[0] and Path(path).parent == in_flight.folder:
-            left[0] -= 1
-            in_flight.tidy()
-        return opened(path, *more, **named)
-
-    monkeypatch.setattr(os, "open", removed_before)
-    claim = in_flight.claim(RIVERS[0])
-    assert claim is not None
-    assert in_flight.claim(RIVERS[0]) is None
-    claim.end(finished=True)
-    assert left == [0]
+    assert not any((tmp_path / "verdicts" / "claims").iterdir())
 
 
 def test_two_processes_at_once_pay_once(server: Scripted, tmp_path: Path) -> None:
@@ -119,12 +97,10 @@ def test_a_run_that_hangs_is_waited_for_within_limits(
 ) -> None:
     monkeypatch.setattr(asking, "_LONGEST_WAIT_S", 0.5)
     one = judge(server, tmp_path)
-    claim = one.kept.claim(RIVERS[3])
-    with pytest.raises(UserError, match=r"Another run asks the judge about the same answers.*goes on from the 11"):
-        ask(one)
-    assert len(server.calls) == 11
-    assert claim is not None
-    claim.end(finished=True)
+    with one.kept.claimed(RIVERS[3]):
+        with pytest.raises(UserError, match=r"Another run asks the judge about the same answers.*goes on from the 11"):
+            ask(one)
+        assert len(server.calls) == 11
     assert ask(judge(server, tmp_path)) == [True] * 12
     assert len(server.calls) == 12
 
@@ -151,7 +127,7 @@ def test_a_killed_run_pays_again_for_what_was_under_way_and_says_so(
     assert len(server.calls) == 12 + 4
     (told,) = [line for line in heard.said if "may have been paid for, and are made again" in line]
     assert told.startswith("judge rivers/test: 4 calls were under way when a run was stopped;")
-    assert not (tmp_path / "verdicts" / "claims").exists()
+    assert not any((tmp_path / "verdicts" / "claims").iterdir())
     heard.said.clear()
     ask(judge(server, tmp_path), heard=heard)
     assert heard.said == []

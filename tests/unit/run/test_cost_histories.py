@@ -266,16 +266,6 @@ def test_the_floors_of_given_and_generated_answers_together_are_all_distinct_pre
     assert sum(floors) == len(expected)
 
 
-def test_entries_of_earlier_versions_tell_the_size_of_a_position(model: Model) -> None:
-    reader = model.reader()
-    reading = read(reader, OpenRivers, ASKED["query"])
-    expected = costs_of([reading], reader)
-    for entry in (entry for shard in reading.bundles for entry in shard):
-        size = entry.manifest.pop("bytes_per_token")
-        entry.manifest["beginnings"] = {"stage": "answers", "bytes_per_token": size, "paths": []}
-    assert costs_of([reading], reader) == expected
-
-
 def test_rows_of_methods_one_by_one_together_and_in_other_orders_have_one_cost(tmp_path: Path) -> None:
     """A cell's cost is of the request that wrote it; what else the cache holds, and in which order, is not in it."""
 

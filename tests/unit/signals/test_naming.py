@@ -27,7 +27,6 @@ from bench.api import (
 )
 from bench.signals.batches import Batches
 from bench.signals.definition import pass_definitions
-from bench.signals.naming import Naming
 from tests.fixtures.rivers import NAMES
 from tests.unit.run.test_costs import FewRivers, OpenRivers, read
 
@@ -186,16 +185,3 @@ def test_samples_of_questions_with_other_ids_are_drawn_anew(
         if one.dtype.names is not None:
             one, other = one["log_probability"], other["log_probability"]
         np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
-
-
-def test_samples_that_older_versions_stored_are_found(
-    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(Naming, "named", lambda _self, name, _growth: name)
-        _, before = of_samples(small_model, tmp_path, Roads)
-    reader, reading = read(small_model, tmp_path, Roads, set(OF_SAMPLES) | {Hidden(1.0, At.SAMPLE_END, samples=DRAWN)})
-    batch = Batches(reader).batch(reading, OF_SAMPLES, labels=True)
-    assert batch[DRAWN].values.tobytes() == before[DRAWN].values.tobytes()
-    assert not any("drawn by" in name for own in reading.names for name in own.values())
-    assert of_samples(small_model, tmp_path, Roads)[0] == 0

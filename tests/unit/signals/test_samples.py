@@ -172,8 +172,7 @@ def test_samples_are_drawn_once_and_read_again_for_what_is_asked_later(
     before, after = batch_of(reader, reading, texts)[texts], batch_of(later, again, texts)[texts]
     assert before.tolist() == after.tolist()
     names = {name for shard in reading.bundles for entry in shard for name in entry.manifest["fields"]["signals"]}
-    kept = "SampleAgreement(n=3, temperature=0.8) seed 0 drawn by"  # begins as earlier versions named it
-    assert any(name.startswith(kept) for name in names) == (task.format is Format.OPEN)
+    assert any(name.startswith(f"{DRAWN!r} seed 0 drawn by") for name in names) == (task.format is Format.OPEN)
 
 
 @TASKS

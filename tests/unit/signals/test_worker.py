@@ -33,8 +33,8 @@ from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.signals.shard_task import Done, ShardTask
 from bench.signals.worker import Worker, WorkerSpec, _check
-from bench.store.claims import TakenError, claimed
 from bench.store.folders import Store, key_of
+from bench.store.locks import Timeout, file_lock
 from tests.fixtures.rivers import Rivers
 
 SIGNALS = frozenset({Hidden(1.0, At.PROMPT_END), QueryLogits(), TokenIds(Of.GOLD)})
@@ -174,7 +174,7 @@ def test_a_shard_that_another_run_computes_comes_last_and_is_waited_for(reader: 
             let_go.set()
 
         worker = Worker(reader.backbone, reader.store, waiting)
-        with pytest.raises(TakenError), claimed(_lock(reader, tasks[0]), None):
+        with pytest.raises(Timeout), file_lock(_lock(reader, tasks[0]), None):
             pass
         assert worker.do(tasks[0], wait=False).taken
         for task, done in worker.work(tasks):
@@ -191,7 +191,7 @@ def held_by_another(path: Path) -> Iterator[Event]:
     holds, let_go = Event(), Event()
 
     def hold() -> None:
-        with claimed(path, None):
+        with file_lock(path, None):
             holds.set()
             let_go.wait(30)
 

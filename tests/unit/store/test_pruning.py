@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.store.claims import adapter_claim, in_use, shard_claim, used_models
 from bench.store.folders import Store, key_of
+from bench.store.locks import adapter_claim, in_use, shard_claim, used_models
 from bench.store.pruning import Wish, chosen, prune
 from bench.store.usage import Use, used
 
@@ -35,7 +35,7 @@ def put(root: Path, kind: str, name: str, model: str = "tiny", split: str = "mml
 @contextmanager
 def held_elsewhere(root: Path, program: str) -> Iterator[None]:
     """Within the context another process is in the `with` of this program."""
-    lines = f"from pathlib import Path\nfrom bench.store.claims import *\nroot = Path({str(root)!r})\n{program}"
+    lines = f"from pathlib import Path\nfrom bench.store.locks import *\nroot = Path({str(root)!r})\n{program}"
     lines += ":\n    print(flush=True)\n    input()"
     with subprocess.Popen(
         [sys.executable, "-c", lines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -101,7 +101,7 @@ def test_entries_go_whole_and_others_stay(tmp_path: Path) -> None:
 def test_what_a_process_claims_stays(tmp_path: Path, kind: str) -> None:
     use = put(tmp_path, kind, "one")
     path = shard_claim(tmp_path, kind) if kind == SHARD else adapter_claim(tmp_path, use.path.name)
-    with held_elsewhere(tmp_path, f"with claimed(Path({str(path)!r}), None)"):
+    with held_elsewhere(tmp_path, f"with file_lock(Path({str(path)!r}), None)"):
         choice = chosen(tmp_path, [use], Wish())
         assert (list(choice.gone), list(choice.held)) == ([], [use])
         assert prune(tmp_path, [use]).held == [use]  # also where it is claimed after it was chosen
@@ -120,7 +120,7 @@ def test_what_a_run_reads_stays(tmp_path: Path) -> None:
 
 def test_a_run_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     program = (
-        "import os\nfrom pathlib import Path\nfrom bench.store.claims import in_use\n"
+        "import os\nfrom pathlib import Path\nfrom bench.store.locks import in_use\n"
         f"with in_use(Path({str(tmp_path)!r}), 'm'): os._exit(1)"
     )
     subprocess.run([sys.executable, "-c", program], check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})

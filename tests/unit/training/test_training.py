@@ -44,8 +44,8 @@ from bench.backbone.session import read_alone
 from bench.prompts.asking import Asking
 from bench.signals.definition import pass_definitions
 from bench.store import folders
-from bench.store.claims import claimed
 from bench.store.folders import Store, digest_file, key_of
+from bench.store.locks import file_lock
 from bench.training import child as children
 from bench.training import loop
 from bench.training.job import (
@@ -450,7 +450,7 @@ def test_a_killed_training_goes_on_to_the_same_end(
     if deepspeed:
         resumed = finished(config, processes)
     else:
-        with claimed(config.parent / "rank0.lock", None):  # as a process does, which waits for nobody here
+        with file_lock(config.parent / "rank0.lock", None):  # as a process does, which waits for nobody here
             capsys.readouterr()
             loop.main(config)
         resumed = logged(capsys.readouterr().out)

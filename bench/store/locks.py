@@ -1,4 +1,8 @@
-"""Claims: of several processes that need the same thing made, one makes it, and the others wait and then take it."""
+"""Locks between processes, on one machine or on several that share a folder, and the claims that are made with them.
+
+Of several processes that need the same thing made, one makes it, and the others wait and then take it. A lock is the
+operating system's, which dies with its owner.
+"""
 
 from __future__ import annotations
 
@@ -12,33 +16,52 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from filelock import BaseFileLock, FileLock, SoftFileLease, Timeout
+from filelock import BaseFileLock, FileLock, SoftFileLease, Timeout, lock_descriptor
 
-from bench.store.files import write_whole
+from bench.store.files import write_json
 from bench.store.folders import key_of
 
+__all__ = ["Timeout", "acquire", "adapter_claim", "file_lock", "folder_lock", "in_use", "shard_claim", "used_models"]
+
 LEASE = 180.0
-"""Seconds without a sign of life after which a claim of another machine is over, where the file system has no locks."""
+"""Seconds without a sign of life after which a lock of another machine is over, where the file system has no locks."""
 _POLL = 0.1
+"""Seconds between two attempts to take a lock."""
+_PATIENCE = 10
+"""Attempts to read who holds a lock, which its owner writes down after it has it."""
 _RUN = "run-"
 """Beginning of the names of claims that a run holds on a model."""
-_PATIENCE = 10
-"""Polls within which an owner has written down who it is."""
-NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL})
+_NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL})
 """Errors of a file system that has no locks."""
 
 
-class TakenError(Exception):
-    """Another process holds the claim."""
+def acquire(path: Path, *, wait: bool = False) -> BaseFileLock:
+    """Lock a file, which is made with its folder; to be released.
+
+    Where the file system has no locks, a file with the owner's process and machine takes the place of the lock: a dead
+    owner's is taken over at once on its own machine, elsewhere after `LEASE`.
+
+    Raises:
+        Timeout: another process holds the lock, and this one does not wait.
+        OSError: the file can't be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock: BaseFileLock = FileLock(path, fallback_to_soft=False)
+        lock.acquire(blocking=wait, poll_interval=_POLL)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:  # so is a Timeout
+            raise
+        lock = SoftFileLease(path.with_name(f"{path.name}.lease"), lease_duration=LEASE)
+        lock.acquire(blocking=wait, poll_interval=_POLL)
+    return lock
 
 
 @contextmanager
-def claimed(path: Path, waiting: Callable[[str], None] | None) -> Iterator[None]:
+def file_lock(path: Path, waiting: Callable[[str], None] | None) -> Iterator[None]:
     """Within the context no other process on any machine holds this path; until then it waits.
 
-    The operating system's lock dies with its owner. Where the file system has none, a file with the owner's process
-    and machine takes its place: a dead owner's is taken over at once on its own machine, elsewhere after `LEASE`.
-    The empty lock file stays: removing it would let two in.
+    The empty lock file stays, for whoever waits for it has it open.
 
     Args:
         path: of the lock file; its folder is made.
@@ -46,16 +69,21 @@ def claimed(path: Path, waiting: Callable[[str], None] | None) -> Iterator[None]
             not wait.
 
     Raises:
-        TakenError: another process holds it, and this one does not wait.
+        Timeout: another process holds it, and this one does not wait.
         OSError: the file can't be made.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     owner = path.with_name(f"{path.name}.json")
-    lock = _acquired(path, owner, waiting)
     try:
-        told = {"pid": os.getpid(), "host": platform.node(), "since": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"}
+        lock = acquire(path)
+    except Timeout:
+        if waiting is None:
+            raise
+        waiting(_described(owner))
+        lock = acquire(path, wait=True)
+    try:
         with suppress(OSError):  # it only helps those who wait
-            write_whole(owner, json.dumps(told).encode())
+            since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+            write_json(owner, {"pid": os.getpid(), "host": platform.node(), "since": since})
         yield
     finally:
         with suppress(OSError):
@@ -63,29 +91,26 @@ def claimed(path: Path, waiting: Callable[[str], None] | None) -> Iterator[None]
         lock.release()
 
 
-def _acquired(path: Path, owner: Path, waiting: Callable[[str], None] | None) -> BaseFileLock:
-    """A lock that this process holds."""
-    try:
-        return _waited(FileLock(path, fallback_to_soft=False), owner, waiting)
-    except OSError as error:
-        if isinstance(error, Timeout) or error.errno not in NO_LOCKS:
-            raise
-    return _waited(SoftFileLease(path.with_name(f"{path.name}.lease"), lease_duration=LEASE), owner, waiting)
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Let one process at a time change what belongs together in a folder, without a file in it; others wait.
 
+    Where the file system has no locks, two processes may meet.
 
-def _waited(lock: BaseFileLock, owner: Path, waiting: Callable[[str], None] | None) -> BaseFileLock:
+    Raises:
+        OSError: there is no such folder, or it can't be opened.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        if waiting is None:
-            raise TakenError from None
-        waiting(_described(owner))
-        lock.acquire(poll_interval=_POLL)
-    return lock
+        with suppress(OSError):
+            lock_descriptor(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _described(owner: Path) -> str:
-    """The owner in words; one who has just begun has not said yet who it is."""
+    """Process, machine and time of whoever holds a lock, in words."""
     for _ in range(_PATIENCE):
         if owner.exists():
             break
@@ -115,7 +140,7 @@ def in_use(root: Path, model: str) -> Iterator[Callable[[str], None]]:
             if label and label not in paths:
                 path = paths[label] = root / "claims" / f"{_RUN}{_digest(label)}-{os.urandom(8).hex()}.lock"
                 with suppress(OSError):
-                    holding.enter_context(claimed(path, None))
+                    holding.enter_context(file_lock(path, None))
 
         add(model)
         try:
@@ -133,9 +158,9 @@ def used_models(root: Path) -> Callable[[str], bool]:
     held: set[str] = set()
     for path in (root / "claims").glob(f"{_RUN}*.lock"):
         try:
-            with claimed(path, None):
+            with file_lock(path, None):
                 _remove(path)
-        except (TakenError, OSError):
+        except OSError:
             held.add(path.name.removeprefix(_RUN).partition("-")[0])
     return lambda model: bool(held) if not model else _digest(model) in held
 
