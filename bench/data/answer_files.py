@@ -29,7 +29,7 @@ from bench.api import Question, Row, UserError
 from bench.api.errors import require_text
 from bench.api.question import Released, Text
 from bench.data.splits import TaskSplit
-from bench.data.tables import json_lines, parquet_table, require_rows, require_spelling
+from bench.data.tables import json_lines, parquet_table, require_rows, require_spelling, wrong
 
 _KINDS = frozenset({".jsonl", ".parquet"})
 _COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", "judge")
@@ -150,7 +150,7 @@ def _rows(name: str, content: bytes, kind: str) -> Iterable[Row]:
 def _answer(row: Row) -> Released:
     whole, start = _whole(row)
     if not 0 <= start <= len(whole):
-        raise _wrong(row, "final_start", f"a place from 0 to {len(whole)}", start)
+        raise wrong(row, "final_start", f"a place from 0 to {len(whole)}", start)
     if isinstance(whole, str):
         whole = whole.rstrip()
         start += len(whole[start:]) - len(whole[start:].lstrip())  # a blank before the answer is no part of it
@@ -162,22 +162,22 @@ def _whole(row: Row) -> tuple[Text, int]:
     """All that the model wrote, and where its final part begins."""
     tokens, text, final, start = (row.values.get(name) for name in ("tokens", "text", "final", "final_start"))
     if tokens is None and text is None:
-        raise _wrong(row, "text", "a text here, or a list of token ids in 'tokens',", None)
+        raise wrong(row, "text", "a text here, or a list of token ids in 'tokens',", None)
     whole = _text(row, "text", text) if tokens is None else _ids(row, "tokens", tokens)
     if start is not None and final is not None:
         raise UserError(f"{row.where}: expected 'final' or 'final_start', got both; leave one out")
     if start is not None:
         if isinstance(start, bool) or not isinstance(start, int):
-            raise _wrong(row, "final_start", "a whole number", start)
+            raise wrong(row, "final_start", "a whole number", start)
         return whole, start
     if final is None:
         return whole, 0
     if not isinstance(whole, str):
-        raise _wrong(row, "final", "the number of its first token in 'final_start'", final)
+        raise wrong(row, "final", "the number of its first token in 'final_start'", final)
     part = _text(row, "final", final)
     start = whole.rfind(part)
     if start < 0:
-        raise _wrong(row, "final", "a part of 'text'", final)
+        raise wrong(row, "final", "a part of 'text'", final)
     return whole[: start + len(part)], start
 
 
@@ -186,7 +186,7 @@ def _samples(row: Row) -> tuple[Text, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not value:
-        raise _wrong(row, "samples", "a list of texts, or of lists of token ids", value)
+        raise wrong(row, "samples", "a list of texts, or of lists of token ids", value)
     return tuple(
         _text(row, "samples", each).strip() if isinstance(each, str) else _ids(row, "samples", each) for each in value
     )
@@ -194,21 +194,21 @@ def _samples(row: Row) -> tuple[Text, ...] | None:
 
 def _text(row: Row, column: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise _wrong(row, column, "a text", value)
+        raise wrong(row, column, "a text", value)
     require_text(value, f"{row.where}, column {column!r}")
     return value
 
 
 def _ids(row: Row, column: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or any(isinstance(each, bool) or not isinstance(each, int) for each in value):
-        raise _wrong(row, column, "a list of token ids", value)
+        raise wrong(row, column, "a list of token ids", value)
     return tuple(value)
 
 
 def _id(row: Row) -> str:
     value = row.values.get("id")
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise _wrong(row, "id", "the id of a question", value)
+        raise wrong(row, "id", "the id of a question", value)
     return str(value)
 
 
@@ -217,7 +217,7 @@ def _grade(row: Row) -> bool | None:
     if value is None or isinstance(value, bool):
         return value
     if not isinstance(value, int | float) or value not in {0, 1}:
-        raise _wrong(row, "grade", "true or false, 1 or 0", value)
+        raise wrong(row, "grade", "true or false, 1 or 0", value)
     return bool(value)
 
 
@@ -226,10 +226,5 @@ def _judge(row: Row, stem: str) -> str:
     if value is None:
         return stem[:_LONGEST_NAME]
     if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > _LONGEST_NAME:
-        raise _wrong(row, "judge", f"a name of 1 to {_LONGEST_NAME} printable characters", value)
+        raise wrong(row, "judge", f"a name of 1 to {_LONGEST_NAME} printable characters", value)
     return value
-
-
-def _wrong(row: Row, column: str, expected: str, value: object) -> UserError:
-    shown = "nothing" if value is None else f"{type(value).__name__} {value!r:.60}"
-    return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")

@@ -19,7 +19,7 @@ from bench.api import Format, Question, Row, UserError
 from bench.api.errors import require_text
 from bench.api.question import Released
 from bench.data import question_files
-from bench.data.tables import json_lines, require_rows, require_spelling
+from bench.data.tables import json_lines, require_own_id, require_rows, require_spelling
 
 STREAM = "-"
 """Stands for standard input, and for standard output."""
@@ -79,32 +79,21 @@ def _questions(name: str, rows: Iterable[Row], subject: str, stem: str, *, flat:
     dev: list[Question] = []
     given: dict[str, Released] = {}
     first: dict[str, str] = {}
-    lettered: bool | None = None
-    for row in rows:
-        choices = question_files.choices_of(row)
-        lettered = bool(choices) if lettered is None else lettered
-        if lettered != bool(choices):
-            raise UserError(
-                f"{row.where}: expected {'options' if lettered else 'no options'} as in the rows before it, found"
-                f" {len(choices) or 'none'}; put questions with options and open ones into two files"
-            )
+    fmt = Format.OPEN
+    for row, choices in question_files.with_options(rows):
+        fmt = Format.CHOICE if choices else Format.OPEN
         filled = row if row.values.get("subject") else Row(row.index, row.where, {**row.values, "subject": subject})
         if _is_exemplar(row):
             dev.append(question_files.question_of(filled, choices, stem))
             continue
         question = question_files.unanswered(filled, choices, stem)
-        if question.id in first:
-            raise UserError(
-                f"{row.where}: expected an id of its own, got {question.id!r}, which {first[question.id]} has too;"
-                " change one of the two"
-            )
-        first[question.id] = row.where
+        require_own_id(first, question.id, row.where)
         asked.append(question)
         if row.values.get(GIVEN) is not None and (row.values[GIVEN] or not flat):
             given[question.id] = _given(row)
     if not asked:
         raise UserError(f"{name}: expected at least one question to be scored, found only exemplars (split 'dev')")
-    return AskedFile(name, tuple(asked), given, tuple(dev), Format.CHOICE if lettered else Format.OPEN)
+    return AskedFile(name, tuple(asked), given, tuple(dev), fmt)
 
 
 def _is_exemplar(row: Row) -> bool:

@@ -30,7 +30,7 @@ from typing import Any, ClassVar, get_args
 
 from bench.api import Format, PromptStyle, Question, Row, Split, Task, TaskCard, UserError
 from bench.api.errors import require_text
-from bench.data.tables import TableRows, csv_rows, json_lines, parquet_table, require_rows
+from bench.data.tables import TableRows, csv_rows, json_lines, parquet_table, require_own_id, require_rows, wrong
 
 FEWEST, MOST = 2, 26
 """Options a question may have; there are 26 letters to name them."""
@@ -221,25 +221,31 @@ def _questions(rows: Iterable[Row], stem: str, default: Split) -> tuple[dict[Spl
     """The questions by split, and how they are asked."""
     splits: dict[Split, list[Question]] = {}
     first: dict[str, str] = {}
+    fmt = Format.OPEN
+    for row, choices in with_options(rows):
+        fmt = Format.CHOICE if choices else Format.OPEN
+        question = question_of(row, choices, stem)
+        require_own_id(first, question.id, row.where)
+        splits.setdefault(_split(row, default), []).append(question)
+    return splits, fmt
+
+
+def with_options(rows: Iterable[Row]) -> Iterator[tuple[Row, tuple[str, ...]]]:
+    """Rows with their options, which all of them have, or none.
+
+    Raises:
+        UserError: one differs from the rows before it, or its options are not as they must be.
+    """
     lettered: bool | None = None
     for row in rows:
         choices = choices_of(row)
-        if lettered is None:
-            lettered = bool(choices)
+        lettered = bool(choices) if lettered is None else lettered
         if lettered != bool(choices):
             raise UserError(
                 f"{row.where}: expected {'options' if lettered else 'no options'} as in the rows before it, found"
                 f" {len(choices) or 'none'}; put questions with options and open ones into two files"
             )
-        question = question_of(row, choices, stem)
-        if question.id in first:
-            raise UserError(
-                f"{row.where}: expected an id of its own, got {question.id!r}, which {first[question.id]} has too;"
-                " change one of the two"
-            )
-        first[question.id] = row.where
-        splits.setdefault(_split(row, default), []).append(question)
-    return splits, Format.CHOICE if lettered else Format.OPEN
+        yield row, choices
 
 
 def question_of(row: Row, choices: tuple[str, ...], stem: str) -> Question:
@@ -272,7 +278,7 @@ def _value(row: Row, column: str) -> Any:
 def _text(row: Row, column: str) -> str:
     value = _value(row, column)
     if not isinstance(value, str) or not value.strip():
-        raise _wrong(row, column, "a text that is not empty", value)
+        raise wrong(row, column, "a text that is not empty", value)
     require_text(value, f"{row.where}, column {column!r}")
     return value
 
@@ -283,14 +289,14 @@ def _answers(row: Row) -> list[str]:
     if not isinstance(listed, list):
         if _empty(listed) or not _empty(single):
             return [_text(row, "answer")]
-        raise _wrong(row, "answers", "a list of right answers", listed)
+        raise wrong(row, "answers", "a list of right answers", listed)
     for answer in listed:
         if not isinstance(answer, str) or not answer.strip():
-            raise _wrong(row, "answers", "texts that are not empty", answer)
+            raise wrong(row, "answers", "texts that are not empty", answer)
         require_text(answer, f"{row.where}, column 'answers'")
     found = list(dict.fromkeys(([] if _empty(single) else [_text(row, "answer")]) + listed))
     if not found:
-        raise _wrong(row, "answers", "at least one right answer", listed)
+        raise wrong(row, "answers", "at least one right answer", listed)
     return found
 
 
@@ -299,7 +305,7 @@ def _id(row: Row, stem: str) -> str:
     if _empty(value):
         return f"{stem}:{row.index}"
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise _wrong(row, "id", "a text or a whole number", value)
+        raise wrong(row, "id", "a text or a whole number", value)
     require_text(str(value), f"{row.where}, column 'id'")
     return str(value)
 
@@ -311,7 +317,7 @@ def _split(row: Row, default: Split) -> Split:
     for split in SPLITS:
         if value == split:
             return split
-    raise _wrong(row, "split", f"one of {', '.join(SPLITS)}", value)
+    raise wrong(row, "split", f"one of {', '.join(SPLITS)}", value)
 
 
 def choices_of(row: Row) -> tuple[str, ...]:
@@ -330,13 +336,13 @@ def choices_of(row: Row) -> tuple[str, ...]:
             )
         return ()
     if listed and not isinstance(value, list):
-        raise _wrong(row, "choices", "a list of options", value)
+        raise wrong(row, "choices", "a list of options", value)
     options = value if isinstance(value, list) else flat
     if not FEWEST <= len(options) <= MOST:
         raise UserError(f"{row.where}: expected {FEWEST} to {MOST} options, got {len(options)}; correct the row")
     for i, option in enumerate(options):
         if not isinstance(option, str) or not option.strip():
-            raise _wrong(row, "choices" if listed else COLUMNS[i], f"a text that is not empty as option {i}", option)
+            raise wrong(row, "choices" if listed else COLUMNS[i], f"a text that is not empty as option {i}", option)
         require_text(option, f"{row.where}, option {i}")
     return tuple(options)
 
@@ -360,7 +366,7 @@ def _gold(row: Row, choices: Sequence[str]) -> int:
     answer = _value(row, "answer")
     letters = string.ascii_lowercase[: len(choices)]
     if isinstance(answer, bool) or not isinstance(answer, str | int) or answer == "":
-        raise _wrong(row, "answer", "an option's letter, text or index", answer)
+        raise wrong(row, "answer", "an option's letter, text or index", answer)
     meant = _meant(str(answer), choices)
     if not meant:
         raise UserError(
@@ -393,8 +399,3 @@ def _spelling(i: int, choices: Sequence[str]) -> str:
     letter = string.ascii_lowercase[i]
     ways = (letter, letter.upper(), str(i))
     return next((way for way in ways if _meant(way, choices) == {i}), f"{choices[i]} in other words")
-
-
-def _wrong(row: Row, column: str, expected: str, value: object) -> UserError:
-    shown = "null" if value is None else f"{type(value).__name__} {value!r:.60}"
-    return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")

@@ -149,6 +149,26 @@ def require_rows(name: str, n: int) -> None:
         raise UserError(f"{name}: expected at least one row, found none; the file is empty")
 
 
+def wrong(row: Row, column: str, expected: str, value: object) -> UserError:
+    """Error for a value of a row that is not what was expected."""
+    missing = "null" if column in row.values else "nothing"
+    shown = missing if value is None else f"{type(value).__name__} {value!r:.60}"
+    return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")
+
+
+def require_own_id(first: dict[str, str], key: str, where: str) -> None:
+    """Note where a question's id stands.
+
+    Raises:
+        UserError: another row of `first` has it.
+    """
+    if key in first:
+        raise UserError(
+            f"{where}: expected an id of its own, got {key!r}, which {first[key]} has too; change one of the two"
+        )
+    first[key] = where
+
+
 def _require_whole(table: pa.Table, name: str, remedy: str) -> None:
     """Check what Arrow reads without looking at it: that texts are UTF-8, and that lists end where they say."""
     import pyarrow as pa

@@ -73,16 +73,12 @@ def open_judge(options: JudgeOptions, cache: Path) -> Judge:
         return Match()
     if options.kind == "openai":
         return OpenAI(Address.of(options.url), options.model or MODEL, cache)
-    return _local(options, cache)
-
-
-def _local(judge: JudgeOptions, cache: Path) -> Local:
     from bench.backbone.model import LoadOptions
 
-    if not judge.model:
+    if not options.model:
         raise UserError("--judge hf: expected a model, got none; name one with --judge-model MODEL.")
-    options = LoadOptions(judge.device, judge.dtype, judge.trust_remote_code)
-    return Local(models.resolve(judge.model), options, cache)
+    loading = LoadOptions(options.device, options.dtype, options.trust_remote_code)
+    return Local(models.resolve(options.model), loading, cache)
 
 
 def public_options(options: JudgeOptions) -> dict[str, str | None]:

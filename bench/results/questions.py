@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -140,17 +140,13 @@ def read(folder: Path, task: str, version: int) -> dict[str, QuestionText]:
         return {}
     try:
         table = exact_table(path, _columns())
-        found = list(_questions(table))
+        rows = zip(*(table[field.name].to_pylist() for field in fields(QuestionText)), strict=True)
+        found = [QuestionText(key, subject, text, tuple(choices), gold) for key, subject, text, choices, gold in rows]
         if (table.schema.metadata or {}).get(_SEAL) != _seal(task, version, found):
             raise ValueError("was changed, or is that of another task")
     except ValueError as error:
         raise UserError(f"questions {path} {error}; copy it again, or delete it and run that task again") from error
     return {question.id: question for question in found}
-
-
-def _questions(table: Any) -> Iterator[QuestionText]:
-    rows = zip(*(table[field.name].to_pylist() for field in fields(QuestionText)), strict=True)
-    return (QuestionText(key, subject, text, tuple(choices), gold) for key, subject, text, choices, gold in rows)
 
 
 def _seal(task: str, version: int, questions: Iterable[QuestionText]) -> bytes:

@@ -78,9 +78,12 @@ def prune(root: Path, gone: Iterable[Use], say: Callable[[Use], None] = lambda _
                 continue
             store.remove(use.store_kind, use.path.name)
             if use.kind == READINGS:  # nobody else puts anything there while the claim is held
-                _remove_empty(use.path.parents[0], use.path.parents[1])
+                for folder in use.path.parents[:2]:
+                    with suppress(OSError):  # something else lies there
+                        folder.rmdir()
                 for path in _claims(root, use):
-                    _unlink(path)
+                    with suppress(OSError):
+                        path.unlink()
         removed.append(use)
         say(use)
     return Choice(removed, held)
@@ -108,14 +111,3 @@ def _taken(root: Path, use: Use) -> bool:
 def _inside(root: Path, path: Path) -> bool:
     """Whether a path still lies in the store itself, with no link on the way."""
     return not any(each.is_symlink() for each in (path, *path.parents[: len(path.relative_to(root).parts) - 1]))
-
-
-def _unlink(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()
-
-
-def _remove_empty(*folders: Path) -> None:
-    for folder in folders:
-        with suppress(OSError):  # something else lies there
-            folder.rmdir()

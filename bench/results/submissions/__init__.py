@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from bench.results import cells
 from bench.results import files as results
 from bench.results import questions as question_texts
 from bench.results.records import Records
-from bench.results.row import ResultRow
+from bench.results.row import ResultRow as ResultRow
 from bench.results.submissions import declared, numbers, questions, together
 from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, in_order
 from bench.results.submissions.questions import Questions
@@ -89,7 +90,13 @@ class _Check:
         for path in _visible(self.folder, "*.parquet"):
             if not path.with_suffix(".json").is_file():
                 found[path] = list(self._of_lone_parquet(path))
-        return [_verdict(path.relative_to(self.folder), found[path]) for path in sorted(found)]
+        verdicts = []
+        for path in sorted(found):
+            texts = dict.fromkeys(found[path])
+            problems = tuple(_plain(text) for text in texts if isinstance(text, str))
+            unchecked = tuple(_plain(text.text) for text in texts if isinstance(text, Unchecked))
+            verdicts.append(Verdict(_plain(str(path.relative_to(self.folder))), problems, unchecked))
+        return verdicts
 
     def _of_file(self, path: Path) -> Iterator[Finding]:
         if not cells.is_own(path):
@@ -118,7 +125,8 @@ class _Check:
     def _of_cell(self, cell: Cell, records: Records) -> Iterator[Finding]:
         if len(set(records.id)) != len(records.id):
             yield "its Parquet file has a question twice"
-        yield from _mismatches(cell.row, records)
+        with suppress(UserError):  # deviations that can't be are another finding
+            yield from numbers.mismatches(cell.row, numbers.with_numbers_of(cell.row, records))
         reason = numbers.too_good(records)
         if reason is not None:
             yield f"{reason}; {ONLY_A_RUN}"
@@ -152,20 +160,6 @@ class _Check:
         if (task, version) not in self.asked:
             self.asked[task, version] = questions.make(task, version, self.folder, self.known, self.source)
         return self.asked[task, version]
-
-
-def _mismatches(row: ResultRow, records: Records) -> Iterator[str]:
-    try:
-        found = numbers.with_numbers_of(row, records)
-    except UserError:
-        return  # its deviations say so
-    yield from numbers.mismatches(row, found)
-
-
-def _verdict(path: Path, found: Iterable[Finding]) -> Verdict:
-    texts = list(dict.fromkeys(found))
-    problems = tuple(_plain(text) for text in texts if isinstance(text, str))
-    return Verdict(_plain(str(path)), problems, tuple(_plain(t.text) for t in texts if isinstance(t, Unchecked)))
 
 
 def _plain(text: str) -> str:

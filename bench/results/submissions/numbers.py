@@ -31,19 +31,13 @@ def with_numbers_of(row: ResultRow, records: Records) -> ResultRow:
     Raises:
         UserError: the row deviates from its preset in a way that can't be.
     """
-    scores = metrics.summarise(
-        records.probabilities, records.correct, list(records.subject), _protocol(row), records.score
-    )
+    protocol = protocol_of(row.preset if row.preset in PRESETS else Protocol.preset, row.deviations)
+    scores = metrics.summarise(records.probabilities, records.correct, list(records.subject), protocol, records.score)
     return replace(
         row, n=len(records.id), n_unparsed=int((~records.parsed).sum()), llm_accuracy=float(np.mean(records.correct)),
         metrics=scores.metrics, per_subject=scores.per_subject, n_excluded=scores.n_excluded,
         n_clipped=scores.n_clipped,
     )  # fmt: skip
-
-
-def _protocol(row: ResultRow) -> Protocol:
-    """The shared numbers that metrics depend on."""
-    return protocol_of(row.preset if row.preset in PRESETS else Protocol.preset, row.deviations)
 
 
 def mismatches(row: ResultRow, found: ResultRow) -> Iterator[str]:

@@ -155,16 +155,15 @@ def _labels(cell: Cell, true: Mapping[str, QuestionText], protocol: Protocol) ->
         yield from differs("letter_rule_disagreement", cell.row.letter_rule_disagreement, float(np.mean(substring)))
 
 
-def _matches(answer: str, question: QuestionText) -> bool:
-    return any(same_text(answer, gold) for gold in question.gold.split(question_texts.SEVERAL))
-
-
 def _graded(
     answer: str, question: QuestionText, protocol: Protocol, judge: str | None
 ) -> tuple[bool | None, bool | None]:
     """Whether an answer is right, and whether it could be read; None where only its judge can tell."""
     if not question.choices:
-        return (bool(answer.strip()) and _matches(answer, question) if judge == "match" else None), None
+        right = bool(answer.strip()) and any(
+            same_text(answer, gold) for gold in question.gold.split(question_texts.SEVERAL)
+        )
+        return (right if judge == "match" else None), None
     letter = parse_letter(answer, protocol.letters[: len(question.choices)])
     exact = protocol.letter_rule is LetterRule.EXACT
     return (letter == question.gold if exact else substring_rule(answer, question.gold)), letter is not None

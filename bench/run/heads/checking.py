@@ -124,7 +124,9 @@ def check(
         if scored.too_long:
             raise UserError(f"--model {head.reader.backbone.spec.name}: {next(iter(scored.too_long.values()))}")
         (reading,) = scored.readings
-        drifts = _drifts(head, then, reading)
+        now = kept.states_of(reading, head.reader)
+        places = {repr(signal): place for place, signal in kept.places(head.reader.backbone.blocks).items()}
+        drifts = {places[name]: _drift(states, now[name]) for name, states in then.states.items()}
         return _compared(head, then, reading, scored.confidence, drifts, (tolerance, state_tolerance))
 
 
@@ -144,14 +146,6 @@ def _require_states(head: Head, then: Kept) -> None:
         )
 
 
-def _drifts(head: Head, then: Kept, reading: Reading) -> dict[str, StateDrift]:
-    """Distances that the states of each place moved."""
-    places = kept.places(head.reader.backbone.blocks)
-    now = kept.states_of(reading, head.reader)
-    words = {repr(signal): place for place, signal in places.items()}
-    return {words[name]: _drift(states, now[name]) for name, states in then.states.items()}
-
-
 def _compared(
     head: Head, then: Kept, reading: Reading, confidence: FloatArray, drifts: Mapping[str, StateDrift],
     tolerances: tuple[float, float],
@@ -165,7 +159,7 @@ def _compared(
     largest = float(difference.max())
     flips = int(((confidence >= _SURE) != (then.confidence >= _SURE)).sum())
     tolerance, state_tolerance = tolerances
-    worst = max(drifts, key=lambda place: _order(drifts[place].mean))
+    worst = max(drifts, key=lambda place: np.nan_to_num(drifts[place].mean, nan=np.inf))
     complaints = [
         f"{prompts} prompts are other tokens: tokenizer or chat template are not those of the head" if prompts else "",
         f"{answers} answers are other tokens" if answers else "",
@@ -196,11 +190,6 @@ def _drift(then: FloatArray, now: FloatArray) -> StateDrift:
     apart = np.linalg.norm(now.astype(np.float64) - then.astype(np.float64), axis=1)
     relative = apart / np.where(lengths > 0, lengths, 1.0)
     return StateDrift(float(relative.mean()), float(relative.max()))
-
-
-def _order(value: float) -> float:
-    """A number by which NaN is the largest."""
-    return float("inf") if np.isnan(value) else value
 
 
 def _rank_correlation(one: FloatArray, other: FloatArray) -> float | None:

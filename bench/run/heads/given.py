@@ -39,7 +39,7 @@ def asked_of(
     asked = [_question(question, i, subject, kind) for i, question in enumerate(questions)]
     if twice := [key for key, n in Counter(question.id for question in asked).items() if n > 1]:
         raise UserError(f"expected questions with ids of their own, got {twice[0]!r:.60} twice; change one of them")
-    brought = [_brought(question, i) for i, question in enumerate(questions)]
+    brought = [_answer(each.get(GIVEN), i) if isinstance(each, Mapping) else None for i, each in enumerate(questions)]
     told = brought if answers is None else [_answer(answer, i) for i, answer in enumerate(answers)]
     if len(told) != len(asked):
         raise UserError(f"expected an answer to each of {len(asked):,} questions, got {len(told):,}")
@@ -51,11 +51,6 @@ def asked_of(
             )
     pairs = zip(asked, told, strict=True)
     return asked, {question.id: Released(None, text.strip(), None) for question, text in pairs if text is not None}
-
-
-def _brought(question: str | Mapping[str, Any] | Question, i: int) -> str | None:
-    """The answer that a question brings."""
-    return _answer(question.get(GIVEN), i) if isinstance(question, Mapping) else None
 
 
 def _answer(answer: object, i: int) -> str | None:
