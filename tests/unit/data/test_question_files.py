@@ -373,7 +373,7 @@ def test_fewest_and_most_options(tmp_path: Path, n: int) -> None:
         ({"choices": {"text": ["honey"], "label": ["A"]}}, ["line 2", "a list of options", "got dict"]),
         ({"choices": None}, ["line 2", "expected options as in the rows before it", "found none"]),
         ({"choice_a": "wax"}, ["line 2", "'choices' or in 'choice_a'", "found both"]),
-        ({"choices": None, "choice_a": "x", "choice_c": "y"}, ["line 2", "'choice_b'", "got null"]),
+        ({"choices": None, "choice_a": "x", "choice_c": "y"}, ["line 2", "'choice_b'", "got nothing"]),
         ({"split": "tset"}, ["line 2", "train, validation, test, dev", "'split'", "'tset'"]),
         ({"split": ["test"]}, ["line 2", "'split'", "got list"]),
         ({"id": 1.5}, ["line 2", "'id'", "got float 1.5"]),
