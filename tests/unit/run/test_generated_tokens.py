@@ -68,7 +68,7 @@ def test_without_more_it_writes_its_answers_alone(made: tuple[Path, dict[tuple[s
 
 def test_ten_samples_are_written_too(made: tuple[Path, dict[tuple[str, str], ResultRow]]) -> None:
     folder, found = made
-    closed = stored(folder / "cache", "atlas-oe", "SampleAgreement")  # each sample of a question ends in -1
+    closed = stored(folder / "cache", "atlas-oe", "Samples")  # each sample of a question ends in -1
     texts = [text for row in closed for text in np.split(row, np.flatnonzero(row < 0) + 1)[:-1]]
     assert len(texts) == N * SAMPLES
     drawn = sum(steps(text[:-1], LIMIT["atlas-oe"]) for text in texts)
