@@ -156,7 +156,7 @@ def test_a_server_and_the_model_itself_judge_alike_and_are_asked_once(
     row = row_of(tmp_path / "out")
     name = f"openai tiny-1 at {server.url}, judge/1"
     assert (row["judge"], row["n"], row["n_undecided"]) == (name, 60, 0)
-    (kept,) = (tmp_path / "cache" / "verdicts").iterdir()
+    (kept,) = (tmp_path / "cache" / "verdicts").glob("*.jsonl")
     assert len(kept.read_text(encoding="utf-8").splitlines()) == calls
 
     second = judged(*openai(server), *many, out="again")
@@ -172,7 +172,7 @@ def test_a_server_and_the_model_itself_judge_alike_and_are_asked_once(
     assert set(labels_of(tmp_path / "local")) == {True, False}
     # the server says the likelier of two words, and the local judge compares their probabilities
     assert labels_of(tmp_path / "local") == labels_of(tmp_path / "out")
-    assert len(list((tmp_path / "cache" / "verdicts").iterdir())) == 2
+    assert len(list((tmp_path / "cache" / "verdicts").glob("*.jsonl"))) == 2
 
     table = bench("table", "--results", tmp_path / "out", "--partial", "--format", "md")
     assert f"graded by {name}." in table.stdout
