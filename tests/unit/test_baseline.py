@@ -10,7 +10,7 @@ import pytest
 from tests.baseline import HERE, PARTS
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
-ATOL = {"confidences": 1e-5}
+ATOL = {"confidences": 1e-4}
 """Sums in another order differ in last digits, which a training enlarges; elsewhere numbers are rounded ones."""
 
 

@@ -105,20 +105,3 @@ def test_constants_are_whole_in_narrow_terminals(
         monkeypatch.setenv("COLUMNS", columns)
         printing.print_fields({"kind": "method", "constants": constants})
         assert expected in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("columns", [60, 200])
-def test_numbers_that_have_no_room_beside_each_other_go_below(
-    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Folded, an interval would be on three lines, and the name of a row on four."""
-    monkeypatch.setenv("COLUMNS", str(columns))
-    row = {"metric": "AUROC", "variant": "perturbation", "value": "85.2", "interval": "82.9 to 87.4", "less": "+0.2",
-           "its interval": "0.1 to 0.4", "p": "0.269", "an interval alone": "1 to 2"}  # fmt: skip
-    printing.print_numbers([row, {**row, "variant": "original"}], names=2)
-    lines = [re.split(r" {2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
-    headings = [line for line in lines if line[0] == "metric"]
-    assert [key for line in headings for key in line[2:]] == [*row][2:]
-    assert len(headings) == (3 if columns == 60 else 1)
-    assert all(line[:2] == ["metric", "variant"] for line in headings)
-    assert lines.count(["AUROC", "original", *list(row.values())[2 : len(headings[0])]]) == 1

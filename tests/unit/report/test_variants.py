@@ -148,3 +148,12 @@ def test_a_broken_file_of_published_numbers_is_one_sentence(tmp_path: Path, mean
     (folder / "feature_ablation.csv").write_text(f"model,task,variant,metric,mean\na,b,c,d,{mean}\n", encoding="utf-8")
     with pytest.raises(UserError, match="expected numbers in percent"):
         variants.read_published(made(0.5), tmp_path)
+
+
+@pytest.mark.parametrize(("width", "pieces"), [(60, 2), (100, 1)])
+def test_columns_that_name_a_row_stand_in_every_piece(width: int, pieces: int) -> None:
+    lines = formats.render(method_analyses.views([made(0.01)], [{}]), "terminal", width=width).splitlines()
+    headings = [line.split() for line in lines if line.startswith("metric")]
+    assert len(headings) == pieces
+    assert all(heading[:2] == ["metric", "variant"] for heading in headings)
+    assert sum(line.split()[:2] == ["AUROC", "original"] for line in lines) == pieces
