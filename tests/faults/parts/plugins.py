@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from textwrap import indent
 
-from bench.run import resolve
+from bench.run import making
 from bench.run.isolation import methods
 from tests.faults import commands, workload
 from tests.faults.ledger import Case, FaultError, Outcome
@@ -229,7 +229,7 @@ def _cells(results: Path) -> dict[str, object]:
 
 def _installed() -> None:
     """Take files for installed plugins."""
-    resolve.guarded = lambda plugin, isolation, _path: methods.guarded(plugin, isolation, None)
+    making.guarded = lambda plugin, isolation, _path: methods.guarded(plugin, isolation, None)
 
 
 def _source(harm: Harm) -> str:
