@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.fixtures.whole_run import METHODS, RECALIBRATED, SEEDS, WholeRun, words
+from tests.fixtures.whole_run import METHODS, RECALIBRATED, SEEDS, WholeRun
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -30,7 +30,7 @@ def test_several_seeds_share_what_is_read(bench: Command, whole_run: WholeRun) -
     assert "shards to compute" in first
     assert "shards to compute" not in second
     assert whole_run.loads == 1
-    again = json.loads(bench(*words(whole_run.folder), "--json", "--dry-run", env=whole_run.env).stdout)
+    again = json.loads(bench(*whole_run.words(), "--json", "--dry-run", env=whole_run.env).stdout)
     assert {line.partition(":")[0] for line in again["plan"]} == {"seed 1", "seed 0"}
     assert again["stopped"] == []
 
@@ -52,17 +52,17 @@ def test_a_seed_that_can_not_be_is_said_and_the_others_are_stored(
 def test_quiet_prints_results_alone_and_verbose_what_is_decided(
     bench: Command, small_model: Path, rivers: Path, tmp_path: Path
 ) -> None:
-    asked = ["run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--limit",
+    words = ["run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--limit",
              20, "--scale-training", "--out", tmp_path / "out"]  # fmt: skip
     env = {"CONFBENCH_CACHE": str(tmp_path / "cache")}
-    verbose, quiet = bench(*asked, "-v", env=env), bench("-q", *asked, env=env)
+    verbose, quiet = bench(*words, "-v", env=env), bench("-q", *words, env=env)
     assert quiet.stderr == ""
     assert quiet.stdout == verbose.stdout
     decided = [line for line in verbose.stderr.splitlines() if line.startswith("decided: ")]
     for part in ("device cpu, dtype float32", "token budget 1,024", "rivers/test: 0 of 1 shards", "weights ",
                  "echo on rivers/train: to be fitted"):  # fmt: skip
         assert any(part in line for line in decided), part
-    plan = bench("-q", *asked, "--dry-run", env=env)
+    plan = bench("-q", *words, "--dry-run", env=env)
     assert plan.stderr == ""
     assert "then 1 fits and 2 predictions" in plan.stdout
 
@@ -70,13 +70,13 @@ def test_quiet_prints_results_alone_and_verbose_what_is_decided(
 def test_training_is_scaled_down_with_the_tests(
     bench: Command, small_model: Path, rivers: Path, tmp_path: Path
 ) -> None:
-    asked = ["run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--out",
+    words = ["run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--out",
              tmp_path / "out", "--recalibrate", "platt", "--scale-training"]  # fmt: skip
     env = {"CONFBENCH_CACHE": str(tmp_path / "cache")}
-    refused = bench(*asked, env=env)
+    refused = bench(*words, env=env)
     assert refused.returncode == 2
     assert "--scale-training: expected --limit N as well" in refused.stderr
-    result = bench(*asked, "--limit", 155, env=env)  # half of 310
+    result = bench(*words, "--limit", 155, env=env)  # half of 310
     assert result.returncode == 0, result.stderr
     assert "rivers/train: 140 of 279 questions are kept (--scale-training)" in result.stderr
     assert "rivers/validation: 31 of 31 questions are kept" in result.stderr  # never below 32
