@@ -27,6 +27,12 @@ def bench() -> Command:
     return in_process.bench
 
 
+@pytest.fixture(scope="session")
+def bench_here() -> Command:
+    """The command, with methods of plugin files in this process; where `bench` runs some, each has its own."""
+    return in_process.bench_here
+
+
 # --- engines ----------------------------------------------------------------------------------------------------------
 
 
