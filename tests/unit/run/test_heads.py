@@ -38,7 +38,7 @@ from bench.stats.guard import set_aside
 from bench.store.files import write_whole_folder
 from bench.store.folders import DIGEST, sealed
 from bench.store.processes import machine
-from tests.fixtures.whole_run import METHODS, RECALIBRATED, SEEDS, SUBJECTS, WholeRun
+from tests.fixtures.whole_run import METHODS, RECALIBRATED, SEEDS, SUBJECTS, TRAINED, WholeRun
 
 CPU = Setting(device="cpu")
 ASKED: dict[str, Any] = {"question": "Which?", "choices": ["a thing", "another"]}
@@ -141,7 +141,7 @@ def test_a_card_tells_model_method_learning_and_test(whole_run: WholeRun) -> Non
     card, row = read_card(whole_run.head()), files.read(whole_run.cell())
     assert (card.backbone.model, card.backbone.dtype, card.method.name) == ("tiny", "float32", "pik")
     assert (card.asked.format, card.asked.letters, card.method.plugin) == ("choice", "abcd", "built-in")
-    assert (card.learned.rows, card.learned.labels) == (6 * 24, row.labels_seen)
+    assert (card.learned.rows, card.learned.labels) == (TRAINED, row.labels_seen)
     brier = card.test.metrics["brier"]
     assert brier.value == row.metrics["brier"].mean
     assert brier.low is not None
@@ -656,17 +656,24 @@ def test_commands_print_scores_and_end_with_their_codes(whole_run: WholeRun, sco
 # --- guards -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def results(whole_run: WholeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A part of the run's: a guard is made of every result."""
+    others = shutil.ignore_patterns("partial", "*--s1*", "ptrue*", "sequence*", "saplma*", "*temperature*")
+    return Path(shutil.copytree(whole_run.out, tmp_path_factory.mktemp("results") / "out", ignore=others))
+
+
 def guard(results: Path, head: Path, *words: str) -> Result:
     words = ("--results", str(results), "--head", str(head), *words)
     return CliRunner().invoke(app, ["guard", *words], env={"CONFBENCH_CACHE": str(head.parent / "guards")})
 
 
 def test_a_guard_enters_the_card_and_every_scored_line(
-    whole_run: WholeRun, scores: Path, copy: Path, tmp_path: Path
+    whole_run: WholeRun, results: Path, scores: Path, copy: Path, tmp_path: Path
 ) -> None:
     before = (copy / CARD).read_text(encoding="utf-8")
     assert "guard" not in json.loads(before)
-    done = guard(whole_run.out, copy, "--risk", "0.3", "--level", "0.5", "--share", "0.6", "--split-seed", "7")
+    done = guard(results, copy, "--risk", "0.3", "--level", "0.5", "--share", "0.6", "--split-seed", "7")
     assert done.exit_code == 0, done.output
     own = read_card(copy).guard
     assert own is not None
@@ -747,31 +754,31 @@ def test_a_guard_names_what_it_guarantees_nothing_of(
     assert note.endswith(f"the model's own answers to questions like those of bees; {beyond}")
 
 
-def test_a_guard_that_fails_leaves_the_head_as_it_was(whole_run: WholeRun, copy: Path) -> None:
+def test_a_guard_that_fails_leaves_the_head_as_it_was(results: Path, copy: Path) -> None:
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     for words, told in (
         (("--risk", "0.001"), "no threshold of .* keeps mistakes to 0.1 %"),
         (("--method", "lts"), "none of these guards is of the result of its run"),
         (("--level", "2"), "--level: expected a chance"),
     ):
-        done = guard(whole_run.out, copy, *words)
+        done = guard(results, copy, *words)
         assert isinstance(done.exception, UserError)
         assert re.search(told, str(done.exception)), done.exception
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
-def test_a_killed_guard_leaves_a_head_that_can_be_read(whole_run: WholeRun, copy: Path) -> None:
+def test_a_killed_guard_leaves_a_head_that_can_be_read(results: Path, copy: Path) -> None:
     """A new card that was not finished lies beside the old one, and goes with the next guard."""
     (copy / f".0a1b2c3d.{machine()}.999999999.tmp").write_text("half", encoding="utf-8")
     assert read_card(copy).guard is None
-    assert guard(whole_run.out, copy, "--risk", "0.6", "--level", "0.5").exit_code == 0
+    assert guard(results, copy, "--risk", "0.6", "--level", "0.5").exit_code == 0
     assert read_card(copy).guard is not None
     assert not list(copy.glob(".*.tmp"))
 
 
-def test_a_damaged_head_gets_no_guard(whole_run: WholeRun, copy: Path) -> None:
+def test_a_damaged_head_gets_no_guard(results: Path, copy: Path) -> None:
     altered("kept.json")(copy)
-    done = guard(whole_run.out, copy, "--risk", "0.6", "--level", "0.5")
+    done = guard(results, copy, "--risk", "0.6", "--level", "0.5")
     assert "kept.json was altered" in str(done.exception)
     assert "guard" not in json.loads((copy / CARD).read_text(encoding="utf-8"))
 
