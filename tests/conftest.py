@@ -71,7 +71,7 @@ def rivers() -> Path:
 
 @pytest.fixture(scope="session")
 def whole_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
-    """A run of six methods with recalibration, heads and two seeds, which tests only read."""
+    """A run of six methods with recalibration and heads, and one with two seeds, which tests only read."""
     from tests.fixtures import whole_run
 
     own = tmp_path_factory.getbasetemp()
