@@ -12,10 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.durations import pytest_runtest_logreport, pytest_sessionfinish  # noqa: F401 - hooks
+
+if TYPE_CHECKING:
+    from tests.fixtures.whole_run import WholeRun
 
 # Before torch is imported, here and in the processes that tests start: as many threads as cores in each of the workers
 # that run side by side take longer than one, and sums of floats depend on how many there are.
@@ -63,6 +67,15 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rivers() -> Path:
     """A plugin file with the task `rivers` and the method `echo`."""
     return Path(__file__).parent / "fixtures" / "rivers.py"
+
+
+@pytest.fixture(scope="session")
+def whole_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
+    """A run of six methods with recalibration and heads, and one with two seeds, which tests only read."""
+    from tests.fixtures import whole_run
+
+    own = tmp_path_factory.getbasetemp()
+    return whole_run.made(own.parent if hasattr(request.config, "workerinput") else own)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from bench.results.questions import QuestionText
 from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow
 
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 SCRIPT = "<script>alert(1)</script>"
 HEBREW = "שלום (b) עולם."
 OVERRIDE = "\u202etxet desrever\u202c </style> <img src=x onerror=alert(2)>"

@@ -5,19 +5,15 @@ Results come as `subprocess.CompletedProcess`, as of a process of its own.
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import io
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.cli import app
 from bench.run.pipeline import run
+from tests.fixtures import in_process
 from tests.integration.engine_runs import config, cut_small
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -25,27 +21,16 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).parents[2]
 
 
-def _inside(*arguments: object, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    out, err = io.StringIO(), io.StringIO()
-    command = ["bench", *map(str, arguments)]
-    code = 0
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        patch.setattr(sys, "argv", command)
-        patch.setenv("COLUMNS", "200")
-        patch.setattr(gc, "disable", lambda: None)  # as `bench list` does, which ends soon after
-        for name, value in (env or {}).items():
-            patch.setenv(name, value)
-        try:
-            app.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
-
-
 @pytest.fixture(scope="session")
 def bench() -> Command:
     """The command."""
-    return _inside
+    return in_process.bench
+
+
+@pytest.fixture(scope="session")
+def bench_here() -> Command:
+    """The command, with methods of plugin files in this process; where `bench` runs some, each has its own."""
+    return in_process.bench_here
 
 
 # --- engines ----------------------------------------------------------------------------------------------------------

@@ -38,9 +38,9 @@ from tests.integration.conftest import Command
 SHORT = ["--set", "contrastive_steps=16", "--set", "classifier_steps=16"]
 
 
-def isles(path: Path) -> Path:
+def isles(path: Path, train: int = 40, validation: int = 20, test: int = 30) -> Path:
     """A task with questions to learn from, to choose by and to test."""
-    sizes = {"train": 40, "validation": 20, "test": 30}
+    sizes = {"train": train, "validation": validation, "test": test}
     lines = [
         {
             "question": f"Who rules isle {split} {i}?",
@@ -55,23 +55,39 @@ def isles(path: Path) -> Path:
     return path
 
 
-def test_features_are_compared_on_what_a_run_has_read(
-    bench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, env = isles(tmp_path / "isles.jsonl"), {"CONFBENCH_CACHE": str(tmp_path / "cache")}
-    asked = ["--model", "tiny", "--task-file", file, *SHORT]
-    early = bench("analyze", "ccps", "features", *asked, env=env)
+@pytest.fixture(scope="module")
+def ran(bench: Command, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[object], dict[str, str]]:
+    """Options and environment of a run of CCPS."""
+    folder = tmp_path_factory.mktemp("ran")
+    asked = ["--model", "tiny", "--task-file", isles(folder / "isles.jsonl", train=24, validation=12, test=18), *SHORT]
+    env = {"CONFBENCH_CACHE": str(folder / "cache")}
+    assert bench("run", "--method", "ccps", *asked, "--out", folder / "r", env=env).returncode == 0
+    return asked, env
+
+
+@pytest.fixture
+def unfed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fed(*_: Any, **__: Any) -> None:
+        raise AssertionError("the model was run")
+
+    monkeypatch.setattr(Session, "forward", fed)
+
+
+@pytest.mark.usefixtures("unfed")
+def test_what_no_run_has_read_is_asked_for(bench: Command, tmp_path: Path) -> None:
+    asked = ["--model", "tiny", "--task-file", isles(tmp_path / "isles.jsonl"), *SHORT]
+    early = bench("analyze", "ccps", "features", *asked, env={"CONFBENCH_CACHE": str(tmp_path / "cache")})
     assert early.returncode == 2
     (said,) = [line for line in early.stderr.splitlines() if line.startswith("bench: ")]
     wanted = "an analysis runs no model. Run this first: bench run --method ccps --model tiny --task-file"
     assert wanted in said
 
-    assert bench("run", "--method", "ccps", *asked, "--out", tmp_path / "r", env=env).returncode == 0
 
-    def fed(*_: Any, **__: Any) -> None:
-        raise AssertionError("the model was run")
-
-    monkeypatch.setattr(Session, "forward", fed)
+@pytest.mark.usefixtures("unfed")
+def test_features_are_compared_on_what_a_run_has_read(
+    bench: Command, ran: tuple[list[object], dict[str, str]], tmp_path: Path
+) -> None:
+    asked, env = ran
     ended = bench("analyze", "ccps", "features", *asked, "--format", "csv", "--out", tmp_path / "a", env=env)
     assert ended.returncode == 0, ended.stderr
     lines = list(csv.DictReader(io.StringIO(ended.stdout)))
@@ -86,6 +102,10 @@ def test_features_are_compared_on_what_a_run_has_read(
     assert record["seeds"] == [0, 1, 2, 3, 4]
     assert "full" in record["verdict"]
 
+
+@pytest.mark.usefixtures("unfed")
+def test_the_gain_of_a_method_is_taken_apart(bench: Command, ran: tuple[list[object], dict[str, str]]) -> None:
+    asked, env = ran
     ended = bench("analyze", "ccps", "trajectory", *asked, "--format", "json", env=env)
     assert ended.returncode == 0, ended.stderr
     (record,) = json.loads(ended.stdout)
@@ -94,6 +114,10 @@ def test_features_are_compared_on_what_a_run_has_read(
     ]  # fmt: skip
     assert "AUROC of full minus original columns only is " in record["verdict"]
 
+
+@pytest.mark.usefixtures("unfed")
+def test_tokens_of_letters_are_not_masked(bench: Command, ran: tuple[list[object], dict[str, str]]) -> None:
+    asked, env = ran
     ended = bench("analyze", "ccps", "tokens", *asked, env=env)
     assert ended.returncode == 2
     assert "bench: token masking needs open answers" in ended.stderr

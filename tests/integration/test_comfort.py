@@ -8,9 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from bench.backbone.model import Backbone
+from tests.fixtures.whole_run import WholeRun
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -20,29 +18,20 @@ def told(folder: Path, pattern: str) -> list[dict[str, Any]]:
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob(pattern))]
 
 
-def test_several_seeds_share_what_is_read(
-    bench: Command, small_model: Path, rivers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded: list[str] = []
-    load = Backbone._load
-    monkeypatch.setattr(Backbone, "_load", lambda self, attention: loaded.append("") or load(self, attention))
-    words = ["run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers,
-             "--limit", 20, "--scale-training", "--out", tmp_path / "out", "--seed", "3,1"]  # fmt: skip
-    env = {"CONFBENCH_CACHE": str(tmp_path / "cache")}
-    result = bench(*words, env=env)
-    assert result.returncode == 0, result.stderr
-    assert {(row["method"], row["seed"]) for row in told(tmp_path / "out", "*--s*.json")} == {
-        ("ptrue", 3), ("ptrue", 1), ("echo", 3), ("echo", 1),
-    }  # fmt: skip
-    assert result.stderr.startswith("Seeds 3, 1, one after the other")
-    first, second = result.stderr.split("Plan: ")[1:]
-    assert "seed 3\n" in first
+def test_several_seeds_share_what_is_read(bench: Command, whole_run: WholeRun) -> None:
+    found = told(whole_run.out / "partial", "*--s*.json")
+    assert sorted((row["method"], row["seed"]) for row in found) == [
+        ("pik", 1), ("pik", 2), ("ptrue", 1), ("ptrue", 2),
+    ]  # fmt: skip
+    assert whole_run.stderr.startswith("Seeds 2, 1, one after the other")
+    first, second = whole_run.stderr.split("Plan: ")[1:]
+    assert "seed 2\n" in first
     assert "seed 1\n" in second
     assert "shards to compute" in first
     assert "shards to compute" not in second
-    assert len(loaded) == 1
-    again = json.loads(bench(*words, "--json", "--dry-run", env=env).stdout)
-    assert {line.partition(":")[0] for line in again["plan"]} == {"seed 3", "seed 1"}
+    assert whole_run.loads == 1
+    again = json.loads(bench(*whole_run.words_of_seeds, "--json", "--dry-run", env=whole_run.env).stdout)
+    assert {line.partition(":")[0] for line in again["plan"]} == {"seed 2", "seed 1"}
     assert again["stopped"] == []
 
 

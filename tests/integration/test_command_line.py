@@ -23,6 +23,7 @@ import typer.main
 from bench.cli import app, check, stopping
 from bench.cli.checker import check_file
 from bench.testing import CheckResult
+from tests.fixtures.whole_run import TESTED, WholeRun
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -97,14 +98,13 @@ def test_an_example_is_the_whole_prompt_with_its_right_answer(bench: Command) ->
 
 @pytest.fixture(scope="module")
 def folder(bench: Command, small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A results folder with a whole run of two methods, and a partial one."""
+    """A folder with a run of two methods, one of them in a file of its own, on a model that lies in a folder."""
     made = tmp_path_factory.mktemp("ran")
-    for limit in ((), ("--limit", 20)):
-        result = bench(
-            "run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers,
-            "--out", made / "out", *limit, env={"CONFBENCH_CACHE": str(made / "cache")},
-        )  # fmt: skip
-        assert result.returncode == 0, result.stderr
+    result = bench(
+        "run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers,
+        "--out", made / "out", env={"CONFBENCH_CACHE": str(made / "cache")},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
     return made
 
 
@@ -124,11 +124,8 @@ def test_a_plan_is_printed_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plan_knows_what_is_stored(bench: Command, small_model: Path, rivers: Path, folder: Path) -> None:
-    result = bench(
-        "run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--dry-run",
-        "--json", env={"CONFBENCH_CACHE": str(folder / "cache")},
-    )  # fmt: skip
+def test_a_plan_knows_what_is_stored(bench: Command, whole_run: WholeRun) -> None:
+    result = bench(*whole_run.words, "--dry-run", "--json", env=whole_run.env)
     said = json.loads(result.stdout)
     assert said["rows"] == said["paths"] == []
     reads = [line for line in said["plan"] if line.startswith("read")]
@@ -156,10 +153,11 @@ def test_json_goes_to_stdout_and_progress_to_stderr(
         assert row["per_subject"] == before["per_subject"]
 
 
-def test_results_name_no_path_of_this_machine(folder: Path) -> None:
-    for path in (folder / "out").rglob("*.json"):
+def test_results_name_no_path_of_this_machine(folder: Path, whole_run: WholeRun) -> None:
+    for path in (*folder.glob("out/**/*.json"), *whole_run.cells().values()):
         text = path.read_text(encoding="utf-8")
         assert str(folder) not in text
+        assert str(whole_run.folder) not in text
         assert str(Path.home()) not in text or str(Path.home()) == "/"
 
 
@@ -178,12 +176,13 @@ def test_a_table_in_each_format(bench: Command, folder: Path) -> None:
     assert r"\toprule" in said["tex"].stdout
 
 
-def test_partial_results_stay_out_of_the_table_unless_asked_for(bench: Command, folder: Path) -> None:
-    whole = bench("table", "--results", folder / "out", "--format", "csv").stdout
-    assert ",310" in whole
-    assert ",20," not in whole
-    partial = bench("table", "--results", folder / "out" / "partial", "--partial", "--format", "csv").stdout
-    assert ",20" in partial
+def test_partial_results_stay_out_of_the_table_unless_asked_for(bench: Command, whole_run: WholeRun) -> None:
+    def numbers(*more: object) -> set[str]:
+        table = bench("table", "--results", *more, "--method", "pik", "--format", "csv").stdout
+        return {line["n"] for line in csv.DictReader(io.StringIO(table))}
+
+    assert numbers(whole_run.out) == {str(TESTED)}
+    assert numbers(whole_run.out / "partial", "--partial") == {"10"}
 
 
 def test_a_run_prints_table_paths_and_that_plugin_code_was_run(

@@ -40,6 +40,7 @@ def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.slow
 def test_a_worker_leaves_the_bytes_of_one_process(
     alone: Path, small_model: Path, rivers: Path, tmp_path: Path, pids: list[int]
 ) -> None:

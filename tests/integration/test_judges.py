@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ import pytest
 import torch
 import transformers
 from pyarrow import parquet
+
+from tests.fixtures.http import Server
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -47,7 +49,7 @@ class Served:
             def log_message(self, *_args: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
         self.thread.start()
 
@@ -147,15 +149,15 @@ def openai(server: Served) -> tuple[str, ...]:
 def test_a_server_and_the_model_itself_judge_alike_and_are_asked_once(
     server: Served, judged: Command, bench: Command, tmp_path: Path
 ) -> None:
-    many = ("--limit", "60")  # the embedded model says yes to three of these
+    many = ("--limit", "30")  # the embedded model says yes to three of these
     first = judged(*openai(server), *many)
     assert first.returncode == 0, first.stderr
     calls = server.calls
-    assert 0 < calls <= 60
+    assert 0 < calls <= 30
     assert f"judge atlas-oe/test: {calls} calls to openai tiny at {server.url}, judge/1, about" in first.stderr
     row = row_of(tmp_path / "out")
     name = f"openai tiny-1 at {server.url}, judge/1"
-    assert (row["judge"], row["n"], row["n_undecided"]) == (name, 60, 0)
+    assert (row["judge"], row["n"], row["n_undecided"]) == (name, 30, 0)
     (kept,) = (tmp_path / "cache" / "verdicts").glob("*.jsonl")
     assert len(kept.read_text(encoding="utf-8").splitlines()) == calls
 

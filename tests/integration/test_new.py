@@ -28,7 +28,7 @@ def test_new_methods_and_tasks_run(bench: Command, folder: Path, rivers: Path) -
     done = bench(
         "run", "--plugin", "new_entropy.py", "--plugin", "new_probe.py", "--plugin", "new_quiz.py", "--plugin", rivers,
         "--method", "new-entropy,new-probe", "--task", "rivers,new-quiz", "--train-on", "rivers", "--limit", 40,
-        "--model", "tiny", "--json", env={"CONFBENCH_CACHE": str(folder / "cache")},
+        "--scale-training", "--model", "tiny", "--json", env={"CONFBENCH_CACHE": str(folder / "cache")},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -16,60 +16,52 @@ from bench.api import Batch, ConfidenceMethod, Needs
 from bench.metrics import nll
 from bench.metrics.recalibration import folds_of
 from bench.results.files import read_records
+from bench.results.records import Records
 from bench.run.out_of_fold import chosen_out_of_fold, out_of_fold
-from tests.faults.workload import QUICK, questions_file
+from tests.fixtures.whole_run import METHODS, TESTED, TRAINED, VALIDATED, WholeRun
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
-TESTED, LEARNED = 60, 80
-"""Questions of the test, and of each split that is learned from."""
+Found = dict[str, tuple[dict[str, Any], Records]]
 
 
 @pytest.fixture(scope="module")
-def rows(bench: Command, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("recalibrated")
-    file = questions_file(folder, sizes={"test": TESTED, "train": LEARNED, "validation": LEARNED})
-    result = bench(
-        "run", "--method", "ptrue,lts,pik", "--model", "tiny", "--task-file", file, "--recalibrate",
-        "isotonic,temperature", "--set", "pik.steps=100", "--set", "lts.steps=200", *QUICK, "--out", folder / "out",
-        env={"CONFBENCH_CACHE": str(folder / "cache")},
-    )  # fmt: skip
-    assert result.returncode == 0, result.stdout + result.stderr
-    found = {path.name.partition("--")[0]: path for path in (folder / "out").rglob("*.json")}
-    return folder, {name: (json.loads(path.read_text()), read_records(path)) for name, path in found.items()}
+def rows(whole_run: WholeRun) -> Found:
+    """Results of one seed by their methods."""
+    found = {path.name.partition("--")[0]: path for path in whole_run.cells("--s0").values()}
+    return {name: (json.loads(path.read_text()), read_records(path)) for name, path in found.items()}
 
 
-def test_every_method_has_its_versions_and_they_say_what_they_saw(rows: tuple[Path, dict[str, Any]]) -> None:
-    _, found = rows
-    assert set(found) == {f"{m}{kind}" for m in ("ptrue", "lts", "pik") for kind in ("", "+isotonic", "+temperature")}
-    seen = {name: row["labels_seen"] for name, (row, _) in found.items()}
+def test_every_method_has_its_versions_and_they_say_what_they_saw(rows: Found) -> None:
+    assert set(rows) == {f"{method}{kind}" for method in METHODS for kind in ("", "+isotonic", "+temperature")}
+    seen = {name: row["labels_seen"] for name, (row, _) in rows.items()}
     assert seen["ptrue"] == {"train": 0, "validation": 0, "gold": 0}
-    assert seen["ptrue+isotonic"] == {"train": 0, "validation": LEARNED, "gold": 0}
-    assert seen["lts+temperature"] == {"train": 0, "validation": LEARNED, "gold": 0}
-    assert seen["pik+isotonic"] == {"train": LEARNED, "validation": LEARNED, "gold": 0}
+    assert seen["ptrue+isotonic"] == {"train": 0, "validation": VALIDATED, "gold": 0}
+    assert seen["lts+temperature"] == {"train": 0, "validation": VALIDATED, "gold": 0}
+    assert seen["pik+isotonic"] == {"train": TRAINED, "validation": VALIDATED, "gold": 0}
 
 
-def test_reading_the_validation_split_is_part_of_the_cost(rows: tuple[Path, dict[str, Any]]) -> None:
-    _, found = rows
-    alone = {name: row["forward_tokens_alone"] for name, (row, _) in found.items()}
+def test_reading_the_validation_split_is_part_of_the_cost(rows: Found) -> None:
+    alone = {name: row["forward_tokens_alone"] for name, (row, _) in rows.items()}
     assert alone["ptrue+isotonic"] == alone["ptrue+temperature"] == alone["lts"] > alone["ptrue"]
     assert alone["lts+isotonic"] == alone["lts"]  # which was fitted there
     assert alone["pik+isotonic"] == alone["pik"]  # whose step was chosen there
-    written = {name: row["generated_tokens_alone"] for name, (row, _) in found.items()}
-    assert {written[name] for name in written if name.startswith("pik")} == {TESTED + 2 * LEARNED}  # one letter each
-    assert {written[name] for name in written if name != "ptrue" and not name.startswith("pik")} == {TESTED + LEARNED}
-    assert written["ptrue"] == TESTED
+    written = {name: row["generated_tokens_alone"] for name, (row, _) in rows.items()}
+    learned = {name for name in written if name.startswith(("pik", "saplma-m", "logistic-probe"))}
+    assert {written[name] for name in learned} == {TESTED + TRAINED + VALIDATED}  # one letter each
+    alone_on_tests = {"ptrue", "sequence-probability"}
+    assert {written[name] for name in set(written) - learned - alone_on_tests} == {TESTED + VALIDATED}
+    assert {written[name] for name in alone_on_tests} == {TESTED}
 
 
-def test_order_is_kept_and_isotonic_gives_steps(rows: tuple[Path, dict[str, Any]]) -> None:
-    _, found = rows
-    before = found["pik"][1].confidence
-    after = found["pik+isotonic"][1].confidence
+def test_order_is_kept_and_isotonic_gives_steps(rows: Found) -> None:
+    before = rows["pik"][1].confidence
+    after = rows["pik+isotonic"][1].confidence
     order = np.argsort(before, kind="stable")
     assert (np.diff(after[order]) >= 0).all()
     assert len(np.unique(after)) < len(np.unique(before))
-    assert found["pik+temperature"][0]["metrics"]["auroc"]["pooled"] == pytest.approx(
-        found["pik"][0]["metrics"]["auroc"]["pooled"]
+    assert rows["pik+temperature"][0]["metrics"]["auroc"]["pooled"] == pytest.approx(
+        rows["pik"][0]["metrics"]["auroc"]["pooled"]
     )
 
 

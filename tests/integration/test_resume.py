@@ -53,13 +53,12 @@ def sure_of(report: RunReport) -> list[bytes]:
 # --- killed -----------------------------------------------------------------------------------------------------------
 
 
-ONE = ("0.5",)
 MANY = ("0", "0.25", "0.5", "0.75", "1", "fit", "worker", "together")
 
 
-@pytest.fixture(scope="module", params=[ONE, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
+@pytest.fixture(scope="module")
 def killed(
-    request: pytest.FixtureRequest, small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory
+    small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, dict[str, Any]]]:
     """Folder of runs that were killed at the moments of `forked_runs.py`, and what happened."""
     folder = tmp_path_factory.mktemp("killed")
@@ -69,7 +68,7 @@ def killed(
         str(folder),
         str(small_model),
         str(rivers),
-        *request.param,
+        *MANY,
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     told = folder / "stderr"  # a file: a worker that lived on would keep a pipe open
@@ -85,13 +84,14 @@ def moments(done: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {name: facts for name, facts in done.items() if name.startswith(("change", "fit", "worker"))}
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_moment_ends_in_the_same_bytes(
     killed: tuple[Path, dict[str, dict[str, Any]]], small_model: Path
 ) -> None:
     folder, done = killed
     expected = confidences(folder / "undisturbed" / "out", small_model)
     assert len(set(expected.values())) == len(CELLS)
-    assert moments(done)
+    assert len(moments(done)) >= 5
     for name, facts in moments(done).items():
         assert facts["killed"] == -signal.SIGKILL, name
         assert facts["ended"] == 0, name
@@ -102,6 +102,7 @@ def test_a_run_killed_at_any_moment_ends_in_the_same_bytes(
             assert numbers_of(told) == numbers_of(path), name  # costs too
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_had_finished_is_not_done_again(killed: tuple[Path, dict[str, dict[str, Any]]]) -> None:
     folder, done = killed
     first = json.loads((folder / "undisturbed" / "out.json").read_text(encoding="utf-8"))
@@ -109,12 +110,12 @@ def test_what_a_killed_run_had_finished_is_not_done_again(killed: tuple[Path, di
     tokens = [count for _, count in changes]
     assert any(0 < count < first["forward_tokens"] for count in tokens)
     assert tokens == sorted(tokens, reverse=True)
-    if len(tokens) > 1:  # from the first change to the last
-        assert (tokens[0], tokens[-1]) == (first["forward_tokens"], 0)
-        assert len(set(tokens)) >= 3  # more and more shards were stored
-        assert done["fit"]["forward_tokens"] == 0
+    assert (tokens[0], tokens[-1]) == (first["forward_tokens"], 0)  # from the first change to the last
+    assert len(set(tokens)) >= 3  # more and more shards were stored
+    assert done["fit"]["forward_tokens"] == 0
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_left_half_written_is_swept_and_is_no_damage(
     killed: tuple[Path, dict[str, dict[str, Any]]],
 ) -> None:
@@ -126,7 +127,6 @@ def test_what_a_killed_run_left_half_written_is_swept_and_is_no_damage(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [MANY], indirect=True, ids=["many"])
 def test_workers_end_with_a_run_that_is_killed_and_what_they_had_read_is_kept(
     killed: tuple[Path, dict[str, dict[str, Any]]],
 ) -> None:
@@ -142,7 +142,6 @@ def test_workers_end_with_a_run_that_is_killed_and_what_they_had_read_is_kept(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [MANY], indirect=True, ids=["many"])
 def test_two_runs_at_once_on_one_cache_both_get_the_same_bytes(
     killed: tuple[Path, dict[str, dict[str, Any]]], small_model: Path
 ) -> None:

@@ -18,11 +18,13 @@ from bench.metrics import METRICS
 from bench.report import figures
 from bench.results.files import read_records
 from bench.results.records import Records
+from tests.faults.workload import questions_file
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 Rows = dict[str, tuple[dict[str, Any], Records | None]]
 
 SURPRISE = Path(__file__).parents[1] / "fixtures" / "surprise.py"
+TESTED, VALIDATED = 80, 120
 FORMATS = ("terminal", "md", "tex", "csv", "json")
 
 
@@ -34,11 +36,11 @@ def found(out: Path) -> Rows:
 @pytest.fixture(scope="module")
 def scaled(bench: Command, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Rows]:
     folder = tmp_path_factory.mktemp("scaled")
+    file = questions_file(folder, "few.jsonl", sizes={"test": TESTED, "validation": VALIDATED})
     result = bench(
         "run", "--plugin", SURPRISE,
         "--method", "mean-log-probability,scaled-log-probability,contrary,overflowing,ptrue", "--model", "tiny",
-        "--task", "atlas-choice", "--limit", 80, "--recalibrate", "isotonic", "--out", folder / "out",
-        env=cache(folder),
+        "--task-file", file, "--recalibrate", "isotonic", "--out", folder / "out", env=cache(folder),
     )  # fmt: skip
     assert result.returncode == 1, result.stderr
     return folder, found(folder / "out")
@@ -76,10 +78,10 @@ def test_a_score_that_says_the_contrary_is_not_turned_round(scaled: tuple[Path, 
 def test_labels_and_cost_are_those_of_validation(scaled: tuple[Path, Rows]) -> None:
     _, rows = scaled
     row = rows["mean-log-probability"][0]
-    assert row["labels_seen"] == {"train": 0, "validation": 320, "gold": 0}
+    assert row["labels_seen"] == {"train": 0, "validation": VALIDATED, "gold": 0}
     assert row["train_on"] is None
     assert row["notes"][-1] == (
-        "scaled on validation: 320 labelled answers of atlas-choice/validation made its scores probabilities"
+        f"scaled on validation: {VALIDATED} labelled answers of {row['task']}/validation made its scores probabilities"
     )
     assert rows["ptrue"][0]["labels_seen"]["validation"] == 0
     alone = {name: rows[name][0]["forward_tokens_alone"] for name in ("ptrue", "mean-log-probability")}
@@ -105,16 +107,16 @@ def test_a_scaled_score_is_recalibrated_out_of_fold(scaled: tuple[Path, Rows]) -
     assert records.score is None
     order = np.argsort(before.confidence, kind="stable")
     assert (np.diff(records.confidence[order]) >= 0).all()
-    assert row["labels_seen"] == {"train": 0, "validation": 320, "gold": 0}
+    assert row["labels_seen"] == {"train": 0, "validation": VALIDATED, "gold": 0}
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_every_table_says_that_scores_were_scaled(bench: Command, scaled: tuple[Path, Rows], kind: str) -> None:
     folder, _ = scaled
-    result = bench("table", "--results", folder / "out", "--partial", "--format", kind, env=cache(folder))
+    result = bench("table", "--results", folder / "out", "--format", kind, env=cache(folder))
     assert result.returncode == 0, result.stderr
     assert "scaled on validation" in " ".join(result.stdout.split())
-    assert "0/320" in result.stdout or kind in {"csv", "json", "tex"}  # LaTeX shows labels with --stats only
+    assert f"0/{VALIDATED}" in result.stdout or kind in {"csv", "json", "tex"}  # LaTeX shows labels with --stats only
 
 
 def cache(folder: Path) -> dict[str, str]:

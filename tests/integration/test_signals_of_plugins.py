@@ -12,14 +12,14 @@ from tests.unit.signals.test_related import LABELS, saved
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
-PLUGINS = '''"""Methods that read what others have said of an answer."""
+IMPORTS = '''"""A method that reads what others have said of an answer."""
 import numpy as np
 
 from bench.api import (
     At, ConfidenceMethod, Followup, Hidden, Needs, Of, Related, Samples, Text, TokenScores, Unembedding, method,
 )
-
-WORDING = "How sure are you, from 0 to 100? Say the number."
+'''
+ENTROPY = """
 DRAWN = Samples(3)
 
 
@@ -43,6 +43,9 @@ class SemanticEntropy(ConfidenceMethod):
             p = p[p > 0] / p.sum()
             sure.append(1 + (p * np.log(p)).sum() / np.log(DRAWN.n))
         return np.clip(np.asarray(sure, dtype=np.float64), 0, 1)
+"""
+VERBALISED = """
+WORDING = "How sure are you, from 0 to 100? Say the number."
 
 
 @method("said-confidence")
@@ -61,25 +64,28 @@ class Verbalised(ConfidenceMethod):
         assert all(isinstance(text, str) and text for text in batch[Text(Of.QUESTION)])
         numbers = ["".join(c for c in text if c.isdigit()) for text in batch[Followup(WORDING, say=6)]]
         return np.asarray([min(int(number), 100) / 100 if number else 0.5 for number in numbers], dtype=np.float64)
-'''
+"""
 
 
 def test_plugins_read_what_the_model_says_further(bench: Command, small_model: Path, tmp_path: Path) -> None:
-    plugin = tmp_path / "said.py"
-    plugin.write_text(PLUGINS, encoding="utf-8")
+    """The process of a file that imports torch does so first, which takes most of a second: so each has its own."""
+    words: list[object] = []
+    for name, text in (("entropy", ENTROPY), ("verbalised", VERBALISED)):
+        (tmp_path / f"{name}.py").write_text(IMPORTS + text, encoding="utf-8")
+        words += ["--plugin", tmp_path / f"{name}.py"]
     nli = saved(tmp_path / "nli", LABELS)
 
-    def run(out: str, *more: object) -> dict[str, dict[str, Any]]:
+    def run(out: str, methods: str, *more: object) -> dict[str, dict[str, Any]]:
         result = bench(
-            "run", "--method", "said-entropy,said-confidence", "--model", small_model, "--plugin", plugin,
-            "--task", "atlas-oe", "--limit", 8, "--set", "protocol.max_new_tokens_open=3", "--out", tmp_path / out,
-            *more,
+            "run", "--method", methods, "--model", small_model, "--task", "atlas-oe", "--limit", 8,
+            "--set", "protocol.max_new_tokens_open=3", "--out", tmp_path / out, *more,
         )  # fmt: skip
         assert result.returncode == 0, result.stderr
         rows = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / out).rglob("*.json")]
         return {row["method"]: row for row in rows if row.get("method")}
 
-    plain, related = run("plain"), run("nli", "--nli", nli)
+    plain = run("plain", "said-entropy,said-confidence", *words)
+    related = run("nli", "said-entropy", *words[:2], "--nli", nli)
     assert {row["status"] for rows in (plain, related) for row in rows.values()} == {"ok"}
     models = {row["config"].get("nli") for rows in (plain, related) for row in rows.values()}
     (named,) = models - {None}
@@ -103,6 +109,6 @@ def test_what_can_not_relate_is_one_sentence(bench: Command, tmp_path: Path) -> 
 
 def test_the_methods_pass_the_contract_checks(bench: Command, tmp_path: Path) -> None:
     plugin = tmp_path / "said.py"
-    plugin.write_text(PLUGINS, encoding="utf-8")
+    plugin.write_text(IMPORTS + ENTROPY + VERBALISED, encoding="utf-8")
     result = bench("check", plugin)
     assert result.returncode == 0, result.stdout

@@ -19,14 +19,16 @@ TASKS = "shores-choice,shores-oe"
 
 
 @pytest.fixture(scope="module")
-def cached(bench: Any, small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def cached(bench_here: Any, small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A folder in which an ordinary run has read both tasks, and the matrix made after it."""
     folder = tmp_path_factory.mktemp("shores")
     env = {"CONFBENCH_CACHE": str(folder / "cache")}
     common = ["--model", small_model, "--plugin", SHORES, "--method", "rote,placid,hungry,ptrue,perplexity"]
-    ran = bench("run", *common, "--task", "shores-choice", "--task", "shores-oe", "--out", folder / "results", env=env)
+    ran = bench_here(
+        "run", *common, "--task", "shores-choice", "--task", "shores-oe", "--out", folder / "results", env=env
+    )
     assert ran.returncode == 0, ran.stderr
-    made = bench(
+    made = bench_here(
         "analyze", "transfer", *common, "--on", TASKS, "--leave-subject-out", "--size-matched",
         "--out", folder / "results/transfer", "--json", env=env,
     )  # fmt: skip
@@ -93,10 +95,10 @@ def test_shares_of_right_answers_are_those_of_the_fits(cached: dict[str, Any]) -
 
 
 def test_fits_are_told_before_they_are_made_and_stored_ones_are_not_made_again(
-    bench: Any, cached: dict[str, Any], tmp_path: Path
+    bench_here: Any, cached: dict[str, Any], tmp_path: Path
 ) -> None:
     assert "of 42 fits are not stored" in cached["stderr"]
-    again = bench(
+    again = bench_here(
         "analyze", "transfer", *cached["common"], "--on", TASKS, "--leave-subject-out", "--size-matched",
         "--out", tmp_path / "t", "--json", env=cached["env"],
     )  # fmt: skip
@@ -185,11 +187,13 @@ def test_leaving_a_subject_out_can_t_be_run_again_as_an_ordinary_cell(bench: Any
 
 
 def test_adapters_are_not_trained_again_unless_asked_for(
-    bench: Any, cached: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench_here: Any, cached: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("methods.it.IT.takes_one_class", True)  # a random model has no right answer
     common = [*cached["common"][:-1], "rote,it"]
-    made = bench("analyze", "transfer", *common, "--on", TASKS, "--out", tmp_path / "t", "--json", env=cached["env"])
+    made = bench_here(
+        "analyze", "transfer", *common, "--on", TASKS, "--out", tmp_path / "t", "--json", env=cached["env"]
+    )
     assert made.returncode == 0, made.stderr
     matrix = json.loads(made.stdout)
     assert {each["method"] for each in matrix["missing"]} == {"it"}
@@ -200,41 +204,41 @@ def test_adapters_are_not_trained_again_unless_asked_for(
 
 @pytest.mark.slow
 def test_stored_adapters_take_part(
-    bench: Any, cached: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench_here: Any, cached: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each was read on its own task alone, so the other cells are told; asked for, they are read."""
     monkeypatch.setattr("methods.it.IT.takes_one_class", True)
     common = [*cached["common"][:-1], "rote,it", "--set", "it.steps=2"]
     tasks = ["--task", "shores-choice", "--task", "shores-oe"]
-    ran = bench("run", *common, *tasks, "--out", tmp_path / "r", env=cached["env"])
+    ran = bench_here("run", *common, *tasks, "--out", tmp_path / "r", env=cached["env"])
     assert ran.returncode == 0, ran.stderr
     words = ["analyze", "transfer", *common, "--on", TASKS, "--out", tmp_path / "t", "--json"]
-    made = json.loads(bench(*words, env=cached["env"]).stdout)
+    made = json.loads(bench_here(*words, env=cached["env"]).stdout)
     assert made["about"]["forward_tokens"] == 0
     there = {(e["corpus"]["task"], e["test"]) for e in made["entries"] if e["method"] == "it"}
     assert there == {(task, task) for task in TASKS.split(",")}
     assert all("not read again" in each["reason"] for each in made["missing"])
-    asked = bench(*words, "--with-adapters", env=cached["env"])
+    asked = bench_here(*words, "--with-adapters", env=cached["env"])
     assert "--with-adapters: it" in asked.stderr
     whole = json.loads(asked.stdout)
     assert whole["about"]["forward_tokens"] > 0
     assert not whole["missing"]
 
 
-def test_a_task_without_training_rows_is_only_tested(bench: Any, cached: dict[str, Any], tmp_path: Path) -> None:
+def test_a_task_without_training_rows_is_only_tested(bench_here: Any, cached: dict[str, Any], tmp_path: Path) -> None:
     """It is no corpus, has prices against what is named, and no subject that could be left out, which costs no rank."""
     words = [
         "analyze", "transfer", *cached["common"][:-1], "rote,placid", "--on", f"{TASKS},lagoons", "--leave-subject-out",
         "--home", "lagoons=shores-choice", "--out", tmp_path / "t", "--json",
     ]  # fmt: skip
-    refused = bench(*words, env=cached["env"])
+    refused = bench_here(*words, env=cached["env"])
     assert refused.returncode == 2
     told = re.search(r"bench (run [^;]*--task lagoons [^;]*--train-on shores-choice)", refused.stderr)
     assert told is not None, refused.stderr
     run = ["--plugin", SHORES, "--out", tmp_path / "r"]
-    ran = bench(*shlex.split(told[1]), *(run if "--plugin" not in told[1] else run[2:]), env=cached["env"])
+    ran = bench_here(*shlex.split(told[1]), *(run if "--plugin" not in told[1] else run[2:]), env=cached["env"])
     assert ran.returncode == 0, ran.stderr
-    made = bench(*words, env=cached["env"])
+    made = bench_here(*words, env=cached["env"])
     assert made.returncode == 0, made.stderr
     matrix = json.loads(made.stdout)
     assert matrix["about"]["forward_tokens"] == 0

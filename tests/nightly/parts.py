@@ -10,7 +10,7 @@ from importlib.util import find_spec
 CODE = ("bench", "methods", "tasks", "tests", "pyproject.toml", "constraints.txt")
 SOURCES = ("bench", "methods", "tasks", "tests/fixtures", "tests/faults", "constraints.txt")
 PYTEST = "python -m pytest -q -rfEs"
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True)

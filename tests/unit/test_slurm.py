@@ -13,9 +13,10 @@ COMMANDS = {
     "srun": 'echo "srun $*" >> "$CALLS"; while [[ $1 == --* ]]; do shift; done; exec "$@"',
     "hostname": 'echo "fe80::1 127.0.0.1 10.0.0.7 "',
     "ray": 'if [[ $1 == status ]]; then [[ -e $CALLS.up ]] || { touch "$CALLS.up"; exit 1; }; exit 0; fi\n'
-    'echo $$ >> "$CALLS.pids"; exec sleep 60',
+    'echo $$ >> "$CALLS.pids"; exec /bin/sleep 60',
+    "sleep": 'echo "sleep $*" >> "$CALLS"',
     # The machines start in the background: it is not over before both have.
-    "bench": 'until [[ $(cat "$CALLS.pids" | wc -l) == 2 ]]; do sleep 0.02; done 2>/dev/null\n'
+    "bench": 'until [[ $(cat "$CALLS.pids" | wc -l) == 2 ]]; do /bin/sleep 0.02; done 2>/dev/null\n'
     'echo "bench $*" >> "$CALLS"; exit 3',
 }
 
@@ -41,6 +42,7 @@ def test_it_starts_ray_everywhere_and_gives_back_what_bench_says(tmp_path: Path)
     (others,) = [call for call in calls if "ray start --address" in call]
     assert "--nodes=2 --ntasks-per-node=1 --overlap --nodelist=beta,gamma" in others
     assert "--num-cpus=32 --num-gpus=4" in others
+    assert [call for call in calls if call.startswith("sleep ")] == ["sleep 2"]  # Ray is up when it is asked again
     (bench,) = [call for call in calls if call.startswith("bench ")]
     assert bench == "bench run --engine ray --address 10.0.0.7:6379 --workers 12 --method all --model my model"
     started = (tmp_path / "calls.pids").read_text(encoding="utf-8").split()

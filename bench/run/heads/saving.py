@@ -161,6 +161,11 @@ class HeadWriter:
     def _backbone_card(self) -> BackboneCard:
         return card_of(self.reader.backbone, self.config.model)
 
+    @cached_property
+    def _origins(self) -> dict[str, str]:
+        """Method -> where it comes from; a look finds all installed packages, and runs the files of plugins."""
+        return {entry.name: entry.origin for entry in registry.methods(self.config.plugins).entries()}
+
     def _method_card(self, row: ResultRow, inputs: Inputs, *, has_adapter: bool) -> MethodCard:
         base = files.base_of(row.method)
         method = self.resolved.methods[base] if inputs.tuned is None else inputs.tuned.method
@@ -168,8 +173,7 @@ class HeadWriter:
         if code is None:
             raise UserError("it was typed into a notebook; put its class into a file, and give that with --plugin")
         plugins = set(map(str, self.config.plugins))
-        entries = {entry.name: entry.origin for entry in registry.methods(self.config.plugins).entries()}
-        origin = entries.get(base, registry.BUILT_IN)
+        origin = self._origins.get(base, registry.BUILT_IN)
         return MethodCard(
             name=base,
             recalibration=files.recalibration_of(row.method) or None,

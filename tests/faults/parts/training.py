@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.run import fitting
 from bench.training import child, loop
 from bench.training.job import ADAPTER, CHECKPOINTS, CONFIG, Job
 from bench.training.optimisers import Processes
+from bench.training.trainer import AdapterTrainer
 from tests.faults import workload
 from tests.faults.commands import Ran, Running, cells, finished, same, started
 from tests.faults.ledger import Case, FaultError, Outcome
@@ -283,7 +283,8 @@ class Work:
 
 def often() -> None:
     """In a run's own process: checkpoints after few steps."""
-    fitting.AdapterTrainer = functools.partial(fitting.AdapterTrainer, checkpoint_every=EVERY)  # type: ignore[assignment,misc]
+    made = AdapterTrainer.__init__
+    AdapterTrainer.__init__ = functools.partialmethod(made, checkpoint_every=EVERY)  # type: ignore[assignment,method-assign]
 
 
 def counted(function: Callable[..., Any], log: Path) -> Callable[..., Any]:

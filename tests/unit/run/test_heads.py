@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,30 +33,15 @@ from bench.run.heads.checking import as_record, check
 from bench.run.heads.head import Setting
 from bench.run.heads.scoring import ScoreRequest, score
 from bench.run.heads.trust import notes_of, trusted
-from bench.run.pipeline import RunReport, run
+from bench.run.pipeline import run
 from bench.stats.guard import set_aside
 from bench.store.files import write_whole_folder
 from bench.store.folders import DIGEST, sealed
 from bench.store.processes import machine
+from tests.fixtures.whole_run import METHODS, SEEDED, SEEDS, SUBJECTS, TRAINED, WholeRun
 
 CPU = Setting(device="cpu")
 ASKED: dict[str, Any] = {"question": "Which?", "choices": ["a thing", "another"]}
-SUBJECTS = ("harbour_law", "bird_cartography")
-
-
-def few(path: Path, per_split: int = 24) -> Path:
-    """Questions of two subjects of the atlas as a file, with exemplars."""
-    task = registry.tasks().get("atlas-choice")(open_source(None))
-    rows = []
-    for split, n in (("dev", 3), ("train", 3 * per_split), ("validation", per_split), ("test", per_split // 2)):
-        for subject in SUBJECTS:
-            own = (q for q in task.questions(split) if q.subject == subject)  # type: ignore[arg-type]
-            rows += [
-                {"id": q.id, "subject": subject, "question": q.text, "choices": q.choices, "answer": q.answer,
-                 "split": split} for q in itertools.islice(own, n)
-            ]  # fmt: skip
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 PROBE = '''
@@ -95,77 +79,69 @@ class Pickled(Far):
 '''
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_probes() -> Iterator[None]:
-    """`pik` with the steps of small runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        pik = registry.methods().get("pik")
-        patch.setattr(pik, "presets", {**pik.presets, "demo": pik.small})
-        yield
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunReport]:
-    """Heads of a small run, of two seeds."""
-    folder = tmp_path_factory.mktemp("heads")
-    config = RunConfig(
-        ("lts", "pik", "logistic-probe"), "tiny", task_files=(few(folder / "few.jsonl"),), recalibrate=("isotonic",),
-        device="cpu", out=folder / "out", cache=folder / "cache", save_heads=folder / "heads",
-    )  # fmt: skip
-    report = run(config)
-    again = run(replace(config, methods=("pik",), recalibrate=(), seed=1, limit=10))
-    report.heads += again.heads
-    report.paths += again.paths
-    return folder, report
-
-
-def allowed(folder: Path) -> float:
+def allowed(name: str) -> float:
     """Largest difference of a confidence: passes of other shapes differ in last bits, which a steep step enlarges."""
-    return 1e-4 if "isotonic" in folder.name else 1e-6
+    return 1e-4 if "isotonic" in name else 1e-6
 
 
-def head_of(made: tuple[Path, RunReport], name: str = "pik--demo--s0") -> Path:
-    return next(path for path in made[1].heads if path.name == name)
-
-
-def questions(made: tuple[Path, RunReport]) -> dict[str, Question]:
-    task = task_of_file(made[0] / "few.jsonl")(open_source(None))
+def questions(whole_run: WholeRun) -> dict[str, Question]:
+    task = task_of_file(whole_run.file)(open_source(None))
     return {question.id: question for question in task.questions("test")}
 
 
 @pytest.fixture
-def copy(made: tuple[Path, RunReport], tmp_path: Path) -> Path:
-    return Path(shutil.copytree(head_of(made), tmp_path / "copy"))
+def copy(whole_run: WholeRun, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole_run.head(), tmp_path / "copy"))
 
 
-def test_every_cell_has_a_head_that_says_what_the_run_said(made: tuple[Path, RunReport]) -> None:
-    known = questions(made)
-    pairs = list(
-        zip(sorted(made[1].heads), sorted(path for path in made[1].paths if "pickled" not in path.name), strict=True)
-    )
-    assert {path.name for path, _ in pairs} >= {"lts+isotonic--demo--s0", "pik--demo--s0", "pik--demo--s1--n10"}
-    for folder, cell in pairs:
-        assert folder.name == cell.stem
-        head, records = load_head(folder, device="cpu"), files.read_records(cell)
-        asked = [known[key] for key in records.id]
-        given, own = head.score(asked, list(records.answer)), head.score(asked)
-        np.testing.assert_allclose(given, records.confidence, atol=allowed(folder), rtol=0, err_msg=folder.name)
-        np.testing.assert_allclose(own, records.confidence, atol=allowed(folder), rtol=0, err_msg=folder.name)
+@pytest.fixture
+def cache(whole_run: WholeRun, tmp_path: Path) -> Path:
+    """What the run has read."""
+    return Path(shutil.copytree(whole_run.cache, tmp_path / "cache"))
 
 
-def test_one_question_as_a_dict_is_what_the_run_said(made: tuple[Path, RunReport]) -> None:
-    folder = head_of(made, "lts--demo--s0")
-    records = files.read_records(next(path for path in made[1].paths if path.stem == folder.name))
-    question = questions(made)[records.id[5]]
+@pytest.fixture(scope="module")
+def scores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of what is scored."""
+    return tmp_path_factory.mktemp("scores")
+
+
+def test_every_cell_has_a_head(whole_run: WholeRun) -> None:
+    names = [f"{method}{kind}--demo--s0" for method in METHODS for kind in ("", "+isotonic", "+temperature")]
+    names += [f"{method}--demo--s{seed}--n10" for method in SEEDED for seed in SEEDS]
+    assert sorted(card.parent.name for card in whole_run.heads.rglob(CARD)) == sorted(names)
+    assert set(whole_run.cells()) == set(names)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"{method}{kind}--demo--s0" for method in ("lts", "pik", "logistic-probe") for kind in ("", "+isotonic")),
+        "saplma-m+temperature--demo--s0", "pik--demo--s1--n10",
+    ],
+)  # fmt: skip
+def test_a_head_says_what_the_run_said(whole_run: WholeRun, name: str) -> None:
+    known = questions(whole_run)
+    head, records = load_head(whole_run.head(name), device="cpu"), files.read_records(whole_run.cell(name))
+    asked = [known[key] for key in records.id]
+    given, own = head.score(asked, list(records.answer)), head.score(asked)
+    np.testing.assert_allclose(given, records.confidence, atol=allowed(name), rtol=0)
+    np.testing.assert_allclose(own, records.confidence, atol=allowed(name), rtol=0)
+
+
+def test_one_question_as_a_dict_is_what_the_run_said(whole_run: WholeRun) -> None:
+    folder = whole_run.head("lts--demo--s0")
+    records = files.read_records(whole_run.cell(folder.name))
+    question = questions(whole_run)[records.id[5]]
     asked = {"question": question.text, "choices": list(question.choices), "subject": question.subject}
     assert load_head(folder, device="cpu")(asked, records.answer[5]) == pytest.approx(records.confidence[5], abs=1e-6)
 
 
-def test_a_card_tells_model_method_learning_and_test(made: tuple[Path, RunReport]) -> None:
-    card, row = read_card(head_of(made)), next(row for row in made[1].rows if row.method == "pik")
+def test_a_card_tells_model_method_learning_and_test(whole_run: WholeRun) -> None:
+    card, row = read_card(whole_run.head()), files.read(whole_run.cell())
     assert (card.backbone.model, card.backbone.dtype, card.method.name) == ("tiny", "float32", "pik")
     assert (card.asked.format, card.asked.letters, card.method.plugin) == ("choice", "abcd", "built-in")
-    assert (card.learned.rows, card.learned.labels) == (6 * 24, row.labels_seen)
+    assert (card.learned.rows, card.learned.labels) == (TRAINED, row.labels_seen)
     brier = card.test.metrics["brier"]
     assert brier.value == row.metrics["brier"].mean
     assert brier.low is not None
@@ -173,20 +149,20 @@ def test_a_card_tells_model_method_learning_and_test(made: tuple[Path, RunReport
     assert brier.low < row.metrics["brier"].mean < brier.high
     assert card.method.constants == {
         k: list(v) if isinstance(v, tuple) else v
-        for k, v in registry.methods().get("pik")(**registry.methods().get("pik").presets["demo"]).params().items()
+        for k, v in registry.methods().get("pik")(**registry.methods().get("pik").small).params().items()
     }
-    text = (head_of(made) / CARD).read_text(encoding="utf-8")
-    assert str(made[0]) not in text
+    text = (whole_run.head() / CARD).read_text(encoding="utf-8")
+    assert str(whole_run.folder) not in text
 
 
-def test_a_scaled_score_keeps_its_scale(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+def test_a_scaled_score_keeps_its_scale(whole_run: WholeRun, cache: Path, tmp_path: Path) -> None:
     report = run(
         RunConfig(
-            ("perplexity",), "tiny", task_files=(made[0] / "few.jsonl",), recalibrate=("platt", "temperature"),
-            device="cpu", out=tmp_path / "out", cache=made[0] / "cache", save_heads=tmp_path / "heads",
+            ("perplexity",), "tiny", task_files=(whole_run.file,), recalibrate=("platt", "temperature"),
+            device="cpu", out=tmp_path / "out", cache=cache, save_heads=tmp_path / "heads",
         )
     )  # fmt: skip
-    known = questions(made)
+    known = questions(whole_run)
     assert len(report.heads) == 3
     for folder, cell in zip(report.heads, report.paths, strict=True):
         records = files.read_records(cell)
@@ -195,15 +171,15 @@ def test_a_scaled_score_keeps_its_scale(made: tuple[Path, RunReport], tmp_path: 
     assert read_card(report.heads[0]).output.labelled == 2 * 24
 
 
-def test_heads_hold_no_pickle(made: tuple[Path, RunReport]) -> None:
-    endings = {path.suffix for path in (made[0] / "heads").rglob("*") if path.is_file()}
+def test_heads_hold_no_pickle(whole_run: WholeRun) -> None:
+    endings = {path.suffix for path in whole_run.heads.rglob("*") if path.is_file()}
     assert endings == {".json", ".safetensors"}
 
 
-def test_what_is_no_head_is_never_overwritten(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+def test_what_is_no_head_is_never_overwritten(whole_run: WholeRun, tmp_path: Path) -> None:
     config = RunConfig(
-        ("ptrue",), "tiny", task_files=(made[0] / "few.jsonl",), limit=4, device="cpu", out=tmp_path / "out",
-        cache=made[0] / "cache", save_heads=tmp_path / "heads",
+        ("ptrue",), "tiny", task_files=(whole_run.file,), limit=4, device="cpu", out=tmp_path / "out",
+        cache=tmp_path / "cache", save_heads=tmp_path / "heads",
     )  # fmt: skip
     (folder,) = run(config).heads
     before = read_card(folder)
@@ -220,19 +196,19 @@ def test_what_is_no_head_is_never_overwritten(made: tuple[Path, RunReport], tmp_
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
-def test_a_dry_run_says_where_heads_would_go(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+def test_a_dry_run_says_where_heads_would_go(whole_run: WholeRun, tmp_path: Path) -> None:
     config = RunConfig(
-        ("ptrue",), "tiny", task_files=(made[0] / "few.jsonl",), limit=4, device="cpu", out=tmp_path / "out",
-        cache=made[0] / "cache", save_heads=tmp_path / "heads", dry_run=True,
+        ("ptrue",), "tiny", task_files=(whole_run.file,), limit=4, device="cpu", out=tmp_path / "out",
+        cache=tmp_path / "cache", save_heads=tmp_path / "heads", dry_run=True,
     )  # fmt: skip
     assert f"heads: one for each cell that ends ok, below {tmp_path / 'heads'}" in run(config).plan
     assert not (tmp_path / "heads").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_said_before_the_work(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_said_before_the_work(whole_run: WholeRun, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     config = RunConfig(
-        ("ptrue",), "tiny", task_files=(made[0] / "few.jsonl",), limit=4, out=tmp_path / "out", cache=made[0] / "cache",
+        ("ptrue",), "tiny", task_files=(whole_run.file,), limit=4, out=tmp_path / "out", cache=tmp_path / "cache",
         save_heads=tmp_path / "file" / "heads",
     )  # fmt: skip
     with pytest.raises(UserError, match="file"):
@@ -310,43 +286,45 @@ def test_a_head_that_a_limit_put_elsewhere_is_named(copy: Path, tmp_path: Path) 
         load_head(asked)
 
 
-def test_a_folder_of_heads_is_no_head(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+def test_a_folder_of_heads_is_no_head(whole_run: WholeRun, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"found none; it has heads in .*s0"):
-        load_head(head_of(made).parent)
+        load_head(whole_run.head().parent)
     with pytest.raises(UserError, match="expected a folder"):
         load_head(tmp_path / "nowhere")
 
 
-def test_another_model_is_refused_with_both_fingerprints(made: tuple[Path, RunReport], small_model: Path) -> None:
-    own = read_card(head_of(made)).backbone.fingerprint
+def test_another_model_is_refused_with_both_fingerprints(whole_run: WholeRun, small_model: Path) -> None:
+    own = read_card(whole_run.head()).backbone.fingerprint
     with pytest.raises(UserError) as raised:
-        load_head(head_of(made), model=str(small_model), device="cpu")
+        load_head(whole_run.head(), model=str(small_model), device="cpu")
     assert own[:16] in str(raised.value)
     assert str(raised.value).count("fingerprint") == 2
     assert "weights" in str(raised.value)
     assert str(small_model.parent) not in str(raised.value)
 
 
-def test_the_same_model_in_another_folder_is_the_same(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+def test_the_same_model_in_another_folder_is_the_same(whole_run: WholeRun, tmp_path: Path) -> None:
     there = shutil.copytree(models.resolve("tiny").source, tmp_path / "copied")
-    question = next(iter(questions(made).values()))
-    one, other = (load_head(head_of(made), model=name, device="cpu").score([question]) for name in (None, str(there)))
+    question = next(iter(questions(whole_run).values()))
+    one, other = (
+        load_head(whole_run.head(), model=name, device="cpu").score([question]) for name in (None, str(there))
+    )
     assert one == other
 
 
 @pytest.mark.slow
-def test_a_plugin_s_head_needs_its_plugin(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+def test_a_plugin_s_head_needs_its_plugin(whole_run: WholeRun, cache: Path, tmp_path: Path) -> None:
     plugin = tmp_path / "far.py"
     plugin.write_text(PROBE, encoding="utf-8")
     config = RunConfig(
-        ("far", "pickled"), "tiny", task_files=(made[0] / "few.jsonl",), plugins=(plugin,), device="cpu",
-        out=tmp_path / "out", cache=made[0] / "cache", save_heads=tmp_path / "heads",
+        ("far", "pickled"), "tiny", task_files=(whole_run.file,), plugins=(plugin,), device="cpu",
+        out=tmp_path / "out", cache=cache, save_heads=tmp_path / "heads",
     )  # fmt: skip
     report = run(config)
     (note,) = [note for note in report.notes if note.startswith("no head of pickled on ")]
     assert "method/mean.pkl; a head holds JSON and safetensors only" in note
     (folder,) = report.heads
-    records, known = files.read_records(next(p for p in report.paths if p.stem == folder.name)), questions(made)
+    records, known = files.read_records(next(p for p in report.paths if p.stem == folder.name)), questions(whole_run)
     confidence = load_head(folder, device="cpu", plugins=[plugin]).score([known[key] for key in records.id])
     np.testing.assert_allclose(confidence, records.confidence, atol=1e-6, rtol=0)
     with pytest.raises(UserError, match=r"it came from the file far.py: give it with --plugin FILE"):
@@ -384,18 +362,26 @@ def test_every_kind_of_method_says_what_its_run_said(task: str, methods: tuple[s
     for folder, cell in zip(report.heads, report.paths, strict=True):
         records = files.read_records(cell)
         confidence = load_head(folder, device="cpu").score([known[key] for key in records.id], list(records.answer))
-        np.testing.assert_allclose(confidence, records.confidence, atol=allowed(folder), rtol=0, err_msg=folder.name)
+        np.testing.assert_allclose(
+            confidence, records.confidence, atol=allowed(folder.name), rtol=0, err_msg=folder.name
+        )
 
 
 # --- files of questions -----------------------------------------------------------------------------------------------
 
 
-def scored(
-    made: tuple[Path, RunReport], path: Path, name: str = "pik--demo--s0", **options: object
-) -> list[dict[str, object]]:
-    request = ScoreRequest(path, head_of(made, name), setting=CPU, cache=made[0] / "scores", **options)  # type: ignore[arg-type]
-    report = score(request, Silent())
-    return [json.loads(line) for line in report.lines] + [{"notes": report.notes}]
+Scored = Callable[..., list[dict[str, object]]]
+
+
+@pytest.fixture
+def scored(whole_run: WholeRun, scores: Path) -> Scored:
+    """Scores a file; gives its lines, and then notes."""
+
+    def of(path: Path, name: str = "pik--demo--s0", **options: Any) -> list[dict[str, object]]:
+        report = score(ScoreRequest(path, whole_run.head(name), setting=CPU, cache=scores, **options), Silent())
+        return [json.loads(line) for line in report.lines] + [{"notes": report.notes}]
+
+    return of
 
 
 def written(path: Path, *rows: dict[str, object]) -> Path:
@@ -403,9 +389,9 @@ def written(path: Path, *rows: dict[str, object]) -> Path:
     return path
 
 
-def test_a_file_is_scored_line_by_line(made: tuple[Path, RunReport], tmp_path: Path) -> None:
-    asked = list(questions(made).values())[:3]
-    cells = next(path for path in made[1].paths if path.stem == "pik--demo--s0")
+def test_a_file_is_scored_line_by_line(scored: Scored, whole_run: WholeRun, tmp_path: Path) -> None:
+    asked = list(questions(whole_run).values())[:3]
+    cells = whole_run.cell()
     records = files.read_records(cells)
     rows = [{"id": q.id, "question": q.text, "choices": q.choices, "subject": q.subject} for q in asked]
     rows[1]["given"] = str(records.answer[1])
@@ -414,12 +400,12 @@ def test_a_file_is_scored_line_by_line(made: tuple[Path, RunReport], tmp_path: P
         *rows,
         {"id": "new", "question": "Which?", "choices": ["a", "b"], "given": "the first"},
     )  # type: ignore[arg-type]
-    *lines, told = scored(made, path)
+    *lines, told = scored(path)
     assert [line["id"] for line in lines] == [*(q.id for q in asked), "new"]
     np.testing.assert_allclose([line["confidence"] for line in lines[:3]], records.confidence[:3], atol=1e-5)  # type: ignore[arg-type]
     assert [line["answer"] for line in lines[:3]] == records.answer[:3]
     assert lines[3]["note"] == "the answer is no option's letter"
-    assert {line["head"] for line in lines} == {read_card(head_of(made)).name}
+    assert {line["head"] for line in lines} == {read_card(whole_run.head()).name}
     notes = " ".join(told["notes"])  # type: ignore[arg-type]
     assert "4 of 4 questions scored" in notes
     assert "answers given: 2, the model's: 2" in notes
@@ -427,28 +413,28 @@ def test_a_file_is_scored_line_by_line(made: tuple[Path, RunReport], tmp_path: P
     assert "1 questions are of subjects that the head has no exemplars of ('general knowledge')" in notes
 
 
-def test_answers_may_be_in_a_file_of_their_own(made: tuple[Path, RunReport], tmp_path: Path) -> None:
-    q = next(iter(questions(made).values()))
+def test_answers_may_be_in_a_file_of_their_own(scored: Scored, whole_run: WholeRun, tmp_path: Path) -> None:
+    q = next(iter(questions(whole_run).values()))
     row: dict[str, object] = {"id": "one", "question": q.text, "choices": q.choices, "subject": q.subject}
     path = written(tmp_path / "asked.jsonl", row)
     answers = written(tmp_path / "answers.jsonl", {"id": "one", "text": "b"}, {"id": "two", "text": "c"})
-    line, told = scored(made, path, answers=answers)
-    inside, _ = scored(made, written(tmp_path / "inside.jsonl", {**row, "given": "b"}))
+    line, told = scored(path, answers=answers)
+    inside, _ = scored(written(tmp_path / "inside.jsonl", {**row, "given": "b"}))
     assert line == inside
     assert "answers.jsonl: 1 answers are to no question of asked.jsonl" in told["notes"]  # type: ignore[operator]
     with pytest.raises(UserError, match="has answers of its own in column 'given'"):
-        scored(made, tmp_path / "inside.jsonl", answers=answers)
+        scored(tmp_path / "inside.jsonl", answers=answers)
     with pytest.raises(UserError, match="found none, but such as 'three'; give both files the same ids"):
-        scored(made, path, answers=written(tmp_path / "others.jsonl", {"id": "three", "text": "c"}))
+        scored(path, answers=written(tmp_path / "others.jsonl", {"id": "three", "text": "c"}))
 
 
-def test_what_cannot_be_asked_is_told_and_the_rest_is_scored(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+def test_what_cannot_be_asked_is_told_and_the_rest_is_scored(scored: Scored, tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [
         {"question": "Which?", "choices": ["red", "blue"], "given": ""},
         {"question": "word " * 17_000, "choices": ["red", "blue"]},
         {"question": "Who?", "choices": ["red", "blue"], "given": "a"},
     ]
-    empty, long, fine, told = scored(made, written(tmp_path / "asked.jsonl", *rows))
+    empty, long, fine, told = scored(written(tmp_path / "asked.jsonl", *rows))
     assert (empty["confidence"], empty["note"]) == (0.0, "the answer has no text")
     assert (long["answer"], long["confidence"]) == (None, None)
     assert "context" in str(long["note"])
@@ -461,10 +447,10 @@ def test_what_cannot_be_asked_is_told_and_the_rest_is_scored(made: tuple[Path, R
 
 @pytest.mark.parametrize(("dtype", "told"), [(None, False), ("bfloat16", True)])
 def test_scores_in_another_dtype_say_so(
-    made: tuple[Path, RunReport], tmp_path: Path, dtype: str | None, *, told: bool
+    whole_run: WholeRun, scores: Path, tmp_path: Path, dtype: str | None, *, told: bool
 ) -> None:
     path = written(tmp_path / "asked.jsonl", {**ASKED, "given": "a"})
-    request = ScoreRequest(path, head_of(made), setting=replace(CPU, dtype=dtype), cache=made[0] / "scores")
+    request = ScoreRequest(path, whole_run.head(), setting=replace(CPU, dtype=dtype), cache=scores)
     notes = score(request, Silent()).notes
     note = "the head was made in float32, and its model is read in bfloat16; how far that moves its confidences says"
     assert any(each.startswith(note) for each in notes) is told
@@ -472,20 +458,20 @@ def test_scores_in_another_dtype_say_so(
 
 
 @pytest.mark.parametrize(("name", "told"), [("pik--demo--s0", False), ("pik--demo--s1--n10", True)])
-def test_scores_of_a_partial_run_say_so(made: tuple[Path, RunReport], tmp_path: Path, name: str, *, told: bool) -> None:
-    *_, last = scored(made, written(tmp_path / "asked.jsonl", {**ASKED, "given": "a"}), name)
+def test_scores_of_a_partial_run_say_so(scored: Scored, tmp_path: Path, name: str, *, told: bool) -> None:
+    *_, last = scored(written(tmp_path / "asked.jsonl", {**ASKED, "given": "a"}), name)
     note = "the head was made by a run with --limit 10; it learned from few answers"
     assert (note in last["notes"]) is told  # type: ignore[operator]
 
 
-def test_standard_input(made: tuple[Path, RunReport], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input(scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None:
     text = json.dumps({"question": "Which?", "choices": ["red", "blue"]}) + "\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    line, _ = scored(made, Path("-"))
+    line, _ = scored(Path("-"))
     assert line["id"] == "asked:0"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     with pytest.raises(UserError, match="standard input: expected at least one row"):
-        scored(made, Path("-"))
+        scored(Path("-"))
 
 
 @pytest.mark.parametrize(
@@ -506,12 +492,10 @@ def test_standard_input(made: tuple[Path, RunReport], monkeypatch: pytest.Monkey
         ({"question": " ", "choices": ["a", "b"]}, "a text that is not empty"),
     ],
 )
-def test_a_file_that_cannot_be_scored(
-    made: tuple[Path, RunReport], tmp_path: Path, row: dict[str, object], told: str
-) -> None:
+def test_a_file_that_cannot_be_scored(scored: Scored, tmp_path: Path, row: dict[str, object], told: str) -> None:
     path = written(tmp_path / "asked.jsonl", *([row] if row else []))
     with pytest.raises(UserError, match=told):
-        scored(made, path)
+        scored(path)
 
 
 @pytest.mark.parametrize(
@@ -532,33 +516,33 @@ def test_a_file_that_cannot_be_scored(
         ({"question": "word " * 17_000, "choices": ["a", "b"]}, None, "context"),
     ],
 )
-def test_what_python_refuses(made: tuple[Path, RunReport], question: object, answers: object, told: str) -> None:
-    head = load_head(head_of(made), device="cpu")
+def test_what_python_refuses(whole_run: WholeRun, question: object, answers: object, told: str) -> None:
+    head = load_head(whole_run.head(), device="cpu")
     assert head.score([]).shape == (0,)
     with pytest.raises(UserError, match=told):
         head.score([question], answers)  # type: ignore[list-item,arg-type]
 
 
-def test_a_letter_that_is_written_otherwise_is_counted(made: tuple[Path, RunReport], tmp_path: Path) -> None:
+def test_a_letter_that_is_written_otherwise_is_counted(scored: Scored, tmp_path: Path) -> None:
     """The model reads `A` where its own answers are `a`: another number, and somebody has to say so."""
     path = written(tmp_path / "asked.jsonl", *({**ASKED, "id": each, "given": each} for each in ("A", "a", "b.")))
-    *_, told = scored(made, path)
+    *_, told = scored(path)
     notes = " ".join(told["notes"])  # type: ignore[arg-type]
     assert "not by its letter alone (A for a), scored as written: 2" in notes
 
 
-def test_two_questions_of_one_id_are_refused_in_python(made: tuple[Path, RunReport]) -> None:
+def test_two_questions_of_one_id_are_refused_in_python(whole_run: WholeRun) -> None:
     """The confidence of the second would stand at both."""
-    head = load_head(head_of(made), device="cpu")
+    head = load_head(whole_run.head(), device="cpu")
     for first in ("x", "asked:1"):
         other = ASKED if first == "asked:1" else {**ASKED, "id": "x"}
         with pytest.raises(UserError, match=rf"ids of their own, got '{first}' twice"):
             head.score([{**ASKED, "id": first}, other], ["a", "b"])
 
 
-def test_an_answer_that_a_question_brings_is_scored(made: tuple[Path, RunReport]) -> None:
+def test_an_answer_that_a_question_brings_is_scored(whole_run: WholeRun) -> None:
     """Rows of a file for `bench score` mean the same in Python; the model's own answer would be another number."""
-    head = load_head(head_of(made, "lts--demo--s0"), device="cpu")
+    head = load_head(whole_run.head("lts--demo--s0"), device="cpu")
     a, b = head.score([ASKED, ASKED], ["a", "b"])
     brought = head.score([{**ASKED, "given": "a"}, {**ASKED, "given": "b", "choices": np.array(ASKED["choices"])}])
     assert brought.tolist() == [a, b]
@@ -568,16 +552,16 @@ def test_an_answer_that_a_question_brings_is_scored(made: tuple[Path, RunReport]
 # --- fidelity ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_setting_changes_nothing(made: tuple[Path, RunReport]) -> None:
-    found = check(head_of(made, "lts+isotonic--demo--s0"), CPU, Silent())
+def test_the_same_setting_changes_nothing(whole_run: WholeRun) -> None:
+    found = check(whole_run.head("lts+isotonic--demo--s0"), CPU, Silent())
     assert (found.passed, found.questions, found.prompts_differ, found.flips) == (True, 24, 0, 0)
     assert found.confidence_max < 1e-6
     assert max(drift.largest for drift in found.states.values()) < 1e-5
     assert len(found.states) == 4
 
 
-def test_another_setting_is_measured_and_judged(made: tuple[Path, RunReport]) -> None:
-    folder = head_of(made, "logistic-probe--demo--s0")
+def test_another_setting_is_measured_and_judged(whole_run: WholeRun) -> None:
+    folder = whole_run.head("logistic-probe--demo--s0")
     setting = replace(CPU, dtype="bfloat16", plain=True, attention="eager")
     found = check(folder, setting, Silent(), tolerance=1.0, state_tolerance=1.0)
     assert found.passed
@@ -600,9 +584,9 @@ def test_another_setting_is_measured_and_judged(made: tuple[Path, RunReport]) ->
     ],
 )
 def test_a_check_tolerates_two_percent(
-    made: tuple[Path, RunReport], monkeypatch: pytest.MonkeyPatch, confidence: float, states: float, complaint: str
+    whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch, confidence: float, states: float, complaint: str
 ) -> None:
-    folder = head_of(made)
+    folder = whole_run.head()
     then = kept.read(folder)
     moved = {name: values / (1 + states) for name, values in then.states.items()}
     monkeypatch.setattr(kept, "read", lambda _: replace(then, confidence=then.confidence - confidence, states=moved))
@@ -610,11 +594,9 @@ def test_a_check_tolerates_two_percent(
     assert re.fullmatch(complaint, "; ".join(found.complaints))
 
 
-def test_a_check_counts_confidences_that_change_sides(
-    made: tuple[Path, RunReport], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_counts_confidences_that_change_sides(whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the run are mirrored at 0.5, but for the first ten."""
-    folder = head_of(made)
+    folder = whole_run.head()
     then = kept.read(folder)
     mirrored = np.where(np.arange(24) < 10, then.confidence, 1 - then.confidence)
     monkeypatch.setattr(kept, "read", lambda _: replace(then, confidence=mirrored))
@@ -623,7 +605,7 @@ def test_a_check_counts_confidences_that_change_sides(
     assert " 14 change sides at 0.5" in " ".join(found.lines())
 
 
-def test_another_model_is_told_apart(made: tuple[Path, RunReport], tmp_path: Path, small_model: Path) -> None:
+def test_another_model_is_told_apart(whole_run: WholeRun, tmp_path: Path, small_model: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     there = Path(shutil.copytree(models.resolve("tiny").source, tmp_path / "wrong"))
@@ -633,18 +615,18 @@ def test_another_model_is_told_apart(made: tuple[Path, RunReport], tmp_path: Pat
         if name.endswith("o_proj.weight"):
             tensor.mul_(0.5)
     save_file(tensors, weights, metadata={"format": "pt"})
-    found = check(head_of(made), replace(CPU, model=str(there)), Silent())
+    found = check(whole_run.head(), replace(CPU, model=str(there)), Silent())
     assert not found.passed
     assert "other: weights" in found.notes[0]
     with pytest.raises(UserError, match="expected states of"):
-        check(head_of(made), replace(CPU, model=str(small_model)), Silent())
+        check(whole_run.head(), replace(CPU, model=str(small_model)), Silent())
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
-def test_commands_print_scores_and_end_with_their_codes(made: tuple[Path, RunReport], tmp_path: Path) -> None:
-    head, env = head_of(made, "lts--demo--s0"), {"CONFBENCH_CACHE": str(made[0] / "scores")}
+def test_commands_print_scores_and_end_with_their_codes(whole_run: WholeRun, scores: Path, tmp_path: Path) -> None:
+    head, env = whole_run.head("lts--demo--s0"), {"CONFBENCH_CACHE": str(scores)}
     asked = written(tmp_path / "asked.jsonl", {"question": "Which?", "choices": ["red", "blue"], "given": "a"})
     out = tmp_path / "scores.jsonl"
     device = ["--device", "cpu"]
@@ -674,23 +656,30 @@ def test_commands_print_scores_and_end_with_their_codes(made: tuple[Path, RunRep
 # --- guards -----------------------------------------------------------------------------------------------------------
 
 
-def guard(made: tuple[Path, RunReport], head: Path, *words: str) -> Result:
-    words = ("--results", str(made[0] / "out"), "--head", str(head), *words)
-    return CliRunner().invoke(app, ["guard", *words], env={"CONFBENCH_CACHE": str(made[0] / "guards")})
+@pytest.fixture(scope="module")
+def results(whole_run: WholeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A part of the run's: a guard is made of every result."""
+    others = shutil.ignore_patterns("partial", "ptrue*", "sequence*", "saplma*", "*temperature*")
+    return Path(shutil.copytree(whole_run.out, tmp_path_factory.mktemp("results") / "out", ignore=others))
+
+
+def guard(results: Path, head: Path, *words: str) -> Result:
+    words = ("--results", str(results), "--head", str(head), *words)
+    return CliRunner().invoke(app, ["guard", *words], env={"CONFBENCH_CACHE": str(head.parent / "guards")})
 
 
 def test_a_guard_enters_the_card_and_every_scored_line(
-    made: tuple[Path, RunReport], copy: Path, tmp_path: Path
+    whole_run: WholeRun, results: Path, scores: Path, copy: Path, tmp_path: Path
 ) -> None:
     before = (copy / CARD).read_text(encoding="utf-8")
     assert json.loads(before)["guard"] is None
-    done = guard(made, copy, "--risk", "0.3", "--level", "0.5", "--share", "0.6", "--split-seed", "7")
+    done = guard(results, copy, "--risk", "0.3", "--level", "0.5", "--share", "0.6", "--split-seed", "7")
     assert done.exit_code == 0, done.output
     own = read_card(copy).guard
     assert own is not None
     assert (own.risk, own.level, own.share, own.split_seed) == (0.3, 0.5, 0.6, 7)
     assert own.task == read_card(copy).asked.task
-    cell = files.read_records(next(path for path in made[1].paths if path.stem == "pik--demo--s0"))
+    cell = files.read_records(whole_run.cell())
     decided = set_aside(cell.id, share=0.6, seed=7)
     is_kept = decided & (cell.confidence >= own.threshold)
     k, n = int((is_kept & ~cell.correct).sum()), int(is_kept.sum())
@@ -703,13 +692,13 @@ def test_a_guard_enters_the_card_and_every_scored_line(
     middle = (tmp_path / "head").with_name("middle")
     shutil.copytree(copy, middle)
     write_guard(middle, replace(own, threshold=0.5))
-    asked = list(questions(made).values())[:8]
+    asked = list(questions(whole_run).values())[:8]
     rows: list[dict[str, object]] = [
         {"id": q.id, "question": q.text, "choices": q.choices, "subject": q.subject} for q in asked
     ]
     rows += [{"id": "long", "question": "word " * 17_000, "choices": ["red", "blue"], "subject": SUBJECTS[0]}]
     rows[0]["given"] = "a"
-    request = ScoreRequest(written(tmp_path / "asked.jsonl", *rows), middle, None, CPU, made[0] / "scores")
+    request = ScoreRequest(written(tmp_path / "asked.jsonl", *rows), middle, None, CPU, scores)
     report = score(request, Silent())
     lines = [json.loads(line) for line in report.lines]
     assert [line["trusted"] for line in lines] == [(line["confidence"] or 0) >= 0.5 for line in lines]
@@ -721,16 +710,16 @@ def test_a_guard_enters_the_card_and_every_scored_line(
     assert "threshold" in CliRunner().invoke(app, ["head", "show", str(middle)]).stdout
 
 
-def test_a_guard_of_another_task_names_no_share(made: tuple[Path, RunReport], copy: Path, tmp_path: Path) -> None:
-    cell = next(path for path in made[1].paths if path.stem == "pik--demo--s0")
+def test_a_guard_of_another_task_names_no_share(whole_run: WholeRun, copy: Path, tmp_path: Path) -> None:
+    cell = whole_run.cell()
     row, records = files.read(cell), files.read_records(cell)
-    place = tmp_path / "out" / cell.relative_to(made[0] / "out").parent
+    place = tmp_path / "out" / cell.relative_to(whole_run.out).parent
     place.mkdir(parents=True)
     for path in (cell, cell.with_suffix(".parquet")):
         shutil.copy(path, place)
     other = replace(records, id=[f"other/{key}" for key in records.id])
     files.write(replace(row, task="other", questions_digest=None), other, tmp_path / "out")
-    done = guard((tmp_path, made[1]), copy, "--risk", "0.3", "--level", "0.5", "--calibrate-on", "other")
+    done = guard(tmp_path / "out", copy, "--risk", "0.3", "--level", "0.5", "--calibrate-on", "other")
     assert done.exit_code == 0, done.exception
     own = read_card(copy).guard
     assert own is not None
@@ -743,10 +732,10 @@ BEES = GuardCard(
 )  # fmt: skip
 
 
-def test_an_answer_at_the_threshold_is_trusted(made: tuple[Path, RunReport]) -> None:
+def test_an_answer_at_the_threshold_is_trusted(whole_run: WholeRun) -> None:
     sure = np.array([0.7, np.nextafter(0.7, 0), np.nan])
     assert [trusted(BEES, each) for each in sure.tolist()] == [True, False, False]
-    (note,) = notes_of(replace(read_card(head_of(made)), guard=BEES), sure, given=0, strangers=0)
+    (note,) = notes_of(replace(read_card(whole_run.head()), guard=BEES), sure, given=0, strangers=0)
     assert note.endswith("calibrated on 50 answers of bees: 1")
 
 
@@ -759,37 +748,37 @@ def test_an_answer_at_the_threshold_is_trusted(made: tuple[Path, RunReport]) -> 
     ],
 )
 def test_a_guard_names_what_it_guarantees_nothing_of(
-    made: tuple[Path, RunReport], given: int, strangers: int, beyond: str
+    whole_run: WholeRun, given: int, strangers: int, beyond: str
 ) -> None:
-    _, note = notes_of(replace(read_card(head_of(made)), guard=BEES), np.array([0.8]), given, strangers)
+    _, note = notes_of(replace(read_card(whole_run.head()), guard=BEES), np.array([0.8]), given, strangers)
     assert note.endswith(f"the model's own answers to questions like those of bees; {beyond}")
 
 
-def test_a_guard_that_fails_leaves_the_head_as_it_was(made: tuple[Path, RunReport], copy: Path) -> None:
+def test_a_guard_that_fails_leaves_the_head_as_it_was(results: Path, copy: Path) -> None:
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     for words, told in (
         (("--risk", "0.001"), "no threshold of .* keeps mistakes to 0.1 %"),
         (("--method", "lts"), "none of these guards is of the result of its run"),
         (("--level", "2"), "--level: expected a chance"),
     ):
-        done = guard(made, copy, *words)
+        done = guard(results, copy, *words)
         assert isinstance(done.exception, UserError)
         assert re.search(told, str(done.exception)), done.exception
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
-def test_a_killed_guard_leaves_a_head_that_can_be_read(made: tuple[Path, RunReport], copy: Path) -> None:
+def test_a_killed_guard_leaves_a_head_that_can_be_read(results: Path, copy: Path) -> None:
     """A new card that was not finished lies beside the old one, and goes with the next guard."""
     (copy / f".0a1b2c3d.{machine()}.999999999.tmp").write_text("half", encoding="utf-8")
     assert read_card(copy).guard is None
-    assert guard(made, copy, "--risk", "0.6", "--level", "0.5").exit_code == 0
+    assert guard(results, copy, "--risk", "0.6", "--level", "0.5").exit_code == 0
     assert read_card(copy).guard is not None
     assert not list(copy.glob(".*.tmp"))
 
 
-def test_a_damaged_head_gets_no_guard(made: tuple[Path, RunReport], copy: Path) -> None:
+def test_a_damaged_head_gets_no_guard(results: Path, copy: Path) -> None:
     altered("kept.json")(copy)
-    done = guard(made, copy, "--risk", "0.6", "--level", "0.5")
+    done = guard(results, copy, "--risk", "0.6", "--level", "0.5")
     assert "kept.json was altered" in str(done.exception)
     assert json.loads((copy / CARD).read_text(encoding="utf-8"))["guard"] is None
 
