@@ -200,7 +200,7 @@ def test_a_log_of_another_tool_gets_its_confidences(bench: Command, tmp_path: Pa
     [
         ((), "expected --task NAME or --task-file FILE, and one of them only"),
         (("--task", "atlas-oe", "--split", "dev2"), "--split: expected one of"),
-        (("--task", "atlas-oe", "--out", "/nowhere/at/all.jsonl"), "/nowhere/at/all.jsonl can't be written"),
+        (("--task", "atlas-oe", "--out", "/dev/null/all.jsonl"), "/dev/null/all.jsonl can't be written"),
         (("--task-file", "OTHER"), "none of its 4 questions is one of other-"),
     ],
 )
