@@ -64,11 +64,11 @@ house: install  ## code lines, lengths of functions, helpers called once, class 
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 FAST := -m 'not slow and not gpu and not network and not readme and not ray'
 
-# A test that hangs fails after two minutes with the stacks of all threads.
+# A test that hangs fails after two minutes with the stacks of all threads; with a worker gone, xdist would wait for ever.
 HANGS := -o faulthandler_timeout=120 -o faulthandler_exit_on_timeout=true
 
 tests: install
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder $(HANGS) $(FAST)
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(HANGS) $(FAST)
 
 ray: install  ## the tests of clusters, on nodes of this machine; needs confbench[ray]
 	$(PYTEST) -m 'ray and not slow'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -111,11 +112,28 @@ def test_nightly_gives_a_command_until_it_is_finished(root: Path) -> None:
     assert outcome(nightly).minutes > spent
 
 
-def test_nightly_ends_the_running_part_with_itself(root: Path) -> None:
+STOPPED = """
+import sys
+from pathlib import Path
+from tests.nightly.__main__ import main
+from tests.nightly.running import Nightly
+from tests.unit.test_nightly import stopping
+sys.exit(main(Nightly(Path(sys.argv[1]), stopping()), []))
+"""
+
+
+def stopping() -> tuple[Part, ...]:
+    """Two parts, the second of which ends the process that runs them."""
     tells = "print(os.getpid(), flush=True); os.kill(os.getppid(), signal.SIGTERM)"
     waits = f"import os, signal; signal.alarm(60); {tells}; signal.pause()"
-    nightly = Nightly(root, (planted("fuzz", "print('0 crashes')"), planted("slow", waits)))
-    assert main(nightly, []) == 2
+    return planted("fuzz", "print('0 crashes')"), planted("slow", waits)
+
+
+def test_nightly_ends_the_running_part_with_itself(root: Path) -> None:
+    """In a process of its own: the signal would end this one if another test had left a handler."""
+    done = subprocess.run([sys.executable, "-c", STOPPED, str(root)], cwd=ROOT, check=False, timeout=50)
+    assert done.returncode == 2
+    nightly = Nightly(root, stopping())
     assert outcome(nightly).said == "not finished: interrupted"
     with pytest.raises(ProcessLookupError):
         os.kill(int(nightly.kept("slow.log").read_text().split()[0]), 0)
