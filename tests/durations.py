@@ -31,9 +31,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep them, once for all workers; a run of a part of the tests leaves those of the last whole one."""
+    """Keep them, once for all workers; a run without workers, or of some files, leaves those of the last whole one."""
     config, path = session.config, Path(os.environ.get("DURATIONS_FILE", LAST))
-    wanted = path != LAST or (config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword)
+    whole = config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword
+    wanted = path != LAST or (whole and getattr(config.option, "numprocesses", None))
     if wanted and _seconds and not hasattr(config, "workerinput"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({name: round(s, 3) for name, s in sorted(_seconds.items())}), encoding="utf-8")
