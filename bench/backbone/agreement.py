@@ -17,7 +17,7 @@ from transformers.cache_utils import DynamicCache
 from bench.api import OutputHead
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.prefix import plan_packs
-from bench.backbone.session import Session, read_alone, run_blocks
+from bench.backbone.session import Session, run_blocks
 from bench.backbone.starts import read_pack
 from bench.prompts.tails import Ids
 
@@ -107,7 +107,7 @@ class Probe:
     def _plain(self) -> torch.Tensor:
         """`(n, v)` logits after each sequence, read whole and without a cache."""
         ends = [{self.blocks: np.asarray([len(ids) - 1])} for ids in self.sequences]
-        read = [read_alone(self.session, ids, end) for ids, end in zip(self.sequences, ends, strict=True)]
+        read = [self.session.read_alone(ids, end) for ids, end in zip(self.sequences, ends, strict=True)]
         return self.head.logits(torch.cat([states[self.blocks] for states in read]))
 
     def _packed(self) -> torch.Tensor:
@@ -131,7 +131,7 @@ class Probe:
         """`(1, v)` logits after a sequence some of whose embeddings are moved by one spacing of the dtype."""
         last = {self.blocks: np.asarray([len(ids) - 1])}
         with self.session.model.get_input_embeddings().register_forward_hook(_nudge):
-            return self.head.logits(read_alone(self.session, ids, last)[self.blocks])
+            return self.head.logits(self.session.read_alone(ids, last)[self.blocks])
 
     def _halves(self, ids: Ids, at: int) -> torch.Tensor:
         """`(1, v)` logits after a sequence that is read in two pieces, with the model's own cache and mask."""

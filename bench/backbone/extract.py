@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from bench.api import Signal, UserError
-from bench.backbone.asked import asked_alone
 from bench.backbone.devices import ALONE, Together, followed_together
 from bench.backbone.groves import Grove, Groves
 from bench.backbone.items import NOTHING, Item, Measure, Pass, Replies
-from bench.backbone.measure import Arrays, Sampling, Turn, Upto
+from bench.backbone.measure import Arrays, Generation, Sampling, Turn, Upto
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.model import Backbone
 from bench.backbone.packing import Packing, members
 from bench.backbone.sampling import beside_rows, draw
-from bench.backbone.sending import Sent
-from bench.backbone.session import read_alone
 from bench.backbone.starts import read_together
 from bench.backbone.taking import Values, taken
 from bench.backbone.tree import ContinuationTree
@@ -148,7 +148,7 @@ class Extractor:
         session = self.backbone.session
         end = np.asarray([len(item.prompt) - 1])
         with self._counted(self.packing.first_stage(generated=item.answer is None)):
-            states = read_alone(session, item.prompt, dict.fromkeys(self.blocks, end))
+            states = session.read_alone(item.prompt, dict.fromkeys(self.blocks, end))
         return ContinuationTree(session, [item.prompt], states)
 
     # --- what grows ---------------------------------------------------------------------------------------------------
@@ -164,30 +164,71 @@ class Extractor:
         given = [NOTHING if answer is None else answer for answer in answers]
         done = Pass(self.backbone, self.asking, items, tree, given, dict(self.rows))
         if any(answer is None for answer in answers):
-            with self._counted("answers"):
-                self._generate(done)
-        with self._counted("query"):
-            self._grow_answers(done)
-        with self._counted("continuations"):
-            self._grow_options(done)
-        with self._counted("samples"):
-            self._grow_samples(done)
+            self._grow("answers", done, self._generate)
+        self._grow("query", done, self._grow_answers)
+        self._grow("continuations", done, self._grow_options)
+        self._grow("samples", done, self._grow_samples)
         return done
+
+    def _grow(self, stage: str, done: Pass, work: Callable[[Pass], None]) -> None:
+        """Do the work of a stage, whose cost is counted."""
+        with self._counted(stage):
+            work(done)
 
     def _generate(self, done: Pass) -> None:
         """Greedy answers (docs/methods.md §0.5)."""
-        generated: list[list[int]] = [[] for _ in done.items]
-        nodes = dict(enumerate(range(len(done.items))))
-        for step in range(self.asking.max_new_tokens):
-            chosen = done.logits(list(nodes.values())).argmax(dim=-1).tolist()
-            going = {i: token for i, token in zip(nodes, chosen, strict=True) if token not in self.backbone.stops}
-            for i, token in going.items():
-                generated[i].append(token)
-            if not going or step == self.asking.max_new_tokens - 1:
+        written = self._decode(done, {Generation(i): i for i in range(len(done.items))})
+        done.answers = [*written.values()]
+
+    def _decode(
+        self, done: Pass, starts: Mapping[Generation, int], sampling: Sampling | None = None
+    ) -> dict[Generation, Ids]:
+        """Write texts side by side, each up to a stop token or its limit; the last token of a limit is not read.
+
+        Args:
+            done: the pass on whose tree they grow.
+            starts: text -> the node that it follows.
+            sampling: how tokens are drawn; None: greedily.
+        """
+        written: dict[Generation, list[int]] = {text: [] for text in starts}
+        nodes = dict(starts)
+        for step in count():
+            if not nodes:
                 break
-            nodes = {i: done.tree.grow(nodes[i], [token])[0] for i, token in going.items()}
+            tokens = self._next_tokens(done, nodes, sampling, step)
+            following = {}
+            for (text, node), token in zip(nodes.items(), tokens, strict=True):
+                if token in self.backbone.stops:
+                    continue
+                written[text].append(token)
+                if len(written[text]) < self.limit(text):
+                    following[text] = done.tree.grow(node, [token])[0]
+            nodes = following
+        return {text: np.asarray(tokens, dtype=np.int32) for text, tokens in written.items()}
+
+    def limit(self, text: Generation) -> int:
+        """Tokens of a text at most."""
+        return text.kind.say if isinstance(text.kind, Turn) else self.asking.max_new_tokens
+
+    def _next_tokens(
+        self, done: Pass, nodes: Mapping[Generation, int], sampling: Sampling | None, step: int
+    ) -> list[int]:
+        """Read what is new on the tree and choose the token of every text that follows its node.
+
+        Samples that begin alike, or like the answer, stand at one node: it is read once, and its logits are computed
+        once.
+        """
+        if sampling is None:
             done.tree.read()
-        done.answers = [np.asarray(tokens, dtype=np.int32) for tokens in generated]
+            return done.logits(list(nodes.values())).argmax(dim=-1).tolist()
+        distinct = sorted(set(nodes.values()))
+        place = {node: row for row, node in enumerate(distinct)}
+        rows = [place[node] for node in nodes.values()]
+        uniforms = [_uniforms(done.items[text.row][text.question])[text.number, step] for text in nodes]
+        done.tree.expect(distinct)
+        table = done.tree.session.send(beside_rows(rows, uniforms, len(distinct)))  # goes up with the pass
+        done.tree.read(self._sampled_blocks)
+        return draw(done.logits(distinct), rows, table.tensor, sampling.temperature, sampling.top_p)
 
     def _grow_answers(self, done: Pass) -> None:
         """Each answer as far as a signal needs it, and the user turns after it."""
@@ -204,30 +245,34 @@ class Extractor:
         for nodes in ends.values():
             done.tree.expect(nodes)
         done.tree.read()
-        if alone:
-            done.replies = {turn: asked_alone(done, turn, asked, self.blocks) for turn in turns}
-        else:
-            done.replies = {turn: Replies(asked, nodes) for turn, nodes in ends.items()}
-            self._reply(done)
+        if not alone:
+            done.replies = {turn: Replies(asked, done.tree, nodes) for turn, nodes in ends.items()}
+            self._reply(done, turns)
+        for turn in turns if alone else ():
+            done.replies[turn] = self._ask_alone(done, turn, asked)
+            self._reply(replace(done, tree=done.replies[turn].tree), [turn])
 
-    def _reply(self, done: Pass) -> None:
+    def _ask_alone(self, done: Pass, turn: Turn, asked: list[int]) -> Replies:
+        """Ask in conversations that don't continue the answering prompts: each is read whole, on a tree of its own."""
+        before = [prompt for i in asked if (prompt := done.items[i][0].query_prompt) is not None]
+        states = {block: done.tree.states(block, asked) for block in self.blocks}  # in place of those before answers
+        tree = ContinuationTree(self.backbone.session, before, states)
+        ids = self.asking.turns[turn.wording]
+        nodes = [tree.grow(k, np.concatenate([done.answers[i], ids]))[-1] for k, i in enumerate(asked)]
+        tree.read()
+        return Replies(asked, tree, nodes)
+
+    def _reply(self, done: Pass, turns: Sequence[Turn]) -> None:
         """Greedy replies to the turns that want one, side by side."""
-        turns = {turn: replies.nodes for turn, replies in done.replies.items() if turn.say}
-        nodes = {(turn, k): node for turn, ends in turns.items() for k, node in enumerate(ends)}
-        said: dict[tuple[Turn, int], list[int]] = {place: [] for place in nodes}
-        while nodes:
-            tokens = done.logits(list(nodes.values())).argmax(dim=-1).tolist()
-            going = {}
-            for (place, node), token in zip(nodes.items(), tokens, strict=True):
-                if token in self.backbone.stops:
-                    continue
-                said[place].append(token)
-                if len(said[place]) < place[0].say:
-                    going[place] = done.tree.grow(node, [token])[0]
-            nodes = going
-            done.tree.read()
-        for (turn, _), tokens in said.items():
-            done.replies[turn].said.append(np.asarray(tokens, dtype=np.int32))
+        starts = {
+            Generation(i, turn): node
+            for turn in turns
+            if turn.say
+            for i, node in zip(done.replies[turn].asked, done.replies[turn].nodes, strict=True)
+        }
+        for text, ids in self._decode(done, starts).items():
+            assert isinstance(text.kind, Turn)  # noqa: S101  # for the type checker
+            done.replies[text.kind].said.append(ids)
 
     def _grow_options(self, done: Pass) -> None:
         for i, item in ((i, item) for i, group in enumerate(done.items) for item in group):
@@ -258,80 +303,29 @@ class Extractor:
         return self.blocks if self.growth.sample_ends else [self.last]
 
     def _draw(self, done: Pass, sampling: Sampling) -> None:
-        """Samples of all questions side by side; those that begin alike, or like the answer, are read once."""
-        walkers = [
-            (i, m, j) for i, group in enumerate(done.items) for m in range(len(group)) for j in range(sampling.n)
-        ]
-        generated: dict[tuple[int, int, int], list[int]] = {walker: [] for walker in walkers}
-        nodes = {walker: walker[0] for walker in walkers}
-        for step in range(self.asking.max_new_tokens):
-            numbers = self._numbers(done, step, nodes)
-            done.tree.read(self._sampled_blocks)
-            nodes = self._step(done, sampling, step, nodes, generated, numbers)
-            if not nodes:
-                break
-        for i, group in enumerate(done.items):
-            for m in range(len(group)):
-                drawn = [np.asarray(generated[i, m, j], dtype=np.int32) for j in range(sampling.n)]
-                done.samples[sampling, i, m] = drawn
+        """Samples of all questions side by side."""
+        groups = [(i, m) for i, group in enumerate(done.items) for m in range(len(group))]
+        texts = [Generation(i, sampling, m, j) for i, m in groups for j in range(sampling.n)]
+        written = self._decode(done, {text: text.row for text in texts}, sampling)
+        for i, m in groups:
+            done.samples[sampling, i, m] = [written[Generation(i, sampling, m, j)] for j in range(sampling.n)]
 
-    def _step(
-        self,
-        done: Pass,
-        sampling: Sampling,
-        step: int,
-        nodes: dict[tuple[int, int, int], int],
-        generated: dict[tuple[int, int, int], list[int]],
-        numbers: tuple[list[int], Sent],
-    ) -> dict[tuple[int, int, int], int]:
-        """Draw one token for every sample that goes on; returns where they stand."""
-        rows, table = numbers
-        logits = done.logits(sorted(set(nodes.values())))
-        tokens = draw(logits, rows, table.tensor, sampling.temperature, sampling.top_p)
-        going = {}
-        for (walker, node), token in zip(nodes.items(), tokens, strict=True):
-            if token in self.backbone.stops:
-                continue
-            generated[walker].append(token)
-            if step < self.asking.max_new_tokens - 1:
-                going[walker] = done.tree.grow(node, [token])[0]
-        return going
-
-    def _numbers(self, done: Pass, step: int, nodes: dict[tuple[int, int, int], int]) -> tuple[list[int], Sent]:
-        """The row of logits that each sample draws from, and its number beside that row; both go up with the pass."""
-        distinct = sorted(set(nodes.values()))
-        place = {node: row for row, node in enumerate(distinct)}
-        rows = [place[node] for node in nodes.values()]
-        uniforms = [self._uniform(done, walker, step) for walker in nodes]
-        done.tree.expect(distinct)
-        return rows, done.tree.session.send(beside_rows(rows, uniforms, len(distinct)))
-
-    @staticmethod
-    def _uniform(done: Pass, walker: tuple[int, int, int], step: int) -> float:
-        i, m, j = walker
-        uniforms = done.items[i][m].uniforms
-        assert uniforms is not None  # noqa: S101  # given whenever samples are asked for
-        return float(uniforms[j, step])
-
-    def _counted(self, stage: str) -> _Counter:
-        return _Counter(self.costs.setdefault(self.packing.stage or stage, Cost()), self.backbone)
+    @contextmanager
+    def _counted(self, stage: str) -> Iterator[None]:
+        """Add the tokens and seconds of a block of code to a stage's cost."""
+        cost, tokens = self.costs.setdefault(self.packing.stage or stage, Cost()), self.backbone.session.tokens
+        before, start = replace(tokens), time.perf_counter()
+        try:
+            yield
+        finally:
+            cost.forward_tokens += tokens.forward - before.forward
+            cost.padded_tokens += tokens.padded - before.padded
+            cost.seconds += time.perf_counter() - start
 
 
-class _Counter:
-    """Adds the tokens and seconds of a block of code to a stage's cost."""
-
-    def __init__(self, cost: Cost, backbone: Backbone) -> None:
-        self.cost = cost
-        self.tokens = backbone.session.tokens
-
-    def __enter__(self) -> None:
-        self.before = (self.tokens.forward, self.tokens.padded, time.perf_counter())
-
-    def __exit__(self, *_: object) -> None:
-        forward, padded, start = self.before
-        self.cost.forward_tokens += self.tokens.forward - forward
-        self.cost.padded_tokens += self.tokens.padded - padded
-        self.cost.seconds += time.perf_counter() - start
+def _uniforms(item: Item) -> npt.NDArray[np.float64]:
+    assert item.uniforms is not None  # noqa: S101  # given whenever samples are asked for
+    return item.uniforms
 
 
 def _column(values: Sequence[Arrays], measure: Measure) -> Arrays:

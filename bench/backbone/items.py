@@ -43,14 +43,14 @@ class Item:
 
 @dataclass
 class Replies:
-    """States and replies after a user turn, for the answers that there are."""
+    """Replies to a user turn, for the answers that there are."""
 
     asked: list[int]
     """`(k,)` questions with an answer."""
-    nodes: list[int] = field(default_factory=list)
-    """`(k,)` nodes of the turn's end, where it grew on the tree."""
-    states: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Block -> `(k, d)` states there, where it was read alone."""
+    tree: ContinuationTree
+    """The tree of the pass, or one of conversations that don't continue the answering prompts."""
+    nodes: list[int]
+    """`(k,)` nodes of the turn's end."""
     said: list[Ids] = field(default_factory=list)
     """`(k,)` generated replies."""
 
@@ -106,8 +106,9 @@ class Pass:
     def ends(self, turn: Turn, depth: float) -> dict[int, torch.Tensor | Awaited]:
         """Question with an answer -> its `(d,)` state at a turn's end."""
         replies = self.replies[turn]
-        if replies.states:
-            return dict(zip(replies.asked, replies.states[self.backbone.block_of(depth)], strict=True))
+        if replies.tree is not self.tree:
+            states = replies.tree.states(self.backbone.block_of(depth), replies.nodes)
+            return dict(zip(replies.asked, states, strict=True))
         return {i: self.awaited(depth, [node], first_row) for i, node in zip(replies.asked, replies.nodes, strict=True)}
 
     def words(self, turn: Turn, rows: Ids) -> dict[int, torch.Tensor]:
@@ -115,9 +116,8 @@ class Pass:
         replies = self.replies[turn]
         if not replies.asked:
             return {}
-        alone = replies.states.get(self.backbone.blocks)
-        head = self.backbone.head
-        logits = self.logits(replies.nodes, rows) if alone is None else head.logits(alone, self.ids_of(rows))
+        states = replies.tree.states(self.backbone.blocks, replies.nodes)
+        logits = self.backbone.head.logits(states, self.ids_of(rows))
         return dict(zip(replies.asked, logits, strict=True))
 
     def path(self, i: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +67,19 @@ class Turn:
     """Empty: the self-check query."""
     say: int = 0
     """Tokens of the reply at most that are generated."""
+
+
+class Generation(NamedTuple):
+    """One text that the model writes in a pass."""
+
+    row: int
+    """The prompt that it follows, of those that are distinct."""
+    kind: Turn | Sampling | None = None
+    """The turn to which it replies, or how it is sampled; None: the answer."""
+    question: int = 0
+    """The question whose sample it is, of those with this prompt."""
+    number: int = 0
+    """Number of the sample."""
 
 
 @dataclass(frozen=True)

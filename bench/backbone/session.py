@@ -14,12 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.backbone.beginnings import MOST_KEPT_BYTES, Path
 from bench.backbone.prefix import Pack
 from bench.backbone.row import Piece, Row
 from bench.backbone.sending import Sending, Sent
 from bench.prompts.tails import Ids
 
+MOST_KEPT_BYTES = 64 * 2**20
+"""Bytes of shared pieces that are kept for other shards and splits, beside the current path."""
+Path = tuple[tuple[str, int], ...]
+"""Pieces of a pack's shared beginning, from the first token on: a digest of all tokens so far, the piece's length."""
 Indices = npt.NDArray[np.int64] | Sent | None
 """Which tokens of a pass; None: all."""
 
@@ -219,6 +222,16 @@ class Session:
         self.bytes_per_token = self.bytes_per_token or self._current.bytes_per_token
         return states
 
+    @torch.inference_mode()
+    def read_alone(self, ids: Ids, read: dict[int, npt.NDArray[np.int64]]) -> dict[int, torch.Tensor]:
+        """Read one whole sequence without a cache; returns block -> states at the given positions."""
+        self.tokens.forward += len(ids)
+        self.tokens.padded += len(ids)
+        inputs = self.send(ids)
+        sent = {key: self.send(index) for key, index in {id(index): index for index in read.values()}.items()}
+        indices = {block: sent[id(index)] for block, index in read.items()}
+        return run_blocks(self.model, indices, input_ids=inputs.tensor[None], use_cache=False)
+
     def mask(self, visible: torch.Tensor, positions: torch.Tensor) -> Any:
         """The additive mask of `(t, k)` bool and `(t,)` positions; for models that mix layer types, one for each."""
         full = self._additive(visible)
@@ -278,14 +291,3 @@ def blocks(model: Any) -> torch.nn.ModuleList:
         if isinstance(module, torch.nn.ModuleList) and len(module) == count:
             return module
     raise ValueError(f"{type(model).__name__} has no list of {count} blocks")
-
-
-@torch.inference_mode()
-def read_alone(session: Session, ids: Ids, read: dict[int, npt.NDArray[np.int64]]) -> dict[int, torch.Tensor]:
-    """Read one whole sequence without a cache; returns block -> states at the given positions."""
-    session.tokens.forward += len(ids)
-    session.tokens.padded += len(ids)
-    inputs = session.send(ids)
-    sent = {key: session.send(index) for key, index in {id(index): index for index in read.values()}.items()}
-    indices = {block: sent[id(index)] for block, index in read.items()}
-    return run_blocks(session.model, indices, input_ids=inputs.tensor[None], use_cache=False)

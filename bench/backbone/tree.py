@@ -6,14 +6,14 @@ of the n prompts; every other node is a token after its parent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from bench.backbone.sending import Sent
-from bench.backbone.session import Session, read_alone
+from bench.backbone.session import Session
 from bench.backbone.starts import Starts, States
 from bench.prompts.tails import Ids
 
@@ -99,6 +99,18 @@ class ContinuationTree:
         index = sent.tensor.to(rows.device)
         return rows[index - newest if newest else index]
 
+    def leaves(self, first: int) -> Iterator[list[int]]:
+        """The nodes down to each end of what has grown, among the nodes from this one on."""
+        inner = set(self.parents[first:])
+        yield from (self._path(node) for node in range(first, len(self.tokens)) if node not in inner)
+
+    def sequences(self, first: int, prompts: Sequence[Ids]) -> list[Ids]:
+        """The ids of prompt and path down to each of these `leaves`; `prompts`: those of the trees."""
+        return [self._ids(path, prompts) for path in self.leaves(first)]
+
+    def _ids(self, path: Sequence[int], prompts: Sequence[Ids]) -> Ids:
+        return np.concatenate([prompts[self.trees[path[-1]]], [self.tokens[node] for node in path]]).astype(np.int32)
+
     def _path(self, node: int) -> list[int]:
         """The nodes from below the prompt's end down to this one."""
         path = []
@@ -130,15 +142,12 @@ class ContinuationTree:
 
     def _read_whole(self, new: range, prompts: Sequence[Ids]) -> States:
         """Each new path as a whole sequence of its own; a node on several paths is taken from the last."""
-        inner = {self.parents[node] for node in new}
         found: dict[int, list[torch.Tensor]] = {block: [torch.empty(0)] * len(new) for block in self.blocks}
-        for leaf in (node for node in new if node not in inner):
-            path = self._path(leaf)
-            prompt = prompts[self.trees[leaf]]
-            ids = np.concatenate([prompt, [self.tokens[node] for node in path]]).astype(np.int32)
+        for path in self.leaves(new.start):
+            ids = self._ids(path, prompts)
             fresh = [node for node in path if node >= new.start]
             places: npt.NDArray[np.int64] = np.arange(len(ids) - len(fresh), len(ids))
-            for block, rows in read_alone(self.session, ids, dict.fromkeys(self.blocks, places)).items():
+            for block, rows in self.session.read_alone(ids, dict.fromkeys(self.blocks, places)).items():
                 for node, row in zip(fresh, rows, strict=True):
                     found[block][node - new.start] = row
         return {block: torch.stack(rows) for block, rows in found.items()}

@@ -1,4 +1,4 @@
-"""Seconds that fits will take: the built-in methods are fitted for a few steps on random signals of the true widths.
+"""Seconds that fits will take: those of fits that were recorded, else of a few steps on synthetic signals.
 
 A step takes what the difference between two fits says, and so does a row. Steps are counted by the `EarlyStopping`s
 that a method asks for, adapters by the settings with which it asks for one.
@@ -6,16 +6,14 @@ that a method asks for, adapters by the settings with which it asks for one.
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from bench import registry
 from bench.api import (
@@ -25,18 +23,16 @@ from bench.api import (
     Context,
     ContractError,
     Format,
-    IntArray,
-    Of,
+    ModelFacts,
     OutputHead,
     Ragged,
-    Signal,
     Unembedding,
     UserError,
 )
 from bench.api.early_stopping import POINTS, EarlyStopping
+from bench.backbone.devices import kind_of
 from bench.backbone.folder import first_line
-from bench.signals.definition import definition
-from bench.signals.planted import LETTERS, Texts, World
+from bench.signals.planted import labelled
 
 if TYPE_CHECKING:
     from bench.api.protocol import Protocol
@@ -48,17 +44,25 @@ _LONG_ENOUGH = 0.03
 """Seconds by which a fit of more steps is longer: then a step is known."""
 _WEIGHTS = {"cpu": 1 << 18}
 """Kind of device -> weights of the output head of a timed fit at most; time is linear in them. Others: _MANY."""
-_MANY = 1 << 27
+_MANY = 1 << 26
 _LEAST_WORDS = 128
 
 
-class _AskedError(Exception):
-    """Ends a fit where an adapter is asked for."""
+def recorded(manifests: Iterable[Mapping[str, Any]], wanted: Mapping[str, object], rows: int) -> float | None:
+    """Seconds of the stored fit with these properties whose number of rows is nearest; None without one.
 
-    def __init__(self, settings: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.settings = settings
-        self.ragged = sum(isinstance(column, Ragged) for column in columns.values())
+    Args:
+        manifests: of stored fits.
+        wanted: names in a manifest, or among its fields, and the values that they must have.
+        rows: answers that will be learned from, or that a step will be chosen by; the time of a smaller fit grows in
+            proportion.
+    """
+    found = [one for one in manifests if "rows" in one and wanted.items() <= {**one, **one["fields"]}.items()]
+    if not found:
+        return None
+    # One that took an adapter from the store was quicker than the others.
+    nearest = min(found, key=lambda one: (abs(one["rows"] - rows), -one["seconds"]))
+    return float(nearest["seconds"] * max(1.0, rows / max(1, nearest["rows"])))
 
 
 @dataclass(frozen=True)
@@ -75,22 +79,34 @@ class Training:
 
 @dataclass(frozen=True)
 class FitTime:
-    """Parts of a fit."""
+    """Seconds of the parts of a fit."""
 
     once: float
-    """Seconds, whatever it learns from."""
+    """Whatever it learns from."""
     row: float
+    """A row that is learned from, or chosen by, and predicted."""
     step: float
     """A step of each of its trainings together."""
-    predicted: float
-    """A row that is predicted when it has learned."""
     steps: float
     """Steps of each of its trainings at most."""
 
-    def seconds(self, rows: int, validation: int) -> float:
-        """Time to learn from so many rows with so many others to choose a step by."""
-        looked_at = rows + validation * (POINTS if validation else 0)
-        return self.once + (rows + validation) * self.row + self.steps * self.step + looked_at * self.predicted
+    def seconds(self, rows: int) -> float:
+        """Time to learn from so many rows."""
+        return self.once + rows * self.row + self.steps * self.step
+
+
+class _AskedError(Exception):
+    """Ends a fit where an adapter is asked for."""
+
+    def __init__(self, settings: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.settings = settings
+        self.ragged = sum(isinstance(column, Ragged) for column in columns.values())
+
+
+def _asks(*, loss: str, examples: Any, settings: Mapping[str, Any], validation: object = None) -> AdapterRef:
+    del loss, validation
+    raise _AskedError(settings, examples)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,29 +115,12 @@ class _Few(Context):
 
     most: int = _STEPS
     asked: list[int] = field(default_factory=list)
+    """Steps of each training, as a method asked for them."""
 
     def early_stopping(self, limit: int, **settings: Any) -> EarlyStopping:
         """The first steps of a training."""
         self.asked.append(limit)
         return super().early_stopping(min(limit, self.most), **settings)
-
-
-@dataclass(frozen=True)
-class _Sized(World):
-    """A world of a model's widths, in which nothing is true."""
-
-    width: int = 16
-    words: int = 64
-
-    @property
-    def head(self) -> npt.NDArray[np.float32]:
-        """The output head, (v, d)."""
-        return self.rng.standard_normal((self.words, self.width), dtype=np.float32) / math.sqrt(self.width)
-
-    def elsewhere(self, place: str, sure: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-        """States, (m, d)."""
-        del place
-        return self.rng.standard_normal((len(sure), self.width), dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -134,39 +133,31 @@ class Widths:
     dtype: Any
 
 
-@dataclass(frozen=True)
-class Lengths:
-    """Mean lengths in tokens."""
-
-    answer: float
-    option: float
-    options: float
-    """Options of a question."""
-
-
 def measured(
-    method: ConfidenceMethod, fmt: Format, lengths: Lengths, widths: Widths, protocol: Protocol
+    method: ConfidenceMethod, fmt: Format, tokens: tuple[float, float], widths: Widths, protocol: Protocol
 ) -> FitTime | Training | str:
     """Time that a fit of a method takes, or why that can't be said.
 
     Args:
         method: unfitted.
         fmt: of what it learns from.
-        lengths: of what it learns from.
+        tokens: of an answer and of an option, means.
         widths: of the model.
         protocol: of the run.
     """
     plain = _built_in().get(method.name)
     if plain is None or plain.__module__ != type(method).__module__:
         return "its own code decides it"  # which is not run for a plan
-    key = (plain, repr(method.params()), fmt, lengths, widths, protocol)
+    params = method.params()
+    key = (plain, repr(params), fmt, tokens, widths, protocol)
     try:
         if key not in _KNOWN:
-            _KNOWN[key] = _timed(lambda: plain(**method.params()), fmt, lengths, widths, protocol)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of numbers in which little is to be learned
+                _KNOWN[key] = _timed(lambda: plain(**params), fmt, tokens, widths, protocol)
         return _KNOWN[key]
     except _AskedError as asked:
-        given = asked.settings
-        params = method.params()  # the settings hold a batch no larger than the rows that were given
+        given = asked.settings  # they hold a batch no larger than the rows that were given
         batch_size = int(str(params.get("batch_size", given["batch_size"])))
         return Training(int(given["steps"]), batch_size, int(given.get("points", POINTS)), frozen=asked.ragged > 1)
     except (UserError, ContractError, ValueError, ArithmeticError, RuntimeError) as error:  # memory among the last
@@ -183,20 +174,6 @@ def _built_in() -> dict[str, type[ConfidenceMethod]]:
     return {name: known.get(name) for name in known.names()}
 
 
-def _timed(
-    make: Callable[[], ConfidenceMethod], fmt: Format, lengths: Lengths, widths: Widths, protocol: Protocol
-) -> FitTime:
-    """Fits with a whole vocabulary, or with a small one where the output head is read and large."""
-    reads = make().reads()
-    words = widths.vocabulary
-    if Unembedding() in reads.fit | reads.predict:
-        words = min(words, max(_LEAST_WORDS, _WEIGHTS.get(widths.device.partition(":")[0], _MANY) // widths.hidden))
-    trial = _Trial(make, fmt, lengths, protocol, replace(widths, vocabulary=words), widths.vocabulary / words)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of numbers in which nothing is to be learned
-        return trial.measured()
-
-
 class _Watched(OutputHead):
     """An output head that counts how often its weights are asked for."""
 
@@ -208,101 +185,43 @@ class _Watched(OutputHead):
         return super().__getattribute__(name)
 
 
-@dataclass(frozen=True)
-class _Taken:
-    """Outcome of a timed fit."""
+def _timed(
+    make: Callable[[], ConfidenceMethod], fmt: Format, tokens: tuple[float, float], widths: Widths, protocol: Protocol
+) -> FitTime:
+    """Time fits of few and more rows, few and more steps, with a small vocabulary where the output head is read."""
+    reads, words = make().reads(), widths.vocabulary
+    if Unembedding() in reads.fit | reads.predict:
+        words = min(words, max(_LEAST_WORDS, _WEIGHTS.get(kind_of(widths.device), _MANY) // widths.hidden))
+    facts = ModelFacts("synthetic", widths.hidden, words, 1)
+    answer, option = (max(1, round(2 * mean - 1)) for mean in tokens)
 
-    method: ConfidenceMethod
-    seconds: float
-    asked: list[int]
-    """Steps of each of its trainings, as it asked for them."""
-    reads: int
-    """Number of times that the output head was asked for."""
+    def batch(rows: int) -> Batch:
+        drawn = labelled(reads.fit | reads.predict, rows, 0, fmt, model=facts, longest=answer, longest_option=option)
+        columns = {signal: drawn[signal] for signal in drawn.signals}
+        for signal, column in columns.items():
+            if isinstance(column, OutputHead):
+                columns[signal] = _Watched(column.weight.to(widths.device, widths.dtype))
+        return Batch(drawn.ids, columns, drawn.correct)
 
-
-@dataclass(frozen=True)
-class _Trial:
-    """Fits of few and more rows, few and more steps."""
-
-    make: Callable[[], ConfidenceMethod]
-    fmt: Format
-    lengths: Lengths
-    protocol: Protocol
-    widths: Widths
-    """With a vocabulary that may be smaller."""
-    times: float
-    """Vocabulary of the model over that of the trial."""
-
-    def measured(self) -> FitTime:
-        """Seconds of the parts of a fit."""
-        reads = self.make().reads()
-        few, more = (self._batch(reads.fit | reads.predict, rows) for rows in (_ROWS, _MORE_ROWS))
-        self._fitted(few, _STEPS)  # with imports, perhaps
-        base, larger = self._fitted(few, _STEPS), self._fitted(more, _STEPS)
-        steps, longer = _STEPS, base
-        while base.asked and longer.seconds - base.seconds < _LONG_ENOUGH and steps < _MOST_STEPS:
-            steps *= 3
-            longer = self._fitted(few, steps)
-        step = max(0.0, longer.seconds - base.seconds) / max(1, steps - _STEPS)
-        row = max(0.0, larger.seconds - base.seconds) / (_MORE_ROWS - _ROWS)
-        once = max(0.0, base.seconds - _STEPS * step - _ROWS * row)
-        in_steps = longer.reads - base.reads >= steps - _STEPS > 0
-        unlabelled = Batch(more.ids, {signal: more[signal] for signal in reads.predict})
-        start, before = time.perf_counter(), _Watched.reads
-        base.method.predict(unlabelled)
-        predicted = (time.perf_counter() - start) / _MORE_ROWS
-        return FitTime(
-            once,
-            row * (self.times if base.reads and not in_steps else 1.0),
-            step * (self.times if in_steps else 1.0),
-            predicted * (self.times if _Watched.reads > before else 1.0),
-            float(np.mean(base.asked)) if base.asked else 0.0,
-        )
-
-    def _fitted(self, batch: Batch, most: int) -> _Taken:
-        """A fit whose trainings end after so many steps."""
-        method = self.make()
-        ctx = _Few(0, self.fmt, self.widths.device, self.protocol, _asks, most=most)
+    def fitted(learned: Batch, most: int) -> tuple[list[int], float, int]:
+        """Steps that a method asks for, seconds of fit and prediction, and how often it reads the output head."""
+        method, ctx = make(), _Few(0, fmt, widths.device, protocol, _asks, most=most)
         before, start = _Watched.reads, time.perf_counter()
-        method.fit(batch, ctx)
-        return _Taken(method, time.perf_counter() - start, ctx.asked, _Watched.reads - before)
+        method.fit(learned, ctx)
+        method.predict(Batch(learned.ids, {signal: learned[signal] for signal in reads.predict}))
+        return ctx.asked, time.perf_counter() - start, _Watched.reads - before
 
-    def _batch(self, signals: Iterable[Signal], rows: int) -> Batch:
-        """Random signals of labelled answers, half of them right."""
-        rng, widths = np.random.default_rng(0), self.widths
-        letters = min(LETTERS, widths.vocabulary) if self.fmt is Format.CHOICE else widths.vocabulary
-        first = rng.standard_normal((rows, widths.hidden), np.float32)
-
-        def texts(each: int, length: float) -> Texts:
-            """Texts, so many after each prompt, whose state predicts the first token of all of them."""
-            size = max(1, round(length))
-            n = rows * each * size
-            states = rng.standard_normal((n, widths.hidden), np.float32)
-            states[::size] = np.repeat(first, each, axis=0)
-            owner = np.tile(np.repeat(np.arange(each), size), rows)
-            return Texts(Ragged(rng.integers(0, letters, n), _offsets(rows, each * size), owner), states)
-
-        prompts = Ragged(rng.integers(0, widths.vocabulary, 4 * rows), _offsets(rows, 4))
-        option, wrong = self.lengths.option, max(1, round(self.lengths.options) - 1)
-        said = {Of.ANSWER: texts(1, self.lengths.answer), Of.GOLD: texts(1, option), Of.WRONG: texts(wrong, option)}
-        world = _Sized(
-            rng, rng.standard_normal(rows), prompts, np.full(rows, LETTERS), said, width=widths.hidden,
-            words=widths.vocabulary,
-        )  # fmt: skip
-        columns = {signal: self._placed(definition(signal).planted(world)) for signal in sorted(signals, key=repr)}
-        return Batch([str(i) for i in range(rows)], columns, np.arange(rows) % 2 == 0)
-
-    def _placed(self, column: Any) -> Any:
-        """A column as a run has it: the output head lies on the model's device, in its dtype."""
-        if isinstance(column, OutputHead):
-            return _Watched(column.weight.to(self.widths.device, self.widths.dtype))
-        return column
-
-
-def _offsets(rows: int, each: int) -> IntArray:
-    return np.arange(rows + 1, dtype=np.int64) * each
-
-
-def _asks(*, loss: str, examples: Any, settings: Mapping[str, Any], validation: object = None) -> AdapterRef:
-    del loss, validation
-    raise _AskedError(settings, examples)
+    few, more = batch(_ROWS), batch(_MORE_ROWS)
+    fitted(few, _STEPS)  # with imports, perhaps
+    asked, base, head_reads = fitted(few, _STEPS)
+    row = max(0.0, fitted(more, _STEPS)[1] - base) / (_MORE_ROWS - _ROWS)
+    steps, longer, longer_reads = _STEPS, base, head_reads
+    while asked and longer - base < _LONG_ENOUGH and steps < _MOST_STEPS:
+        steps *= 3
+        _, longer, longer_reads = fitted(few, steps)
+    step = max(0.0, longer - base) / max(1, steps - _STEPS)
+    once = max(0.0, base - _STEPS * step - _ROWS * row)
+    if head_reads:  # in every step, or once for all rows
+        in_steps, times = longer_reads - head_reads >= steps - _STEPS > 0, widths.vocabulary / words
+        row, step = (row, step * times) if in_steps else (row * times, step)
+    return FitTime(once, row, step, float(np.mean(asked)) if asked else 0.0)

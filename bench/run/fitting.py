@@ -242,7 +242,11 @@ class Fitter:
             self._require_whole(fitted.method, name, fresh, folder, train if held is None else held)
 
         model = label_of(self.backbone.spec)
-        self.store.put(KIND, key, fields, write, seconds=seconds, model=model, split=str(learned.where))
+        rows = len(train) + (0 if held is None else len(held))
+        self.store.put(
+            KIND, key, fields, write, seconds=seconds, rows=rows, selects=held is not None, model=model,
+            split=str(learned.where),
+        )  # fmt: skip
         return fitted
 
     def _require_whole(self, method: ConfidenceMethod, name: str, fresh: Fresh, folder: Path, labelled: Batch) -> None:

@@ -7,23 +7,27 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from bench.api import Adapter, ConfidenceMethod, Format, QueryLogits, Signal
 from bench.api.protocol import KeptStep
-from bench.backbone.devices import training_budget
+from bench.backbone.devices import kind_of, training_budget
 from bench.backbone.memory import give_back
+from bench.backbone.models import label_of
+from bench.backbone.prefix import PrefixTree
 from bench.data.splits import TaskSplit
 from bench.run import fit_times
-from bench.run.fit_times import Lengths, Training, Widths
+from bench.run.fit_times import Training, Widths
 from bench.run.plan import Adapt, Fit, Read, Step, TrainOn
 from bench.run.preparation import Prepared
 from bench.run.resolve import ResolvedRun
 from bench.run.tuning import nothing_to_tune
-from bench.signals.forecast import batches, pass_over
+from bench.signals.forecast import PassForecast
 from bench.signals.graded import Grader
 from bench.signals.reading import Reading
+from bench.store.usage import FITS
 
 _MINUTES, _HOURS = 600, 7200
 """Seconds from which on times are told in minutes, and in hours."""
@@ -33,8 +37,6 @@ _LAUNCHED = 4.0
 """The same for what a pass costs however few its tokens: the adapter and its optimiser add operations of their own."""
 _START = 10.0
 """Seconds in which the process that trains an adapter has loaded libraries and model, roughly."""
-_ASKED = 64
-"""Questions of a split whose options are written, for their mean length."""
 _BATCHES = 3
 """Batches of a training whose tokens are counted."""
 
@@ -59,7 +61,7 @@ class Forecast:
     prepared: Prepared
     resolved: ResolvedRun
     grader: Grader
-    _known: dict[TaskSplit, Lengths] = field(default_factory=dict, init=False)
+    _forecasts: dict[TaskSplit, PassForecast] = field(default_factory=dict, init=False)
 
     def lines(self) -> list[str]:
         """The plan in words."""
@@ -124,24 +126,16 @@ class Forecast:
             return f"in a time that can't be said before it is read: {seconds}"
         said = "" if self.grader.reader.engine is None else " by one worker alone"
         if reading.task.format is Format.OPEN and not reading.released:
-            said += f" if answers take about {self._lengths(reading).answer:.0f} tokens"
+            said += f" if answers take about {self._passes(reading).answer_tokens:.0f} tokens"
         return f"{duration(seconds * share)}{said}"
 
-    def _lengths(self, reading: Reading) -> Lengths:
-        """Lengths of answers, as they are assumed to be, and of options."""
-        if reading.where not in self._known:
-            plan, rows = self.grader.reader.forecast(reading, self._signals(reading)), reading.shards[0].rows
-            options = plan.options([reading.questions[row] for row in rows[:: math.ceil(len(rows) / _ASKED)]])
-            sizes = [len(ids) for own in options for ids in own]
-            self._known[reading.where] = Lengths(
-                plan.says(sizes).answer, float(np.mean(sizes)), len(sizes) / len(options)
-            )
-        return self._known[reading.where]
-
-    def _signals(self, reading: Reading) -> frozenset[Signal]:
-        """Signals that are read of a split."""
-        read = (step.signals for step in self.prepared.steps if isinstance(step, Read) and step.where == reading.where)
-        return next(read, frozenset())
+    def _passes(self, reading: Reading) -> PassForecast:
+        """Forecast of reading a split."""
+        where, reads = reading.where, (step for step in self.prepared.steps if isinstance(step, Read))
+        if where not in self._forecasts:
+            signals = next((step.signals for step in reads if step.where == where), frozenset[Signal]())
+            self._forecasts[where] = self.grader.reader.forecast(reading, signals)
+        return self._forecasts[where]
 
     def _judged(self, where: TaskSplit) -> Iterable[str]:
         reading, judge = self.prepared.readings[where], self.grader.judge
@@ -171,17 +165,30 @@ class Forecast:
 
     def _fit(self, step: Fit) -> float | str:
         reading, method = self.prepared.readings[step.where], self.resolved.methods[step.method]
-        found = fit_times.measured(
-            method, reading.task.format, self._lengths(reading), self._widths, self.resolved.protocol
-        )
         rows = len(reading.questions) - len(reading.left_out)
-        chosen = self._selection(step, method)
+        chosen, backbone = self._selection(step, method), self.grader.reader.backbone
         validation = 0 if chosen is None else len(self.prepared.readings[chosen].questions)
-        if isinstance(found, Training):
-            once = self._trained(found, reading, rows, validation)
-        else:
-            once = found if isinstance(found, str) else found.seconds(rows, validation)
+        alike = {
+            "method": step.method,
+            "params": {name: repr(value) for name, value in method.params().items()},
+            "protocol": self.resolved.protocol.digest(),
+            "device": kind_of(backbone.device),
+            "model": label_of(backbone.spec),
+            "selects": chosen is not None,
+        }
+        once: float | str | None = fit_times.recorded(self._stored_fits, alike, rows + validation)
+        if once is None:
+            tokens = self._passes(reading).answer_tokens, self._passes(reading).option_tokens
+            found = fit_times.measured(method, reading.task.format, tokens, self._widths, self.resolved.protocol)
+            if isinstance(found, Training):
+                once = self._trained(found, reading, rows, validation)
+            else:
+                once = found if isinstance(found, str) else found.seconds(rows + validation)
         return once if isinstance(once, str) else once * self._tried(step)
+
+    @cached_property
+    def _stored_fits(self) -> list[Mapping[str, Any]]:
+        return list(self.grader.reader.store.manifests(FITS))
 
     def _tried(self, step: Fit) -> int:
         """Fits of a step: one, or one for each configuration of which validation chooses."""
@@ -214,15 +221,18 @@ class Forecast:
         backbone = self.grader.reader.backbone
         if isinstance(backbone.speed, str):
             return backbone.speed
-        plan, speed = self.grader.reader.forecast(reading, self._signals(reading)), backbone.speed
+        speed, expected = backbone.speed, self._passes(reading)
         budget = self.resolved.training_budget or training_budget(backbone.device)
-        own = len(plan.asking.suffix) + self._lengths(reading).answer
+        own = (len(expected.asking.suffix) + expected.answer_tokens) * (1 + training.frozen)
         prompts = [ids for shard in reading.shards for ids in shard.prompts[:: max(1, len(shard.prompts) // 64)]]
-        size = min(training.batch_size, rows)
-        works = [pass_over(batch, own * (1 + training.frozen), budget) for batch in batches(prompts, size, _BATCHES)]
-        passes, tokens, pairs = (
-            float(np.mean([getattr(w, key) for w in works])) for key in ("passes", "tokens", "pairs")
-        )
+        size, rng = min(training.batch_size, rows), np.random.default_rng(0)
+        trees = [PrefixTree() for _ in range(_BATCHES)]
+        for tree in trees:
+            for i in rng.choice(len(prompts), min(size, len(prompts)), replace=False):
+                tree.add(prompts[i])
+        tokens = float(np.mean([tree.nodes for tree in trees])) + own * min(size, len(prompts))
+        passes = math.ceil(tokens / budget)
+        pairs = tokens * tokens / passes
         step = (
             speed.seconds(_LAUNCHED * passes, _BACKWARD * tokens, _BACKWARD * pairs) + _BACKWARD * size * speed.greedy
         )

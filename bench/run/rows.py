@@ -24,7 +24,7 @@ from bench.results import files, provenance
 from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Status
 from bench.run.config import RunConfig
-from bench.run.costs import TokensAlone, costs_of, generated_alone, signals_alone, tokens_alone
+from bench.run.costs import TokensAlone, costs_of, signals_alone, tokens_alone
 from bench.run.fitting import FEW
 from bench.run.inputs import Inputs
 from bench.run.predicting import Prediction, Skipped
@@ -182,8 +182,7 @@ class RowBuilder:
         )
         key = frozen, tuple(reading.key for reading in adapted)
         if key not in self._alone:
-            fed = tokens_alone(read, adapted, self.reader)
-            self._alone[key] = TokensAlone(fed, generated_alone(read, self.reader))
+            self._alone[key] = tokens_alone(read, adapted, self.reader)
         alone = self._alone[key]
         training = sum(training_cost(adapter).forward_tokens for adapter in inputs.adapters)
         return replace(alone, forward=alone.forward + training)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -133,18 +133,6 @@ class FollowupDefinition(PassDefinition[Followup]):
         leaning = np.linspace(-0.75, 0.75, len(self.signal.words) + 1)[1:]
         base = world.rng.standard_normal((len(world.sure), 1))
         return (base + leaning * world.sure[:, None]).astype(np.float32)
-
-
-def after_answers(split: StoredSplit, turns: Iterable[Turn]) -> list[list[Ids]]:
-    """The ids that are read after each question's answer, one sequence for each turn; the last id said is not read."""
-    found: list[list[Ids]] = [[] for _ in split.questions]
-    for turn in sorted(turns):
-        suffix = split.asking.turns[turn.wording]
-        replies = FollowupDefinition(Followup(turn.wording, say=turn.say)).said(split) if turn.say else None
-        for own in found:
-            reply = suffix[:0] if replies is None else next(replies)
-            own.append(np.concatenate([suffix, reply if len(reply) < turn.say else reply[:-1]]))
-    return found
 
 
 DEFINITION = FollowupDefinition

@@ -1,21 +1,37 @@
-"""Questions of a world with a planted truth, from which every signal can be made for the contract checks."""
+"""Signals with a planted truth: columns of every type in which right answers can be told from wrong ones.
+
+A question has a hidden sureness: +1 where its answer is right and -1 where it is wrong, plus noise. Every signal
+carries it the way a backbone would: a sure answer's token leads the others by more, hidden states lie further along
+one direction, the self-check leans towards yes. The signals agree with each other: the answer's tokens are what the
+output head makes of the hidden states, as far as the noise allows; the gold answer is the answer itself where that is
+right, and one of the wrong options is where it is not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import IntArray, ModelFacts, Of, Ragged, Samples
+from bench.api import Batch, BoolArray, Format, IntArray, ModelFacts, Of, Ragged, Samples, Signal
+from bench.signals.definition import definition
 
 MODEL = ModelFacts(name="planted", hidden_size=16, vocab_size=64, n_layers=4)
 _SILENT = 0.02
 """Share of samples without text among those that don't agree with the answer."""
 LETTERS = 4
 """Options of a choice question; their letters are the token ids 0 to 3."""
+LONGEST = 5
+"""Tokens of the longest open answer."""
+_RIGHT = 0.6
+"""Share of right answers."""
+_NOISE = 0.8
+"""Standard deviation of the sureness around +1 and -1: AUROC of the sureness itself is about 0.96."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +62,8 @@ class World:
     limit: int = 1
     """Tokens of the longest answer: 1 in choice tasks."""
     seed: int = 0
+    model: ModelFacts = MODEL
+    """The model whose widths the states have."""
 
     @property
     def first(self) -> npt.NDArray[np.float32]:
@@ -56,7 +74,7 @@ class World:
     @property
     def head(self) -> npt.NDArray[np.float32]:
         """The output head, (v, d), rows of length 1: a state along row t has its largest logit at t."""
-        return output_weight().copy()
+        return output_weight(self.model).copy()
 
     def samples(self, samples: Samples) -> list[tuple[list[IntArray], list[npt.NDArray[np.float32]]]]:
         """Ids, `(t,)` each, and the states that predict them, `(t, d)` each, of every question's samples.
@@ -86,7 +104,7 @@ class World:
         if rng.random() < _SILENT:
             return said[:0], first[:0]
         if self.limit > 1:
-            return unsaid(rng, first, self.limit)
+            return unsaid(rng, first, self.limit, self.model)
         others = np.setdiff1d(np.arange(self.letters), said)
         return rng.choice(others, 1), first
 
@@ -111,39 +129,129 @@ class World:
             place: names it.
             sure: (m,) the sureness of the question that each state belongs to.
         """
-        noise = self.rng.standard_normal((len(sure), MODEL.hidden_size))
-        return np.asarray(2.0 * sure[:, None] * direction(place) + noise, dtype=np.float32)
+        noise = self.rng.standard_normal((len(sure), self.model.hidden_size))
+        return np.asarray(2.0 * sure[:, None] * direction(place, self.model) + noise, dtype=np.float32)
 
 
-def states_of(rng: np.random.Generator, tokens: IntArray, sure: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+def states_of(
+    rng: np.random.Generator, tokens: IntArray, sure: npt.NDArray[np.float64], model: ModelFacts
+) -> npt.NDArray[np.float32]:
     """Last states that predict tokens, `(m, d)`: those of sure answers predict them by more."""
     length = np.maximum(4.0 + 2.0 * sure, 0.5)
-    noise = 0.1 * rng.standard_normal((len(tokens), MODEL.hidden_size))
-    along = 0.5 * sure[:, None] * direction("last")
-    return (length[:, None] * output_weight()[tokens] + along + noise).astype(np.float32)
+    noise = 0.1 * rng.standard_normal((len(tokens), model.hidden_size))
+    along = 0.5 * sure[:, None] * direction("last", model)
+    return (length[:, None] * output_weight(model)[tokens] + along + noise).astype(np.float32)
 
 
 def unsaid(
-    rng: np.random.Generator, first: npt.NDArray[np.float32], longest: int
+    rng: np.random.Generator, first: npt.NDArray[np.float32], longest: int, model: ModelFacts
 ) -> tuple[IntArray, npt.NDArray[np.float32]]:
     """A phrase that the model did not say: its tokens, and states that predict them poorly."""
-    tokens = rng.integers(0, MODEL.vocab_size, int(rng.integers(1, longest + 1)))
-    return tokens, np.concatenate([first, states_of(rng, tokens[1:], np.full(len(tokens) - 1, -1.0))])
+    tokens = rng.integers(0, model.vocab_size, int(rng.integers(1, longest + 1)))
+    return tokens, np.concatenate([first, states_of(rng, tokens[1:], np.full(len(tokens) - 1, -1.0), model)])
 
 
-@cache
-def output_weight() -> npt.NDArray[np.float32]:
+@lru_cache(maxsize=1)
+def output_weight(model: ModelFacts) -> npt.NDArray[np.float32]:
     """The output head, (v, d), rows of length 1: a state along row t has its largest logit at t."""
-    rows = np.random.default_rng(0).standard_normal((MODEL.vocab_size, MODEL.hidden_size))
+    rows = np.random.default_rng(0).standard_normal((model.vocab_size, model.hidden_size))
     weight = np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
     weight.flags.writeable = False  # one array for all who ask
     return weight
 
 
 @cache
-def direction(place: str) -> npt.NDArray[np.float64]:
+def direction(place: str, model: ModelFacts) -> npt.NDArray[np.float64]:
     """A unit vector, (d,), that belongs to a place in the network."""
-    vector: npt.NDArray[np.float64] = np.random.default_rng(list(place.encode())).standard_normal(MODEL.hidden_size)
+    vector: npt.NDArray[np.float64] = np.random.default_rng(list(place.encode())).standard_normal(model.hidden_size)
     vector /= np.linalg.norm(vector)
     vector.flags.writeable = False  # one array for all who ask
     return vector
+
+
+def planted(
+    signals: Iterable[Signal], n: int, *, seed: int, fmt: Format = Format.CHOICE, correct: BoolArray | None = None
+) -> Batch:
+    """A labelled batch of n questions with these signals; `correct` (n,) replaces the labels that would be drawn.
+
+    Batches with different seeds come from one world: what is learned on one holds on the other.
+    """
+    told = None if correct is None else tuple(correct.tolist())
+    return copy.deepcopy(_made(frozenset(signals), n, seed, fmt, told))  # the output head too, which may be written
+
+
+@lru_cache(maxsize=256)
+def _made(signals: frozenset[Signal], n: int, seed: int, fmt: Format, correct: tuple[bool, ...] | None) -> Batch:
+    """The batch, which most checks of a method and other methods of the same signals ask for again."""
+    return labelled(signals, n, seed, fmt, correct)
+
+
+def labelled(
+    signals: Iterable[Signal],
+    n: int,
+    seed: int,
+    fmt: Format,
+    correct: Sequence[bool] | None = None,
+    model: ModelFacts = MODEL,
+    longest: int = LONGEST,
+    longest_option: int = LONGEST,
+) -> Batch:
+    """A batch like `planted`, of a model with these widths, with so many tokens of open answers and options at most."""
+    rng = np.random.default_rng(seed)
+    labels = rng.random(n) < _RIGHT if correct is None else np.asarray(correct, dtype=np.bool_)
+    sure = np.where(labels, 1.0, -1.0) + _NOISE * rng.standard_normal(n)
+    lengths = np.ones(n, dtype=np.int64) if fmt is Format.CHOICE else rng.integers(1, longest + 1, n)
+    tokens = rng.integers(0, LETTERS if fmt is Format.CHOICE else model.vocab_size, int(lengths.sum()))
+    sizes = rng.integers(8, 20, n)
+    prompts = _ragged(rng.integers(0, model.vocab_size, int(sizes.sum())), sizes)
+    answers = Texts(_ragged(tokens, lengths), states_of(rng, tokens, np.repeat(sure, lengths), model))
+    last_shown = answers.ids.values[answers.ids.offsets[:-1]] == LETTERS - 1
+    options = np.where((rng.random(n) < 0.2) & ~last_shown, LETTERS - 1, LETTERS)  # noqa: PLR2004  (every fifth)
+    if fmt is Format.CHOICE:
+        gold, wrong = _letters(rng, answers, options, labels)
+    else:
+        gold, wrong = _phrases(rng, answers, options, labels, longest_option, model)
+    texts = {Of.ANSWER: answers, Of.GOLD: gold, Of.WRONG: wrong}
+    limit = 1 if fmt is Format.CHOICE else longest
+    world = World(rng, sure, prompts, options, texts, limit=limit, seed=seed, model=model)
+    ordered = sorted(signals, key=repr)  # a set's order changes from process to process
+    columns = {signal: definition(signal).planted(world) for signal in ordered}
+    return Batch([f"planted/{seed}/{i}" for i in range(n)], columns, labels).own()  # some columns share arrays
+
+
+def _ragged(values: npt.NDArray[Any], lengths: IntArray) -> Ragged:
+    return Ragged(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+
+def _letters(rng: np.random.Generator, answers: Texts, options: IntArray, labels: BoolArray) -> tuple[Texts, Texts]:
+    """The right letter and the wrong ones; the prompt's end predicts each of them."""
+    gold, wrong = [], []
+    for answer, shown, is_right in zip(answers.ids.values, options, labels, strict=True):
+        others = np.setdiff1d(np.arange(shown), answer)
+        gold.append(int(answer if is_right else rng.choice(others)))
+        wrong.append(np.setdiff1d(np.arange(shown), gold[-1]))
+    ids = Ragged.of(wrong)
+    return (
+        Texts(Ragged(np.asarray(gold), answers.ids.offsets), answers.states),
+        Texts(Ragged(ids.values, ids.offsets, ids.values), np.repeat(answers.states, ids.lengths, axis=0)),
+    )
+
+
+def _phrases(
+    rng: np.random.Generator, answers: Texts, options: IntArray, labels: BoolArray, longest: int, model: ModelFacts
+) -> tuple[Texts, Texts]:
+    """The right phrase and the wrong ones, a wrong answer of the model among them; all begin at the prompt's end."""
+    gold, wrong = [], []
+    for i, (shown, is_right) in enumerate(zip(options, labels, strict=True)):
+        rows = slice(*answers.ids.offsets[i : i + 2])
+        answer = answers.ids.values[rows], answers.states[rows]
+        texts = [unsaid(rng, answer[1][:1], longest, model) for _ in range(shown - 1)]
+        texts.insert(0 if is_right else int(rng.integers(1, shown)), answer)
+        gold.append(texts[0])
+        wrong.append([(ids, states, np.full(len(ids), k)) for k, (ids, states) in enumerate(texts[1:], 1)])
+    of_questions = [[np.concatenate(parts) for parts in zip(*texts, strict=True)] for texts in wrong]
+    ids, states, owner = (Ragged.of(parts) for parts in zip(*of_questions, strict=True))
+    return (
+        Texts(Ragged.of([text for text, _ in gold]), np.concatenate([rows for _, rows in gold])),
+        Texts(Ragged(ids.values, ids.offsets, owner.values), states.values),
+    )

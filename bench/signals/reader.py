@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Samples, Signal, Task, UserError
+from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Signal, Task, UserError
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.backbone.devices import ALONE, class_of, default_budget, followed_together
@@ -21,7 +21,7 @@ from bench.prompts.tails import Ids
 from bench.signals.completion import Completion, Found
 from bench.signals.definition import definition, growth_of, pass_definitions, stored
 from bench.signals.files import load_answers, names_in
-from bench.signals.forecast import Plan, Said, heard
+from bench.signals.forecast import PassForecast, heard
 from bench.signals.naming import Naming
 from bench.signals.reading import Reading
 from bench.signals.samples import known
@@ -31,11 +31,11 @@ from bench.signals.worker import Worker
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 
 if TYPE_CHECKING:
-    from bench.backbone.measure import Growth, Turn
+    from bench.backbone.measure import Growth, Sampling, Turn
     from bench.backbone.model import Backbone
-    from bench.backbone.packing import Packing
     from bench.progress import Progress
     from bench.prompts.asking import Asking
+    from bench.signals.forecast import Texts
 
 _TURNS = 3
 """Turns after which what is missing is computed whatever others put there meanwhile."""
@@ -60,8 +60,7 @@ class Reader:
     """Token positions fed to the model by this reader itself; what the store had costs nothing."""
     peak_memory_mb: float = 0.0
     """Largest memory of a process that read for this one."""
-    _heard: dict[tuple[TaskSplit, frozenset[Signal]], Said | None] = field(default_factory=dict, init=False)
-    """Split and the samples that are drawn of it -> lengths of what the model says."""
+    _heard: dict[tuple[TaskSplit, frozenset[Sampling]], list[Texts]] = field(default_factory=dict, init=False)
 
     @cached_property
     def working(self) -> Engine:
@@ -117,19 +116,23 @@ class Reader:
         """A split that was read, for what is made of its answers and signals."""
         return StoredSplit(reading, self.backbone, self.prompts, self.asking(reading), self.seed)
 
-    def packing(self, reading: Reading, stage: str | None = None) -> Packing:
-        """Rules by which a split that was read is put into passes; `stage`: under which all is counted, if one."""
-        from bench.backbone.packing import Packing
-
-        measures = [*pass_definitions(reading.signals).values()]
-        return Packing(self.asking(reading), measures, followed_together(*self.backbone.devices), stage)
-
-    def query_prompts(self, reading: Reading) -> list[Ids] | None:
-        """Ids before the answers in conversations after them; None where these continue the answering prompts."""
-        if self._continues(reading.task):
-            return None
-        shards = ((shard, [reading.questions[row] for row in shard.rows]) for shard in reading.shards)
-        return [ids for shard, questions in shards for ids in self._before_answers(reading, questions, shard) or ()]
+    def asked(self, reading: Reading, shard: Shard, growth: Growth) -> tuple[AskedQuestion, ...]:
+        """The questions of a shard, with what a growth reads of each besides its prompt and answer."""
+        questions = [reading.questions[row] for row in shard.rows]
+        befores = self._before_answers(reading, questions, shard) if growth.turns else None
+        lettered = reading.task.format is Format.CHOICE
+        others = (growth.gold or growth.wrong) and not lettered
+        options_of = self.prompts.options(reading.task, questions) if others else [[] for _ in questions]
+        return tuple(
+            AskedQuestion(
+                question.id,
+                len(question.choices) if lettered else 0,
+                gold=options[question.gold] if options else np.zeros(0, dtype=np.int32),
+                wrong=tuple(ids for k, ids in enumerate(options) if k != question.gold),
+                query_prompt=None if befores is None else befores[i],
+            )
+            for i, (question, options) in enumerate(zip(questions, options_of, strict=True))
+        )
 
     # --- answers and signals ------------------------------------------------------------------------------------------
 
@@ -144,43 +147,21 @@ class Reader:
             missing += (not entries and shard.given is None) or not set(own.values()) <= held
         return missing
 
-    def forecast(self, reading: Reading, signals: frozenset[Signal], *, adapted: bool = False) -> Plan:
-        """Plan of what will be read of a split, for an estimate of its time.
-
-        Args:
-            reading: an opened split.
-            signals: what is read of it.
-            adapted: whether it is read again, through an adapter.
-        """
-        asking, task = self.asking(reading, signals), reading.task
-        measured = pass_definitions(stored(signals, task.format, asking.max_new_tokens))
-        growth = growth_of(measured)
-        query = self.backbone.chat.query(self.prompts.stand_in(task), self.protocol) if growth.turns else None
-        said = None
-        if task.format is Format.OPEN and not reading.released:
-            samples = {signal: each for signal, each in measured.items() if isinstance(signal, Samples)}
-            key = (reading.where, frozenset(samples))
-            if key not in self._heard:
-                self._heard[key] = heard(self.backbone, reading.shards[0], asking, samples)
-            said = self._heard[key]
-        return Plan(
-            asking,
-            growth,
-            partial(self.prompts.options, task),
-            generated=not reading.released and not adapted,
-            continues=query is None or query.continues,
-            together=followed_together(*self.backbone.devices),
-            said=said,
-        )
+    def forecast(self, reading: Reading, signals: frozenset[Signal], *, adapted: bool = False) -> PassForecast:
+        """Forecast of the passes that read signals of an opened split; `adapted`: again, through an adapter."""
+        return PassForecast(self, reading, signals, adapted)
 
     def estimate(self, reading: Reading, signals: frozenset[Signal], *, adapted: bool = False) -> float | None:
         """Seconds in which one process reads a split from nothing; None without the model's speed. As `forecast`."""
         speed = self.backbone.speed
-        if isinstance(speed, str):
-            return None
-        plan = self.forecast(reading, signals, adapted=adapted)
-        written = plan.seconds(reading.shards, reading.questions, speed)
-        return written * len(reading.questions) / len(reading.rows)
+        return None if isinstance(speed, str) else self.forecast(reading, signals, adapted=adapted).seconds(speed)
+
+    def heard(self, reading: Reading, asking: Asking, samplings: frozenset[Sampling]) -> list[Texts]:
+        """Answers and samples of a small model to a few questions of a split, which it is asked once."""
+        key = reading.where, samplings
+        if key not in self._heard:
+            self._heard[key] = heard(self.backbone, reading.shards[0].prompts, asking, samplings)
+        return self._heard[key]
 
     def read(self, reading: Reading, signals: frozenset[Signal]) -> Reading:
         """The split with its answers and signals available; what the store lacks is computed.
@@ -294,26 +275,13 @@ class Reader:
         answers: list[Ids] | None,
     ) -> ShardTask:
         """The work on what is missing of a shard, but for samples that are known."""
-        shard, task = reading.shards[number], reading.task
-        questions = [reading.questions[row] for row in shard.rows]
-        lettered = task.format is Format.CHOICE
-        befores = self._before_answers(reading, questions, shard) if growth_of(names).turns else None
-        options_of = [[] for _ in questions] if lettered else self.prompts.options(task, questions)
-        asked = tuple(
-            AskedQuestion(
-                question.id,
-                len(question.choices) if lettered else 0,
-                gold=options[question.gold] if options else np.zeros(0, dtype=np.int32),
-                wrong=tuple(ids for k, ids in enumerate(options) if k != question.gold),
-                query_prompt=None if befores is None else befores[i],
-            )
-            for i, (question, options) in enumerate(zip(questions, options_of, strict=True))
-        )
+        shard, growth = reading.shards[number], growth_of(names)
         keys = tuple(entry.folder.name for entry in entries)
         asking = self.asking(reading)
-        _check_room(shard, asking, growth_of(names).turns, self.backbone.context)
+        _check_room(shard, asking, growth.turns, self.backbone.context)
         return ShardTask(
-            number, str(reading.where), kind, keys, shard.prompts, asked, answers, asking, dict(names), self.seed
+            number, str(reading.where), kind, keys, shard.prompts, self.asked(reading, shard, growth), answers, asking,
+            dict(names), self.seed,
         )  # fmt: skip
 
     def _before_answers(self, reading: Reading, questions: Sequence[Question], shard: Shard) -> list[Ids] | None:

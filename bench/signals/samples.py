@@ -119,7 +119,7 @@ def drawn(split: StoredSplit, sampling: Sampling) -> Iterator[list[Ids]]:
         for letters in drawn_letters(split, sampling):
             yield from letters.ids
         return
-    yield from _parted(split.arrays(samples_of(sampling)))
+    yield from parted(split.arrays(samples_of(sampling)))
 
 
 def samples_of(sampling: Sampling) -> Samples:
@@ -133,10 +133,11 @@ def known(
     """Those of some samples of a shard's questions that the store has; `names` are those of its signals in keys."""
     wanted = {sampling: names.get(samples_of(sampling)) for sampling in samplings}
     there = {name for entry in entries for name in names_in(entry)}
-    return {each: list(_parted(load_signal(entries, name))) for each, name in wanted.items() if name and name in there}
+    return {each: list(parted(load_signal(entries, name))) for each, name in wanted.items() if name and name in there}
 
 
-def _parted(arrays: dict[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]:
+def parted(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]:
+    """The ids of each question's samples, from the arrays of a shard as they are stored."""
     for row in np.split(arrays["values"], arrays["offsets"][1:-1]):
         closed = np.split(row, np.flatnonzero(row < 0) + 1)[:-1]
         yield [sample[:-1].astype(np.int32) for sample in closed]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,6 +31,10 @@ class AskedQuestion:
     """The wrong answers of an open question."""
     query_prompt: Ids | None = None
     """Ids before the answer in the self-check conversation; None where that is the prompt itself."""
+
+    def read(self) -> dict[str, Any]:
+        """What the extractor reads of it: arguments of an `Item`."""
+        return {name: value for name, value in vars(self).items() if name != "id"}
 
 
 @dataclass(frozen=True, eq=False)

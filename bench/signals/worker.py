@@ -154,13 +154,10 @@ def _items(task: ShardTask) -> Iterator[Item]:
     for i, question in enumerate(task.questions):
         yield Item(
             task.prompts[i],
-            question.options,
-            None if task.answers is None else task.answers[i],
-            gold=question.gold,
-            wrong=question.wrong,
-            query_prompt=question.query_prompt,
+            answer=None if task.answers is None else task.answers[i],
             uniforms=uniforms(task.seed, question.id, n_samples, task.asking.max_new_tokens) if n_samples else None,
             samples={sampling: samples[i] for sampling, samples in task.samples.items()},
+            **question.read(),
         )
 
 

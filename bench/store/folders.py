@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -221,6 +221,14 @@ class Store:
     def keys(self, kind: str) -> list[str]:
         """Keys of a kind in order, whether or not their entries are whole: nothing is read."""
         return sorted(path.name for path in (self.root / kind).glob("??/*") if path.is_dir())
+
+    def manifests(self, kind: str) -> Iterator[Mapping[str, Any]]:
+        """Manifests of a kind as they stand there, whether or not their entries are whole."""
+        for key in self.keys(kind):
+            with contextlib.suppress(OSError, ValueError, RecursionError):
+                manifest = json.loads((self._folder(kind, key) / MANIFEST).read_text(encoding="utf-8"))
+                if isinstance(manifest, dict):
+                    yield manifest
 
     def put(self, kind: str, key: str, fields: Mapping[str, Any], write: Callable[[Path], None], **extra: Any) -> Entry:
         """Let `write` fill a folder, then make it appear at once under the key, with its manifest.

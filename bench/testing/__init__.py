@@ -32,11 +32,10 @@ from bench.api import (
 )
 from bench.api.errors import did_you_mean, ends_the_program, home_of, reason_of
 from bench.signals.definition import definition
-from bench.signals.planted import MODEL
+from bench.signals.planted import MODEL, planted
 from bench.testing.check import Check, MakeMethod, MakeTask
 from bench.testing.method_checks import METHOD_CHECKS, METHOD_DATA_CHECKS
 from bench.testing.observing import TRAIN
-from bench.testing.synthetic import planted
 from bench.testing.task_checks import TASK_CHECKS, TASK_ROW_CHECKS
 
 __all__ = ["NO_SOURCE", "Check", "CheckResult", "MakeMethod", "MakeTask", "check_plugin", "checks_for", "checks_of",

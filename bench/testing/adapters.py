@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from bench.api import AdapterRef, Context, IntArray, Ragged, Validation
 from bench.api.methods import validation_signals
-from bench.signals.planted import MODEL
+from bench.signals.planted import MODEL, planted
 from bench.testing.check import MakeMethod
-from bench.testing.synthetic import planted
 
 if TYPE_CHECKING:
     import torch

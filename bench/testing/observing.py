@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from bench.api import Batch, BoolArray, ConfidenceMethod, OutputHead, Ragged, Signal
+from bench.signals.planted import planted
 from bench.testing.adapters import context
 from bench.testing.check import MakeMethod
-from bench.testing.synthetic import planted
 
 TRAIN, HELD_OUT, ONE_CLASS = 200, 400, 40
 """Questions to learn from, to measure on, and with one label only."""

@@ -30,6 +30,7 @@ from bench.run.plan import Adapt, Fit, Read, Step
 from bench.run.preparation import open_resources, prepare
 from bench.run.resolve import resolve
 from bench.signals import reader
+from bench.store.folders import Store
 from tests.fixtures import models
 
 FACTOR = 3.0
@@ -167,14 +168,46 @@ class Stepwise(ConfidenceMethod):
         return np.full(len(batch), 0.5)
 
 
-def test_fits_are_told_by_rows_steps_and_points(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fits_are_told_by_rows_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     put_in(monkeypatch, lambda: Stepwise.seconds)
     monkeypatch.setattr(fit_times, "_built_in", lambda: {"stepwise": Stepwise})
-    lengths, widths = fit_times.Lengths(1.0, 1.0, 4.0), fit_times.Widths(16, 64, "cpu", torch.float32)
-    found = fit_times.measured(Stepwise(), Format.CHOICE, lengths, widths, Protocol())
+    widths = fit_times.Widths(16, 64, "cpu", torch.float32)
+    found = fit_times.measured(Stepwise(), Format.CHOICE, (1.0, 1.0), widths, Protocol())
     assert isinstance(found, fit_times.FitTime)
-    # learning from all 1,200 rows in 50 steps; predicting the 1,000, and the 200 of validation at each of 8 points
-    assert found.seconds(1000, 200) == pytest.approx(3 + 1200 * 0.02 + 50 * 0.5 + (1000 + 8 * 200) * 0.001)
+    assert found.seconds(1200) == pytest.approx(3 + 1200 * (0.02 + 0.001) + 50 * 0.5)  # each is predicted once
+
+
+def test_fits_take_what_the_nearest_stored_one_took() -> None:
+    fields = {"method": "ccps", "params": {"steps": "10"}}
+
+    def fit(rows: int, seconds: float, **more: Any) -> dict[str, Any]:
+        return {"rows": rows, "seconds": seconds, "model": "tiny", "fields": fields, **more}
+
+    stored = [fit(100, 2.0), fit(100, 3.0), fit(1000, 8.0), fit(200, 99.0, model="other"), {"fields": fields}]
+    wanted = {**fields, "model": "tiny"}
+    assert fit_times.recorded(stored, wanted, 100) == 3.0  # the other one may have had its adapter from the store
+    assert fit_times.recorded(stored, wanted, 200) == 6.0  # more rows take longer
+    assert fit_times.recorded(stored, wanted, 900) == 8.0  # steps are the same for fewer
+    assert fit_times.recorded(stored, {**wanted, "params": {"steps": "20"}}, 100) is None
+    assert fit_times.recorded([], wanted, 100) is None
+
+
+def test_a_plan_says_what_fits_took_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits of another seed are not stored, and nothing stands in for them."""
+    fewer = ("protocol.shots=1", "pik.steps=5")
+    asked = config(tmp_path, "tiny", "atlas-choice", ("pik",), limit=20, scale_training=True, set=fewer)
+    run(asked)
+    (stored,) = Store(tmp_path / "cache").manifests("fits")
+    monkeypatch.setattr(fit_times, "measured", lambda *_: pytest.fail("a stored fit has the time"))
+    for seed in (0, 1):
+        again = replace(asked, seed=seed)
+        resolved = resolve(again)
+        resources = open_resources(again, resolved, Silent())
+        prepared = prepare(resolved, resources, {}, again.limit)
+        (fit,) = (step for step in prepared.steps if isinstance(step, Fit))
+        seconds = Forecast(prepared, resolved, resources.grader).seconds(fit)
+        assert isinstance(seconds, float)
+        assert stored["seconds"] <= seconds <= 2 * stored["seconds"]  # answers without text are not learned from
 
 
 @pytest.mark.parametrize(
@@ -260,7 +293,7 @@ def test_passes_are_as_many_as_the_plan_counts(
     (read,) = (step for step in steps.steps if isinstance(step, Read))
     reading = steps.readings[read.where]
     plan = resources.reader.forecast(reading, read.signals)
-    expected = plan.seconds(reading.shards, reading.questions, Speed(1.0, 0.0, 0.0, 0.0, 0.0, held=1024))
+    expected = plan.seconds(Speed(1.0, 0.0, 0.0, 0.0, 0.0, held=1024))
     forward, passes = session.run_blocks, list[None]()
 
     def noted(*args: Any, **more: Any) -> Any:
@@ -289,7 +322,7 @@ def test_what_can_not_be_said_is_said_in_words(
     )  # fmt: skip
     monkeypatch.setattr("bench.backbone.model.known", lambda *_, **__: Speed(1.0, 0.0, 0.0, 0.0, 0.0, held=1024))
     monkeypatch.setattr(fit_times, "_KNOWN", {})
-    monkeypatch.setattr(fit_times, "_timed", lambda *_: fit_times.FitTime(5.0, 0.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr(fit_times, "_timed", lambda *_: fit_times.FitTime(5.0, 0.0, 0.0, 0.0))
     plan = "\n".join(run(asked).plan)
     assert "echo (not known: its own code decides it)" in plan
     assert "pik (at most 5 s)" in plan

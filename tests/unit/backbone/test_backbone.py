@@ -21,7 +21,6 @@ from bench.backbone.items import Item
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.sampling import draw, uniforms
-from bench.backbone.session import read_alone
 from bench.prompts.asking import Asking
 from bench.signals.definition import pass_definitions
 from tests.fixtures import models
@@ -449,14 +448,14 @@ def test_weights_that_were_released_are_loaded_again_with_the_same_bits(tmp_path
     backbone = Backbone(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu"))
     ids, read = np.arange(5, 30, dtype=np.int32), {backbone.blocks: np.arange(25)}
     assert backbone.packed
-    before = backbone.head.logits(read_alone(backbone.session, ids, read)[backbone.blocks])
+    before = backbone.head.logits(backbone.session.read_alone(ids, read)[backbone.blocks])
     gone = [weakref.ref(backbone.model), weakref.ref(backbone.head.weight), weakref.ref(backbone.session)]
     layers = backbone.layers
     backbone.release()
     assert [each() for each in gone] == [None] * 3
     assert (backbone.packed, backbone.layers) == (True, layers)
     assert "model" not in vars(backbone)  # what is known of it needs no weights
-    after = backbone.head.logits(read_alone(backbone.session, ids, read)[backbone.blocks])
+    after = backbone.head.logits(backbone.session.read_alone(ids, read)[backbone.blocks])
     assert torch.equal(before, after)
 
 

@@ -27,7 +27,7 @@ from bench.backbone.extract import Extractor, Measured
 from bench.backbone.items import Item
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
-from bench.backbone.session import blocks, read_alone
+from bench.backbone.session import blocks
 from bench.prompts.asking import Asking
 from bench.signals.definition import pass_definitions
 from bench.store.folders import Store
@@ -198,11 +198,11 @@ def test_steps_are_those_of_one_device_also_when_resumed(
     ref = AdapterRef(folders[1] / ADAPTER, fingerprint(folders[1] / ADAPTER))
     ids, read = np.arange(12, 40, dtype=np.int32), {4: np.arange(28)}
     with adapted(small, ref):
-        one = read_alone(small.session, ids, read)[4]
+        one = small.session.read_alone(ids, read)[4]
     with card():
         both = SplitBackbone(small.spec, LoadOptions(), devices)
-        frozen = read_alone(both.session, ids, read)[4].cpu()
+        frozen = both.session.read_alone(ids, read)[4].cpu()
         with adapted(both, ref):
-            torch.testing.assert_close(read_alone(both.session, ids, read)[4].cpu(), one, atol=1e-4, rtol=1e-4)
-        assert torch.equal(read_alone(both.session, ids, read)[4].cpu(), frozen)
+            torch.testing.assert_close(both.session.read_alone(ids, read)[4].cpu(), one, atol=1e-4, rtol=1e-4)
+        assert torch.equal(both.session.read_alone(ids, read)[4].cpu(), frozen)
         assert not torch.allclose(frozen, one, atol=1e-3)

@@ -432,7 +432,7 @@ def test_a_result_counts_replies_that_name_nothing(tmp_path: Path, apart: bool) 
     ],
 )
 def test_arguments_that_mean_nothing_are_named(method: ConfidenceMethod, said: str) -> None:
-    from bench.testing.synthetic import planted
+    from bench.signals.planted import planted
 
     with pytest.raises(UserError, match=said):
         method.predict(planted(method.reads().predict, 3, seed=0))

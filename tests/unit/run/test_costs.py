@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,7 @@ from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
 from bench.grading.grade import JudgeCase, Match, normalise_text
 from bench.progress import Silent
-from bench.run.costs import costs_of, floor_of, generated_alone, tokens_alone
+from bench.run.costs import costs_of, counted, tokens_alone
 from bench.signals.batches import Batches
 from bench.signals.graded import Grader
 from bench.signals.reader import Reader
@@ -127,12 +128,10 @@ def test_the_floor_is_the_number_of_distinct_prefixes(
     reader, reading = read(small_model, tmp_path, task, signals)
     query = QueryLogits() in signals
     expected = brute_force(reader, reading, to_answer_end=Hidden(1.0, At.ANSWER_END) in signals, query=query)
-    nothing_else = {"continuations": 0, "samples": 0, "adapter_predictions": 0}
-    assert floor_of([reading], reader) == {**expected, **nothing_else}
-    assert floor_of([reading, reading], reader) == {**expected, **nothing_else}  # counted once
+    assert counted([reading], reader).floors == Counter(expected)
+    assert counted([reading, reading], reader).floors == Counter(expected)  # counted once
     costs = costs_of([reading], reader)
-    floors = {stage: cost.forward_tokens_floor for stage, cost in costs.items()}
-    assert {**nothing_else, "query": 0, **floors} == {**expected, **nothing_else}
+    assert Counter({stage: cost.forward_tokens_floor for stage, cost in costs.items()}) == Counter(expected)
     for stage, cost in costs.items():
         assert cost.padded_tokens >= cost.forward_tokens >= expected[stage]
     assert sum(cost.forward_tokens for cost in costs.values()) == reader.forward_tokens
@@ -150,9 +149,9 @@ def test_a_method_alone_costs_what_a_run_of_it_alone_would(
     shared, read_for_all = read(small_model, tmp_path / "all", task, everything)
     alone, read_for_one = read(small_model, tmp_path / "one", task, signals[case])
     wanted = frozenset({*signals[case], TokenIds(Of.ANSWER), QueryLogits(Adapter.OWN)})  # of which no pass is made here
-    found = tokens_alone([(read_for_all, wanted)], [], shared)
-    assert found == sum(floor_of([read_for_one], alone).values())
-    assert found <= sum(floor_of([read_for_all], shared).values())
+    found = tokens_alone([(read_for_all, wanted)], [], shared).forward
+    assert found == counted([read_for_one], alone).floors.total()
+    assert found <= counted([read_for_all], shared).floors.total()
 
 
 def test_stored_readings_tell_what_they_once_cost(small_model: Path, tmp_path: Path) -> None:
@@ -261,12 +260,12 @@ def test_the_floor_of_given_answers_is_the_number_of_distinct_prefixes(
 def test_of_given_answers_only_samples_are_written(small_model: Path, tmp_path: Path) -> None:
     signals = frozenset({Samples(3), QueryLogits()})
     reader, reading = read(small_model, tmp_path, OpenRivers, set(signals), ("The answer is b", "b", "a river"))
-    assert generated_alone([(reading, frozenset({QueryLogits()}))], reader) == 0
+    assert tokens_alone([(reading, frozenset({QueryLogits()}))], [], reader).generated == 0
     column = Batches(reader).batch(reading, frozenset({Samples(3)}), labels=False)[Samples(3)]
     lengths = [int((own == k).sum()) for own in np.split(column.owner, column.offsets[1:-1]) for k in range(3)]
     assert len(lengths) == 14 * 3
     twice = [(reading, signals), (reading, frozenset({SampleAgreement(3)}))]
-    assert generated_alone(twice, reader) == sum(min(length + 1, 4) for length in lengths)
+    assert tokens_alone(twice, [], reader).generated == sum(min(length + 1, 4) for length in lengths)
 
 
 def test_given_answers_keep_their_labels_and_are_stored(small_model: Path, tmp_path: Path) -> None:

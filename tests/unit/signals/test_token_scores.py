@@ -204,7 +204,7 @@ def test_what_is_not_measured_is_refused(arguments: dict[str, Any], said: str) -
 
 def test_the_stand_in_is_what_the_planted_head_says() -> None:
     from bench.api import TokenIds, Unembedding
-    from bench.testing.synthetic import planted
+    from bench.signals.planted import planted
 
     signal = TokenScores(top=4)
     batch = planted({signal, TokenIds(), Hidden(), Unembedding()}, 50, seed=3)

@@ -40,10 +40,9 @@ from bench.api import (
     Unembedding,
     UserError,
 )
-from bench.signals.planted import LETTERS
+from bench.signals.planted import LETTERS, planted
 from bench.testing import check_plugin, checks_for
 from bench.testing.check import MakeMethod
-from bench.testing.synthetic import planted
 
 MARGIN = '''"""Margin between the two most likely options (Scheffer et al., 2001)."""
 

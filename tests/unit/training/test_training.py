@@ -40,7 +40,6 @@ from bench.backbone.items import Item
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.projections import of_config
-from bench.backbone.session import read_alone
 from bench.prompts.asking import Asking
 from bench.signals.definition import pass_definitions
 from bench.store import folders
@@ -664,7 +663,7 @@ def test_while_a_child_trains_on_an_accelerator_its_parent_holds_no_weights(
 ) -> None:
     backbone, ids, read = load(folder), np.arange(12, 40, dtype=np.int32), {3: np.arange(28)}
     assert backbone.packed
-    before = read_alone(backbone.session, ids, read)[3]
+    before = backbone.session.read_alone(ids, read)[3]
     weights = [weakref.ref(backbone.model), weakref.ref(backbone.head.weight)]
 
     @contextmanager
@@ -682,12 +681,12 @@ def test_while_a_child_trains_on_an_accelerator_its_parent_holds_no_weights(
     backbone.devices = ("cuda:1",)
     ref = trainer(backbone, tmp_path)(loss=CT, examples=examples(), settings=SETTINGS)
     backbone.devices = ("cpu",)
-    assert torch.equal(read_alone(backbone.session, ids, read)[3], before)
+    assert torch.equal(backbone.session.read_alone(ids, read)[3], before)
     with adapted(backbone, ref):
-        through = read_alone(backbone.session, ids, read)[3]
+        through = backbone.session.read_alone(ids, read)[3]
     plain = load(folder)
     with adapted(plain, trained[1]):
-        assert torch.equal(read_alone(plain.session, ids, read)[3], through)
+        assert torch.equal(plain.session.read_alone(ids, read)[3], through)
 
 
 def test_a_crash_of_the_child_is_an_error_with_the_end_of_its_log(

@@ -1,0 +1,161 @@
+"""The passes of the extractor on a session without a model, which counts token positions (bench/DESIGN.md, 5)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bench.api import Signal
+from bench.backbone.extract import Extractor
+from bench.backbone.items import Item, Measure, Pass
+from bench.backbone.measure import Generation, Sampling, Turn
+from bench.backbone.model import Backbone
+from bench.backbone.row import Row
+from bench.backbone.sending import Sending, Sent
+from bench.backbone.session import Indices, Session, Tokens
+from bench.backbone.tree import ContinuationTree
+from bench.prompts.asking import Asking
+from bench.prompts.tails import Ids
+from bench.store.folders import digest_arrays
+
+STAGES = ("answers", "query", "continuations", "samples")
+"""Stages of a pass, in the order in which they grow on the prompts."""
+_END = -1
+"""Id that ends every known text."""
+
+
+class CountingSession(Session):
+    """Session that computes nothing: states have width 0, and the cache has positions but no numbers."""
+
+    def __init__(self, bytes_per_token: int) -> None:
+        self.tokens = Tokens()
+        self.bytes_per_token = bytes_per_token
+        self.device = "cpu"
+        self.sending = Sending(self.device)
+        self.passes = 0
+        self.pairs = 0
+        """Tokens times the positions of the cache beside them, summed over passes."""
+        self.reset()
+
+    def new_row(self, *least: int) -> Row:
+        """An empty row with a single block."""
+        return Row(1, *least)
+
+    def measured_bytes(self) -> int:
+        """Size of one position, which is given."""
+        return self.bytes_per_token
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        ids: Ids,
+        positions: npt.NDArray[np.int64],
+        visible: Callable[[], torch.Tensor],
+        read: Mapping[int, Indices],
+    ) -> dict[int, torch.Tensor]:
+        """Append positions to the row; `visible` is not called."""
+        del positions, visible
+        keys = torch.empty(1, 1, len(ids), self.bytes_per_token, dtype=torch.uint8, device="meta")
+        self._current.append([(keys, keys[..., :0])])
+        return self._counted(len(ids), self.length, read)
+
+    def read_alone(self, ids: Ids, read: Mapping[int, Indices]) -> dict[int, torch.Tensor]:
+        """Count a whole sequence."""
+        return self._counted(len(ids), len(ids), read)
+
+    def _counted(self, tokens: int, columns: int, read: Mapping[int, Indices]) -> dict[int, torch.Tensor]:
+        self.sending.clear()
+        self.tokens.forward += tokens
+        self.tokens.padded += tokens
+        self.passes += 1
+        self.pairs += tokens * columns
+        sizes = ((block, index.tensor if isinstance(index, Sent) else index) for block, index in read.items())
+        return {block: torch.empty(tokens if index is None else len(index), 0) for block, index in sizes}
+
+
+class CountingBackbone(Backbone):
+    """All that the extractor asks of a backbone, without files and weights."""
+
+    def __init__(self, session: CountingSession, devices: Sequence[str], *, packed: bool) -> None:
+        self.blocks, self.devices = 1, tuple(devices)
+        hindrance = None if packed else "each question is to be read alone"
+        vars(self).update(session=session, hindrance=hindrance, stops=frozenset({_END}))
+
+    def block_of(self, depth: float) -> int:
+        """The only block."""
+        del depth
+        return 1
+
+
+@dataclass(frozen=True)
+class KnownItem(Item):
+    """A question of which is known what the model writes."""
+
+    written: Mapping[Turn | Sampling | None, Sequence[Ids]] = field(default_factory=dict)
+    """None -> its answer alone; a turn -> the reply to it alone; how samples are drawn -> all of them."""
+
+
+class CountingExtractor(Extractor):
+    """Follows shards of `KnownItem`s, pass by pass as they are read, and takes no values."""
+
+    def __init__(
+        self, backbone: CountingBackbone, asking: Asking, measures: Mapping[Signal, Measure], stage: str | None = None
+    ) -> None:
+        super().__init__(backbone, asking, measures, stage)
+        self.measures = {}
+        self.greedy = self.drawn = self.grown = 0
+        """Tokens chosen as the likeliest, drawn tokens, and tokens that are read after prompts."""
+        self.sequences: dict[str, list[Ids]] = defaultdict(list)
+        """Stage -> the sequences that it reads, each from the beginning of its prompt."""
+        self.written: dict[Hashable, int] = {}
+        """A key for each distinct text that the model writes -> its tokens, with the one that ends it."""
+
+    def _follow(self, items: list[list[Item]], tree: ContinuationTree) -> Pass:
+        read = [group[0] for group in items if self._is_needed(group[0])]
+        stage = self.packing.first_stage(generated=items[0][0].answer is None)
+        self.sequences[stage] += [item.prompt for item in read]
+        return super()._follow(items, tree)
+
+    def _is_needed(self, item: Item) -> bool:
+        """Whether any value of a question enters a number: after an empty answer none of prompt and answer does."""
+        growth = self.growth
+        return item.answer is None or len(item.answer) > 0 or growth.gold or growth.wrong or bool(growth.samples)
+
+    def _grow(self, stage: str, done: Pass, work: Callable[[Pass], None]) -> None:
+        first, read = len(done.tree.tokens), self.sequences[self.packing.stage or stage]
+        super()._grow(stage, done, work)
+        self.grown += len(done.tree.tokens) - first
+        read += done.tree.sequences(first, [group[0].prompt for group in done.items])
+        for replies in done.replies.values() if stage == "query" else ():
+            if replies.tree is not done.tree:
+                before = [ids for i in replies.asked if (ids := done.items[i][0].query_prompt) is not None]
+                read += replies.tree.sequences(len(before), before)
+
+    def _decode(
+        self, done: Pass, starts: Mapping[Generation, int], sampling: Sampling | None = None
+    ) -> dict[Generation, Ids]:
+        found = super()._decode(done, starts, sampling)
+        for text, ids in found.items():
+            before = [done.items[text.row][0].prompt, done.answers[text.row]]
+            once = object() if sampling else digest_arrays(before)  # greedy texts are the same for equal prompts
+            self.written[text.kind, once] = min(len(ids) + 1, self.limit(text))
+        return found
+
+    def _next_tokens(
+        self, done: Pass, nodes: Mapping[Generation, int], sampling: Sampling | None, step: int
+    ) -> list[int]:
+        self.greedy += len(nodes) if sampling is None else 0
+        self.drawn += len(nodes) if sampling is not None else 0
+        done.tree.read()
+        texts = (_known(done.items[text.row][text.question], text) for text in nodes)
+        return [int(ids[step]) if step < len(ids) else _END for ids in texts]
+
+
+def _known(item: Item, text: Generation) -> Ids:
+    assert isinstance(item, KnownItem)  # noqa: S101  # for the type checker
+    return item.written[text.kind][text.number]
