@@ -7,7 +7,7 @@ VARIED := ccps,pik,lts,saplma-f,saplma-m,saplma-um,ptrue,self-consistency,sequen
 LABELLED := ccps,combined,logistic-probe,lts,pik,relative-mahalanobis,semantic-entropy-probe,untrained
 MOVED := ccps,combined,pik,lts,saplma-f,perplexity,ptrue,self-consistency,sequence-probability
 
-.PHONY: demo test install format lint types contracts house tests ray durations mutants slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz nightly results analyses notebook tiny clean
+.PHONY: demo test install format lint types contracts house tests browser ray durations mutants slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz nightly results analyses notebook tiny clean
 
 demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
 	$(BIN)/bench run --method paper --model tiny --out demo
@@ -62,13 +62,16 @@ house: install  ## code lines, lengths of functions, helpers called once, class 
 # Bytecode is kept even where PYTHONDONTWRITEBYTECODE is set, as in many containers: without it each worker rewrites
 # all assertions again, and each of the processes that tests start compiles all that it imports.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
-FAST := -m 'not slow and not gpu and not network and not readme and not ray'
+FAST := -m 'not slow and not gpu and not network and not readme and not ray and not browser'
 
 # A test that hangs fails after two minutes with the stacks of all threads; with a worker gone, xdist would wait for ever.
 HANGS := -o faulthandler_timeout=120 -o faulthandler_exit_on_timeout=true
 
 tests: install
 	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(HANGS) $(FAST)
+
+browser: install  ## the page in Chromium, a minute
+	$(PYTEST) -n 2 --dist loadfile --max-worker-restart 0 $(HANGS) -m 'browser and not slow'
 
 ray: install  ## the tests of clusters, on nodes of this machine; needs confbench[ray]
 	$(PYTEST) -m 'ray and not slow'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import json
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.durations import pytest_runtest_logreport, pytest_sessionfinish  # noqa: F401 - hooks
+from tests.durations import COMMITTED, pytest_runtest_logreport, pytest_sessionfinish  # noqa: F401 - hooks
 
 if TYPE_CHECKING:
     from tests.fixtures.whole_run import WholeRun
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 # Before torch is imported, here and in the processes that tests start: as many threads as cores in each of the workers
 # that run side by side take longer than one, and sums of floats depend on how many there are.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+_LONG = 3.0
+"""Seconds from which on a file is long."""
 
 
 def pytest_configure() -> None:
     """Hear signals that the jobs of a shell and `nohup` ignore, and hand down to what tests start; seed torch lightly.
 
     DeepSpeed gives pytest-randomly a seeder whose import takes seconds in every process, also where no test uses torch.
+    `torch.manual_seed` formats the stack for CUDA before there is a context, 1 ms in each of thousands of tests.
     """
     if randomly := sys.modules.get("pytest_randomly"):
         randomly.entrypoint_reseeds = [_seed_torch]
@@ -41,12 +45,15 @@ def pytest_configure() -> None:
 
 def _seed_torch(seed: int) -> None:
     if torch := sys.modules.get("torch"):
-        torch.manual_seed(seed % 2**63)
+        torch.default_generator.manual_seed(seed % 2**63)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed % 2**63)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put whole runs first, in their random order: a long file that began last would be waited for alone."""
-    items.sort(key=lambda item: "integration" not in item.path.parts)
+    """Put long files first, the others in their random order: one that began last would be waited for alone."""
+    seconds = json.loads(COMMITTED.read_text(encoding="utf-8"))["files"]
+    items.sort(key=lambda item: min(0.0, _LONG - seconds.get(item.nodeid.partition("::")[0], 0.0)))
 
 
 def pytest_collection_finish() -> None:

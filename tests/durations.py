@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 COMMITTED = Path(__file__).with_suffix(".json")
 LAST = ROOT / "build" / "durations.json"
 LONGEST = 3.0
-"""Seconds that a test without a mark takes at most; a session fixture counts for the test that needs it first."""
+"""Seconds that a test without a mark takes at most. What tests share is made in the setup of the first: that is its own
+line, `FILE::setup`."""
 SINGLE = 1.0
 """Seconds from which on a test is committed by name; of the others the sum of their file is."""
 _seconds: dict[str, float] = defaultdict(float)
@@ -27,13 +28,15 @@ _seconds: dict[str, float] = defaultdict(float)
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add a phase of a test: setup, call, or teardown."""
-    _seconds[report.nodeid] += report.duration
+    shared = report.when == "setup" and report.duration >= SINGLE
+    _seconds[f"{report.nodeid.partition('::')[0]}::setup" if shared else report.nodeid] += report.duration
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep them, once for all workers; a run without workers, or of some files, leaves those of the last whole one."""
     config, path = session.config, Path(os.environ.get("DURATIONS_FILE", LAST))
-    whole = config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword
+    whole = config.args_source is config.ArgsSource.TESTPATHS and config.option.markexpr.startswith("not slow")
+    whole = whole and not config.option.keyword
     wanted = path != LAST or (whole and getattr(config.option, "numprocesses", None))
     if wanted and _seconds and not hasattr(config, "workerinput"):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -374,8 +374,10 @@ def test_disagreements_are_the_largest_differences_of_the_records(visit):
     item = lists.first.locator("> li").first
     item.locator("summary").click()
     detail = item.locator(".question")
+    bars = detail.locator(".bars li")
+    bars.first.wait_for()  # details are drawn when they are opened
+    assert bars.count() == len(PLAIN) + 3  # recalibrated ones and that of scores, too
     assert detail.locator(".options li").count() in {0, 2}
-    assert detail.locator(".bars li").count() == len(PLAIN) + 3  # recalibrated ones and that of scores, too
 
 
 # --- without the script, and looks ------------------------------------------------------------------------------------

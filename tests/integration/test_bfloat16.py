@@ -113,6 +113,7 @@ def compared(
     check(short, full, layers)
 
 
+@pytest.mark.slow
 def test_confidences_of_a_model_with_windows_and_caps(bench: Command, tmp_path: Path) -> None:
     compared(bench, tmp_path, "gemma2", 2, QUICK, TASKS[:1])
 

@@ -149,15 +149,15 @@ def openai(server: Served) -> tuple[str, ...]:
 def test_a_server_and_the_model_itself_judge_alike_and_are_asked_once(
     server: Served, judged: Command, bench: Command, tmp_path: Path
 ) -> None:
-    many = ("--limit", "30")  # the embedded model says yes to three of these
+    many = ("--limit", "28")  # the embedded model says yes to some of these
     first = judged(*openai(server), *many)
     assert first.returncode == 0, first.stderr
     calls = server.calls
-    assert 0 < calls <= 30
+    assert 0 < calls <= 28
     assert f"judge atlas-oe/test: {calls} calls to openai tiny at {server.url}, judge/1, about" in first.stderr
     row = row_of(tmp_path / "out")
     name = f"openai tiny-1 at {server.url}, judge/1"
-    assert (row["judge"], row["n"], row["n_undecided"]) == (name, 30, 0)
+    assert (row["judge"], row["n"], row["n_undecided"]) == (name, 28, 0)
     (kept,) = (tmp_path / "cache" / "verdicts").glob("*.jsonl")
     assert len(kept.read_text(encoding="utf-8").splitlines()) == calls
 

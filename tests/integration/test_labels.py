@@ -189,6 +189,7 @@ def test_more_labels_than_there_are_are_refused_and_the_default_leaves_them_out(
     assert curves.study.sizes == (20, 50, 100)
 
 
+@pytest.mark.slow
 def test_adapters_are_not_trained_again_and_it_is_said(world: World) -> None:
     (curves,) = world.study("still,it,ptrue", "20", "0").curves
     assert "not trained again" in curves.study.absent["it"]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests import pictures
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_table_is_that_of_the_committed_results(tmp_path: Path) -> None:
     pictures.table(tmp_path / "table.svg")
     drawn = (tmp_path / "table.svg").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ from coverage import CoverageData
 
 from tests.mutants.changes import PACKAGES, ROOT, Change, definitions
 
-MARKED_OUT = "not slow and not gpu and not network and not readme and not ray"
+MARKED_OUT = "not slow and not gpu and not network and not readme"
 BUILD = ROOT / "build" / "mutants"
 _SETTINGS = "[run]\nbranch = true\nsource = {packages}\nrelative_files = true\ndata_file = {data}\n"
 
@@ -48,18 +48,22 @@ class Covering:
     def tests(self, change: Change, seconds: float) -> list[str]:
         """Tests to run for a change, at most so many seconds of them: those that run its line, else what is next to it.
 
-        Files named after the source give half; then each file gives its quickest test, its second one, and so on.
+        Files that name the function, or are named after the source, give half; then each file gives its quickest test,
+        its second one, and so on.
         """
         known = self._at(change)
         by_file: dict[str, list[str]] = defaultdict(list)
         for test in sorted(known & self.seconds.keys(), key=lambda test: (self.seconds[test], test)):
             by_file[test.partition("::")[0]].append(test)
-        stem, folder = change.source.stem, change.source.parent.name
-        files = sorted(by_file, key=lambda file: (stem not in Path(file).stem, folder not in Path(file).parts, file))
-        own = chain.from_iterable(by_file[file] for file in files if stem in Path(file).stem)
+        stem, name = change.source.stem, change.function.rpartition(".")[2]
+        named = re.compile(rf"\b{name}\b" if name else r"(?!)")
+        own = {file for file in by_file if stem in Path(file).stem or named.search(_text(file))}
+        folder = change.source.parent.name
+        files = sorted(by_file, key=lambda file: (file not in own, folder not in Path(file).parts, file))
+        first = chain.from_iterable(by_file[file] for file in files if file in own)
         others = filter(None, chain.from_iterable(zip_longest(*(by_file[file] for file in files))))
         taken: dict[str, float] = {}
-        for tests, most in ((own, seconds / 2), (others, seconds)):
+        for tests, most in ((first, seconds / 2), (others, seconds)):
             for test in tests:
                 if taken and sum(taken.values()) + self.seconds[test] > most:
                     break

@@ -232,6 +232,7 @@ def assert_bands(choice: Measured, opened: Measured, *, least: float) -> None:
     assert opened.check_is_letter >= 0.95
 
 
+@pytest.mark.slow
 def test_some_of_the_test_questions_are_within_the_bands(choice, opened):
     """A quarter of the choice questions, and fewer of the open ones.
 

@@ -39,14 +39,14 @@ from bench.report.figures import (
     write_figures,
 )
 from bench.report.figures.cost import scale_of
-from bench.report.figures.sheet import styled
 from bench.report.figures.variants import differences_of_variants
 from bench.report.standings.compute import LineStanding, Pair, Standings
-from bench.report.style import MAX_HEIGHT, SMALL, TEXT_WIDTH, built_in
+from bench.report.style import MAX_HEIGHT, TEXT_WIDTH, built_in
 from bench.report.tables.build import build
 from bench.results.records import Records
 from bench.results.row import ResultRow, Tuning
 from bench.stats import Estimate, Interval
+from tests.fixtures.readable import check_readable, texts_with_boxes
 from tests.unit.report.test_variants import made as variants
 
 METHODS = tuple(name for name in built_in().named if name in {*registry.paper(), "sequence-probability"})
@@ -183,26 +183,6 @@ def words(figure):
 def note(figure):
     """The note, which is the last of the texts, as one line."""
     return " ".join(words(figure))
-
-
-def texts_with_boxes(figure):
-    with styled():
-        renderer = figure.canvas.get_renderer()
-        return [(text, text.get_window_extent(renderer)) for text in figure.texts if text.get_text().strip()]
-
-
-def check_readable(figure):
-    """Type is 6 points at least, within the sheet, and nothing is written over something else."""
-    width, height = figure.get_size_inches() * figure.dpi
-    boxes = texts_with_boxes(figure)
-    assert boxes
-    for text, box in boxes:
-        assert text.get_fontsize() >= SMALL
-        assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= -1, text  # one pixel is 0.7 points
-    straight = [(text, box) for text, box in boxes if text.get_rotation() in {0, 90}]
-    for (one, a), (other, b) in combinations(straight, 2):
-        apart = a.x1 <= b.x0 + 1 or b.x1 <= a.x0 + 1 or a.y1 <= b.y0 + 1.5 or b.y1 <= a.y0 + 1.5
-        assert apart, (one.get_text(), other.get_text())
 
 
 ONE_TASK = {

@@ -18,6 +18,7 @@ from bench.report.tables.formats import render
 from bench.report.text import EN_DASH
 from bench.stats.labels import ONE_KIND, Crossing, LabelCount, LabelCurves, Study, Told, curves_of
 from bench.stats.settings import Settings
+from tests.fixtures.readable import check_readable
 
 N, SUBJECTS = 400, [f"s{i % 2}" for i in range(400)]
 CORRECT = np.random.default_rng(2).random(N) < 0.5
@@ -194,6 +195,14 @@ def test_the_figure_shows_a_panel_for_each_metric_and_fills_what_is_shown() -> N
         assert labels[f"{metric}/pupil/curve"].get_ydata() == pytest.approx(  # type: ignore[attr-defined]
             [p.estimate.value for p in GROWS.of("pupil", metric) if p.estimate]
         )
+
+
+def test_the_panels_of_six_methods_stand_in_two_rows_over_those_of_the_next_metric() -> None:
+    seeds, names = (0, 1, 2), tuple(f"pupil-{k}" for k in range(6))
+    told = {("flat", size): Told(0, dict.fromkeys(seeds, sure(0.8, 9))) for size in SIZES}
+    told |= {(name, size): Told(size, {s: sure(1.0, s, size) for s in seeds}) for name in names for size in SIZES}
+    about = Study("tiny", "atlas", "demo", SIZES, 100, seeds, names, (), ("flat",))
+    check_readable(small_multiples(curves_of(told, about, CORRECT, SUBJECTS, Settings(replicates=100))))
 
 
 def test_a_broken_point_has_no_dot_in_the_figure() -> None:

@@ -574,6 +574,7 @@ def test_cutting_keeps_both_ends(text, limit):
 # --- size -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_eleven_methods_on_four_models_and_five_benchmarks_stay_below_five_megabytes():
     built = large.payload()
     assert len(built["blocks"]) == 20

@@ -331,6 +331,7 @@ def test_as_few_answers_are_no_shift_and_stand_in_no_rank(tmp_path: Path) -> Non
     assert {w.method: w.rank for w in matrix.worst if w.metric == "brier"} == {"good": 1, "plain": 2, "rote": 3}
 
 
+@pytest.mark.slow
 def test_a_shift_that_does_nothing_is_shown_in_one_of_twenty_matrices(tmp_path: Path) -> None:
     """Confidences that are drawn alike wherever a method learned: some price is shown in 5 % of matrices at most."""
     shown = 0

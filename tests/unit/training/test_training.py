@@ -605,6 +605,7 @@ os._exit(0 if other == 0 or os.waitpid(other, 0)[1] == 0 else 1)
 """Two processes that train together, as torchrun starts them, but with libraries that were loaded once."""
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_does(
     backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
