@@ -42,7 +42,8 @@ class Covering:
     def __init__(self, folder: Path) -> None:
         self.data = CoverageData(str(folder / "coverage"))
         self.data.read()
-        self.seconds: dict[str, float] = json.loads((folder / "durations.json").read_text(encoding="utf-8"))
+        seconds = json.loads((folder / "durations.json").read_text(encoding="utf-8"))
+        self.seconds: dict[str, float] = {name: each for name, each in seconds.items() if not name.endswith("::setup")}
         self.measured = self.data.measured_files()
 
     def tests(self, change: Change, seconds: float) -> list[str]:

@@ -7,11 +7,17 @@ import re
 import numpy as np
 import pytest
 
-from tests.baseline import HERE, PARTS
+from tests.baseline import HERE, PARTS, called
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
 ATOL = {"confidences": 1e-4}
 """Sums in another order differ in last digits, which a training enlarges; elsewhere numbers are rounded ones."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def intervals() -> None:
+    """Fill the cache that all commands share: whichever part came first would wait for all intervals."""
+    called("table", "--results", "results")
 
 
 @pytest.mark.parametrize("part", [pytest.param(p, marks=pytest.mark.slow) if p == "confidences" else p for p in PARTS])
