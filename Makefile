@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh machine: `make demo` shows the comparison, `make test` proves the code.
 PYTHON ?= python3
 BIN := .venv/bin
-CHECKED := bench methods tasks tests docs
+CHECKED := bench methods tasks benchmarks tests docs
 ANALYSED := ccps,pik,lts,saplma-f,combined,logistic-probe,relative-mahalanobis,semantic-entropy-probe,untrained
 VARIED := ccps,pik,lts,saplma-f,saplma-m,saplma-um,ptrue,self-consistency,sequence-probability
 LABELLED := ccps,combined,logistic-probe,lts,pik,relative-mahalanobis,semantic-entropy-probe,untrained
@@ -155,7 +155,7 @@ notebook: install  ## docs/comparison.ipynb, run again on the committed results;
 tiny: install  ## train the embedded model from nothing, about an hour on one core
 	mkdir -p build
 	$(BIN)/python -m tasks.atlas --corpus build/atlas.jsonl
-	$(BIN)/python -m bench.backbone.tiny.train build/atlas.jsonl
+	$(BIN)/python -m benchmarks.tiny.train build/atlas.jsonl
 
 pictures: install  ## the pictures of the README, from results/
 	$(BIN)/python -m tests.pictures

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("bench", "methods", "tasks")
-NOT_DRAWN = ("bench/cli/templates/", "bench/backbone/tiny/")
+NOT_DRAWN = ("bench/cli/templates/",)
 """Files of users that are written by `bench new`, and the training of the embedded model, which no user runs."""
 COMPARED = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),

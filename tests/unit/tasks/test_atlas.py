@@ -159,7 +159,7 @@ def test_practice_questions_are_about_nothing(lines):
 
 @pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
 def test_corpus_file_is_written_reproducibly(tmp_path, name, capsys):
-    from bench.backbone.tiny.corpus import Corpus
+    from benchmarks.tiny.corpus import Corpus
 
     atlas.main(["--corpus", str(tmp_path / name)])
     assert "lines written" in capsys.readouterr().out

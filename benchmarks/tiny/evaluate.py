@@ -15,8 +15,8 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from bench.api import Format, Question
 from bench.api.protocol import FIXED
 from bench.api.question import Prompt
-from bench.backbone.tiny.corpus import Corpus
 from bench.prompts import templates
+from benchmarks.tiny.corpus import Corpus
 
 _BATCH = 32
 

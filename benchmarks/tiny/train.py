@@ -1,4 +1,4 @@
-"""Training of `tiny`: `python -m bench.backbone.tiny.train CORPUS` makes tokenizer and weights from nothing.
+"""Training of `tiny`: `python -m benchmarks.tiny.train CORPUS` makes tokenizer and weights from nothing.
 
 The curriculum is the recipe that worked (bench/DESIGN.md): letters are learned in terse questions with the answer given
 beside them, then knowledge in terse closed-book questions, then the harness's own prompts by degrees, then the
@@ -21,13 +21,14 @@ import torch
 from torch.nn import functional
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from bench import backbone
 from bench.api import Format
-from bench.backbone.tiny.corpus import Corpus
-from bench.backbone.tiny.evaluate import measure
-from bench.backbone.tiny.exercises import LETTERS, RIGHT_OPTION, Encoded, Exercises, padded
-from bench.backbone.tiny.tokenizer import CONTEXT, make_tokenizer
+from benchmarks.tiny.corpus import Corpus
+from benchmarks.tiny.evaluate import measure
+from benchmarks.tiny.exercises import LETTERS, RIGHT_OPTION, Encoded, Exercises, padded
+from benchmarks.tiny.tokenizer import CONTEXT, make_tokenizer
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(backbone.__file__).parent / "tiny"
 _WARM_UP = 100
 _LATEST = 25
 """Steps over which the loss is averaged."""
@@ -230,7 +231,7 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and train."""
-    parser = argparse.ArgumentParser(prog="python -m bench.backbone.tiny.train", description="Train the model `tiny`.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tiny.train", description="Train the model `tiny`.")
     parser.add_argument("corpus", type=Path, help="file with styles, pools, lessons and questions, as JSON lines")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder to write the model's files to")
     parser.add_argument("--seed", type=int, default=0)

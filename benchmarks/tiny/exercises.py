@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.api import Format, Question
 from bench.api.protocol import FIXED
-from bench.backbone.tiny.corpus import Corpus, Lesson
 from bench.prompts import templates
+from benchmarks.tiny.corpus import Corpus, Lesson
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

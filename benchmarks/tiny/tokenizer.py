@@ -11,8 +11,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from bench.api import PromptStyle
-from bench.backbone.tiny.corpus import Corpus
 from bench.prompts import templates
+from benchmarks.tiny.corpus import Corpus
 
 _BEGIN, _END, _PAD = "<|begin|>", "<|end|>", "<|pad|>"
 _ROLES = ("<|system|>", "<|user|>", "<|assistant|>")

@@ -15,13 +15,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from bench.api import Format, Question
 from bench.api.protocol import FIXED
-from bench.backbone.tiny.corpus import Corpus
-from bench.backbone.tiny.exercises import _WRONG_OPTION, RIGHT_OPTION, Exercises
-from bench.backbone.tiny.tokenizer import make_tokenizer
 from bench.prompts import templates
+from benchmarks.tiny.corpus import Corpus
+from benchmarks.tiny.exercises import _WRONG_OPTION, RIGHT_OPTION, Exercises
+from benchmarks.tiny.tokenizer import make_tokenizer
 from tasks.atlas import AtlasChoice, AtlasOpen, main
 
-FOLDER = Path(__file__).parents[3] / "bench" / "backbone" / "tiny"
+FOLDER = Path(__file__).parents[2] / "bench" / "backbone" / "tiny"
 MMLU = Path(__file__).parents[4] / "shared" / "data" / "mmlu" / "test.parquet"
 TASKS = {Format.CHOICE: AtlasChoice, Format.OPEN: AtlasOpen}
 

@@ -1,1 +1,0 @@
-"""The embedded model `tiny`: its files, and the code that made them from a corpus of questions."""
