@@ -8,9 +8,8 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from bench import registry
+from bench import backbone, registry
 from bench.api.protocol import Protocol
-from bench.backbone import tiny
 from bench.data.sources import open_source
 from bench.progress import Silent
 from bench.prompts.chat import Chat
@@ -32,7 +31,7 @@ class Counting:
 
 
 def test_letters_and_the_query_of_all_questions_are_tokenised_once() -> None:
-    tokenizer = Counting(AutoTokenizer.from_pretrained(Path(tiny.__file__).parent))
+    tokenizer = Counting(AutoTokenizer.from_pretrained(Path(backbone.__file__).parent / "tiny"))
     task = registry.tasks().get("atlas-choice")(open_source(None), Protocol())
     questions = list(islice(task.questions("test"), 30))
     fixed = []
