@@ -134,9 +134,9 @@ def params(
     as_json: AsJson = False,
 ) -> None:
     """Count trained parameters, beside the paper's numbers."""
-    from bench.cli import memory_needs, parameter_counts
+    from bench.cli import needs
 
-    records = (memory_needs.memory if memory else parameter_counts.sizes)(separated(model), plugin or ())
+    records = (needs.memory if memory else needs.sizes)(separated(model), plugin or ())
     if as_json:
         print_json(records)
     elif memory:
