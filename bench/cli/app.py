@@ -203,9 +203,9 @@ def import_(
     plugin: Plugins = None,
 ) -> None:
     """Make a file of answers for `bench run --answers` of another tool's log."""
-    from bench.cli.importing import Asked, write
+    from bench.cli.importing import write
 
-    for line in write(tool.value, log, Asked(task, task_file, split, data_dir, plugin or ()), out):
+    for line in write(tool.value, log, task, task_file, split, out, data_dir, plugin or ()):
         print_line(line)
 
 

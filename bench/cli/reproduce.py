@@ -126,7 +126,22 @@ def _print_plan(work: Reproduction, more: Sequence[str], *, as_json: bool) -> No
         print_json({**about, "runs": records, "commands": commands})
         return
     print_line(f"{grid.reference}: {len(work.methods)} methods, {len(grid.tasks)} tasks, preset {grid.preset}")
-    print_records([_row(record) for record in records])
+    rows = []
+    for record in records:
+        tokens, hours, usd = record["tokens"], record["hours"], record["usd_at_most"]
+        rows.append(
+            {
+                "model": record["model"],
+                "seed": str(record["seed"]),
+                "cells there": f"{record['there']} of {record['cells']}",
+                "M tokens": "not known" if tokens is None else f"{tokens / 1e6:,.0f}",
+                "hours": "not known" if hours is None else f"{hours:,.1f}",
+                "graded": f"{record['graded']:,}",
+                "compared ≤": f"{record['compared_at_most']:,}",
+                "USD ≤": "not known" if usd is None else f"{usd:,.2f}",
+            }
+        )
+    print_records(rows)
     known = [record["hours"] for record in records if isinstance(record["hours"], float)]
     print_line(
         f"Hours are those of one {grid.accelerator}: {sum(known):,.1f} in all. Costs are those of whole runs from"
@@ -140,17 +155,3 @@ def _print_plan(work: Reproduction, more: Sequence[str], *, as_json: bool) -> No
     print_line("Nothing is left to run." if not commands else "Left, which bench reproduce runs one after another:")
     for command in commands:
         print_line(f"  {command}")
-
-
-def _row(record: Mapping[str, Any]) -> dict[str, str]:
-    tokens, hours, usd = record["tokens"], record["hours"], record["usd_at_most"]
-    return {
-        "model": record["model"],
-        "seed": str(record["seed"]),
-        "cells there": f"{record['there']} of {record['cells']}",
-        "M tokens": "not known" if tokens is None else f"{tokens / 1e6:,.0f}",
-        "hours": "not known" if hours is None else f"{hours:,.1f}",
-        "graded": f"{record['graded']:,}",
-        "compared ≤": f"{record['compared_at_most']:,}",
-        "USD ≤": "not known" if usd is None else f"{usd:,.2f}",
-    }
