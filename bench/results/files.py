@@ -12,10 +12,8 @@ import dataclasses
 import hashlib
 import io
 import json
-import re
 import tempfile
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -320,26 +318,6 @@ def read_records(path: Path) -> Records:
         parsed=columns["parsed"].to_numpy(),
         score=score,
     )
-
-
-def schema() -> str:
-    """Fields and types of a result as text, one per line; what the schema version stands for."""
-    lines: list[str] = []
-    pending: list[type] = [ResultRow]
-    for record in pending:
-        for name, hint in typing.get_type_hints(record).items():
-            lines.append(f"{record.__name__}.{name}: {hint if typing.get_args(hint) else hint.__name__}")
-            pending += [part for part in _record_types(hint) if part not in pending]
-    lines += [f"json.{DIGEST}: str", *(f"parquet.{name}: {kind}" for name, kind in _columns().items())]
-    lines += [f"parquet.{name} (of scores only): {kind}" for name, kind in _score_column().items()]
-    return re.sub(r"\bbench[\w.]*\.(?=\w)", "", "\n".join(lines)) + "\n"  # a record may move to another module
-
-
-def _record_types(hint: Any) -> Iterator[type]:
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        yield hint
-    for argument in typing.get_args(hint):
-        yield from _record_types(argument)
 
 
 def _row_from(values: Any) -> ResultRow:
