@@ -163,7 +163,7 @@ def _answer(row: Row) -> Released:
     text = typed(row, "text", str, "a text") if tokens is None else None
     if tokens is None and text is None:
         raise wrong(row, "text", "a text here, or a list of token ids in 'tokens',", None)
-    whole: Text = text if tokens is None else tuple(tokens)
+    whole: Text = tuple(tokens) if text is None else text
     start = typed(row, "final_start", int, "a whole number")
     final = row.values.get("final")
     if start is not None and final is not None:

@@ -227,6 +227,7 @@ def inspect_records(path: Path) -> list[LogRecord]:
     Raises:
         UserError: it can't be read, or is no log of Inspect.
     """
+    samples: Sequence[Any]
     try:
         if path.suffix.lower() == ".eval":
             samples = list(_archived(path))
