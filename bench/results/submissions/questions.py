@@ -117,12 +117,7 @@ def findings(cell: Cell, questions: Questions) -> Iterator[Finding]:
         return
     if row.limit is None and row.questions_digest not in {None, questions.digest}:
         yield "its digest of the questions is of other questions; delete them and run the task again"
-    yield from _rows(cell, questions.true)
-    yield from _labels(cell, questions.true, protocol)
-
-
-def _rows(cell: Cell, true: Mapping[str, QuestionText]) -> Iterator[str]:
-    records, row = cell.records, cell.row
+    true, records = questions.true, cell.records
     foreign = [key for key in records.id if key not in true]
     if foreign:
         yield f"{len(foreign)} of its ids are no questions of {row.task}, e.g. {foreign[0]}"
@@ -133,6 +128,7 @@ def _rows(cell: Cell, true: Mapping[str, QuestionText]) -> Iterator[str]:
     moved = [key for key, subject in pairs if key in true and true[key].subject != subject]
     if moved:
         yield f"{len(moved)} of its questions have another subject, e.g. {moved[0]}"
+    yield from _labels(cell, true, protocol)
 
 
 def _labels(cell: Cell, true: Mapping[str, QuestionText], protocol: Protocol) -> Iterator[str]:
