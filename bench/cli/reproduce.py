@@ -118,7 +118,8 @@ def _carried_out(run: Run, which: str, more: Sequence[str]) -> int:
 
 
 def _print_plan(work: Reproduction, more: Sequence[str], *, as_json: bool) -> None:
-    grid, records = work.grid, [run.record() for run in work.runs]
+    grid = work.grid
+    records: Sequence[Mapping[str, Any]] = [run.record() for run in work.runs]
     commands = [run.command(more) for run in work.runs if not run.done]
     date = work.price[1] if work.price else None
     if as_json:
@@ -144,12 +145,10 @@ def _print_plan(work: Reproduction, more: Sequence[str], *, as_json: bool) -> No
     print_records(rows)
     known = [record["hours"] for record in records if isinstance(record["hours"], float)]
     print_line(
-        f"Hours are those of one {grid.accelerator}: {sum(known):,.1f} in all. Costs are those of whole runs from"
+        f"Hours are those of one {grid.accelerator}: {sum(known):,.1f} in all. Costs are those of whole runs from\n"
+        "nothing; what the cache holds is not read again. Graded are answers of tests and training corpora; samples\n"
+        "are compared with the answer where their texts differ."
     )
-    print_line(
-        "nothing; what the cache holds is not read again. Graded are answers of tests and training corpora; samples"
-    )
-    print_line("are compared with the answer where their texts differ.")
     if date is not None:
         print_line(f"USD are those of {grid.judge_model} at the prices of {date}.")
     print_line("Nothing is left to run." if not commands else "Left, which bench reproduce runs one after another:")

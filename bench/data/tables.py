@@ -102,6 +102,15 @@ def parquet_table(
     return table
 
 
+def parquet_bytes(table: pa.Table) -> bytes:
+    """The bytes of a table as a Parquet file."""
+    from pyarrow import parquet
+
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()
+
+
 def exact_table(
     path: Path, columns: Mapping[str, pa.DataType], or_also: Mapping[str, pa.DataType] = MappingProxyType({})
 ) -> pa.Table:

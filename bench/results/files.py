@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import json
 import tempfile
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ import numpy as np
 
 from bench.api import UserError
 from bench.backbone.models import NAME, model_label
-from bench.data.tables import exact_table
+from bench.data.tables import exact_table, parquet_bytes
 from bench.results.records import Records
 from bench.results.row import SCHEMA_VERSION, ResultRow
 from bench.store.decoding import decoded, parsed
@@ -115,9 +114,7 @@ def ensure_writable(out: Path) -> None:
     Raises:
         UserError: they can't.
     """
-    existing = out.absolute()
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
+    existing = next(place for place in (out.absolute(), *out.absolute().parents) if place.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):
             pass
@@ -188,13 +185,11 @@ def to_json(row: ResultRow) -> str:
 def _parquet(records: Records) -> bytes:
     """The bytes of the Parquet file."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     columns = _columns() if records.score is None else {**_columns(), **_score_column()}
-    table = pa.table({name: pa.array(getattr(records, name), type=kind) for name, kind in columns.items()})
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
-    return buffer.getvalue()
+    return parquet_bytes(
+        pa.table({name: pa.array(getattr(records, name), type=kind) for name, kind in columns.items()})
+    )
 
 
 def _columns() -> dict[str, Any]:

@@ -121,9 +121,7 @@ def folders(out: Path) -> Iterator[Finding]:
 
 
 def _folder(about: str, folder: Path, more: str, fix: str) -> Finding:
-    there = folder.absolute()
-    while not there.exists() and there != there.parent:
-        there = there.parent
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     if folder.exists() and not folder.is_dir():
         return Finding(about, State.BAD, f"{folder} is no folder", fix)
     try:

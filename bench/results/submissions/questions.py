@@ -17,7 +17,7 @@ from bench.grading.grade import parse_letter, same_text, substring_rule
 from bench.results import questions as question_texts
 from bench.results.files import SEPARATOR
 from bench.results.questions import QuestionText
-from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, protocol_of
+from bench.results.submissions.cell import Cell, Finding, Unchecked, protocol_of
 from bench.results.submissions.numbers import differs
 
 FILE = re.compile(rf"(?P<task>.+){SEPARATOR}v(?P<version>[0-9]{{1,9}})\.parquet")
@@ -79,18 +79,6 @@ class Questions:
                 f"{len(differing)} of its questions are not those of {self.task}, e.g. {differing[0]}; delete it and"
                 " run the task again"
             )
-
-
-def questions_of(path: Path, folder: Path, known: Known, source: FolderSource | HubSource) -> Questions | None:
-    """The questions that a file in `questions/` is named after; None where that is no such name."""
-    name = FILE.fullmatch(path.name)
-    return make(name["task"], int(name["version"]), folder, known, source) if name else None
-
-
-def make(task: str, version: int, folder: Path, known: Known, source: FolderSource | HubSource) -> Questions:
-    """The questions of a task and version."""
-    plugin = known.task(task)
-    return Questions(folder, task, version, plugin if plugin and plugin.card.version == version else None, source)
 
 
 # --- one cell ---------------------------------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ class Trace:
     path: Path
     row: ResultRow
     base: str
-    recalibration: str
     answers: str
     """Digest of ids, subjects, labels and answers."""
     confidences: str | None
@@ -39,7 +38,7 @@ def trace(cell: Cell) -> Trace:
     """Facts of a cell that are remembered."""
     telling = np.unique(cell.records.order).size >= FEW
     return Trace(
-        cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, cell.recalibration, cell.answers_digest,
+        cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, cell.answers_digest,
         cell.confidences_digest if telling else None,
     )  # fmt: skip
 
