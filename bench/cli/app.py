@@ -134,9 +134,9 @@ def params(
     as_json: AsJson = False,
 ) -> None:
     """Count trained parameters, beside the paper's numbers."""
-    from bench.cli import memory_needs, parameter_counts
+    from bench.cli import needs
 
-    records = (memory_needs.memory if memory else parameter_counts.sizes)(separated(model), plugin or ())
+    records = (needs.memory if memory else needs.sizes)(separated(model), plugin or ())
     if as_json:
         print_json(records)
     elif memory:
@@ -203,9 +203,9 @@ def import_(
     plugin: Plugins = None,
 ) -> None:
     """Make a file of answers for `bench run --answers` of another tool's log."""
-    from bench.cli.importing import Asked, write
+    from bench.cli.importing import write
 
-    for line in write(tool.value, log, Asked(task, task_file, split, data_dir, plugin or ()), out):
+    for line in write(tool.value, log, task, task_file, split, out, data_dir, plugin or ()):
         print_line(line)
 
 

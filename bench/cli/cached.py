@@ -63,73 +63,46 @@ def prune(
 
     What a running process reads or makes stays, and so do verdicts of judges, logs and results.
     """
+    from bench.api.errors import did_you_mean
+    from bench.cli.printing import print_line, print_records
     from bench.store.pruning import Wish, chosen
     from bench.store.pruning import prune as remove
-    from bench.store.usage import used
+    from bench.store.usage import ADAPTERS, ENTRIES, FITS, READINGS, size_in_words, used
 
     root = cache_folder()
     uses = used(root)
-    _check_model(model, uses)
-    choice = chosen(root, uses, Wish(_kinds(fits=fits, signals=signals), model, _age(older_than)))
-    _print_choice(choice.gone, choice.held)
-    if dry_run or not choice.gone:
-        return
-    if not yes:
-        _ask()
-    done = remove(root, choice.gone)
-    _print_freed(done.gone, done.held)
-
-
-def _kinds(*, fits: bool, signals: bool) -> tuple[str, ...]:
-    from bench.store.usage import ADAPTERS, ENTRIES, FITS, READINGS
-
-    return ((FITS, ADAPTERS) * fits + (READINGS,) * signals) or ENTRIES
-
-
-def _age(text: str | None) -> float | None:
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d{1,6})([hdw])", text.strip())
-    if found is None:
-        raise UserError(f"--older-than {text}: expected a number of hours, days or weeks, e.g. 12h, 30d or 8w")
-    return int(found[1]) * _SECONDS[found[2]]
-
-
-def _check_model(model: str | None, uses: Iterable[Use]) -> None:
-    from bench.api.errors import did_you_mean
-
     known = sorted({use.model for use in uses if use.model})
     if model is not None and model not in known:
         names = ", ".join(known) or "no model whose name was noted"
         raise UserError(f"--model {model}: nothing is kept of it, only of {names}.{did_you_mean(model, known)}")
-
-
-def _ask() -> None:
-    if not sys.stdin.isatty():
-        raise UserError("nobody can be asked here, and nothing was removed; add --yes to remove it, or --dry-run")
-    if not typer.confirm("Remove it?", err=True):
-        raise typer.Exit(1)
-
-
-def _print_choice(gone: Sequence[Use], held: Sequence[Use]) -> None:
-    from bench.cli.printing import print_line, print_records
-    from bench.store.usage import size_in_words
-
-    if held:
-        print_line(f"{_entries(held)} in use by running processes, kept")
-    if not gone:
+    age = None
+    if older_than is not None:
+        found = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())
+        if found is None:
+            raise UserError(
+                f"--older-than {older_than}: expected a number of hours, days or weeks, e.g. 12h, 30d or 8w"
+            )
+        age = int(found[1]) * _SECONDS[found[2]]
+    kinds = ((FITS, ADAPTERS) * fits + (READINGS,) * signals) or ENTRIES
+    choice = chosen(root, uses, Wish(kinds, model, age))
+    if choice.held:
+        print_line(f"{_entries(choice.held)} in use by running processes, kept")
+    if not choice.gone:
         print_line("nothing to remove")
-    elif not loudness.is_quiet():
-        print_records([_in_words(record) for record in _records(gone)])
-        print_line(f"{_entries(gone)}, {size_in_words(sum(use.bytes for use in gone))}")
-
-
-def _print_freed(gone: Sequence[Use], held: Sequence[Use]) -> None:
-    from bench.cli.printing import print_line
-    from bench.store.usage import size_in_words
-
-    more = f"; {_entries(held)} kept, which processes have begun to use" if held else ""
-    print_line(f"removed {_entries(gone)}, {size_in_words(sum(use.bytes for use in gone))}{more}")
+        return
+    if not loudness.is_quiet():
+        print_records([_in_words(record) for record in _records(choice.gone)])
+        print_line(f"{_entries(choice.gone)}, {size_in_words(sum(use.bytes for use in choice.gone))}")
+    if dry_run:
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UserError("nobody can be asked here, and nothing was removed; add --yes to remove it, or --dry-run")
+        if not typer.confirm("Remove it?", err=True):
+            raise typer.Exit(1)
+    done = remove(root, choice.gone)
+    more = f"; {_entries(done.held)} kept, which processes have begun to use" if done.held else ""
+    print_line(f"removed {_entries(done.gone)}, {size_in_words(sum(use.bytes for use in done.gone))}{more}")
 
 
 def _entries(uses: Sequence[Use]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import platform
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -53,10 +54,15 @@ def with_loudness(function: Callable[..., Any]) -> Callable[..., Any]:
 def _say_version(value: bool) -> None:  # noqa: FBT001 - typer calls it so
     if value:
         from bench.cli.printing import print_line
-        from bench.cli.version import lines
+        from bench.results import provenance
 
-        for line in lines():
-            print_line(line)
+        code, packages = provenance.code(), provenance.packages()  # nothing is imported for them
+        changed = ", with changes" if code["dirty"] else ""
+        commit = f" (commit {code['git_sha'][:12]}{changed})" if code["git_sha"] else ""
+        print_line(f"{provenance.DISTRIBUTION} {code['version'] or 'not installed'}{commit}")
+        for name in ("torch", "transformers"):  # which decide numbers more than others
+            print_line(f"{name} {packages.get(name, 'is not installed')}")
+        print_line(f"Python {platform.python_version()}")
         raise typer.Exit
 
 

@@ -10,10 +10,6 @@ from bench.api.protocol import PRESETS
 Completer = Callable[[str], list[str]]
 
 
-def _methods() -> Iterable[str]:
-    return (*registry.GROUPS, *registry.methods().names())
-
-
 def _tasks() -> Iterable[str]:
     return registry.tasks().names()
 
@@ -22,10 +18,6 @@ def _models() -> Iterable[str]:
     from bench.backbone import models
 
     return models.aliases()
-
-
-def _shown() -> Iterable[str]:
-    return (*registry.methods().names(), *_tasks(), *_models(), "protocol")
 
 
 def _one(names: Callable[[], Iterable[str]]) -> Completer:
@@ -47,10 +39,10 @@ def _several(names: Callable[[], Iterable[str]]) -> Completer:
 
 
 MODEL = _one(_models)
-SHOWN = _one(_shown)
+SHOWN = _one(lambda: (*registry.methods().names(), *_tasks(), *_models(), "protocol"))
 KINDS = _one(lambda: ("methods", "models", "tasks"))
 BY_FIELD: Mapping[str, Completer] = {
-    "methods": _several(_methods),
+    "methods": _several(lambda: (*registry.GROUPS, *registry.methods().names())),
     "compare": _several(lambda: registry.methods().names()),
     "tasks": _several(_tasks),
     "models": _several(_models),

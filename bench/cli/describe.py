@@ -32,7 +32,17 @@ def listing(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
     if kind == "tasks":
         return [_line(entry, _about_task) for entry in registry.tasks(plugins).entries()]
     if kind == "models":
-        return [_model_line(spec) for spec in models.aliases().values()]
+        return [
+            {
+                "name": spec.name,
+                "from": "in the package" if spec.local else f"{spec.source}@{(spec.revision or 'main')[:8]}",
+                "dtype": spec.dtype,
+                "preset": spec.preset,
+                "tasks": ", ".join(spec.tasks),
+                "note": spec.note,
+            }
+            for spec in models.aliases().values()
+        ]
     raise UserError(f"bench list: expected one of {', '.join(KINDS)}, got {kind!r}.")
 
 
@@ -57,11 +67,16 @@ def _about_method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
 
 
 def _about_task(cls: type[Task]) -> dict[str, Any]:
+    origins = _origins(cls)
+    if len(origins) > 1:
+        rows_from = f"{len(origins)} data sets of the Hub"
+    else:
+        rows_from = next((f"{card.hub}@{(card.revision or 'unpinned')[:8]}" for card in origins), "generated")
     return {
         "format": cls.format.value,
         "questions": ", ".join(f"{split} {size:,}" for split, size in cls.card.sizes.items()),
         "licence": cls.card.license,
-        "rows from": _rows_from(_origins(cls)),
+        "rows from": rows_from,
         "what": _first_sentence(cls),
     }
 
@@ -73,12 +88,6 @@ def _origins(cls: type[Task]) -> list[DataCard]:
     return list({(card.hub, card.config, *card.splits.values()): card for card in cards}.values())
 
 
-def _rows_from(origins: Sequence[DataCard]) -> str:
-    if len(origins) > 1:
-        return f"{len(origins)} data sets of the Hub"
-    return next((f"{card.hub}@{(card.revision or 'unpinned')[:8]}" for card in origins), "generated")
-
-
 class _Nowhere(Source):
     """Source without rows, for asking a task where they would come from."""
 
@@ -88,17 +97,6 @@ class _Nowhere(Source):
 
     def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> NoReturn:
         raise ContractError(f"{card.hub}: the columns {', '.join(columns)} of {split} were read to list tasks")
-
-
-def _model_line(spec: models.ModelSpec) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "from": "in the package" if spec.local else f"{spec.source}@{(spec.revision or 'main')[:8]}",
-        "dtype": spec.dtype,
-        "preset": spec.preset,
-        "tasks": ", ".join(spec.tasks),
-        "note": spec.note,
-    }
 
 
 def _first_sentence(plugin: type) -> str:
@@ -123,7 +121,10 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
         spec = models.aliases()[name]
         return {"kind": "model", **asdict(spec), "source": "in the package" if spec.local else spec.source}
     if name == "protocol":
-        fields = {key: _plain(vars(preset)) for key, preset in PRESETS.items()}
+        fields = {
+            key: {name: getattr(value, "value", value) for name, value in vars(preset).items()}
+            for key, preset in PRESETS.items()
+        }
         names = [name for name in fields["fixed"] if name != "preset"]
         return {
             "kind": "protocol",
@@ -180,10 +181,6 @@ def _task(cls: type[Task]) -> dict[str, Any]:
         or "generated",
         "style": asdict(cls.style),
     }
-
-
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    return {key: getattr(value, "value", value) for key, value in fields.items()}
 
 
 def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] = ()) -> dict[str, str]:

@@ -113,26 +113,26 @@ def show(folder: Folder, *, as_json: AsJson = False) -> None:
 
 
 def _shown(card: dict[str, Any]) -> dict[str, Any]:
-    """The card for people."""
-    metrics = {name: _metric(each) for name, each in card["test"].pop("metrics").items() if each["value"] is not None}
-    constants = card["method"].pop("constants")
-    card["asked"].pop("protocol")
-    parts = {name: each for name, each in card.items() if name != "provenance" and each is not None}
-    plain = {name: _filled(each) if isinstance(each, dict) else each for name, each in parts.items()}
-    rows = [{"constant": name, "value": value} for name, value in constants.items()]
-    return {**plain, "metrics": metrics, "constants": rows}
-
-
-def _filled(values: dict[str, Any]) -> dict[str, Any]:
-    """Entries that say something, as text."""
-    kept = {name: value for name, value in values.items() if value not in (None, "", [], {}, ())}
-    return {name: json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v for name, v in kept.items()}
-
-
-def _metric(each: dict[str, float | None]) -> str:
-    low, high = each["low"], each["high"]
-    interval = "" if low is None or high is None else f" (95 % interval {low:.4f} to {high:.4f})"
-    return f"{each['value']:.4f}{interval}"
+    """The card for people: without its provenance, and without entries that say nothing."""
+    constants = [{"constant": name, "value": value} for name, value in card["method"].pop("constants").items()]
+    metrics = {}
+    for name, each in card["test"].pop("metrics").items():
+        value, low, high = each["value"], each["low"], each["high"]
+        if value is not None:
+            interval = "" if low is None or high is None else f" (95 % interval {low:.4f} to {high:.4f})"
+            metrics[name] = f"{value:.4f}{interval}"
+    del card["asked"]["protocol"], card["provenance"]
+    shown = {}
+    for part, values in card.items():
+        if isinstance(values, dict):
+            kept = {name: value for name, value in values.items() if value not in (None, "", [], {}, ())}
+            shown[part] = {
+                name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+                for name, value in kept.items()
+            }
+        elif values is not None:
+            shown[part] = values
+    return {**shown, "metrics": metrics, "constants": constants}
 
 
 @app.command()

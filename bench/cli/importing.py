@@ -4,54 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from bench import registry
-from bench.api import Task, UserError
+from bench.api import UserError
 from bench.api.errors import fenced
 from bench.store.files import write_whole
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Questions that a log is about."""
-
-    task: str | None
-    task_file: Path | None
-    split: str = "test"
-    data_dir: Path | None = None
-    plugins: Sequence[Path] = ()
-
-    def opened(self) -> Task:
-        """The task.
-
-        Raises:
-            UserError: none or two are named, or it is not known.
-        """
-        from bench.data.question_files import task_of_file
-        from bench.data.sources import open_source
-
-        if (self.task is None) == (self.task_file is None):
-            raise UserError("bench import: expected --task NAME or --task-file FILE, and one of them only.")
-        source = open_source(self.data_dir)
-        if self.task_file is not None:
-            return task_of_file(self.task_file)(source)
-        return registry.tasks(self.plugins).get(str(self.task))(source)
-
-
-def write(tool: str, log: Path, asked: Asked, out: Path | None) -> list[str]:
+def write(
+    tool: str, log: Path, task_name: str | None, task_file: Path | None, split_name: str, out: Path | None,
+    data_dir: Path | None, plugins: Sequence[Path],
+) -> list[str]:  # fmt: skip
     """Write the file of answers; returns what came of it, in sentences.
 
     Raises:
-        UserError: the log can't be read, none of its questions is the task's, or the file can't be written.
+        UserError: not one task is named, or it is not known; the log can't be read, none of its questions is the
+            task's, or the file can't be written.
     """
     from bench.data import logs
+    from bench.data.question_files import task_of_file
+    from bench.data.sources import open_source
 
-    task = asked.opened()
-    split = next((each for each in task.card.splits if each == asked.split), None)
+    if (task_name is None) == (task_file is None):
+        raise UserError("bench import: expected --task NAME or --task-file FILE, and one of them only.")
+    source = open_source(data_dir)
+    cls = registry.tasks(plugins).get(str(task_name)) if task_file is None else task_of_file(task_file)
+    task = cls(source)
+    split = next((each for each in task.card.splits if each == split_name), None)
     if split is None:
-        raise UserError(f"--split: expected one of {', '.join(task.card.splits)}, got {asked.split!r}.")
+        raise UserError(f"--split: expected one of {', '.join(task.card.splits)}, got {split_name!r}.")
     with fenced(f"task {task.name!r}, questions of {split}"):
         questions = list(task.questions(split))
     records = {"lm-eval": logs.lm_eval_records, "inspect": logs.inspect_records}[tool](log)

@@ -82,13 +82,23 @@ def write(kind: Kind, name: str, template: str, out: Path | None = None) -> Path
         path: (folder / f"my_{kind}.py").read_text(encoding="utf-8"),
         _test_of(path): (folder / f"test_my_{kind}.py").read_text(encoding="utf-8"),
     }
-    own = {
-        f"my-{kind}": name,
-        f"my_{kind}": path.stem,
-        f"My{kind.title()}": _class_of(name, kind, list(sources.values())),
-    }
+    placeholder_class = f"My{kind.title()}"
+    taken = {word for text in sources.values() for word in re.findall(r"\w+", text)} - {placeholder_class}
+    class_name = "".join(part.capitalize() for part in name.split("-"))
+    while class_name in taken or keyword.iskeyword(class_name):  # the files use it for something else
+        class_name += kind.title()
+    own = {f"my-{kind}": name, f"my_{kind}": path.stem, placeholder_class: class_name}
     placeholder = re.compile("|".join(map(re.escape, own)))
-    _write_all({path: placeholder.sub(lambda found: own[found[0]], text) for path, text in sources.items()})
+    done: list[Path] = []
+    try:
+        for file, text in sources.items():
+            with file.open("x", encoding="utf-8") as opened:
+                done.append(file)
+                opened.write(placeholder.sub(lambda found: own[found[0]], text))
+    except OSError as error:
+        for file in done:
+            file.unlink(missing_ok=True)
+        raise UserError(f"{error.filename or 'a file'} can't be written: {error.strerror}") from error
     return path
 
 
@@ -122,29 +132,6 @@ def _check_file(path: Path) -> None:
 
 def _test_of(path: Path) -> Path:
     return path.with_name(f"test_{path.name}")
-
-
-def _class_of(name: str, kind: Kind, sources: Sequence[str]) -> str:
-    """Name of the class; one that the files use for something else gets the kind behind it."""
-    taken = {word for text in sources for word in re.findall(r"\w+", text)} - {f"My{kind.title()}"}  # it goes away
-    made = "".join(part.capitalize() for part in name.split("-"))
-    while made in taken or keyword.iskeyword(made):
-        made += kind.title()
-    return made
-
-
-def _write_all(contents: dict[Path, str]) -> None:
-    """Write new files, all or none."""
-    done: list[Path] = []
-    try:
-        for path, text in contents.items():
-            with path.open("x", encoding="utf-8") as file:
-                done.append(path)
-                file.write(text)
-    except OSError as error:
-        for path in done:
-            path.unlink(missing_ok=True)
-        raise UserError(f"{error.filename or 'a file'} can't be written: {error.strerror}") from error
 
 
 def _print_next(path: Path, commands: Sequence[str], modules: str) -> None:

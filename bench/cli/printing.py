@@ -7,7 +7,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +70,13 @@ def print_line(text: str) -> None:
 
 def print_records(records: Sequence[Mapping[str, Any]]) -> None:
     """Print records as a table with a column for each key."""
-    console().print(_grid(records))
+    columns = list(dict.fromkeys(key for record in records for key in record))
+    grid = RichTable(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        grid.add_column(column, overflow="fold")
+    for record in records:
+        grid.add_row(*(Text(visible(str(record.get(column, "")))) for column in columns))
+    console().print(grid)
 
 
 def print_listing(records: Sequence[Mapping[str, Any]]) -> None:
@@ -87,8 +92,10 @@ def print_fields(record: Mapping[str, Any]) -> None:
     """Print one record as lines `name  value`, its constants as a table below."""
     grid = RichTable(box=None, pad_edge=False, show_header=False)
     for key, value in record.items():
+        lines = [f"{name}: {item}" for name, item in value.items()] if isinstance(value, Mapping) else value
+        text = "\n".join(map(str, lines)) if isinstance(lines, list | tuple) else str(lines)
         if key != "constants":
-            grid.add_row(Text(key, style="bold"), Text(visible(_plain(value))))
+            grid.add_row(Text(key, style="bold"), Text(visible(text)))
     below = record.get("constants")
     console().print(grid)
     if below:
@@ -99,7 +106,21 @@ def print_fields(record: Mapping[str, Any]) -> None:
 def print_sizes(records: Sequence[Mapping[str, Any]]) -> None:
     """Print numbers of parameters, and below them why they differ from the paper's."""
     reasons = list(dict.fromkeys(record["why they differ"] for record in records if record["why they differ"]))
-    print_records([_size_line(record, reasons) for record in records])
+    lines = []
+    for record in records:
+        (times,) = (name for name in record if name.startswith("times "))  # the baseline
+        ratio, printed, why = record[times], record["in the paper"], record["why they differ"]
+        mark = f" {reasons.index(why) + 1})" if why else ""
+        lines.append(
+            {
+                "model": record["model"],
+                "method": record["method"],
+                "parameters": f"{record['parameters']:,}",
+                times: "" if ratio is None else f"{ratio:,.0f}" if ratio >= _MANY else f"{ratio:.3g}",
+                "in the paper": "" if printed is None else f"{printed:,}{mark}",
+            }
+        )
+    print_records(lines)
     for number, reason in enumerate(reasons, start=1):
         console().print(Text(f"{number}) {reason}"))
 
@@ -136,27 +157,17 @@ def print_written(paths: Sequence[Path], format_: OutFormat = OutFormat.TERMINAL
         print_line(line)
 
 
-def _size_line(record: Mapping[str, Any], reasons: Sequence[str]) -> dict[str, str]:
-    (times,) = (name for name in record if name.startswith("times "))  # the baseline
-    ratio, printed, why = record[times], record["in the paper"], record["why they differ"]
-    mark = f" {reasons.index(why) + 1})" if why else ""
-    return {
-        "model": record["model"],
-        "method": record["method"],
-        "parameters": f"{record['parameters']:,}",
-        times: "" if ratio is None else f"{ratio:,.0f}" if ratio >= _MANY else f"{ratio:.3g}",
-        "in the paper": "" if printed is None else f"{printed:,}{mark}",
-    }
-
-
 def _print_things(records: Sequence[Mapping[str, Any]]) -> None:
     """Print records that begin with a name and end with a sentence; no word is cut.
 
     A terminal with no room for a table gets a paragraph for each. There is at least one.
     """
     out, lines = console(), _filled(records)
-    columns = list(lines[0])
-    widths = [_width(key, [line[key] for line in lines]) for key in columns[:-1]]
+    columns, widths = list(lines[0]), []
+    for key in columns[:-1]:  # as wide as its longest word, and `_WIDE` where it has text for it
+        texts = [key, *(line[key] for line in lines)]
+        longest_word = max(cell_len(word) for text in texts for word in (text.split() or [""]))
+        widths.append(max(longest_word, min(_WIDE, max(map(cell_len, texts)))))
     if sum(widths) + len(widths) + _SENTENCE <= out.width:
         grid = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
         for key, width in zip(columns, [*widths, None], strict=True):
@@ -165,51 +176,21 @@ def _print_things(records: Sequence[Mapping[str, Any]]) -> None:
             grid.add_row(*map(Text, line.values()))
         out.print(grid)
         return
+    indented = textwrap.TextWrapper(
+        out.width, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
     for record in records:
-        name, *facts = starmap(_labelled, record.items())
-        out.print(Text(name, style="bold"), soft_wrap=True)
-        for text in (*facts[-1:], "\u00a0· ".join(filter(None, facts[:-1]))):
+        facts = []
+        for key, value in record.items():  # a name, a sentence and nothing need no key
+            text = visible(str(value))
+            facts.append(text if key in {"name", "what"} or not text else f"{key}: {text}")
+        out.print(Text(facts[0], style="bold"), soft_wrap=True)
+        for text in (*facts[1:][-1:], "\u00a0· ".join(filter(None, facts[1:-1]))):
             if text:
-                out.print(Text(_paragraph(text, out.width)), soft_wrap=True)
+                out.print(Text(indented.fill(text)), soft_wrap=True)
 
 
 def _filled(records: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """The records with the same keys, each value in one line."""
     keys = list(dict.fromkeys(key for record in records for key in record))
     return [{key: " ".join(visible(str(record.get(key, ""))).split()) for key in keys} for record in records]
-
-
-def _labelled(key: str, value: Any) -> str:
-    """A fact with its key, which a name, a sentence and nothing need not."""
-    text = visible(str(value))
-    return text if key in {"name", "what"} or not text else f"{key}: {text}"
-
-
-def _paragraph(text: str, width: int) -> str:
-    """The text in lines of a width, indented; a longer word stays whole."""
-    indent = "  "
-    return textwrap.fill(
-        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-
-
-def _width(header: str, texts: Sequence[str]) -> int:
-    """Columns that a column needs: as many as its longest word, and `_WIDE` where it has text for them."""
-    longest_word = max(map(cell_len, [header, *(word for text in texts for word in text.split())]))
-    return max(longest_word, min(_WIDE, max(map(cell_len, [header, *texts]))))
-
-
-def _grid(records: Sequence[Mapping[str, Any]]) -> RichTable:
-    columns = list(dict.fromkeys(key for record in records for key in record))
-    grid = RichTable(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        grid.add_column(column, overflow="fold")
-    for record in records:
-        grid.add_row(*(Text(visible(str(record.get(column, "")))) for column in columns))
-    return grid
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "\n".join(f"{key}: {item}" for key, item in value.items())
-    return "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -118,7 +118,8 @@ def _carried_out(run: Run, which: str, more: Sequence[str]) -> int:
 
 
 def _print_plan(work: Reproduction, more: Sequence[str], *, as_json: bool) -> None:
-    grid, records = work.grid, [run.record() for run in work.runs]
+    grid = work.grid
+    records: Sequence[Mapping[str, Any]] = [run.record() for run in work.runs]
     commands = [run.command(more) for run in work.runs if not run.done]
     date = work.price[1] if work.price else None
     if as_json:
@@ -126,31 +127,30 @@ def _print_plan(work: Reproduction, more: Sequence[str], *, as_json: bool) -> No
         print_json({**about, "runs": records, "commands": commands})
         return
     print_line(f"{grid.reference}: {len(work.methods)} methods, {len(grid.tasks)} tasks, preset {grid.preset}")
-    print_records([_row(record) for record in records])
+    rows = []
+    for record in records:
+        tokens, hours, usd = record["tokens"], record["hours"], record["usd_at_most"]
+        rows.append(
+            {
+                "model": record["model"],
+                "seed": str(record["seed"]),
+                "cells there": f"{record['there']} of {record['cells']}",
+                "M tokens": "not known" if tokens is None else f"{tokens / 1e6:,.0f}",
+                "hours": "not known" if hours is None else f"{hours:,.1f}",
+                "graded": f"{record['graded']:,}",
+                "compared ≤": f"{record['compared_at_most']:,}",
+                "USD ≤": "not known" if usd is None else f"{usd:,.2f}",
+            }
+        )
+    print_records(rows)
     known = [record["hours"] for record in records if isinstance(record["hours"], float)]
     print_line(
-        f"Hours are those of one {grid.accelerator}: {sum(known):,.1f} in all. Costs are those of whole runs from"
+        f"Hours are those of one {grid.accelerator}: {sum(known):,.1f} in all. Costs are those of whole runs from\n"
+        "nothing; what the cache holds is not read again. Graded are answers of tests and training corpora; samples\n"
+        "are compared with the answer where their texts differ."
     )
-    print_line(
-        "nothing; what the cache holds is not read again. Graded are answers of tests and training corpora; samples"
-    )
-    print_line("are compared with the answer where their texts differ.")
     if date is not None:
         print_line(f"USD are those of {grid.judge_model} at the prices of {date}.")
     print_line("Nothing is left to run." if not commands else "Left, which bench reproduce runs one after another:")
     for command in commands:
         print_line(f"  {command}")
-
-
-def _row(record: Mapping[str, Any]) -> dict[str, str]:
-    tokens, hours, usd = record["tokens"], record["hours"], record["usd_at_most"]
-    return {
-        "model": record["model"],
-        "seed": str(record["seed"]),
-        "cells there": f"{record['there']} of {record['cells']}",
-        "M tokens": "not known" if tokens is None else f"{tokens / 1e6:,.0f}",
-        "hours": "not known" if hours is None else f"{hours:,.1f}",
-        "graded": f"{record['graded']:,}",
-        "compared ≤": f"{record['compared_at_most']:,}",
-        "USD ≤": "not known" if usd is None else f"{usd:,.2f}",
-    }

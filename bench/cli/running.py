@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +15,6 @@ import typer
 from bench.api import UserError
 from bench.cli import loudness, run_files
 from bench.cli.commands import AsJson
-from bench.cli.next_steps import next_steps
 from bench.cli.options import options_from
 from bench.cli.printing import announcer, console, print_json, print_line, print_notes, print_written
 from bench.report.selection import View
@@ -96,3 +98,38 @@ def _record(report: JointReport, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "notes": report.notes,
     }
     return record | ({"stopped": report.stopped} if len(outcomes) > 1 else {})
+
+
+def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:
+    """Lines with the commands that show what a run has written, and that use the first of its heads.
+
+    They work as they are printed, in the folder where the run was started.
+    """
+    where = [] if config.out == Path("results") else ["--results", str(config.out)]
+    rows = [name for name, chosen in (("--partial", config.limit), ("--deviations", config.overrides)) if chosen]
+    commands = {
+        "with intervals, calibration and training": ["table", *where, *rows, "--stats"],
+        "as a page": ["report", *where, *rows, "--serve"],
+    }
+    if heads:
+        commands["your own questions"] = ["score", "--head", str(heads[0]), "--model", config.model, "questions.jsonl"]
+    named = {what: f"{program()} {shlex.join(words)}" for what, words in commands.items()}
+    width = max(map(len, named.values()))
+    return [
+        f"{'next:' if not row else '':5} {command:{width}}  {what}" for row, (what, command) in enumerate(named.items())
+    ]
+
+
+def program() -> str:
+    """The words that start this program again from this folder, e.g. `bench` or `.venv/bin/bench`."""
+    called = Path(sys.argv[0])
+    if called.parts[-3:] == ("bench", "cli", "__main__.py"):
+        return f"{_called(Path(sys.executable))} -m bench.cli"
+    return _called(called) if called.is_file() else "bench"
+
+
+def _called(program: Path) -> str:
+    """Its name where that alone finds it, else its path."""
+    found = shutil.which(program.name)
+    is_found = found is not None and Path(found).absolute() == program.absolute()
+    return program.name if is_found else shlex.quote(str(program))

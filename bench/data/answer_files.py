@@ -23,13 +23,15 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+import msgspec
 
 from bench.api import Question, Row, UserError
 from bench.api.errors import require_text
 from bench.api.question import Released, Text
 from bench.data.splits import TaskSplit
-from bench.data.tables import json_lines, parquet_table, require_rows, require_spelling, wrong
+from bench.data.tables import json_lines, parquet_table, require_rows, require_spelling, typed, wrong
 
 _KINDS = frozenset({".jsonl", ".parquet"})
 _COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", "judge")
@@ -38,6 +40,8 @@ _DIGITS = 6
 """Hex digits of the file's SHA-256 in its name in results."""
 _LONGEST_NAME = 80
 """Characters of a judge's name."""
+_JUDGE = f"a name of 1 to {_LONGEST_NAME} printable characters"
+_SAMPLES = Annotated[list[str | list[int]], msgspec.Meta(min_length=1)]
 SOURCE = "file:"
 """Begins the source of answers in results where it is a file."""
 
@@ -112,7 +116,10 @@ def read_answers(path: Path) -> AnswerFile:
     first: dict[str, str] = {}
     judges: set[str] = set()
     for row in _rows(path.name, content, path.suffix.lower()):
-        key = _id(row)
+        key = typed(row, "id", str | int, "the id of a question")
+        if key in {None, ""}:
+            raise wrong(row, "id", "the id of a question", key)
+        key = str(key)
         if key in first:
             raise UserError(
                 f"{row.where}: expected one answer to each question, got a second one to {key!r}, which {first[key]}"
@@ -120,7 +127,11 @@ def read_answers(path: Path) -> AnswerFile:
             )
         first[key] = row.where
         answers[key] = _answer(row)
-        judges.add(_judge(row, path.stem))
+        judge = typed(row, "judge", str, _JUDGE)
+        judge = path.stem[:_LONGEST_NAME] if judge is None else judge
+        if not judge.strip() or not judge.isprintable() or len(judge) > _LONGEST_NAME:
+            raise wrong(row, "judge", _JUDGE, judge)
+        judges.add(judge)
     graded = [key for key, answer in answers.items() if answer.correct is not None]
     if graded and len(graded) < len(answers):
         lacking = next(first[key] for key, answer in answers.items() if answer.correct is None)
@@ -148,83 +159,33 @@ def _rows(name: str, content: bytes, kind: str) -> Iterable[Row]:
 
 
 def _answer(row: Row) -> Released:
-    whole, start = _whole(row)
+    tokens = typed(row, "tokens", list[int], "a list of token ids")
+    text = typed(row, "text", str, "a text") if tokens is None else None
+    if tokens is None and text is None:
+        raise wrong(row, "text", "a text here, or a list of token ids in 'tokens',", None)
+    whole: Text = tuple(tokens) if text is None else text
+    start = typed(row, "final_start", int, "a whole number")
+    final = row.values.get("final")
+    if start is not None and final is not None:
+        raise UserError(f"{row.where}: expected 'final' or 'final_start', got both; leave one out")
+    if final is not None:
+        if not isinstance(whole, str):
+            raise wrong(row, "final", "the number of its first token in 'final_start'", final)
+        start = whole.rfind(typed(row, "final", str, "a text"))
+        if start < 0:
+            raise wrong(row, "final", "a part of 'text'", final)
+        whole = whole[: start + len(final)]
+    start = start or 0
     if not 0 <= start <= len(whole):
         raise wrong(row, "final_start", f"a place from 0 to {len(whole)}", start)
     if isinstance(whole, str):
         whole = whole.rstrip()
         start += len(whole[start:]) - len(whole[start:].lstrip())  # a blank before the answer is no part of it
     trace = whole[:start] if str(whole[:start]).strip() else whole[:0]
-    return Released(None, whole[start:], _grade(row), trace, _samples(row))
-
-
-def _whole(row: Row) -> tuple[Text, int]:
-    """All that the model wrote, and where its final part begins."""
-    tokens, text, final, start = (row.values.get(name) for name in ("tokens", "text", "final", "final_start"))
-    if tokens is None and text is None:
-        raise wrong(row, "text", "a text here, or a list of token ids in 'tokens',", None)
-    whole = _text(row, "text", text) if tokens is None else _ids(row, "tokens", tokens)
-    if start is not None and final is not None:
-        raise UserError(f"{row.where}: expected 'final' or 'final_start', got both; leave one out")
-    if start is not None:
-        if isinstance(start, bool) or not isinstance(start, int):
-            raise wrong(row, "final_start", "a whole number", start)
-        return whole, start
-    if final is None:
-        return whole, 0
-    if not isinstance(whole, str):
-        raise wrong(row, "final", "the number of its first token in 'final_start'", final)
-    part = _text(row, "final", final)
-    start = whole.rfind(part)
-    if start < 0:
-        raise wrong(row, "final", "a part of 'text'", final)
-    return whole[: start + len(part)], start
-
-
-def _samples(row: Row) -> tuple[Text, ...] | None:
-    value = row.values.get("samples")
-    if value is None:
-        return None
-    if not isinstance(value, list) or not value:
-        raise wrong(row, "samples", "a list of texts, or of lists of token ids", value)
-    return tuple(
-        _text(row, "samples", each).strip() if isinstance(each, str) else _ids(row, "samples", each) for each in value
-    )
-
-
-def _text(row: Row, column: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise wrong(row, column, "a text", value)
-    require_text(value, f"{row.where}, column {column!r}")
-    return value
-
-
-def _ids(row: Row, column: str, value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or any(isinstance(each, bool) or not isinstance(each, int) for each in value):
-        raise wrong(row, column, "a list of token ids", value)
-    return tuple(value)
-
-
-def _id(row: Row) -> str:
-    value = row.values.get("id")
-    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise wrong(row, "id", "the id of a question", value)
-    return str(value)
-
-
-def _grade(row: Row) -> bool | None:
-    value = row.values.get("grade")
-    if value is None or isinstance(value, bool):
-        return value
-    if not isinstance(value, int | float) or value not in {0, 1}:
-        raise wrong(row, "grade", "true or false, 1 or 0", value)
-    return bool(value)
-
-
-def _judge(row: Row, stem: str) -> str:
-    value = row.values.get("judge")
-    if value is None:
-        return stem[:_LONGEST_NAME]
-    if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > _LONGEST_NAME:
-        raise wrong(row, "judge", f"a name of 1 to {_LONGEST_NAME} printable characters", value)
-    return value
+    grade = typed(row, "grade", bool | int | float, "true or false, 1 or 0")
+    if grade not in {None, 0, 1}:
+        raise wrong(row, "grade", "true or false, 1 or 0", grade)
+    samples = typed(row, "samples", _SAMPLES, "a list of texts, or of lists of token ids")
+    if samples is not None:
+        samples = tuple(each.strip() if isinstance(each, str) else tuple(each) for each in samples)
+    return Released(None, whole[start:], None if grade is None else bool(grade), trace, samples)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from bench.api import Format, Question, Row, UserError
 from bench.api.errors import require_text
 from bench.api.question import Released
 from bench.data import question_files
-from bench.data.tables import json_lines, require_own_id, require_rows, require_spelling
+from bench.data.tables import json_lines, require_own_id, require_rows, require_spelling, typed
 
 STREAM = "-"
 """Stands for standard input, and for standard output."""
@@ -68,7 +68,12 @@ def read_asked(path: Path, subject: str) -> AskedFile:
     require_rows(name, len(rows))
     columns = list(dict.fromkeys(str(column) for row in rows for column in row.values))
     require_spelling(name, columns, _COLUMNS, also_known=question_files.READ)
-    _require_answers_named(name, columns)
+    other = next((column for column in columns if column.casefold() in _OTHERS), None)
+    if other is not None and GIVEN not in columns:
+        raise UserError(
+            f"{name}: column {other!r} is not read; name it {GIVEN!r} if it holds the answers to be scored, or"
+            " take it out, and the model answers"
+        )
     stem = path.stem if str(path) != STREAM else "asked"
     return _questions(name, rows, subject, stem, flat=path.suffix.lower() == ".csv")
 
@@ -83,48 +88,19 @@ def _questions(name: str, rows: Iterable[Row], subject: str, stem: str, *, flat:
     for row, choices in question_files.with_options(rows):
         fmt = Format.CHOICE if choices else Format.OPEN
         filled = row if row.values.get("subject") else Row(row.index, row.where, {**row.values, "subject": subject})
-        if _is_exemplar(row):
+        split = row.values.get("split") or "test"
+        if split not in ("test", "dev"):
+            raise UserError(
+                f"{row.where}: expected split 'test' (to be scored) or 'dev' (exemplars), got {split!r:.40}; correct it"
+            )
+        if split == "dev":
             dev.append(question_files.question_of(filled, choices, stem))
             continue
         question = question_files.unanswered(filled, choices, stem)
         require_own_id(first, question.id, row.where)
         asked.append(question)
         if row.values.get(GIVEN) is not None and (row.values[GIVEN] or not flat):
-            given[question.id] = _given(row)
+            given[question.id] = Released(None, typed(row, GIVEN, str, "a text").strip(), None)
     if not asked:
         raise UserError(f"{name}: expected at least one question to be scored, found only exemplars (split 'dev')")
     return AskedFile(name, tuple(asked), given, tuple(dev), fmt)
-
-
-def _is_exemplar(row: Row) -> bool:
-    split = row.values.get("split") or "test"
-    if split not in {"test", "dev"}:
-        raise UserError(
-            f"{row.where}: expected split 'test' (to be scored) or 'dev' (exemplars), got {split!r:.40}; correct it"
-        )
-    return bool(split == "dev")
-
-
-def _given(row: Row) -> Released:
-    text = row.values[GIVEN]
-    if not isinstance(text, str):
-        raise UserError(
-            f"{row.where}: expected a text in column {GIVEN!r}, got {type(text).__name__} {text!r:.60}; correct it, or"
-            " leave it out, and the model answers"
-        )
-    require_text(text, f"{row.where}, column {GIVEN!r}")
-    return Released(None, text.strip(), None)
-
-
-def _require_answers_named(name: str, columns: Sequence[str]) -> None:
-    """Refuse a column in which answers seem to be, where none is called `given`.
-
-    Raises:
-        UserError: there is one; names it.
-    """
-    other = next((column for column in columns if column.casefold() in _OTHERS), None)
-    if other is not None and GIVEN not in columns:
-        raise UserError(
-            f"{name}: column {other!r} is not read; name it {GIVEN!r} if it holds the answers to be scored, or"
-            " take it out, and the model answers"
-        )

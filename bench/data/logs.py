@@ -175,31 +175,26 @@ def _lm_eval(row: Row) -> LogRecord:
     names = [str(doc[name]) for name in _IDS if isinstance(doc.get(name), str | int)]
     texts = [value for value in doc.values() if isinstance(value, str)]
     choices = doc.get("choices")
-    metric, grade = _metric(row)
-    record = LogRecord(
-        names, texts, [], choices=_texts(choices) if isinstance(choices, list) else (), grade=grade,
-        judge=f"lm-eval {metric}",
-    )  # fmt: skip
+    metric, grade = "", None
+    for name in _listed(row.values.get("metrics")):  # the first one that says right or wrong
+        value = row.values.get(str(name))
+        if isinstance(value, bool | int | float) and value in {0, 1}:
+            metric, grade = str(name), bool(value)
+            break
+    record = LogRecord(names, texts, [], choices=_texts(_listed(choices)), grade=grade, judge=f"lm-eval {metric}")
     if isinstance(responses[0], list) and responses[0] and isinstance(responses[0][0], str):
         record.said = _texts(responses[0])
-        filtered = row.values.get("filtered_resps")
-        final = filtered[0] if isinstance(filtered, list) and filtered else None
+        final = next(iter(_listed(row.values.get("filtered_resps"))), None)
         record.final = final if isinstance(final, str) and final != record.said[0] else None
     else:
         record.option = _likeliest(row, responses)
         record.said = [_option_text(row, record.option)]
-        record.choices = _options(row, choices, len(responses))
+        listed = _listed(_at(choices, "text") if isinstance(choices, dict) else choices)
+        n = len(responses)
+        record.choices = _texts(listed) if len(listed) == n else [_option_text(row, i) for i in range(n)]
         if metric != "acc":  # the others are not of the likeliest option
             record.grade = None
     return record
-
-
-def _options(row: Row, choices: Any, n: int) -> Sequence[str]:
-    """The texts of n scored options: those of the document, or else what was scored."""
-    listed = choices.get("text") if isinstance(choices, dict) else choices
-    if isinstance(listed, list) and len(listed) == n:
-        return _texts(listed)
-    return [_option_text(row, i) for i in range(n)]
 
 
 def _likeliest(row: Row, responses: Sequence[Any]) -> int:
@@ -223,16 +218,6 @@ def _option_text(row: Row, option: int) -> str:
     return str(text).strip()
 
 
-def _metric(row: Row) -> tuple[str, bool | None]:
-    """Name and value of the first metric of the sample that says right or wrong."""
-    names = row.values.get("metrics")
-    for name in names if isinstance(names, list) else ():
-        value = row.values.get(str(name))
-        if isinstance(value, bool | int | float) and value in {0, 1}:
-            return str(name), bool(value)
-    return "", None
-
-
 # --- Inspect ----------------------------------------------------------------------------------------------------------
 
 
@@ -242,8 +227,14 @@ def inspect_records(path: Path) -> list[LogRecord]:
     Raises:
         UserError: it can't be read, or is no log of Inspect.
     """
+    samples: Sequence[Any]
     try:
-        samples = list(_archived(path)) if path.suffix.lower() == ".eval" else _samples(path)
+        if path.suffix.lower() == ".eval":
+            samples = list(_archived(path))
+        elif path.stat().st_size > _LARGEST_LOG:
+            raise ValueError(f"it has more than {_LARGEST_LOG:,} bytes")
+        else:
+            samples = _listed(_at(json.loads(path.read_bytes()), "samples"))
     except OSError as error:
         raise _unreadable(path, error) from error
     except (ValueError, RecursionError) as error:
@@ -264,16 +255,8 @@ def inspect_records(path: Path) -> list[LogRecord]:
 
 
 def _epoch(sample: Any) -> int:
-    epoch = sample.get("epoch") if isinstance(sample, dict) else None
+    epoch = _at(sample, "epoch")
     return epoch if isinstance(epoch, int) else 1
-
-
-def _samples(path: Path) -> list[Any]:
-    if path.stat().st_size > _LARGEST_LOG:
-        raise ValueError(f"it has more than {_LARGEST_LOG:,} bytes")
-    log = json.loads(path.read_bytes())
-    samples = log.get("samples") if isinstance(log, dict) else None
-    return samples if isinstance(samples, list) else []
 
 
 def _archived(path: Path) -> Iterator[Any]:
@@ -321,23 +304,30 @@ def _inspect(row: Row) -> LogRecord | None:
     sample = row.values
     if not isinstance(sample, dict) or not isinstance(sample.get("id"), str | int):
         raise _wrong(row, "a sample with an id, as Inspect writes it")
-    output = sample.get("output")
-    answers = output.get("choices") if isinstance(output, dict) else None
-    said = [_content(sample, _message(answer)) for answer in answers] if isinstance(answers, list) else []
+    answers = _listed(_at(sample, "output", "choices"))
+    said = [_content(sample, _at(answer, "message", "content")) for answer in answers]
     if not said:
         return None
-    choices, (judge, grade, final) = sample.get("choices"), _score(sample)
-    texts = [told for told in (_question(sample), *_metadata(sample)) if told]
-    return LogRecord(
-        [str(sample["id"])], texts, [text for _, text in said], trace=said[0][0],
-        final=final if final != said[0][1] else None, choices=_texts(choices) if isinstance(choices, list) else (),
-        grade=grade, judge=judge,
+    asked = sample.get("input")
+    if isinstance(asked, list):  # a conversation asks by what the user said last in it
+        contents = [turn.get("content") for turn in asked if isinstance(turn, dict) and turn.get("role") == "user"]
+        question = _content(sample, contents[-1])[1] if contents else ""
+    else:
+        question = _attached(sample, asked)
+    texts = [question, *(value for value in _items(sample.get("metadata")).values() if isinstance(value, str))]
+    record = LogRecord(
+        [str(sample["id"])], list(filter(None, texts)), [text for _, text in said], trace=said[0][0],
+        choices=_texts(_listed(sample.get("choices"))),
     )  # fmt: skip
-
-
-def _message(answer: Any) -> Any:
-    message = answer.get("message") if isinstance(answer, dict) else None
-    return message.get("content") if isinstance(message, dict) else None
+    for name, score in _items(sample.get("scores")).items():  # the first scorer
+        if isinstance(score, dict):
+            value, graded = score.get("value"), score.get("answer")
+            record.judge = f"inspect {name}"
+            record.grade = _GRADES.get(value) if isinstance(value, str | int | float) else None
+            if isinstance(graded, str) and graded.strip() and graded != record.said[0]:
+                record.final = graded
+            break
+    return record
 
 
 def _content(sample: Mapping[str, Any], content: Any) -> tuple[str, str]:
@@ -351,35 +341,27 @@ def _content(sample: Mapping[str, Any], content: Any) -> tuple[str, str]:
 
 
 def _attached(sample: Mapping[str, Any], text: Any) -> str:
-    attachments = sample.get("attachments")
-    if isinstance(text, str) and text.startswith("attachment://") and isinstance(attachments, dict):
-        text = attachments.get(text.removeprefix("attachment://"), text)
+    if isinstance(text, str) and text.startswith("attachment://"):
+        text = _items(sample.get("attachments")).get(text.removeprefix("attachment://"), text)
     return text if isinstance(text, str) else ""
 
 
-def _question(sample: Mapping[str, Any]) -> str:
-    """The input, or what the user said last in it."""
-    asked = sample.get("input")
-    if isinstance(asked, list):
-        users = [turn for turn in asked if isinstance(turn, dict) and turn.get("role") == "user"]
-        return _content(sample, users[-1].get("content"))[1] if users else ""
-    return _attached(sample, asked)
+# --- JSON of any shape ------------------------------------------------------------------------------------------------
 
 
-def _metadata(sample: Mapping[str, Any]) -> list[str]:
-    metadata = sample.get("metadata")
-    return [value for value in metadata.values() if isinstance(value, str)] if isinstance(metadata, dict) else []
+def _at(value: Any, *keys: str) -> Any:
+    """The part of a value below these keys; None where there is none."""
+    for key in keys:
+        value = _items(value).get(key)
+    return value
 
 
-def _score(sample: Mapping[str, Any]) -> tuple[str, bool | None, str | None]:
-    """The first scorer with its verdict, and the part of the answer that it graded."""
-    scores = sample.get("scores")
-    for name, score in scores.items() if isinstance(scores, dict) else ():
-        if isinstance(score, dict):
-            value, answer = score.get("value"), score.get("answer")
-            grade = _GRADES.get(value) if isinstance(value, str | int | float) else None
-            return f"inspect {name}", grade, answer if isinstance(answer, str) and answer.strip() else None
-    return "", None, None
+def _items(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
 
 
 def _texts(values: Sequence[Any]) -> list[str]:

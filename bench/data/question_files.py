@@ -30,7 +30,17 @@ from typing import Any, ClassVar, get_args
 
 from bench.api import Format, PromptStyle, Question, Row, Split, Task, TaskCard, UserError
 from bench.api.errors import require_text
-from bench.data.tables import TableRows, csv_rows, json_lines, parquet_table, require_own_id, require_rows, wrong
+from bench.data.tables import (
+    TableRows,
+    csv_rows,
+    filled,
+    json_lines,
+    parquet_table,
+    require_own_id,
+    require_rows,
+    typed,
+    wrong,
+)
 
 FEWEST, MOST = 2, 26
 """Options a question may have; there are 26 letters to name them."""
@@ -102,7 +112,12 @@ def task_of_file(path: Path, purpose: Split = "test", taken: Collection[str] = (
     Raises:
         UserError: the file can't be read, or a row is not as it must be; names the file and the row.
     """
-    content = _content(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"Expected a file of questions at {path}, given with --task-file or --train-on: {error.strerror or error}"
+        ) from error
     sha256 = hashlib.sha256(content).hexdigest()
     name = f"{_name(path)}-{sha256[:_DIGITS]}"
     while name in taken:
@@ -151,15 +166,6 @@ def _name(path: Path) -> str:
             " becomes the task's name; rename the file"
         )
     return name
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"Expected a file of questions at {path}, given with --task-file or --train-on: {error.strerror or error}"
-        ) from error
 
 
 def rows_of(path: Path, content: bytes) -> Iterable[Row]:
@@ -226,7 +232,9 @@ def _questions(rows: Iterable[Row], stem: str, default: Split) -> tuple[dict[Spl
         fmt = Format.CHOICE if choices else Format.OPEN
         question = question_of(row, choices, stem)
         require_own_id(first, question.id, row.where)
-        splits.setdefault(_split(row, default), []).append(question)
+        named = not _empty(row.values.get("split"))
+        split = typed(row, "split", Split, f"one of {', '.join(SPLITS)}") if named else default
+        splits.setdefault(split, []).append(question)
     return splits, fmt
 
 
@@ -259,8 +267,11 @@ def question_of(row: Row, choices: tuple[str, ...], stem: str) -> Question:
 
 def unanswered(row: Row, choices: tuple[str, ...], stem: str) -> Question:
     """The same without its right answer, which nobody may ask for: the first option, or an empty text, stands there."""
-    subject = stem if _empty(row.values.get("subject")) else _text(row, "subject")
-    return Question(_id(row, stem), subject, _text(row, "question"), choices or ("",), 0)
+    subject = row.values.get("subject")
+    subject = stem if _empty(subject) else filled(row, "subject", subject)
+    name = typed(row, "id", str | int, "a text or a whole number")
+    name = f"{stem}:{row.index}" if _empty(name) else str(name)
+    return Question(name, subject, filled(row, "question", _value(row, "question")), choices or ("",), 0)
 
 
 def _empty(value: object) -> bool:
@@ -275,56 +286,30 @@ def _value(row: Row, column: str) -> Any:
     return row.values[column]
 
 
-def _text(row: Row, column: str) -> str:
-    value = _value(row, column)
-    if not isinstance(value, str) or not value.strip():
-        raise wrong(row, column, "a text that is not empty", value)
-    require_text(value, f"{row.where}, column {column!r}")
-    return value
-
-
 def _answers(row: Row) -> list[str]:
     """The right answers to an open question, each once."""
     listed, single = row.values.get("answers"), row.values.get("answer")
     if not isinstance(listed, list):
         if _empty(listed) or not _empty(single):
-            return [_text(row, "answer")]
+            return [filled(row, "answer", _value(row, "answer"))]
         raise wrong(row, "answers", "a list of right answers", listed)
     for answer in listed:
-        if not isinstance(answer, str) or not answer.strip():
-            raise wrong(row, "answers", "texts that are not empty", answer)
-        require_text(answer, f"{row.where}, column 'answers'")
-    found = list(dict.fromkeys(([] if _empty(single) else [_text(row, "answer")]) + listed))
+        filled(row, "answers", answer, "texts that are not empty")
+    found = list(dict.fromkeys(([] if _empty(single) else [filled(row, "answer", single)]) + listed))
     if not found:
         raise wrong(row, "answers", "at least one right answer", listed)
     return found
-
-
-def _id(row: Row, stem: str) -> str:
-    value = row.values.get("id")
-    if _empty(value):
-        return f"{stem}:{row.index}"
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise wrong(row, "id", "a text or a whole number", value)
-    require_text(str(value), f"{row.where}, column 'id'")
-    return str(value)
-
-
-def _split(row: Row, default: Split) -> Split:
-    value = row.values.get("split")
-    if _empty(value):
-        return default
-    for split in SPLITS:
-        if value == split:
-            return split
-    raise wrong(row, "split", f"one of {', '.join(SPLITS)}", value)
 
 
 def choices_of(row: Row) -> tuple[str, ...]:
     """The options; none for an open question."""
     value = row.values.get("choices")
     listed = not _empty(value)
-    flat = _flat(row)
+    flat: list[Any] = []
+    if _FLAT & row.values.keys():  # options in columns of their own, up to the last that is not empty
+        flat = [row.values.get(column) for column in COLUMNS]
+        while flat and _empty(flat[-1]):
+            flat.pop()
     if listed and flat:
         raise UserError(f"{row.where}: expected options in column 'choices' or in 'choice_a' and so on, found both")
     if not listed and not flat:
@@ -341,20 +326,9 @@ def choices_of(row: Row) -> tuple[str, ...]:
     if not FEWEST <= len(options) <= MOST:
         raise UserError(f"{row.where}: expected {FEWEST} to {MOST} options, got {len(options)}; correct the row")
     for i, option in enumerate(options):
-        if not isinstance(option, str) or not option.strip():
-            raise wrong(row, "choices" if listed else COLUMNS[i], f"a text that is not empty as option {i}", option)
-        require_text(option, f"{row.where}, option {i}")
+        column = "choices" if listed else COLUMNS[i]
+        filled(row, column, option, f"a text that is not empty as option {i}", f"option {i}")
     return tuple(options)
-
-
-def _flat(row: Row) -> list[Any]:
-    """Options from columns of their own, up to the last that is not empty."""
-    if not _FLAT & row.values.keys():
-        return []
-    cells = [row.values.get(column) for column in COLUMNS]
-    while cells and _empty(cells[-1]):
-        cells.pop()
-    return cells
 
 
 def _gold(row: Row, choices: Sequence[str]) -> int:

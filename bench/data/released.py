@@ -17,7 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+import msgspec
 
 from bench.api import Format, Question, Row, Split, Task, UserError
 from bench.api.question import Message, Prompt, Released
@@ -154,6 +156,13 @@ def _of_split(files: Sequence[str], split: Split) -> list[str]:
     return inside or (others if split == "test" else [])
 
 
+class _Turn(msgspec.Struct):
+    """Message of a record's conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
 @dataclass
 class _RecordReader:
     """Reads records of one format, and counts what is odd."""
@@ -221,7 +230,15 @@ class _RecordReader:
 
     def _prompt(self, row: Row, context: str) -> Prompt:
         """The record's own conversation; where it has none, what the official code makes of its pieces."""
-        messages = _messages(row)
+        turns = row.values.get("conversation")
+        try:
+            told = [] if turns is None else msgspec.convert(turns, list[_Turn])
+        except msgspec.ValidationError as error:
+            expected = f"a list of messages with a role and a content ({error})"
+            raise _wrong(row, "conversation", expected, turns) from None
+        messages = tuple(Message(turn.role, turn.content) for turn in told)
+        if turns is not None and (not messages or messages[-1].role != "user"):
+            raise _wrong(row, "conversation", "a list of messages that ends with the user's", turns)
         if not messages:
             self.counts["records without a conversation, put together from their pieces"] += 1
             system = SYSTEM[self.format]
@@ -249,23 +266,6 @@ def _options(row: Row, context: str) -> tuple[str, list[str]]:
     if not options:
         raise _wrong(row, "context", "lines '  (a): text' after 'Choices:'", context[-60:])
     return question.strip(), options
-
-
-def _messages(row: Row) -> tuple[Message, ...]:
-    turns = row.values.get("conversation")
-    if turns is None:
-        return ()
-    messages = tuple(_message(row, turn) for turn in turns) if isinstance(turns, list) else ()
-    if not messages or messages[-1].role != "user":
-        raise _wrong(row, "conversation", "a list of messages that ends with the user's", turns)
-    return messages
-
-
-def _message(row: Row, turn: Any) -> Message:
-    role, content = (turn.get("role"), turn.get("content")) if isinstance(turn, dict) else (None, None)
-    if role not in ("system", "user", "assistant") or not isinstance(content, str):
-        raise _wrong(row, "conversation", "messages with a role and a content", turn)
-    return Message(role, content)
 
 
 def _label(row: Row) -> bool | None:

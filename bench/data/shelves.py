@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from bench.api import UserError
 from bench.data.sources import ENVIRONMENT, hub_file, probe, revision_of
@@ -27,32 +26,19 @@ FILES: Mapping[str, Sequence[str]] = {
 INSTEAD = f"lay its files out as {FOLDER}/PART/MODEL/SPLIT.jsonl in a folder and name that with --data-dir"
 
 
-class Shelf(Protocol):
-    """The released files."""
-
-    def files(self, folder: str) -> list[str]:
-        """JSON Lines files in a folder and those below it, by their paths within it, sorted."""
-
-    def path(self, name: str) -> Path:
-        """Path of a file on this machine."""
-
-    def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """Statements of a result about the origin of these files."""
-
-
 @dataclass(frozen=True)
-class _FolderShelf:
+class FolderShelf:
     """Files below `--data-dir`."""
 
     folder: Path
 
     def files(self, folder: str) -> list[str]:
-        """See `Shelf.files`."""
+        """JSON Lines files in a folder and those below it, by their paths within it, sorted."""
         top = self.folder / folder
         return sorted(path.relative_to(top).as_posix() for path in top.rglob("*.jsonl") if path.is_file())
 
     def path(self, name: str) -> Path:
-        """See `Shelf.path`."""
+        """Path of a file on this machine."""
         return self.folder / name
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
@@ -64,7 +50,7 @@ class _FolderShelf:
 
 
 @dataclass
-class _HubShelf:
+class HubShelf:
     """Files of the data set on the Hub; what was loaded once needs no network, unless a split is several files."""
 
     revision: str
@@ -74,28 +60,23 @@ class _HubShelf:
     _probed: bool = False
 
     def files(self, folder: str) -> list[str]:
-        """See `Shelf.files`."""
+        """See `FolderShelf.files`."""
         if not self._probed:
             info = probe(_HUB, self.revision, INSTEAD)
             self._found = None if info is None else [file.rfilename for file in info.siblings or ()]
             self._probed = True
-        names = self._cached(folder) if self._found is None else self._found
+        names = self._found
+        if names is None:  # files of known names that were loaded before; of others nobody knows whether all are there
+            from huggingface_hub import try_to_load_from_cache
+
+            known = [f"{folder}/{name}" for files in FILES.values() for name in files]
+            cached = {name: try_to_load_from_cache(_HUB, name, None, self.revision, "dataset") for name in known}
+            names = [name for name, path in cached.items() if isinstance(path, str)]
         inside = [name.removeprefix(f"{folder}/") for name in names if name.startswith(f"{folder}/")]
         return sorted(name for name in inside if name.endswith(".jsonl"))
 
-    def _cached(self, folder: str) -> list[str]:
-        """Files of known names that were loaded before; of others nobody can tell whether they are all there."""
-        from huggingface_hub import try_to_load_from_cache
-
-        names = [f"{folder}/{name}" for files in FILES.values() for name in files]
-        return [
-            name
-            for name in names
-            if isinstance(try_to_load_from_cache(_HUB, name, repo_type="dataset", revision=self.revision), str)
-        ]
-
     def path(self, name: str) -> Path:
-        """See `Shelf.path`; downloads the file."""
+        """See `FolderShelf.path`; downloads the file."""
         return hub_file(_HUB, name, self.revision, online=self._found is not None, instead=INSTEAD)
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
@@ -105,6 +86,10 @@ class _HubShelf:
             raise UserError(f"{_HUB} at {self.revision} changed while it was loaded ({', '.join(commits)}); run again")
         requested = {} if commits == [self.revision] else {"asked for": self.revision}
         return {"source": "hub", "hub": _HUB, **requested, "revision": ", ".join(commits)}
+
+
+Shelf = FolderShelf | HubShelf
+"""The released files."""
 
 
 def open_shelf(revision: str, data_dir: Path | None) -> Shelf:
@@ -126,7 +111,7 @@ def open_shelf(revision: str, data_dir: Path | None) -> Shelf:
             " the folder."
         )
     if revision:
-        return _HubShelf(revision)
+        return HubShelf(revision)
     if not named:
         raise UserError(
             f"--answers released: expected a revision of {_HUB} on the Hub, as released@COMMIT or released@BRANCH, or"
@@ -137,4 +122,4 @@ def open_shelf(revision: str, data_dir: Path | None) -> Shelf:
             f"--answers released: expected a folder {FOLDER} in {given}, found none; put the files there, or name a"
             " revision on the Hub instead: released@REVISION."
         )
-    return _FolderShelf(folder / FOLDER)
+    return FolderShelf(folder / FOLDER)

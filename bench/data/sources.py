@@ -107,23 +107,17 @@ class FolderSource(Source):
                 f" {self._given_as}, but it is not there; put it there, or leave {self._given_as} out to load from"
                 " the Hub"
             )
-        _require_parts(names)
+        if "-of-" in names[0]:  # of train-00000-of-00002.parquet and so on every part has to be there, and once
+            last = names[-1].removesuffix(".parquet").rpartition("-of-")[2]
+            stem = names[0].removesuffix(".parquet")[: -len("-00000-of-00000")]
+            expected = [f"{stem}-{part:05d}-of-{last}.parquet" for part in range(int(last))]
+            if names != expected:
+                odd = sorted(set(expected) ^ set(names))
+                raise UserError(
+                    f"{stem}: expected the {int(last)} parts that {names[-1]} is one of, found {len(names)};"
+                    f" see {', '.join(odd[:3])} and copy the folder again"
+                )
         return {name: self._data_dir / name for name in names}
-
-
-def _require_parts(names: Sequence[str]) -> None:
-    """Refuse `train-00000-of-00002.parquet` and so on unless every part is there, and once."""
-    if "-of-" not in names[0]:
-        return
-    last = names[-1].removesuffix(".parquet").rpartition("-of-")[2]
-    stem = names[0].removesuffix(".parquet")[: -len("-00000-of-00000")]
-    expected = [f"{stem}-{part:05d}-of-{last}.parquet" for part in range(int(last))]
-    if names != expected:
-        odd = sorted(set(expected) ^ set(names))
-        raise UserError(
-            f"{stem}: expected the {int(last)} parts that {names[-1]} is one of, found {len(names)};"
-            f" see {', '.join(odd[:3])} and copy the folder again"
-        )
 
 
 # --- Hub --------------------------------------------------------------------------------------------------------------
@@ -188,8 +182,10 @@ def _load_dataset(card: DataCard, source_split: str) -> _Loaded:
         with _offline(not online):
             dataset = datasets.load_dataset(card.hub, card.config, split=source_split, revision=card.revision)
     except Exception as error:  # of `datasets`, `huggingface_hub`, or the HTTP library below them
-        raise explained(str(card.hub), error, online=online, requested=_requested(card)) from error
-    revision = _revision(dataset)
+        requested = f"config {card.config}, revision {card.revision or 'main'}"
+        raise explained(str(card.hub), error, online=online, requested=requested) from error
+    files = dataset.cache_files  # in folders that are called as the commit
+    revision = Path(files[0]["filename"]).parent.name if files else None
     if card.revision is not None and revision not in {None, card.revision}:
         # offline, `datasets` gives the latest copy that it has, whatever revision was asked for
         raise UserError(
@@ -205,9 +201,8 @@ def _load_file(card: DataCard, split: Split) -> _Loaded:
     `datasets.load_dataset(data_files=...)` would load it too, but not find it again without a network: what it looks
     for in its cache is a hash of other arguments than the one that it wrote.
     """
-    file = _file_of(card, split)
     online = probe(str(card.hub), card.revision) is not None
-    path = hub_file(str(card.hub), file, card.revision, online=online)
+    path = hub_file(str(card.hub), _file_of(card, split), card.revision, online=online)
     return _Loaded(revision_of(path), file=path)
 
 
@@ -279,10 +274,6 @@ def _offline(offline: bool) -> Iterator[None]:  # noqa: FBT001  (a condition, re
         logger.setLevel(level)
 
 
-def _requested(card: DataCard) -> str:
-    return f"config {card.config}, revision {card.revision or 'main'}"
-
-
 def explained(hub: str, error: Exception, *, online: bool, requested: str, instead: str = "") -> UserError:
     """Why a data set of the Hub can't be had, for the user.
 
@@ -293,6 +284,7 @@ def explained(hub: str, error: Exception, *, online: bool, requested: str, inste
         requested: files and revision, in words.
         instead: what else a user could do; the default is to name a folder.
     """
+    import datasets
     import pyarrow as pa
     from huggingface_hub import errors
 
@@ -305,9 +297,13 @@ def explained(hub: str, error: Exception, *, online: bool, requested: str, inste
             f"{hub} is gated: expected a token with access, found none that the Hub accepts; accept its terms on the"
             " Hub and run: hf auth login"
         )
-    elif any(_full(cause) for cause in causes):
+    elif any(
+        getattr(cause, "errno", None) in {errno.ENOSPC, errno.EDQUOT} or "Not enough disk space" in str(cause)
+        for cause in causes  # `datasets` says so in words before it begins
+    ):
+        cache = Path(datasets.config.HF_CACHE_HOME).expanduser()
         why = (
-            f"No space is left on the disk for {hub}, which goes to {_cache()}; free some, or name another folder with"
+            f"No space is left on the disk for {hub}, which goes to {cache}; free some, or name another folder with"
             " the environment variable HF_HOME"
         )
     elif damage is not None and "BatchSize must be greater than 0" in str(damage):
@@ -333,28 +329,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _full(error: BaseException) -> bool:
-    """Whether the disk, or the user's share of it, is full; `datasets` says so in words before it begins."""
-    full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
-    return full or "Not enough disk space" in str(error)
-
-
-def _cache() -> Path:
-    """Folder of the Hub's files on this machine."""
-    import datasets
-
-    return Path(datasets.config.HF_CACHE_HOME).expanduser()
-
-
 def _load_again(hub: str) -> str:
     """Advice about a damaged file."""
     from huggingface_hub import constants
 
     folder = Path(constants.HF_HUB_CACHE) / f"datasets--{hub.replace('/', '--')}"
     return f"remove {folder} and run again to load it again"
-
-
-def _revision(dataset: Any) -> str | None:
-    """The commit that a data set came from: the last folder of its place in the cache."""
-    files = dataset.cache_files
-    return Path(files[0]["filename"]).parent.name if files else None

@@ -12,8 +12,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
+import msgspec
+
 from bench.api import Row, UserError
-from bench.api.errors import did_you_mean
+from bench.api.errors import did_you_mean, require_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,6 +82,7 @@ def parquet_table(
     Raises:
         UserError: it can't be read, it has no row, or a column is missing.
     """
+    import pyarrow as pa
     from pyarrow import parquet
 
     try:
@@ -90,8 +93,22 @@ def parquet_table(
         reason = first_line(error).replace(f"{file}", "").strip()
         raise UserError(f"{name}: expected a whole Parquet file, but it can't be read ({reason}); {remedy}") from error
     require_rows(name, len(table))
-    _require_whole(table, name, remedy)
+    try:  # Arrow reads without looking whether texts are UTF-8, and lists end where they say
+        table.validate(full=True)
+    except pa.ArrowException as error:
+        raise UserError(
+            f"{name}: expected whole values, but some are damaged ({first_line(error)}); {remedy}"
+        ) from error
     return table
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """The bytes of a table as a Parquet file."""
+    from pyarrow import parquet
+
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()
 
 
 def exact_table(
@@ -156,6 +173,43 @@ def wrong(row: Row, column: str, expected: str, value: object) -> UserError:
     return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")
 
 
+def typed(row: Row, column: str, kind: Any, expected: str) -> Any:
+    """The value of a row in a column, checked by msgspec; None where there is none.
+
+    Args:
+        row: that has it, or not.
+        column: its name.
+        kind: type of the value, with limits as `msgspec.Meta` has them.
+        expected: the same in words.
+
+    Raises:
+        UserError: it is of another type, or a text that UTF-8 can't hold.
+    """
+    value = row.values.get(column)
+    if value is None:
+        return None
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        raise wrong(row, column, expected, value) from None
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str):
+            require_text(text, f"{row.where}, column {column!r}")
+    return value
+
+
+def filled(row: Row, column: str, value: object, expected: str = "a text that is not empty", place: str = "") -> str:
+    """A value of a row that has to be a text which says something.
+
+    Raises:
+        UserError: it is none, or one that UTF-8 can't hold; names the column, or else the place in it.
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise wrong(row, column, expected, value)
+    require_text(value, f"{row.where}, {place or f'column {column!r}'}")
+    return value
+
+
 def require_own_id(first: dict[str, str], key: str, where: str) -> None:
     """Note where a question's id stands.
 
@@ -167,18 +221,6 @@ def require_own_id(first: dict[str, str], key: str, where: str) -> None:
             f"{where}: expected an id of its own, got {key!r}, which {first[key]} has too; change one of the two"
         )
     first[key] = where
-
-
-def _require_whole(table: pa.Table, name: str, remedy: str) -> None:
-    """Check what Arrow reads without looking at it: that texts are UTF-8, and that lists end where they say."""
-    import pyarrow as pa
-
-    try:
-        table.validate(full=True)
-    except pa.ArrowException as error:
-        raise UserError(
-            f"{name}: expected whole values, but some are damaged ({first_line(error)}); {remedy}"
-        ) from error
 
 
 def first_line(error: BaseException) -> str:
@@ -200,24 +242,22 @@ def json_lines(file: BinaryIO, name: str) -> Iterator[Row]:
     for number, raw in enumerate(file, start=1):
         where = f"{name} line {number}"
         text = decoded(raw.removeprefix(_BOM) if number == 1 else raw, name, number)
-        if text.strip():
-            yield Row(index, where, _object(text, where))
-            index += 1
-
-
-def _object(text: str, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        why = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
-        raise UserError(
-            f"{where}: expected a JSON object, got {text.strip()[:40]!r} ({why}); correct the line"
-        ) from error
-    if not isinstance(value, dict):
-        raise UserError(
-            f"{where}: expected a JSON object with named values, got a {type(value).__name__}; write one object a line"
-        )
-    return value
+        if not text.strip():
+            continue
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            why = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
+            raise UserError(
+                f"{where}: expected a JSON object, got {text.strip()[:40]!r} ({why}); correct the line"
+            ) from error
+        if not isinstance(value, dict):
+            raise UserError(
+                f"{where}: expected a JSON object with named values, got a {type(value).__name__}; write one object a"
+                " line"
+            )
+        yield Row(index, where, value)
+        index += 1
 
 
 def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
@@ -244,27 +284,18 @@ def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
             return
         start = reader.line_num + 1
         if cells and not header:
-            header = _header(cells, where)
+            header = [cell.strip() for cell in cells]
+            twice = [column for i, column in enumerate(header) if column in header[:i]]
+            if twice:
+                raise UserError(f"{where}: expected each column once, found {twice[0]!r} twice; rename one")
         elif cells:
-            yield Row(index, where, _cells(header, cells, where))
+            if len(cells) != len(header):
+                raise UserError(
+                    f"{where}: expected {len(header)} cells as in the first line, got {len(cells)}; put a cell with"
+                    " a comma into double quotes"
+                )
+            yield Row(index, where, dict(zip(header, cells, strict=True)))
             index += 1
-
-
-def _header(cells: Sequence[str], where: str) -> list[str]:
-    names = [cell.strip() for cell in cells]
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise UserError(f"{where}: expected each column once, found {twice[0]!r} twice; rename one")
-    return names
-
-
-def _cells(header: Sequence[str], cells: Sequence[str], where: str) -> dict[str, str]:
-    if len(cells) != len(header):
-        raise UserError(
-            f"{where}: expected {len(header)} cells as in the first line, got {len(cells)}; put a cell with"
-            " a comma into double quotes"
-        )
-    return dict(zip(header, cells, strict=True))
 
 
 def decoded(raw: bytes, name: str, line: int = 1) -> str:

@@ -79,22 +79,17 @@ class Address:
             )
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise UserError(f"{KEY}: expected one word of plain letters and digits, got something else; copy it again.")
-        self._refuse_clear_text(key)
-        return key or _NO_KEY
-
-    def _refuse_clear_text(self, key: str) -> None:
         parts = _split(self.base)
-        if parts.scheme == "https" or self.local:
-            return
         secrets = {f"the key in {KEY}": key, "the user and password in --judge-url": parts.username or parts.password}
         found = [name for name, secret in secrets.items() if secret]
-        if found:
+        if found and parts.scheme != "https" and not self.local:
             out = f"unset {KEY}" if key else "leave them out of it"
             raise UserError(
                 f"The judge's server {self.public} would get {' and '.join(found)} over http, which everyone on the way"
                 f" can read. Name an https address with --judge-url, or {out} if it wants none; a tunnel (ssh -L) makes"
                 " it http://127.0.0.1:PORT, which is safe."
             )
+        return key or _NO_KEY
 
     def hidden(self, text: str) -> str:
         """The text with key, password and query blotted out, should a server repeat them."""

@@ -1,4 +1,4 @@
-"""Connection to a judge's server: one answer to one call within a time and a size, or one sentence that says why not.
+"""Connection to a judge's server: one answer to one call within a time, or one sentence that says why not.
 
 Redirects are not followed: questions, answers and keys go to the server that was named and to no other one.
 """
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from bench.api.question import Message
 
-_LONGEST_BODY = 1_000_000
-"""Bytes of an answer, of which a verdict needs some hundred."""
 _SILENT_TRIES = 2
 """Tries of a call to which no whole answer comes in time; a server that hangs once more is not waited for."""
 _SENT = frozenset(
@@ -76,10 +74,6 @@ class Limits:
         return min(_SILENT_TRIES, self.retries + 1)
 
 
-class _TooLongError(openai.OpenAIError):
-    """An answer without end; the client doesn't try again."""
-
-
 class Connection:
     """The official client of one server, within limits."""
 
@@ -106,19 +100,14 @@ class Connection:
             http_client=_Http(address, limits),
         )
 
-    async def __aenter__(self) -> Connection:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self.client.close()
-
     async def answer(self, messages: Sequence[Message]) -> Answer | None:
         """The server's answer; None where it refuses this question.
 
         Raises:
             UserError: it gave none, or something else.
         """
-        sent: list[Any] = [{"role": m.role, "content": _encodable(m.content)} for m in messages]
+        # a question mark stands for each half of a character, which nothing could send
+        sent: list[Any] = [{"role": m.role, "content": m.content.encode(errors="replace").decode()} for m in messages]
         options: Any = {"temperature": self.limits.temperature, "max_tokens": self.limits.max_tokens}
         try:
             completion: Any = await self.client.chat.completions.create(model=self.model, messages=sent, **options)
@@ -126,8 +115,6 @@ class Connection:
             if error.code in _NOT_JUDGED:
                 return None
             raise self._failure(error) from error
-        except _TooLongError as error:
-            raise self._stranger(str(error)) from error
         except (ValueError, RecursionError) as error:  # what should be JSON can't be read
             raise self._stranger(str(error)) from error
         return self._read(completion)
@@ -137,7 +124,8 @@ class Connection:
         try:
             model, text = completion.model, completion.choices[0].message.content
             if isinstance(model, str | None) and isinstance(text, str | None):
-                return Answer(_short_name(model) or None, text or "")
+                name = visible(" ".join((model or "").split()))  # without what would command a terminal
+                return Answer(name[:_LONGEST_REASON] or None, text or "")
             came = str(completion)
         except (AttributeError, TypeError, LookupError):
             came = str(completion)
@@ -191,31 +179,7 @@ class _Http(DefaultAsyncHttpxClient):
         for _ in range(self._tries):
             try:
                 async with asyncio.timeout(self._seconds):
-                    return await self._whole(request, {**options, "stream": True})
+                    return await super().send(request, **options)  # reads the body, too
             except TimeoutError:
                 continue
         raise openai.APITimeoutError(request=request)
-
-    async def _whole(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
-        response = await super().send(request, **options)
-        body = bytearray()
-        try:
-            async for part in response.aiter_bytes():
-                body += part
-                if len(body) > _LONGEST_BODY:
-                    raise _TooLongError(f"more than {_LONGEST_BODY:,} bytes")
-        finally:
-            await response.aclose()
-        encodings = {"content-encoding", "content-length", "transfer-encoding"}
-        headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in encodings]
-        return type(response)(response.status_code, headers=headers, content=bytes(body), request=request)
-
-
-def _encodable(text: str) -> str:
-    """The text with a question mark for each half of a character, which nothing could send."""
-    return text.encode(errors="replace").decode()
-
-
-def _short_name(model: str | None) -> str:
-    """A server's name of its model, as long as a name may be, without what would command a terminal."""
-    return visible(" ".join((model or "").split()))[:_LONGEST_REASON]

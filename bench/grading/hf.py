@@ -109,7 +109,9 @@ class Local:
             ) from error
         finally:
             del backbone
-            _release()
+            gc.collect()  # gives the memory back to the device
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
 
     def _prompts(self, backbone: Backbone, cases: Sequence[JudgeCase]) -> list[Any]:
         """Token ids up to where the judge's answer begins."""
@@ -136,12 +138,3 @@ def _verdict(logits: Any, no: list[int], yes: list[int]) -> bool | None:
     """Verdict whose word has more probability over all its tokens; None where the model's numbers are none."""
     odds = float(logits[yes].logsumexp(0) - logits[no].logsumexp(0))
     return None if math.isnan(odds) else odds > 0
-
-
-def _release() -> None:
-    """Give the memory back to the device."""
-    import torch
-
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

@@ -1,23 +1,35 @@
-"""A judge behind an OpenAI-compatible server, asked by the official client; each verdict is paid for once."""
+"""A judge behind an OpenAI-compatible server, asked by the official client; each verdict is paid for once.
+
+Other runs on the same cache may need the same verdicts: an answer is asked about by one of them, and the others wait
+for what it keeps. Calls are made in a thread of their own, for notebooks have a loop running already, and signals stop
+the main thread; a run that is stopped waits a moment for the calls that are under way, for they are paid.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
 from bench.grading import prompt
 from bench.grading.address import Address, public_model
-from bench.grading.calls import finish
 from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import Settling, Verdicts, missing, settled
 from bench.progress import Progress
 from bench.store.folders import key_of
+
+if TYPE_CHECKING:
+    from bench.grading.connection import Connection
 
 MODEL = "gpt-4o-mini"
 """The paper's judge (docs/methods.md §1.7)."""
@@ -31,6 +43,17 @@ _TIMEOUT_S = 60.0
 
 _CHARACTERS_PER_TOKEN = 4
 """Rule of thumb for English text."""
+
+_ASKS = 3
+"""Times that a judge which says neither yes nor no is asked about one answer (docs/methods.md §1.7)."""
+_LOOK_AGAIN_S = 0.1
+"""Seconds between two looks at an answer that another run asks about."""
+_LONGEST_WAIT_S = 900.0
+"""Seconds without anything new after which another run is not waited for any more: more than a call takes."""
+GRACE_S = 3.0
+"""Seconds that calls under way have to end when the run is stopped."""
+_LAST_S = 0.5
+"""Seconds that they have to notice that they are given up."""
 
 _ELSEWHERE = "another run asks about some of these answers; its verdicts are waited for"
 _LEFT = "were under way when a run was stopped; they may have been paid for, and are made again"
@@ -163,24 +186,26 @@ class OpenAI:
         self, cases: Sequence[JudgeCase], what: str, progress: Progress, todo: Sequence[JudgeCase], settling: Settling
     ) -> None:
         """The first calls alone, until the server has reported which model it is, and the rest at once."""
-        from bench.grading.asking import Asking
         from bench.grading.connection import Connection, Limits
 
         async def calls(stop: threading.Event) -> None:
-            limits = Limits(self.retries, self.timeout_s, TEMPERATURE, MAX_TOKENS)
-            async with Connection(self.address, self.model, limits) as connection:
-                asking = Asking(self, connection, settling, partial(progress.say, f"{what}: {_ELSEWHERE}"), stop)
+            connection = Connection(
+                self.address, self.model, Limits(self.retries, self.timeout_s, TEMPERATURE, MAX_TOKENS)
+            )
+            async with connection.client:
+                asking = _Asking(self, connection, settling, partial(progress.say, f"{what}: {_ELSEWHERE}"), stop)
                 before = self.kept.reported
-                waiting, tried = await asking.until_confirmed(todo)
+                waiting = await asking.ask(todo, workers=1, enough=lambda: self.confirmed)
                 if before not in {None, self.kept.reported}:
+                    tried = set(todo).difference(waiting)
                     waiting = [one for one in missing(cases, self.kept) if one not in tried]
                     progress.say(
                         f"{what}: the server's model was {public_model(before or '')}; its verdicts aren't used"
                     )
                     progress.say(self._estimate(waiting, what))
-                await asking.at_once(waiting)
+                await asking.ask(waiting, self.concurrency)
 
-        finish(calls)
+        _finish(calls)
 
     def confirm(self, reported: str) -> None:
         """Note which model the server says it is; it must not change while a run uses its verdicts.
@@ -196,3 +221,106 @@ class OpenAI:
             )
         self.kept.reported = reported
         self.confirmed = True
+
+
+@dataclass
+class _Asking:
+    """Asks about some answers, each once, whoever else needs its verdict."""
+
+    judge: OpenAI
+    connection: Connection
+    settling: Settling
+    elsewhere: Callable[[], None]
+    """Says that another run asks about some of the answers; called once."""
+    stop: threading.Event
+    """Once it is set no other call is begun."""
+    failures: list[UserError] = field(default_factory=list)
+    told: bool = False
+    news: float = field(default_factory=time.monotonic)
+    """When something new came last."""
+
+    async def ask(
+        self, cases: Iterable[JudgeCase], workers: int, enough: Callable[[], bool] = lambda: False
+    ) -> Sequence[JudgeCase]:
+        """Ask until it is enough; returns what is left.
+
+        After a failure the calls under way are still waited for, for they are paid.
+        """
+        waiting = deque(cases)
+        await asyncio.gather(*(self._work(waiting, enough) for _ in range(min(workers, len(waiting)))))
+        if self.failures:
+            raise self.failures[0]
+        return waiting
+
+    async def _work(self, waiting: deque[JudgeCase], enough: Callable[[], bool]) -> None:
+        while waiting and not (self.failures or self.stop.is_set() or enough()):
+            case = waiting.popleft()
+            try:
+                with self.judge.kept.claimed(case) as free:
+                    if free:
+                        await self._settle(case)
+                        self.news = time.monotonic()
+                        continue
+                waiting.append(case)
+                if not self.told:
+                    self.told = True
+                    self.elsewhere()
+                if time.monotonic() - self.news > _LONGEST_WAIT_S:
+                    raise UserError(
+                        "Another run asks the judge about the same answers, and nothing has come of it for"
+                        f" {_LONGEST_WAIT_S / 60:.0f} minutes. End it if it hangs, and run the same command again."
+                    )
+            except UserError as error:
+                self.failures.append(error)
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _settle(self, case: JudgeCase) -> None:
+        """Ask for a verdict unless another run has; it is kept before anything else happens."""
+        judge = self.judge
+        judge.kept.refresh()
+        if judge.kept.get(case) is not None:
+            judge.given = True
+            self.settling.settle(case)
+            return
+        for _ in range(_ASKS):
+            answer = await self.connection.answer(prompt.messages(case, judge.wording))
+            if answer is None:
+                self.settling.answered(None)
+                break
+            reported = answer.model or judge.model
+            verdict = prompt.parse(answer.text)
+            if verdict is not None:
+                judge.kept.put(case, verdict, reported)
+            judge.confirm(reported)
+            self.settling.answered(verdict)
+            if verdict is not None or self.stop.is_set():
+                break
+        self.settling.settle(case)
+
+
+def _finish(calls: Callable[[threading.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run calls to the end; whatever stops this thread, e.g. Ctrl-C, goes on once the calls under way have ended."""
+    stop, ended, begun = threading.Event(), Future[None](), Future[Callable[[], object]]()
+
+    async def work() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        begun.set_result(lambda: loop.call_soon_threadsafe(task.cancel) if task else None)
+        await calls(stop)
+
+    def run() -> None:
+        try:
+            asyncio.run(work())
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
+
+    threading.Thread(target=run, name="calls", daemon=True).start()
+    try:
+        ended.result()
+    except BaseException:
+        stop.set()
+        if wait([ended], GRACE_S).not_done:
+            begun.result()()
+            wait([ended], _LAST_S)
+        raise

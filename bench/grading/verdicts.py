@@ -64,9 +64,6 @@ class Verdicts:
         self._seen = 0
         """Bytes of the file that were read."""
         self._lock = threading.Lock()
-        self._read()
-
-    def _read(self) -> None:
         data = self._new_bytes()
         self._torn = bool(data) and not data.endswith(b"\n")
         for entry in self._entries(data):

@@ -75,7 +75,12 @@ def found(folder: Path, *, partial: bool = False) -> Found:
     models = {file: file.relative_to(folder).parts[0] for file in sorted(folder.glob("*/*/*.json"))}
     whole = [file for file, model in models.items() if model not in RESERVED and not model.startswith(".")]
     own = [file for file in whole if is_own(file)]
-    cells = [file for file in own if not (file.name.endswith(FAILED) and _beside(file).is_file())]
+    # a run that ended without numbers is told with those of a run before, if there are any
+    cells = [
+        file
+        for file in own
+        if not (file.name.endswith(FAILED) and file.with_name(f"{file.name.removesuffix(FAILED)}.json").is_file())
+    ]
     limited = found(folder / PARTIAL) if partial and (folder / PARTIAL).is_dir() else Found([], [])
     return Found([*cells, *limited.cells], [*sorted(set(whole) - set(own)), *limited.foreign])
 
@@ -100,11 +105,6 @@ def passed_over(folder: Path, *, partial: bool = False) -> list[str]:
     elif hidden:
         said.append(f"partial results (--limit) are not shown: {hidden}; show them with --partial")
     return said
-
-
-def _beside(failed: Path) -> Path:
-    """The JSON file with the numbers of a cell of which this says that a run ended without them."""
-    return failed.with_name(failed.name.removesuffix(FAILED) + ".json")
 
 
 def is_own(path: Path) -> bool:

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import json
-import re
 import tempfile
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -24,7 +21,7 @@ import numpy as np
 
 from bench.api import UserError
 from bench.backbone.models import NAME, model_label
-from bench.data.tables import exact_table
+from bench.data.tables import exact_table, parquet_bytes
 from bench.results.records import Records
 from bench.results.row import SCHEMA_VERSION, ResultRow
 from bench.store.decoding import decoded, parsed
@@ -117,9 +114,7 @@ def ensure_writable(out: Path) -> None:
     Raises:
         UserError: they can't.
     """
-    existing = out.absolute()
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
+    existing = next(place for place in (out.absolute(), *out.absolute().parents) if place.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):
             pass
@@ -190,13 +185,11 @@ def to_json(row: ResultRow) -> str:
 def _parquet(records: Records) -> bytes:
     """The bytes of the Parquet file."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     columns = _columns() if records.score is None else {**_columns(), **_score_column()}
-    table = pa.table({name: pa.array(getattr(records, name), type=kind) for name, kind in columns.items()})
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
-    return buffer.getvalue()
+    return parquet_bytes(
+        pa.table({name: pa.array(getattr(records, name), type=kind) for name, kind in columns.items()})
+    )
 
 
 def _columns() -> dict[str, Any]:
@@ -320,26 +313,6 @@ def read_records(path: Path) -> Records:
         parsed=columns["parsed"].to_numpy(),
         score=score,
     )
-
-
-def schema() -> str:
-    """Fields and types of a result as text, one per line; what the schema version stands for."""
-    lines: list[str] = []
-    pending: list[type] = [ResultRow]
-    for record in pending:
-        for name, hint in typing.get_type_hints(record).items():
-            lines.append(f"{record.__name__}.{name}: {hint if typing.get_args(hint) else hint.__name__}")
-            pending += [part for part in _record_types(hint) if part not in pending]
-    lines += [f"json.{DIGEST}: str", *(f"parquet.{name}: {kind}" for name, kind in _columns().items())]
-    lines += [f"parquet.{name} (of scores only): {kind}" for name, kind in _score_column().items()]
-    return re.sub(r"\bbench[\w.]*\.(?=\w)", "", "\n".join(lines)) + "\n"  # a record may move to another module
-
-
-def _record_types(hint: Any) -> Iterator[type]:
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        yield hint
-    for argument in typing.get_args(hint):
-        yield from _record_types(argument)
 
 
 def _row_from(values: Any) -> ResultRow:

@@ -23,7 +23,7 @@ METHODS = "methods"
 """Import package of the built-in methods."""
 PLUGIN = "method "
 """Before the name of any other method in the revisions, which have a digest of its source."""
-_CODE = ("bench", METHODS, "tasks")
+CODE = ("bench", METHODS, "tasks")
 """The import packages; together with pyproject.toml what makes a checkout dirty."""
 _PACKAGES = (
     "numpy", "torch", "transformers", "tokenizers", "datasets", "safetensors", "scikit-learn", "pandas", "pyarrow",
@@ -64,7 +64,7 @@ def has_commit(folder: Path, sha: str) -> bool | None:
 def code(root: Path | None = None) -> Mapping[str, Any]:
     """Version and commit of the harness itself, found from where the package lies, not from the working folder.
 
-    In a checkout: `git_sha`, and `dirty` for tracked changes under _CODE and in pyproject.toml. Installed from a wheel:
+    In a checkout: `git_sha`, and `dirty` for tracked changes under CODE and in pyproject.toml. Installed from a wheel:
     `record_digest`, over the installer's list of the files' hashes.
 
     Args:
@@ -74,7 +74,7 @@ def code(root: Path | None = None) -> Mapping[str, Any]:
     found: dict[str, Any] = {"version": _version(DISTRIBUTION), "git_sha": None, "dirty": None, "record_digest": None}
     sha, reason = _git_sha(folder)
     if sha is not None:
-        changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *_CODE, "pyproject.toml")
+        changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *CODE, "pyproject.toml")
         return {**found, "git_sha": sha, "dirty": None if changes is None else bool(changes), "reason": None}
     digest = record_digest(folder)
     return {**found, "record_digest": digest, "reason": None if digest else f"{reason}; not installed from a wheel"}
@@ -83,17 +83,17 @@ def code(root: Path | None = None) -> Mapping[str, Any]:
 def record_digest(folder: Path) -> str | None:
     """SHA-256 over the hashes of our files in the wheel's RECORD; None unless the package in `folder` came from it.
 
-    Only hashed lines below _CODE enter, because installers add lines of their own.
+    Only hashed lines below CODE enter, because installers add lines of their own.
     """
     try:
         distribution = metadata.distribution(DISTRIBUTION)
         record = distribution.read_text("RECORD") or ""
-        installed = Path(str(distribution.locate_file(_CODE[0]))).resolve()
+        installed = Path(str(distribution.locate_file(CODE[0]))).resolve()
     except (metadata.PackageNotFoundError, OSError, UnicodeError):
         return None
-    if installed != folder / _CODE[0]:
+    if installed != folder / CODE[0]:
         return None
-    prefixes = tuple(f"{name}/" for name in _CODE)
+    prefixes = tuple(f"{name}/" for name in CODE)
     lines = sorted(line for line in record.splitlines() if line.startswith(prefixes) and ",sha256=" in line)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest() if lines else None
 

@@ -8,7 +8,6 @@ options as shown, choices `["femur", "tibia"]`, gold `a`.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
@@ -17,7 +16,7 @@ from typing import Any
 
 from bench.api import Format, PromptStyle, Question, UserError
 from bench.backbone.models import NAME
-from bench.data.tables import exact_table
+from bench.data.tables import exact_table, parquet_bytes
 from bench.prompts import templates
 from bench.results.files import SEPARATOR
 from bench.store.files import write_whole
@@ -114,14 +113,10 @@ def write(task: str, version: int, questions: Sequence[QuestionText], out: Path)
 def _parquet(questions: Iterable[QuestionText], seal: bytes) -> bytes:
     """The bytes of the file."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     columns = zip(*map(astuple, questions), strict=True)
     arrays = [pa.array(list(column), type=kind) for column, kind in zip(columns, _columns().values(), strict=True)]
-    buffer = io.BytesIO()
-    table = pa.table(arrays, names=list(_columns())).replace_schema_metadata({_SEAL: seal})
-    pq.write_table(table, buffer, compression="zstd")
-    return buffer.getvalue()
+    return parquet_bytes(pa.table(arrays, names=list(_columns())).replace_schema_metadata({_SEAL: seal}))
 
 
 def read(folder: Path, task: str, version: int) -> dict[str, QuestionText]:

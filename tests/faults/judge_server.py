@@ -147,8 +147,9 @@ def drip(connection: socket.socket) -> None:
 def endless(connection: socket.socket) -> None:
     """An answer without end."""
     connection.sendall(HEAD + b"\r\n")
-    for _ in range(10_000):
+    while True:
         connection.sendall(b" " * 65536)
+        time.sleep(0.01)
 
 
 def silent(_connection: socket.socket) -> None:

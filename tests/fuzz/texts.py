@@ -106,7 +106,7 @@ def openai(folder: Path) -> Callable[[bytes], object]:
     """A server's answer to a judge: status, kind and body."""
     from openai import DefaultAsyncHttpxClient
 
-    from bench.grading import asking
+    from bench.grading import openai as judging
 
     http: Any = importlib.import_module(DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])  # by any name
     reply = SimpleNamespace(status=200, body=b"", count=0, kind="application/json")
@@ -124,7 +124,7 @@ def openai(folder: Path) -> Callable[[bytes], object]:
         judge = OpenAI(
             Address.of("http://127.0.0.1:1/v1"), "judge", folder / str(reply.count), retries=0, timeout_s=5.0
         )
-        at_once = mock.patch.object(asking, "_LOOK_AGAIN_S", 0)  # after a failure, too, a tenth of a second is waited
+        at_once = mock.patch.object(judging, "_LOOK_AGAIN_S", 0)  # after a failure, too, a tenth of a second is waited
         with at_once, mock.patch.object(DefaultAsyncHttpxClient, "send", answer):
             judge.verdicts([JudgeCase("Where?", "here", "there")], "judging", Silent())
 

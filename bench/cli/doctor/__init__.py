@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,7 @@ def doctor(*, out: Results = Path("results"), as_json: AsJson = False) -> None:
     found = examined(out)
     bad = any(finding.state is State.BAD for finding in found)
     if as_json:
-        print_json({"can_run": not bad, "findings": [finding.record() for finding in found]})
+        print_json({"can_run": not bad, "findings": [asdict(finding) for finding in found]})
     else:
         for finding in found:
             print_line(f"{MARKS[finding.state]:<12} {finding.about + ':':<14} {finding.what}")
@@ -40,7 +41,7 @@ def examined(out: Path) -> list[Finding]:
     Args:
         out: folder of results.
     """
-    from bench.cli.doctor import environment, libraries, machine, storage
+    from bench.cli.doctor import environment, libraries, machine
 
     checks: list[Callable[[], Iterator[Finding]]] = [
         environment.python,
@@ -49,7 +50,7 @@ def examined(out: Path) -> list[Finding]:
         libraries.torch,
         libraries.others,
         machine.memory,
-        lambda: storage.findings(out),
+        lambda: machine.folders(out),
         machine.hub,
     ]
     with ThreadPoolExecutor(len(checks)) as pool:

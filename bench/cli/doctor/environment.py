@@ -11,7 +11,6 @@ from importlib import metadata
 from pathlib import Path
 
 from bench.cli.doctor.finding import Finding, State
-from bench.cli.overwritten import TOP
 from bench.results import provenance
 
 _LEAST = (3, 11)
@@ -62,12 +61,14 @@ def _version(name: str) -> str | None:
 def other_bench() -> Iterator[Finding]:
     """Other packages of our names, and another command `bench` that a shell would find first."""
     owners = metadata.packages_distributions()
-    others = {(name, owner) for name in TOP for owner in owners.get(name, ()) if owner != provenance.DISTRIBUTION}
+    others = {
+        (name, owner) for name in provenance.CODE for owner in owners.get(name, ()) if owner != provenance.DISTRIBUTION
+    }
     for name, owner in sorted(others):
         fix = f"pip uninstall {owner}, or install {provenance.DISTRIBUTION} into an environment of its own"
         yield Finding("names", State.BAD, f"the package {owner} also installs {name!r}", fix)
     home = Path(__file__).parents[3]
-    for name in TOP:
+    for name in provenance.CODE:
         found = importlib.util.find_spec(name)
         place = Path(found.origin).parents[1] if found and found.origin else None
         if place is not None and place.resolve() != home.resolve():
@@ -78,4 +79,4 @@ def other_bench() -> Iterator[Finding]:
     if command and ours.exists() and Path(command).resolve() != ours.resolve():
         yield Finding("names", State.NOTE, f"the shell's command bench is {command}, not {ours}", f"call {ours}")
     elif not others:
-        yield Finding("names", State.OK, f"no other package is called {', '.join(TOP)}")
+        yield Finding("names", State.OK, f"no other package is called {', '.join(provenance.CODE)}")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 
 class State(StrEnum):
@@ -26,7 +25,3 @@ class Finding:
     what: str
     fix: str = ""
     """Thing to do; empty where nothing needs to be done."""
-
-    def record(self) -> dict[str, Any]:
-        """The same for JSON."""
-        return asdict(self)

@@ -1,9 +1,11 @@
-"""Main memory, and the way to the Hub."""
+"""Main memory, the way to the Hub, and the folders that a run writes to: cache, results, temporary files."""
 
 from __future__ import annotations
 
 import os
 import queue
+import shutil
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -12,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from bench.cli.doctor.finding import Finding, State
+from bench.store.folders import cache_folder
+from bench.store.usage import size_in_words, used
 
 _HUB_S = 5.0
 """Seconds that the Hub has to answer, names and all."""
@@ -20,6 +24,8 @@ _LITTLE = 4e9
 _GB = 1e9
 _YES = {"1", "ON", "YES", "TRUE"}
 """Values by which the Hub's library takes a switch for set."""
+_LITTLE_SPACE, _NO_SPACE = 10e9, 2e8
+"""Free bytes below which a long run may fail, and below which none can start."""
 
 
 def memory() -> Iterator[Finding]:
@@ -50,7 +56,8 @@ def _free() -> float | None:
 
 def hub() -> Iterator[Finding]:
     """Whether models and data can be got, and as whom."""
-    offline = next((name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if _is_set(name)), None)
+    switches = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    offline = next((name for name in switches if os.environ.get(name, "").upper() in _YES), None)
     token = "with a token" if _token() else "without a token"
     if offline:
         what = f"not asked, for {offline} is set ({token}): what lies in its cache is used"
@@ -66,10 +73,6 @@ def hub() -> Iterator[Finding]:
     else:
         fix = "hf auth login, for models and data that ask for it"
         yield Finding("Hub", State.OK, f"{address} answers, {token}", fix)
-
-
-def _is_set(name: str) -> bool:
-    return os.environ.get(name, "").upper() in _YES
 
 
 def _token() -> bool:
@@ -102,3 +105,33 @@ def _unreachable(address: str) -> str:
         return answers.get(timeout=_HUB_S + 1)
     except queue.Empty:
         return f"no answer within {_HUB_S:.0f} s"
+
+
+def folders(out: Path) -> Iterator[Finding]:
+    """Whether each folder can be written, how much is free there, and how large the cache is.
+
+    Args:
+        out: folder of results.
+    """
+    cache = cache_folder()
+    taken = f", {size_in_words(sum(use.bytes for use in used(cache)))} in it (bench cache)" if cache.is_dir() else ""
+    yield _folder("cache", cache, taken, "set CONFBENCH_CACHE to a folder that can be written")
+    yield _folder("results", out, "", "name another folder with --out")
+    yield _folder("temporary", Path(tempfile.gettempdir()), "", "set TMPDIR to a folder that can be written")
+
+
+def _folder(about: str, folder: Path, more: str, fix: str) -> Finding:
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if folder.exists() and not folder.is_dir():
+        return Finding(about, State.BAD, f"{folder} is no folder", fix)
+    try:
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(b"0" * 4096)
+            file.flush()
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        return Finding(about, State.BAD, f"{folder} can't be written: {error.strerror or error}", fix)
+    what = f"{folder}, {size_in_words(free)} free{more}"
+    if free < _LITTLE_SPACE:
+        return Finding(about, State.BAD if free < _NO_SPACE else State.NOTE, what, f"free some space, or {fix}")
+    return Finding(about, State.OK, what)

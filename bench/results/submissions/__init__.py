@@ -150,15 +150,17 @@ class _Check:
         if path.parent != self.folder / question_texts.FOLDER:
             yield f"it has no {path.with_suffix('.json').name} beside it; copy that as well, or delete this file"
             return
-        kept = questions.questions_of(path, self.folder, self.known, self.source)
-        if kept is None:
+        name = questions.FILE.fullmatch(path.name)
+        if name is None:
             yield "expected a name like atlas-choice--v1.parquet; delete it"
             return
-        yield from self._questions_of(kept.task, kept.version).findings()
+        yield from self._questions_of(name["task"], int(name["version"])).findings()
 
     def _questions_of(self, task: str, version: int) -> Questions:
         if (task, version) not in self.asked:
-            self.asked[task, version] = questions.make(task, version, self.folder, self.known, self.source)
+            cls = self.known.task(task)
+            plugin = cls if cls is not None and cls.card.version == version else None
+            self.asked[task, version] = Questions(self.folder, task, version, plugin, self.source)
         return self.asked[task, version]
 
 

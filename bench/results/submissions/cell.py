@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from bench.results.files import base_of, recalibration_of
 from bench.results.records import Records
 from bench.results.row import ResultRow
 
-T = TypeVar("T")
 DIGITS = 4
 """Digits to which confidences of two cells are compared."""
 
@@ -87,17 +86,14 @@ class Known:
 
     def method(self, name: str) -> type[ConfidenceMethod] | None:
         """The method of this name, without its recalibration; None where it is not built in."""
-        return _found(self.methods, base_of(name))
+        with suppress(UserError):
+            return self.methods.get(base_of(name))
+        return None
 
     def task(self, name: str) -> type[Task] | None:
         """The task of this name; None where it is not built in."""
-        return _found(self.tasks, name)
-
-
-def _found(registry: Registry[T], name: str) -> type[T] | None:
-    try:
-        return registry.get(name)
-    except UserError:
+        with suppress(UserError):
+            return self.tasks.get(name)
         return None
 
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from bench.api import ConfidenceMethod, Format, Task, UserError
 from bench.api.protocol import PRESETS
@@ -38,7 +37,12 @@ def findings(row: ResultRow, known: Known) -> Iterator[Finding]:
     yield from _protocol(row)
     yield from _settings(row, method)
     yield from tuned.findings(row, method)
-    yield from _unknown_recalibration(row)
+    _, recalibrated, kind = row.method.partition(RECALIBRATED)
+    if recalibrated:
+        try:
+            recalibrator(kind)
+        except UserError as error:
+            yield str(error)
     if str(row.train_on).endswith("/test"):
         yield f"it learned on {row.train_on}; no method may learn on a test split"
     if task is None:
@@ -93,15 +97,6 @@ def _settings(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator
             yield f"it deviates in {key}, which {owner} does not have"
 
 
-def _unknown_recalibration(row: ResultRow) -> Iterator[str]:
-    _, recalibrated, kind = row.method.partition(RECALIBRATED)
-    if recalibrated:
-        try:
-            recalibrator(kind)
-        except UserError as error:
-            yield str(error)
-
-
 # --- task -------------------------------------------------------------------------------------------------------------
 
 
@@ -116,10 +111,6 @@ def _of_task(row: ResultRow, task: type[Task]) -> Iterator[str]:
     n = (row.n or 0) + (row.n_undecided or 0)
     if row.limit is None and row.answers_source == "generate" and n != size:
         yield f"it has {n} questions, {row.task} has {size}; run the whole task"
-    yield from _judge(row, task)
-
-
-def _judge(row: ResultRow, task: type[Task]) -> Iterator[str]:
     if task.format is Format.CHOICE:
         if row.judge is not None:
             yield f"its judge is {row.judge}, but answers to {row.task} are letters, which no judge grades"
@@ -185,11 +176,7 @@ def _size(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
     alone = row.forward_tokens_alone
     if alone is not None and (alone < 1 or (alone > fed and RECALIBRATED not in row.method)):
         yield f"forward_tokens_alone is {alone:,}; expected at least 1 and at most the {fed:,} tokens that were read"
-    yield from _written(row, method, fed)
-
-
-def _written(row: ResultRow, method: type[ConfidenceMethod], fed: int) -> Iterator[str]:
-    """Tokens written that can't be: each greedy one was chosen at a token read, but many samples begin at one."""
+    # each greedy token was chosen at a token that was read, but many samples begin at one
     written, least = row.generated_tokens_alone, int(row.answers_source == "generate")
     open_ended = RECALIBRATED in row.method or any(signal.drawn for signal in method.needs.fit | method.needs.predict)
     if written is not None and (written < least or (written > fed and not open_ended)):
@@ -213,18 +200,12 @@ def code_findings(row: ResultRow, folder: Path) -> Iterator[Finding]:
         yield "it was made with uncommitted changes; commit them and run it again"
     elif not sha and not digest:
         yield "it doesn't say which code made it; run it from a checkout or an installed wheel"
-    if sha:
-        yield from _commit(sha, folder)
-    elif digest:
-        yield Unchecked("it was made by an installed wheel: whether that was a released one")
-
-
-def _commit(sha: Any, folder: Path) -> Iterator[Finding]:
-    if not isinstance(sha, str) or not re.fullmatch(r"[0-9a-f]{40}", sha):
+    if not sha:
+        if digest:
+            yield Unchecked("it was made by an installed wheel: whether that was a released one")
+    elif not isinstance(sha, str) or not re.fullmatch(r"[0-9a-f]{40}", sha):
         yield f"its git_sha is {sha!r}; expected 40 hex digits"
-        return
-    known = _has_commit(folder, sha)
-    if known is None:
+    elif (known := _has_commit(folder, sha)) is None:
         yield Unchecked("no git repository with its whole history is here: whether the code's commit is in it")
     elif not known:
         yield f"the repository has no commit {sha}; fetch it (git fetch --all), or run it again from a commit"

@@ -17,7 +17,7 @@ from bench.grading.grade import parse_letter, same_text, substring_rule
 from bench.results import questions as question_texts
 from bench.results.files import SEPARATOR
 from bench.results.questions import QuestionText
-from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, protocol_of
+from bench.results.submissions.cell import Cell, Finding, Unchecked, protocol_of
 from bench.results.submissions.numbers import differs
 
 FILE = re.compile(rf"(?P<task>.+){SEPARATOR}v(?P<version>[0-9]{{1,9}})\.parquet")
@@ -81,18 +81,6 @@ class Questions:
             )
 
 
-def questions_of(path: Path, folder: Path, known: Known, source: FolderSource | HubSource) -> Questions | None:
-    """The questions that a file in `questions/` is named after; None where that is no such name."""
-    name = FILE.fullmatch(path.name)
-    return make(name["task"], int(name["version"]), folder, known, source) if name else None
-
-
-def make(task: str, version: int, folder: Path, known: Known, source: FolderSource | HubSource) -> Questions:
-    """The questions of a task and version."""
-    plugin = known.task(task)
-    return Questions(folder, task, version, plugin if plugin and plugin.card.version == version else None, source)
-
-
 # --- one cell ---------------------------------------------------------------------------------------------------------
 
 
@@ -117,12 +105,7 @@ def findings(cell: Cell, questions: Questions) -> Iterator[Finding]:
         return
     if row.limit is None and row.questions_digest not in {None, questions.digest}:
         yield "its digest of the questions is of other questions; delete them and run the task again"
-    yield from _rows(cell, questions.true)
-    yield from _labels(cell, questions.true, protocol)
-
-
-def _rows(cell: Cell, true: Mapping[str, QuestionText]) -> Iterator[str]:
-    records, row = cell.records, cell.row
+    true, records = questions.true, cell.records
     foreign = [key for key in records.id if key not in true]
     if foreign:
         yield f"{len(foreign)} of its ids are no questions of {row.task}, e.g. {foreign[0]}"
@@ -133,6 +116,7 @@ def _rows(cell: Cell, true: Mapping[str, QuestionText]) -> Iterator[str]:
     moved = [key for key, subject in pairs if key in true and true[key].subject != subject]
     if moved:
         yield f"{len(moved)} of its questions have another subject, e.g. {moved[0]}"
+    yield from _labels(cell, true, protocol)
 
 
 def _labels(cell: Cell, true: Mapping[str, QuestionText], protocol: Protocol) -> Iterator[str]:

@@ -28,7 +28,6 @@ class Trace:
     path: Path
     row: ResultRow
     base: str
-    recalibration: str
     answers: str
     """Digest of ids, subjects, labels and answers."""
     confidences: str | None
@@ -39,7 +38,7 @@ def trace(cell: Cell) -> Trace:
     """Facts of a cell that are remembered."""
     telling = np.unique(cell.records.order).size >= FEW
     return Trace(
-        cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, cell.recalibration, cell.answers_digest,
+        cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, cell.answers_digest,
         cell.confidences_digest if telling else None,
     )  # fmt: skip
 
@@ -52,8 +51,12 @@ def findings(traces: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Find
     for alike in _grouped(telling, lambda one: (one.row.model, one.row.task, one.row.limit, one.confidences)).values():
         for one in alike:
             yield from _copied(one, alike, known)
-    for alike in _grouped(traces, _line).values():
-        yield from _other_sizes(alike)
+    for seeds in _grouped(traces, _line).values():
+        counts = Counter(one.row.n_parameters for one in seeds)
+        tuned = any(one.row.tuning is not None and one.row.tuning.searched for one in seeds)  # sizes may be chosen
+        if len(counts) > 1 and not tuned:
+            numbers = ", ".join(map(str, counts))
+            yield from ((one.path, f"n_parameters differs between seeds of its method: {numbers}") for one in seeds)
     learned = [one for one in traces if one.row.train_on is not None]
     for alike in _grouped(learned, lambda one: (_answered(one), one.row.train_on)).values():
         problem = trained.differing([one.row for one in alike])
@@ -116,15 +119,6 @@ def _copied(one: Trace, alike: Sequence[Trace], known: Known) -> Iterator[tuple[
         )
 
 
-def _other_sizes(seeds: Sequence[Trace]) -> Iterator[tuple[Path, str]]:
-    counts = Counter(one.row.n_parameters for one in seeds)
-    tuned = any(one.row.tuning is not None and one.row.tuning.searched for one in seeds)  # sizes may be chosen
-    if len(counts) > 1 and not tuned:
-        numbers = ", ".join(map(str, counts))
-        for one in seeds:
-            yield one.path, f"n_parameters differs between seeds of its method: {numbers}"
-
-
 # --- scores -----------------------------------------------------------------------------------------------------------
 
 
@@ -137,11 +131,9 @@ def of_scores(cell: Cell, known: Known) -> Iterator[str]:
             yield "its method gives scores, but its Parquet file has no column score; run it again"
     elif method is not None and not gives:
         yield "it has scores, but its method gives probabilities; run it again"
-    if cell.records.score is not None:
-        yield from _scaled(cell, cell.records.score)
-
-
-def _scaled(cell: Cell, score: FloatArray) -> Iterator[str]:
+    score = cell.records.score
+    if score is None:
+        return
     answered = np.asarray([bool(answer.strip()) for answer in cell.records.answer], dtype=np.bool_)
     if (np.isneginf(score) == answered).any():
         yield "a score must be finite where there is an answer, and -infinity where there is none"
@@ -174,14 +166,10 @@ def of_another(recalibrated: Cell, row: ResultRow, records: Records) -> Iterator
         yield f"its n_parameters is {recalibrated.row.n_parameters}, that of {row.method} {row.n_parameters}"
     if records.id != recalibrated.records.id:
         yield f"its questions are not those of {row.method}"
-    elif not _rises(records, recalibrated.records):
-        yield f"its confidences are no recalibration of those of {row.method}: they order answers otherwise"
-
-
-def _rises(before: Records, after: Records) -> bool:
-    """Whether confidences are a function of those before that never falls; unanswered questions have 0 in both."""
-    answered = np.asarray([bool(answer.strip()) for answer in before.answer], dtype=np.bool_)
-    return rises(before.confidence[answered], after.confidence[answered])
+    else:  # questions without an answer have 0 in both
+        answered = np.asarray([bool(answer.strip()) for answer in records.answer], dtype=np.bool_)
+        if not rises(records.confidence[answered], recalibrated.records.confidence[answered]):
+            yield f"its confidences are no recalibration of those of {row.method}: they order answers otherwise"
 
 
 def rises(before: FloatArray, after: FloatArray) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.api import ConfidenceMethod
-from bench.api.early_stopping import TrainingStage, best_point
+from bench.api.early_stopping import best_point
 from bench.api.protocol import PRESETS, KeptStep
 from bench.api.signals import tells_gold
 from bench.results.files import RECALIBRATED, base_of
@@ -30,28 +30,23 @@ def findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
     if row.training is None or row.base_rate is None:
         yield "its method learns, but it doesn't say what training was like (training, base_rate)"
         return
+    # steps of the published training, for methods that may be cut short
+    constants = method(**method.presets.get(row.preset, {})).params()
+    deviating: Any = row.deviations.get(f"{base_of(row.method)}.published_steps", constants.get("published_steps", 0))
+    published = deviating if isinstance(deviating, int) else 0
     for stage in row.training.stages:
-        yield from _of_stage(stage, _published(row, method))
-    yield from _of_losses(row.training)
+        name = f"its training {stage.name}".rstrip()
+        if len(stage.steps) != len(stage.losses) or not 0 < stage.kept <= stage.taken <= stage.limit:
+            yield f"{name} has steps and losses that don't belong together"
+        elif stage.losses and stage.kept != stage.steps[best_point(stage.losses)]:
+            yield f"{name} kept step {stage.kept}, which does not have its smallest loss"
+        elif stage.cut_short != (bool(stage.losses) and stage.kept == stage.limit < published):
+            yield f"{name} says cut_short {stage.cut_short}, which its steps and losses don't"
+    told = row.training.validation_nll
+    known = [loss for stage in row.training.stages[-1:] for loss in stage.losses if loss is not None]
+    if known and (told is None or not math.isclose(told, min(known), rel_tol=1e-4)):
+        yield f"its validation_nll is {told}, the smallest loss of its training {min(known)}"
     yield from _of_labels(row, method, row.training)
-
-
-def _of_stage(stage: TrainingStage, published: int) -> Iterator[str]:
-    name = f"its training {stage.name}".rstrip()
-    if len(stage.steps) != len(stage.losses) or not 0 < stage.kept <= stage.taken <= stage.limit:
-        yield f"{name} has steps and losses that don't belong together"
-    elif stage.losses and stage.kept != stage.steps[best_point(stage.losses)]:
-        yield f"{name} kept step {stage.kept}, which does not have its smallest loss"
-    elif stage.cut_short != (bool(stage.losses) and stage.kept == stage.limit < published):
-        yield f"{name} says cut_short {stage.cut_short}, which its steps and losses don't"
-
-
-def _of_losses(training: Training) -> Iterator[str]:
-    known = [loss for stage in training.stages[-1:] for loss in stage.losses if loss is not None]
-    if known and (
-        training.validation_nll is None or not math.isclose(training.validation_nll, min(known), rel_tol=1e-4)
-    ):
-        yield f"its validation_nll is {training.validation_nll}, the smallest loss of its training {min(known)}"
 
 
 def _of_labels(row: ResultRow, method: type[ConfidenceMethod], training: Training) -> Iterator[str]:
@@ -63,14 +58,6 @@ def _of_labels(row: ResultRow, method: type[ConfidenceMethod], training: Trainin
     chooses = PRESETS[row.preset].kept_step is KeptStep.VALIDATION if row.preset in PRESETS else False
     if not chooses and RECALIBRATED not in row.method and any(stage.losses for stage in training.stages):
         yield f"preset {row.preset} keeps the last step, but losses on validation chose one"
-
-
-def _published(row: ResultRow, method: type[ConfidenceMethod]) -> int:
-    """Steps of the published training, for methods that may be cut short."""
-    base = base_of(row.method)
-    constants = method(**method.presets.get(row.preset, {})).params()
-    value: Any = row.deviations.get(f"{base}.published_steps", constants.get("published_steps", 0))
-    return value if isinstance(value, int) else 0
 
 
 def differing(rows: Sequence[ResultRow]) -> str | None:

@@ -28,30 +28,21 @@ def findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator[
     if told is None:
         return
     if told.configurations:
-        yield from _of_choice(row, told)
+        losses = [each.validation_nll for each in told.configurations]
+        chosen = losses[told.chosen] if told.chosen < len(losses) else None
+        own = None if row.training is None else row.training.validation_nll
+        if len(losses) != told.n or told.reason is not None:
+            yield f"its tuning has {len(losses)} configurations of {told.n}; run it again"
+        elif told.chosen != best_point(losses) or chosen is None:
+            yield f"its tuning chose configuration {told.chosen}, which does not have the smallest loss on validation"
+        elif row.training is not None and (own is None or not math.isclose(chosen, own, rel_tol=_ROUNDING)):
+            yield f"its validation_nll is {own}, that of the chosen configuration {chosen}"
+        if row.labels_seen.validation == 0:
+            yield "its configuration was chosen on validation, but labels_seen has validation 0"
     elif told.reason is None and row.status == "ok":
         yield "it doesn't say why nothing was tuned (tuning.reason); run it again"
     if method is not None and row.status == "ok" and row.preset in (method.presets or {row.preset: {}}):
         yield from _of_draws(row, told, method)
-
-
-def _of_choice(row: ResultRow, told: Tuning) -> Iterator[str]:
-    losses = [each.validation_nll for each in told.configurations]
-    if len(losses) != told.n or told.reason is not None:
-        yield f"its tuning has {len(losses)} configurations of {told.n}; run it again"
-    elif told.chosen != best_point(losses) or losses[told.chosen] is None:
-        yield f"its tuning chose configuration {told.chosen}, which does not have the smallest loss on validation"
-    elif row.training is not None and not _same(losses[told.chosen], row.training.validation_nll):
-        yield (
-            f"its validation_nll is {row.training.validation_nll}, that of the chosen configuration"
-            f" {losses[told.chosen]}"
-        )
-    if row.labels_seen.validation == 0:
-        yield "its configuration was chosen on validation, but labels_seen has validation 0"
-
-
-def _same(one: float | None, other: float | None) -> bool:
-    return one is not None and other is not None and math.isclose(one, other, rel_tol=_ROUNDING)
 
 
 def _of_draws(row: ResultRow, told: Tuning, method: type[ConfidenceMethod]) -> Iterator[str]:

@@ -57,7 +57,7 @@ class _World:
     @cached_property
     def read(self) -> Path:
         """A cache with the model's answers and no verdict; made in this process, which has then loaded all."""
-        from bench.grading import asking, connection  # noqa: F401 - loaded here
+        from bench.grading import connection  # noqa: F401 - loaded here
         from bench.run.pipeline import run
 
         folder = self.folder / "read"
@@ -181,7 +181,7 @@ def _servers(world: _World) -> dict[str, tuple[Script, int, tuple[int, int], str
         "half closed": (always(Reply(raw=judge_server.half_closed)), 2, (2, 2), "can't be reached"),
         "drip": (always(Reply(raw=judge_server.drip)), 2, (2, 2), "gave no whole answer within"),
         "silence": (always(Reply(raw=judge_server.silent)), 2, (2, 2), "gave no whole answer within"),
-        "endless": (always(Reply(raw=judge_server.endless)), 2, few, NONSENSE),
+        "endless": (always(Reply(raw=judge_server.endless)), 2, (2, 2), "gave no whole answer within"),
         "307 to another port": (always(Reply("", 307, elsewhere)), 2, few, "sends the call elsewhere"),
         "302 to another port": (always(Reply("", 302, elsewhere)), 2, few, "sends the call elsewhere"),
         "HTML": (always(Reply(body=b"<html>hi</html>", headers={"Content-Type": "text/html"})), 2, few, NONSENSE),

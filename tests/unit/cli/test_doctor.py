@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from bench.cli import doctor
-from bench.cli.doctor import asking, environment, libraries, machine, storage
+from bench.cli.doctor import environment, libraries, machine
 from bench.cli.doctor.finding import Finding, State
 
 APP = typer.Typer(rich_markup_mode=None)
@@ -66,8 +66,8 @@ def test_a_torch_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_library_that_hangs_is_left() -> None:
     start = time.monotonic()
-    with pytest.raises(asking.FailedError, match="no answer within 1 s"):
-        asking.python("import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=None)\n"
+    with pytest.raises(libraries.FailedError, match="no answer within 1 s"):
+        libraries.python("import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=None)\n"
                       "import time; time.sleep(60)", 1.0)  # fmt: skip
     assert time.monotonic() - start < 10
 
@@ -87,7 +87,7 @@ def test_an_offline_hub_is_not_asked_and_no_token_is_shown(monkeypatch: pytest.M
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     (found,) = machine.hub()
     assert "HF_HUB_OFFLINE is set (with a token)" in found.what
-    assert "secret" not in str(found.record())
+    assert "secret" not in str(found)
 
 
 def test_another_package_called_bench_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_a_package_that_is_missing_or_too_old_is_named(monkeypatch: pytest.Monke
 def test_folders_that_can_not_be_written_stop_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "file"))
-    cache, results, _ = storage.findings(tmp_path / "new" / "results")
+    cache, results, _ = machine.folders(tmp_path / "new" / "results")
     assert cache.state is State.BAD
     assert "CONFBENCH_CACHE" in cache.fix
     assert results.state is not State.BAD
@@ -115,8 +115,8 @@ def test_folders_that_can_not_be_written_stop_a_run(tmp_path: Path, monkeypatch:
 
 
 def test_a_full_disk_stops_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1e6}))
-    assert {finding.state for finding in storage.findings(tmp_path)} == {State.BAD}
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1e6}))
+    assert {finding.state for finding in machine.folders(tmp_path)} == {State.BAD}
 
 
 @pytest.mark.parametrize(("state", "code"), [(State.OK, 0), (State.NOTE, 0), (State.BAD, 1)])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli import stopping
-from bench.cli.stopping import stoppable
+from bench.cli import ending
+from bench.cli.ending import stoppable
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -56,15 +56,15 @@ def test_a_signal_is_one_sentence_and_a_code(number: signal.Signals, code: int) 
 
 
 def test_a_clean_up_that_hangs_is_cut_short() -> None:
-    assert stopping._SECONDS < 10  # Docker's time until it kills
-    with started("time.sleep(60)", "from bench.cli import stopping; stopping._SECONDS = 0.2") as child:
+    assert ending._SECONDS < 10  # Docker's time until it kills
+    with started("time.sleep(60)", "from bench.cli import ending; ending._SECONDS = 0.2") as child:
         child.terminate()
         code, said = ended(child)
     assert (code, said.count("bench: stopped;")) == (143, 1)
 
 
 def test_a_second_signal_ends_it_at_once() -> None:
-    patient = "from bench.cli import stopping; stopping._SECONDS = 60"
+    patient = "from bench.cli import ending; ending._SECONDS = 60"
     with started("print('cleaning', flush=True), time.sleep(60)", patient) as child:
         child.terminate()
         assert child.stdout is not None

@@ -113,7 +113,7 @@ def test_a_source_is_named_by_the_files_name_and_content(tmp_path: Path) -> None
         ([{"id": "q", "tokens": [1], "final": "b"}], "expected the number of its first token in 'final_start'"),
         ([{"id": "q", "text": "a", "samples": "b"}], "expected a list of texts, or of lists of token ids"),
         ([{"id": "q", "text": "a", "samples": []}], "expected a list of texts, or of lists of token ids"),
-        ([{"id": "q", "text": "a", "samples": [2]}], "expected a list of token ids in column 'samples', got int 2"),
+        ([{"id": "q", "text": "a", "samples": [2]}], "of lists of token ids in column 'samples', got list [2]"),
         ([{"id": "q", "text": "a", "grade": "yes"}], "expected true or false, 1 or 0 in column 'grade', got str 'yes'"),
         ([{"id": "q", "text": "a", "grade": 0.5}], "expected true or false, 1 or 0"),
         ([{"id": "q", "text": "a", "judge": "x\n"}], "expected a name of 1 to 80 printable characters"),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bench.api import UserError
-from bench.grading import asking, calls
+from bench.grading import openai
 from bench.grading.verdicts import Verdicts
 from tests.unit.grading.test_openai import EVEN, RIVERS, Call, Reply, Scripted, ask, even_rivers, judge, server
 
@@ -24,13 +24,13 @@ ROOT = Path(__file__).parents[3]
 RUN = """
 import sys
 from pathlib import Path
-from bench.grading import calls
+from bench.grading import openai
 from bench.grading.address import Address
 from bench.grading.grade import JudgeCase
 from bench.grading.openai import OpenAI
 from bench.progress import Lines
 rivers = [JudgeCase(f"Where does river {i} end?", f"Gold {i}", f"Answer {i}") for i in range(12)]
-calls.GRACE_S = float(sys.argv[3])
+openai.GRACE_S = float(sys.argv[3])
 judge = OpenAI(Address.of(sys.argv[1]), "judge", Path(sys.argv[2]), concurrency=4)
 try:
     print(judge.verdicts(rivers, "judge rivers/test", Lines(sys.stderr)))
@@ -39,7 +39,7 @@ except KeyboardInterrupt:
 """
 
 
-def started(server: Scripted, cache: Path, grace: float = calls.GRACE_S) -> subprocess.Popen[str]:
+def started(server: Scripted, cache: Path, grace: float = openai.GRACE_S) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", RUN, server.url, str(cache), str(grace)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -95,7 +95,7 @@ def test_two_processes_at_once_pay_once(server: Scripted, tmp_path: Path) -> Non
 def test_a_run_that_hangs_is_waited_for_within_limits(
     server: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "_LONGEST_WAIT_S", 0.5)
+    monkeypatch.setattr(openai, "_LONGEST_WAIT_S", 0.5)
     one = judge(server, tmp_path)
     with one.kept.claimed(RIVERS[3]):
         with pytest.raises(UserError, match=r"Another run asks the judge about the same answers.*goes on from the 11"):

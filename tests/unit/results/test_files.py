@@ -13,8 +13,11 @@ import subprocess
 import sys
 import textwrap
 import time
-from dataclasses import replace
+import typing
+from collections.abc import Iterator
+from dataclasses import is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +31,7 @@ from bench.api.protocol import FIXED
 from bench.backbone.cost import StageCost
 from bench.backbone.models import model_label
 from bench.metrics import summarise
+from bench.results import files
 from bench.results.cells import passed_over, read_all
 from bench.results.files import (
     Records,
@@ -36,12 +40,11 @@ from bench.results.files import (
     path_of,
     read,
     read_records,
-    schema,
     to_json,
     write,
 )
 from bench.results.row import SCHEMA_VERSION, Configuration, LabelsSeen, ResultRow, Tuning
-from bench.store.folders import sealed
+from bench.store.folders import DIGEST, sealed
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -573,6 +576,26 @@ def test_a_folder_without_permission_is_said_before_any_work(tmp_path):
 
 
 # --- the schema -------------------------------------------------------------------------------------------------------
+
+
+def schema() -> str:
+    """Fields and types of a result as text, one per line; what the schema version stands for."""
+    lines: list[str] = []
+    pending: list[type] = [ResultRow]
+    for record in pending:
+        for name, hint in typing.get_type_hints(record).items():
+            lines.append(f"{record.__name__}.{name}: {hint if typing.get_args(hint) else hint.__name__}")
+            pending += [part for part in _record_types(hint) if part not in pending]
+    lines += [f"json.{DIGEST}: str", *(f"parquet.{name}: {kind}" for name, kind in files._columns().items())]
+    lines += [f"parquet.{name} (of scores only): {kind}" for name, kind in files._score_column().items()]
+    return re.sub(r"\bbench[\w.]*\.(?=\w)", "", "\n".join(lines)) + "\n"  # a record may move to another module
+
+
+def _record_types(hint: Any) -> Iterator[type]:
+    if is_dataclass(hint) and isinstance(hint, type):
+        yield hint
+    for argument in typing.get_args(hint):
+        yield from _record_types(argument)
 
 
 def test_schema_changes_come_with_a_new_version():

@@ -486,6 +486,7 @@ def test_standard_input(scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None
             {"question": "Which?", "choices": ["a", "b"], "model_answer": "a"},
             "'model_answer' is not read; name it 'given'",
         ),
+        ({"question": "Which?", "split": ["test"]}, "expected split 'test' \\(to be scored\\) or 'dev'"),
         ({"question": "Which?", "choices": ["a", "b"], "given": 3}, "expected a text in column 'given', got int 3"),
         ({"question": "Which?", "choices": ["a", "b"], "split": "train"}, "expected split 'test' .* got 'train'"),
         ({"question": "Which?", "choices": ["a", "b"], "split": "dev", "answer": "b"}, "found only exemplars"),

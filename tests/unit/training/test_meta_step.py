@@ -17,7 +17,7 @@ from bench.api import OutputHead, Ragged
 from bench.backbone import footprint
 from bench.backbone.checkpointing import checkpoint_blocks
 from bench.backbone.session import Session
-from bench.cli import memory_needs
+from bench.cli import needs
 from bench.training import loop
 from bench.training.job import Recipe
 from bench.training.model import ReadableModel
@@ -27,7 +27,7 @@ from methods.ct import CT
 from methods.it import IT
 
 SHAPES = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_text(encoding="utf-8"))
-N, TOKENS, RANK = 8, memory_needs.TRAINING_TOKENS, 8
+N, TOKENS, RANK = 8, needs.TRAINING_TOKENS, 8
 METHODS = {"IT": IT, "CT": CT}
 LOSSES = {"IT": it_loss, "CT": ct_loss}
 
@@ -158,7 +158,7 @@ def test_a_step_keeps_what_is_printed(name: str, loss: str, checkpointing: bool)
     size = sum(count * int(np.prod(shape)) * dtype.itemsize for (shape, dtype), count in block.items())
     needed = said(name, checkpointing=checkpointing)
     assert needed.blocks == blocks * size
-    printed = memory_needs._record(name, "fit", needed)["GB"]
+    printed = needs._record(name, "fit", needed)["GB"]
     first, more = two.peak(), three.peak()
     whole = needed.weights + needed.trained + first + (blocks - 2) * (more - first)
     assert printed == pytest.approx(whole / 1e9, rel=0.01)
