@@ -1,26 +1,52 @@
-"""Switching a trained adapter on in a backbone, and off again; the frozen weights are never touched."""
+"""Adapters: made anew for training, or switched on in a backbone and off again; frozen weights are never touched."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
 from bench.api import AdapterRef, UserError
 from bench.backbone.folder import first_line
-from bench.backbone.model import Backbone
 from bench.store.files import write_json
+
+if TYPE_CHECKING:
+    from bench.backbone.model import Backbone
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 """Names that peft gives the files."""
 _BASE = "base_model.json"
 """Beside them: on which weights the adapter was trained."""
+
+
+def with_lora(model: Any, targets: Sequence[str], *, rank: int, alpha: int = 8, dropout: float = 0.1) -> Any:
+    """The model with a fresh adapter (B is 0) on these layers; of all dropout only the adapter's is on."""
+    import peft
+    from transformers.pytorch_utils import Conv1D
+
+    config = peft.LoraConfig(
+        r=rank, lora_alpha=alpha, lora_dropout=dropout, bias="none", target_modules=list(targets),
+        fan_in_fan_out=isinstance(model.get_submodule(targets[0]), Conv1D), task_type="CAUSAL_LM",
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
+        wrapped = peft.get_peft_model(model, config)
+    wrapped.eval()
+    set_dropout(wrapped, on=True)
+    return wrapped
+
+
+def set_dropout(wrapped: Any, *, on: bool) -> None:
+    """Switch the adapter's dropout."""
+    for name, module in wrapped.named_modules():
+        if "lora_dropout" in name:
+            module.train(on)
 
 
 def record_base(folder: Path, weights: str, name: str) -> None:
@@ -46,39 +72,29 @@ def adapted(backbone: Backbone, ref: AdapterRef) -> Iterator[Backbone]:
     Raises:
         UserError: the adapter is incomplete, or not the one that was trained, or belongs to another model.
     """
+    import peft
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
     _check(backbone, ref)
-    frozen_session = backbone.session
-    wrapped = _attach(backbone.model, ref.folder)
+    frozen_session, model = backbone.session, backbone.model
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
+        try:
+            wrapped = peft.PeftModel.from_pretrained(model, str(ref.folder), is_trainable=False)
+        except (ValueError, TypeError, RuntimeError, KeyError, OSError, SafetensorError) as error:
+            # its layers are already in when its weights turn out not to fit: the original ones are put back
+            for module in list(model.modules()):
+                for name, child in list(module.named_children()):
+                    if isinstance(child, BaseTunerLayer):
+                        setattr(module, name, child.get_base_layer())
+            raise UserError(f"The adapter in {ref.folder.name[:12]} can't be loaded: {first_line(error)}") from error
+    wrapped.eval()
     try:
         del backbone.session  # a cached property: the next use makes a new one
         yield backbone
     finally:
         wrapped.unload()  # puts the original layers back
         backbone.session = frozen_session
-
-
-def _attach(model: Any, folder: Path) -> Any:
-    import peft
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
-        try:
-            wrapped = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=False)
-        except (ValueError, TypeError, RuntimeError, KeyError, OSError, SafetensorError) as error:
-            _strip(model)  # its layers are already in when its weights turn out not to fit
-            raise UserError(f"The adapter in {folder.name[:12]} can't be loaded: {first_line(error)}") from error
-    wrapped.eval()
-    return wrapped
-
-
-def _strip(model: Any) -> None:
-    """Put the original layers back."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            if isinstance(child, BaseTunerLayer):
-                setattr(module, name, child.get_base_layer())
 
 
 def _check(backbone: Backbone, ref: AdapterRef) -> None:

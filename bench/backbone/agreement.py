@@ -18,7 +18,7 @@ from bench.api import OutputHead
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.prefix import plan_packs
 from bench.backbone.session import Session, run_blocks
-from bench.backbone.starts import read_pack
+from bench.backbone.tree import read_pack
 from bench.prompts.tails import Ids
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

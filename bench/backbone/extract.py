@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,19 +15,19 @@ import torch
 
 from bench.api import Signal, UserError
 from bench.backbone.devices import ALONE, Together, followed_together
-from bench.backbone.groves import Grove, Groves
 from bench.backbone.items import NOTHING, Item, Measure, Pass, Replies
-from bench.backbone.measure import Arrays, Generation, Sampling, Turn, Upto
+from bench.backbone.measure import Arrays, Awaited, Generation, Sampling, Turn, Upto
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.model import Backbone
-from bench.backbone.packing import Packing, members
+from bench.backbone.packing import Grove, Groves, Packing
 from bench.backbone.sampling import beside_rows, draw
-from bench.backbone.starts import read_together
-from bench.backbone.taking import Values, taken
-from bench.backbone.tree import ContinuationTree
+from bench.backbone.sending import fetched
+from bench.backbone.tree import ContinuationTree, read_together
 from bench.prompts.asking import Asking
 from bench.prompts.tails import Ids
 
+Values = dict[Signal, list[list[Arrays]]]
+"""Signal -> its value for each question of each distinct prompt of a pass, on the host."""
 VERSION = 2
 """Part of every signal's key; raised when what an extractor computes changes."""
 
@@ -90,16 +91,21 @@ class Extractor:
         self.rows = {ids.tobytes(): self.backbone.session.send(ids) for ids in known}
         values = {signal: [measure.unanswered or {}] * len(items) for signal, measure in self.measures.items()}
         answers = [NOTHING] * len(items)
-        alike = members((i, one.prompt, one.answer) for i, one in enumerate(items) if self.packing.needs(one.answer))
-        for rows, said, found in self._passes([[items[i] for i in group] for group in alike]):
-            groups = [alike[row] for row in rows]
+        alike: dict[tuple[bytes, bytes], list[int]] = {}  # one prompt and one given answer: they are read once
+        for i, one in enumerate(items):
+            if self.packing.needs(one.answer):
+                answer = b"" if one.answer is None else one.answer.tobytes()
+                alike.setdefault((one.prompt.tobytes(), answer), []).append(i)
+        members = list(alike.values())
+        for rows, said, found in self._passes([[items[i] for i in group] for group in members]):
+            groups = [members[row] for row in rows]
             for signal, given in found.items():
                 for group, own in zip(groups, given, strict=True):
                     for i, value in zip(group, own, strict=True):
                         values[signal][i] = value
-            for group, answer in zip(groups, said, strict=True):
+            for group, text in zip(groups, said, strict=True):
                 for i in group:
-                    answers[i] = answer
+                    answers[i] = text
         columns = {signal: _column(values[signal], measure) for signal, measure in self.measures.items()}
         return Measured(answers, columns, self.costs, self.halvings, self.backbone.session.bytes_per_token)
 
@@ -321,6 +327,45 @@ class Extractor:
             cost.forward_tokens += tokens.forward - before.forward
             cost.padded_tokens += tokens.padded - before.padded
             cost.seconds += time.perf_counter() - start
+
+
+def taken(measures: Mapping[Signal, Measure], done: Pass) -> Values:
+    """Everything that is wanted of a pass, brought down from the device in one copy.
+
+    A state that several measures want is copied once.
+    """
+    found = {signal: measure.take(done) for signal, measure in measures.items()}
+    cells = {
+        id(value): {name: one if isinstance(one, Awaited) else Awaited(one) for name, one in value.items()}
+        for groups in found.values()
+        for group in groups
+        for value in group
+    }
+    wanted: dict[int, set[int]] = defaultdict(set)
+    tensors: dict[int, torch.Tensor] = {}
+    for one in (one for cell in cells.values() for one in cell.values()):
+        if isinstance(one.rows, torch.Tensor):
+            tensors[id(one.rows)] = one.rows
+        else:
+            block, nodes = one.rows
+            wanted[block].update(nodes)
+    nodes_of = {block: sorted(nodes) for block, nodes in wanted.items()}
+    for ordered in nodes_of.values():
+        done.tree.expect(ordered)
+    rows = [done.tree.states(block, ordered) for block, ordered in nodes_of.items()]
+    copies = fetched([*rows, *tensors.values()])
+    states, copied = dict(zip(nodes_of, copies, strict=False)), dict(zip(tensors, copies[len(rows) :], strict=True))
+    numbers = {block: np.asarray(ordered, dtype=np.int64) for block, ordered in nodes_of.items()}
+
+    def value_of(one: Awaited) -> torch.Tensor:
+        if isinstance(one.rows, torch.Tensor):
+            return one.then(copied[id(one.rows)].clone())  # nothing is kept of the whole copy
+        block, nodes = one.rows
+        places = np.searchsorted(numbers[block], np.asarray(nodes, dtype=np.int64))
+        return one.then(states[block][torch.as_tensor(places)])
+
+    down = {key: {name: value_of(one) for name, one in cell.items()} for key, cell in cells.items()}
+    return {signal: [[down[id(value)] for value in group] for group in groups] for signal, groups in found.items()}
 
 
 def _uniforms(item: Item) -> npt.NDArray[np.float64]:

@@ -25,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 
 from bench.api import UserError
 from bench.backbone.models import ModelSpec
+from bench.store.folders import digest_file
 
 _FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 _CODE = "*.py"
@@ -66,7 +67,7 @@ class ModelFolder:
             return f"{self.source}@{self.commit}"
         digest = hashlib.sha256()
         for path in sorted([self.path / "config.json", *self.path.glob(_WEIGHTS)]):
-            digest.update(_digest(path))
+            digest.update(bytes.fromhex(digest_file(path)))
         return digest.hexdigest()
 
     @cached_property
@@ -79,7 +80,8 @@ class ModelFolder:
             found.update(self.path.rglob(_CODE))
         digest = hashlib.sha256(self.weights.encode())
         for path in sorted(found):
-            digest.update(str(path.relative_to(self.path)).encode("utf-8", "surrogateescape") + b"\0" + _digest(path))
+            name = str(path.relative_to(self.path)).encode("utf-8", "surrogateescape")
+            digest.update(name + b"\0" + bytes.fromhex(digest_file(path)))
         return digest.hexdigest()
 
     def stamps(self) -> tuple[tuple[str, int, int], ...]:
@@ -239,11 +241,6 @@ def _tensors(path: Path) -> int:
             return len(file.keys())
     except (OSError, SafetensorError):
         return 0
-
-
-def _digest(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
 
 
 def first_line(error: BaseException) -> str:

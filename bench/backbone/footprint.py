@@ -7,7 +7,6 @@ alive are followed. What one block adds is the difference between models of thre
 from __future__ import annotations
 
 import copy
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.api import OutputHead
 from bench.backbone import projections
-from bench.backbone.checkpointing import checkpoint_blocks
-from bench.backbone.session import Session, run_blocks
+from bench.backbone.adapter import with_lora
+from bench.backbone.session import Session, checkpoint_blocks, run_blocks
 
 TRAINED_BYTES = 16
 """Bytes that a trained weight takes: itself, its gradient and AdamW's two moments in float32."""
@@ -133,22 +132,6 @@ def on_meta(config: Any, dtype: torch.dtype) -> Any:
     return model.to(dtype).eval().requires_grad_(requires_grad=False)
 
 
-def with_lora(model: Any, rank: int, named: str = "", device: str = "meta") -> Any:
-    """The model with an adapter as the trainer makes it, on its device, dropout on."""
-    import peft
-
-    paths = projections.targets(projections.locate(model), named)
-    with warnings.catch_warnings(), torch.device(device):
-        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
-        settings = peft.LoraConfig(r=rank, lora_dropout=0.1, target_modules=paths, task_type="CAUSAL_LM")
-        wrapped = peft.get_peft_model(model, settings)
-    wrapped.eval()
-    for name, module in wrapped.named_modules():
-        if "lora_dropout" in name:
-            module.train()
-    return wrapped
-
-
 def reading(config: Any, dtype: torch.dtype, budget: int) -> Footprint:
     """Memory of reading a pack of `budget` tokens after a shared beginning as long."""
 
@@ -181,7 +164,8 @@ def training(
     """
 
     def wrap(model: Any) -> Any:
-        wrapped = with_lora(model, rank, named)
+        with torch.device("meta"):
+            wrapped = with_lora(model, projections.targets(projections.locate(model), named), rank=rank)
         if checkpointing:
             checkpoint_blocks(model)
         return wrapped

@@ -1,15 +1,24 @@
-"""Passes of a shard: which questions are read together and under which stage; shared by reading and by counting."""
+"""Passes of a shard: which questions are read together and under which stage; shared by reading and by counting.
+
+Packs of a shard, one or several, whose continuations are followed side by side are a grove. A step of decoding costs
+nearly the same for one sequence as for a hundred, so packs of few questions each are continued together. Which ones
+follows from the packs and two limits alone, so that a shard always gives the same passes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from bench.backbone.devices import Together
-from bench.backbone.groves import Groves
 from bench.backbone.measure import Growth, Upto
+from bench.backbone.prefix import Pack, plan_packs
+from bench.backbone.session import Session
 from bench.prompts.asking import Asking
 from bench.prompts.tails import Ids
 
@@ -18,10 +27,101 @@ if TYPE_CHECKING:
 
 _LONG = 2
 """Budgets that the answers of a pack may take together, where there are several."""
-
-
 _FULL = 1024
 """Tokens from which on a pass is no longer bound by its launches."""
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A pack, and whose prompts are in it."""
+
+    pack: Pack
+    rows: list[int]
+    """Which of the given prompts; two may be the same."""
+    leaves: npt.NDArray[np.int64]
+    """`(len(rows),)` the token of the pack at which each ends."""
+
+
+Grove = list[Planned]
+
+
+class Groves:
+    """Groves that cover given prompts, in order."""
+
+    def __init__(
+        self,
+        prompts: Sequence[Ids],
+        budget: int,
+        limits: Together,
+        bytes_per_token: int,
+        too_long: Callable[[Sequence[int]], bool] = lambda _: False,
+    ) -> None:
+        """Plan.
+
+        Args:
+            prompts: what is read; those that are the same are read once.
+            budget: tokens of a pack.
+            limits: of a grove.
+            bytes_per_token: size of the keys and values of a token.
+            too_long: says of prompts whether what follows them is too much for one grove.
+        """
+        self.prompts = prompts
+        self.too_long = too_long
+        self.limits = limits
+        self.most_tokens = limits.bytes // max(1, bytes_per_token)
+        self._waiting = list(self._together(self._planned(range(len(prompts)), budget)))
+
+    def __iter__(self) -> Iterator[Grove]:
+        """Each in turn; what is put back by `halve` comes next."""
+        while self._waiting:
+            grove = self._waiting.pop(0)
+            if not self.too_long([row for planned in grove for row in planned.rows]) or not self.halve(grove):
+                yield grove
+
+    def halve(self, grove: Grove) -> bool:
+        """Put a grove back that was too large: as two, or the prompts of its only pack in packs of half the size.
+
+        Returns:
+            False for a single prompt, which can't be made smaller; nothing is put back then.
+        """
+        if len(grove) > 1:
+            middle = len(grove) // 2
+            self._waiting[:0] = [grove[:middle], grove[middle:]]
+            return True
+        (planned,) = grove
+        if len(planned.pack.rows) == 1:
+            return False
+        smaller = self._planned(planned.rows, max(1, len(planned.pack.tokens) // 2))
+        self._waiting[:0] = [[each] for each in smaller]
+        return True
+
+    def _planned(self, rows: Sequence[int], budget: int) -> list[Planned]:
+        alike: dict[bytes, list[int]] = {}
+        for row in rows:
+            alike.setdefault(self.prompts[row].tobytes(), []).append(row)
+        owners = list(alike.values())
+        found = []
+        for pack in plan_packs([self.prompts[same[0]] for same in owners], budget):
+            here = [owners[row] for row in pack.rows]
+            leaves = np.repeat(pack.leaves, [len(same) for same in here])
+            found.append(Planned(pack, [row for same in here for row in same], leaves))
+        return found
+
+    def _together(self, packs: Sequence[Planned]) -> Iterator[Grove]:
+        grove: Grove = []
+        sequences = tokens = 0
+        held: dict[str, int] = {}
+        for planned in packs:
+            pieces = dict(Session.path(planned.pack))
+            more = len(planned.pack.tokens) + sum(size for name, size in pieces.items() if name not in held)
+            if grove and (sequences >= self.limits.sequences or tokens + more > self.most_tokens):
+                yield grove
+                grove, sequences, tokens, held = [], 0, 0, {}
+                more = len(planned.pack.tokens) + len(planned.pack.shared)
+            grove.append(planned)
+            sequences, tokens, held = sequences + len(planned.rows), tokens + more, held | pieces
+        if grove:
+            yield grove
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +165,11 @@ class Packing:
             answers: as `needs`, of each prompt.
             bytes_per_token: size of the keys and values of a token.
         """
-        limits = self._limits(generated=any(answer is None for answer in answers))
+        limits = self.together
+        decodes = any(answer is None for answer in answers) or bool(self.growth.samples)
+        if not decodes or self.asking.max_new_tokens == 1:  # a pass has the query of each, and need not be larger
+            queries = -(-_FULL // (1 + len(self.asking.suffix)))
+            limits = replace(limits, sequences=min(queries, limits.sequences))
         usual = max(_LONG * self.asking.budget, limits.sequences * self.asking.max_new_tokens)
 
         def too_long(rows: Sequence[int]) -> bool:
@@ -73,22 +177,3 @@ class Packing:
             return sum(len(answer) for row in rows if (answer := answers[row]) is not None) > usual
 
         return Groves(prompts, self.asking.budget, limits, bytes_per_token, too_long)
-
-    def _limits(self, *, generated: bool) -> Together:
-        """Fewer sequences where nothing is decoded: then a pass has the query of each, and need not be larger."""
-        if (generated or self.growth.samples) and self.asking.max_new_tokens > 1:
-            return self.together
-        queries = -(-_FULL // (1 + len(self.asking.suffix)))
-        return replace(self.together, sequences=min(queries, self.together.sequences))
-
-
-def members(asked: Iterable[tuple[int, Ids, Ids | None]]) -> list[list[int]]:
-    """Questions that have one prompt and one given answer: what they share is read once.
-
-    Args:
-        asked: a question's number, its prompt and its given answer, if there is one.
-    """
-    found: dict[tuple[bytes, bytes], list[int]] = {}
-    for i, prompt, answer in asked:
-        found.setdefault((prompt.tobytes(), b"" if answer is None else answer.tobytes()), []).append(i)
-    return list(found.values())

@@ -31,12 +31,6 @@ class Sent:
         assert self._tensor is not None  # noqa: S101  # it was sent
         return self._tensor
 
-    def arrive(self, flat: torch.Tensor) -> None:
-        """Take its part of what went up, `(size,)` int64."""
-        assert self.array is not None  # noqa: S101  # an array is sent once
-        typed = flat.view(torch.float64) if self.array.dtype == np.float64 else flat
-        self._tensor, self.array = typed.reshape(self.array.shape), None
-
 
 @dataclass
 class Sending:
@@ -59,17 +53,16 @@ class Sending:
         """Send all that waits up in one copy, and this in any case."""
         waiting = self._waiting if wanted in self._waiting else [*self._waiting, wanted]
         arrays = [sent.array for sent in waiting if sent.array is not None]
-        flat = torch.as_tensor(np.concatenate([_as_int64(array).reshape(-1) for array in arrays]), device=self.device)
+        whole = [
+            np.ascontiguousarray(array).view(np.int64) if array.dtype == np.float64 else array.astype(np.int64)
+            for array in arrays
+        ]
+        flat = torch.as_tensor(np.concatenate([array.reshape(-1) for array in whole]), device=self.device)
         parts = torch.split(flat, [array.size for array in arrays])
         self._waiting = []
-        for sent, part in zip(waiting, parts, strict=True):
-            sent.arrive(part)
-
-
-def _as_int64(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    if array.dtype == np.float64:
-        return np.ascontiguousarray(array).view(np.int64)
-    return array.astype(np.int64)
+        for sent, array, part in zip(waiting, arrays, parts, strict=True):
+            typed = part.view(torch.float64) if array.dtype == np.float64 else part
+            sent._tensor, sent.array = typed.reshape(array.shape), None  # noqa: SLF001  # of this file
 
 
 def fetched(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

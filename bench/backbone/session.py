@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from bench.backbone.prefix import Pack
 from bench.backbone.row import Piece, Row
@@ -25,10 +26,6 @@ Path = tuple[tuple[str, int], ...]
 """Pieces of a pack's shared beginning, from the first token on: a digest of all tokens so far, the piece's length."""
 Indices = npt.NDArray[np.int64] | Sent | None
 """Which tokens of a pass; None: all."""
-
-
-def _size(piece: Piece) -> int:
-    return sum(keys.nbytes + values.nbytes for keys, values in piece)
 
 
 def _name(pack: Pack, cuts: tuple[int, ...]) -> bytes:
@@ -129,8 +126,10 @@ class Session:
             ahead = partial(self.causal, first, last)
             self.forward(pack.shared[first:last], np.arange(first, last), ahead, {})
         self._pieces[name] = self._own.copied(start)
-        while len(self._pieces) > 1 and sum(map(_size, self._pieces.values())) > MOST_KEPT_BYTES:
+        sizes = [sum(keys.nbytes + values.nbytes for keys, values in piece) for piece in self._pieces.values()]
+        while len(sizes) > 1 and sum(sizes) > MOST_KEPT_BYTES:
             self._pieces.popitem(last=False)
+            del sizes[0]
 
     def causal(self, first: int, last: int) -> torch.Tensor:
         """`(last - first, last)`: each sees all before itself."""
@@ -291,3 +290,23 @@ def blocks(model: Any) -> torch.nn.ModuleList:
         if isinstance(module, torch.nn.ModuleList) and len(module) == count:
             return module
     raise ValueError(f"{type(model).__name__} has no list of {count} blocks")
+
+
+def checkpoint_blocks(model: Any) -> None:
+    """Let each block of a model be computed again on the way back, with the same dropout masks.
+
+    Not by transformers' own switch: that needs a model in training mode, which turns on the dropout of the frozen
+    layers, and some architectures lack it.
+
+    Raises:
+        ValueError: the model has no list of blocks.
+    """
+    for block in blocks(model):
+        block.forward = partial(_again, block.forward, next(block.parameters()).device)
+
+
+def _again(forward: Callable[..., Any], device: torch.device, states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Run a block. States are named and on its device: by them it is told whose random numbers are drawn again."""
+    if not torch.is_grad_enabled():
+        return forward(states, *args, **kwargs)
+    return checkpoint(forward, states.to(device), *args, use_reentrant=False, **kwargs)

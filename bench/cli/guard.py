@@ -48,7 +48,6 @@ def guard(
     from bench.report.guard import guarded, views_of
     from bench.results.cells import passed_over
     from bench.run.heads.card import read_card, write_guard
-    from bench.run.heads.trust import terms_of
     from bench.store.folders import cache_folder
 
     if head is not None:
@@ -61,7 +60,7 @@ def guard(
     print_views(views, written, format_)
     if head is not None and card is not None:
         write_guard(head, card)
-        print_notes([f"{head}: trusted are {terms_of(card)}; bench score says so of each answer"])
+        print_notes([f"{head}: trusted are {card.terms}; bench score says so of each answer"])
 
 
 def _files(out: Path, found: Sequence[GuardedTable], views: TableViews) -> list[Path]:

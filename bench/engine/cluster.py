@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.engine.link import ABSENT, Link, first_line
 from bench.engine.pool import Event, Failed, Lost
-from bench.signals.shard_task import ShardTask
+from bench.signals.worker import ShardTask
 
 
 @dataclass

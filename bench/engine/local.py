@@ -15,8 +15,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 
 from bench.engine.pool import Event, Failed, Lost, Ready
-from bench.signals.shard_task import ShardTask
-from bench.signals.worker import WorkerSpec
+from bench.signals.worker import ShardTask, WorkerSpec
 
 _START = """
 import json, sys

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from bench.api import UserError
 from bench.engine.pool import Event, Failed, Ready
-from bench.signals.shard_task import ShardTask
-from bench.signals.worker import Worker, WorkerSpec
+from bench.signals.worker import ShardTask, Worker, WorkerSpec
 
 if TYPE_CHECKING:
     from bench.store.folders import Store

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bench.api import UserError
-from bench.signals.shard_task import Done, ShardTask
+from bench.signals.worker import Done, ShardTask
 
 AHEAD = 2
 """Tasks of a worker at once: one that it does, and one that it has ready."""
@@ -90,7 +90,7 @@ class Pool:
     _replaced: int = field(default=0, init=False)
 
     def work(self, tasks: Iterable[ShardTask]) -> Generator[tuple[ShardTask, Done], None, None]:
-        """See `bench.signals.shard_task.Engine`: those that another run is computing come last."""
+        """See `bench.signals.worker.Engine`: those that another run is computing come last."""
         taken = []
         try:
             for task, done in self._each(iter(tasks), wait=False):

@@ -25,10 +25,9 @@ from bench.run.config import RunConfig
 from bench.run.feasibility import has_validation, infeasible
 from bench.run.plan import Read, Step, plan, signals_needed
 from bench.run.resolve import ResolvedRun, judge_options
-from bench.signals.graded import Grader
+from bench.signals.graded import Grader, Relating
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
-from bench.signals.relating import Relating
 from bench.store.folders import Store
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from bench.prompts.asking import Asking
     from bench.prompts.shards import PromptTokeniser
     from bench.signals.planted import World
-    from bench.signals.reading import Agreement, Comparer, Reading, Relater
-    from bench.signals.stored import StoredSplit
+    from bench.signals.reading import Agreement, Comparer, Reading, Relater, StoredSplit
 
 S = TypeVar("S", bound=Signal)
 

@@ -1,25 +1,91 @@
-"""A reading -> the same with answers that are right or wrong, and with samples that agree or don't."""
+"""A reading -> the same with answers that are right or wrong, and with samples that agree or don't.
+
+Texts are related to each other by models for pairs of texts, or by being equal after normalising in their place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, Format
 from bench.api.errors import attempted, fenced
 from bench.api.question import Answer
-from bench.grading.grade import Judge, JudgeCase, Match, agrees, grade_choice, grade_open, grade_released
+from bench.api.signals import By
+from bench.grading.grade import Judge, JudgeCase, Match, agrees, grade_choice, grade_open, grade_released, same_text
 from bench.prompts.templates import context
 from bench.signals.definition import definition, growth_of
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
-from bench.signals.relating import Relating, matching
+from bench.store.folders import Store, key_of
 
 if TYPE_CHECKING:
     from bench.api.protocol import Protocol
+    from bench.backbone.pairs import PairModel
+    from bench.progress import Progress
+
+Pairs = Sequence[tuple[str, str]]
+
+_AT_ONCE = 2_048
+"""Pairs that are stored together: what is lost when a run is killed."""
+_FILE = "relations.safetensors"
+
+
+@dataclass(frozen=True)
+class Relating:
+    """The models that a run named for pairs of texts."""
+
+    nli: PairModel | None = None
+    similarity: PairModel | None = None
+
+    def model(self, by: By) -> PairModel | None:
+        """The model that relates texts in a way; None where matching texts stand in for it."""
+        return {"entailment": self.nli, "similarity": self.similarity}.get(by)
+
+    def relate(self, by: By, pairs: Pairs, store: Store, progress: Progress, what: str) -> npt.NDArray[np.float32]:
+        """`(k, 3)` probabilities by entailment, else `(k,)`: see `Related`; what the store has is not computed again.
+
+        Raises:
+            UserError: the model can't be loaded.
+        """
+        from safetensors.numpy import load_file
+
+        model = self.model(by)
+        if model is None:
+            return matching(by, pairs)
+        parts = [pairs[start : start + _AT_ONCE] for start in range(0, len(pairs), _AT_ONCE)]
+        with progress.stage(f"{what} by {model.name}", len(pairs), unit="pairs") as advance:
+            found = []
+            for part in parts:
+                kind = model.device.partition(":")[0]
+                fields = {"model": model.files.fingerprint, "as": model.option, "device": kind}
+                key = key_of({**fields, "pairs": [list(pair) for pair in part]})
+                entry = store.get("relations", key)
+                if entry is None:
+                    related = {"values": model.relate(part, advance)}
+                    entry = store.put("relations", key, fields, partial(_write, related))
+                else:
+                    advance(len(part))
+                found.append(load_file(entry.folder / _FILE)["values"])
+        return np.concatenate(found) if found else matching(by, ())
+
+
+def _write(related: dict[str, npt.NDArray[np.float32]], folder: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file(related, folder / _FILE)
+
+
+def matching(by: By, pairs: Pairs) -> npt.NDArray[np.float32]:
+    """Relations of texts by whether they are the same after normalising."""
+    same = np.asarray([same_text(one, other) for one, other in pairs], dtype=np.float32)
+    return np.stack([np.zeros_like(same), 1 - same, same], axis=-1) if by == "entailment" else same
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bench.prompts.asking import Asking
     from bench.prompts.shards import PromptTokeniser
     from bench.signals.planted import World
-    from bench.signals.stored import StoredSplit
+    from bench.signals.reading import StoredSplit
 
 _QUERY = Turn()
 _GROWTH = {

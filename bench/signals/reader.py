@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,19 +15,16 @@ from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Signal
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.backbone.devices import ALONE, class_of, default_budget, followed_together
+from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
 from bench.prompts.shards import PromptTokeniser, Shard
 from bench.prompts.tails import Ids
-from bench.signals.completion import Completion, Found
 from bench.signals.definition import definition, growth_of, pass_definitions, stored
 from bench.signals.files import load_answers, names_in
 from bench.signals.forecast import PassForecast, heard
-from bench.signals.naming import Naming
-from bench.signals.reading import Reading
+from bench.signals.reading import Reading, StoredSplit
 from bench.signals.samples import known
-from bench.signals.shard_task import AskedQuestion, Engine, ShardTask
-from bench.signals.stored import StoredSplit
-from bench.signals.worker import Worker
+from bench.signals.worker import AskedQuestion, Engine, ShardTask, Worker
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 
 if TYPE_CHECKING:
@@ -39,6 +36,9 @@ if TYPE_CHECKING:
 
 _TURNS = 3
 """Turns after which what is missing is computed whatever others put there meanwhile."""
+
+_Found = tuple[list[Entry], ShardTask | None]
+"""What the store has of a shard, and the missing part, if any."""
 
 
 @dataclass
@@ -175,19 +175,19 @@ class Reader:
         needed = stored(signals, reading.task.format, asking.max_new_tokens)
         names = self._names(reading, needed, asking)
 
-        def look(i: int) -> Found:
+        def look(i: int) -> _Found:
             kind = self._kind(reading.shards[i], asking)
             entries = self.store.entries(kind)
             ids = load_answers(entries[0]) if entries else reading.shards[i].given
             held = {name for entry in entries for name in names_in(entry)}
             missing = {signal: name for signal, name in names[i].items() if name not in held}
             if ids is not None and not missing:
-                return Found(entries, None)
+                return entries, None
             given, samplings = reading.shards[i].samples, growth_of(missing).samples
             drawn = known(entries, names[i], samplings)
             if given is not None:
                 drawn = {sampling: [own[: sampling.n] for own in given] for sampling in samplings}
-            return Found(entries, replace(self._task(reading, i, kind, entries, missing, ids), samples=drawn))
+            return entries, replace(self._task(reading, i, kind, entries, missing, ids), samples=drawn)
 
         found = self._complete(f"read {reading.where}", reading.shards, look)
         answers = [
@@ -202,13 +202,13 @@ class Reader:
         names, kept = self._through(reading, adapter)
         through = replace(adapter, folder=adapter.folder.resolve())
 
-        def look(i: int) -> Found:
+        def look(i: int) -> _Found:
             kind, key = kept[i]
             entry = self.store.get(kind, key)
             if entry is not None:
-                return Found([entry], None)
+                return [entry], None
             task = self._task(reading, i, kind, [], names, reading.answer_ids[i])
-            return Found([], replace(task, stage="adapter_predictions", adapter=through, held=None))
+            return [], replace(task, stage="adapter_predictions", adapter=through, held=None)
 
         bundles = self._complete(f"read {reading.where} adapted", reading.shards, look)
         named = [names] * len(bundles)
@@ -229,7 +229,7 @@ class Reader:
         kinds = [f"{self._kind(shard, asking)}-adapted" for shard in reading.shards]
         return names, [(kind, key_of(each)) for kind, each in zip(kinds, fields, strict=True)]
 
-    def _complete(self, stage: str, shards: list[Shard], look: Callable[[int], Found]) -> list[list[Entry]]:
+    def _complete(self, stage: str, shards: list[Shard], look: Callable[[int], _Found]) -> list[list[Entry]]:
         """Entries of each shard; what the store lacks is computed.
 
         Args:
@@ -237,33 +237,59 @@ class Reader:
             shards: of a split.
             look: says what the store has of the shard of a number.
         """
+        done: dict[int, list[Entry]] = {}
+        begun: dict[int, list[Entry]] = {}
         with self.progress.stage(stage, sum(shard.tokens for shard in shards), unit="tokens") as advance:
-            completion = Completion(shards, look, advance)
+
+            def keep(i: int, entries: list[Entry]) -> None:
+                done[i] = entries
+                advance(shards[i].tokens)
+                give_back()
+
+            def missing(*, anyway: bool) -> Iterator[ShardTask]:
+                """The work on shards that are not complete; each is looked up when it is asked for."""
+                for i in range(len(shards)):
+                    if i not in done:
+                        begun[i], task = look(i)
+                        if task is None:
+                            keep(i, begun[i])
+                        else:
+                            yield replace(task, held=None) if anyway else task
+
             for turn in count():
-                with closing(self.working.work(completion.missing(anyway=turn >= _TURNS))) as working:
+                with closing(self.working.work(missing(anyway=turn >= _TURNS))) as working:
                     for task, made in working:
                         self.forward_tokens += made.forward_tokens
                         self.peak_memory_mb = max(self.peak_memory_mb, made.peak_memory_mb)
-                        completion.made(task, made.entry or (self.store.get(task.kind, made.key) if made.key else None))
-                if completion.over:
+                        entry = made.entry or (self.store.get(task.kind, made.key) if made.key else None)
+                        if entry is not None:  # else the shard has to be looked up again
+                            keep(task.number, [*begun[task.number], entry])
+                if len(done) == len(shards):
                     break
-        return [completion.done[i] for i in range(len(shards))]
+        return [done[i] for i in range(len(shards))]
 
     def _names(self, reading: Reading, signals: frozenset[Signal], asking: Asking) -> list[dict[Signal, str]]:
-        """For each shard, signal -> its name in keys."""
+        """For each shard, signal -> its name in keys, with digests of all that is read for it and no prompt tells."""
         found = pass_definitions(signals)
-        names = {signal: each.name(asking, self.seed) for signal, each in found.items()}
+        plain = {signal: each.name(asking, self.seed) for signal, each in found.items()}
         growth = growth_of(signals)
         if not growth.gold and not growth.wrong and not growth.samples:
-            return [names] * len(reading.shards)
-        naming = [self._naming(reading, shard, growth) for shard in reading.shards]
-        return [{signal: own.named(name, found[signal].growth) for signal, name in names.items()} for own in naming]
-
-    def _naming(self, reading: Reading, shard: Shard, growth: Growth) -> Naming:
-        questions = [reading.questions[row] for row in shard.rows]
-        others = growth.gold or growth.wrong
-        options = self.prompts.options(reading.task, questions) if others else [[] for _ in questions]
-        return Naming.of(questions, options, draws=shard.samples is None)
+            return [plain] * len(reading.shards)
+        names = []
+        for shard in reading.shards:
+            questions = [reading.questions[row] for row in shard.rows]
+            options = (
+                self.prompts.options(reading.task, questions) if growth.gold or growth.wrong else [[]] * len(questions)
+            )
+            pairs = list(zip(questions, options, strict=True))
+            gold = digest_arrays([own[question.gold] for question, own in pairs if own])
+            wrong = [[ids for k, ids in enumerate(own) if k != question.gold] for question, own in pairs]
+            counts = np.asarray([len(own) for own in wrong], dtype=np.int64)
+            digests = {"gold": gold, "wrong": digest_arrays([counts, *(ids for own in wrong for ids in own)])}
+            if shard.samples is None:  # samples are drawn by the ids of the questions
+                digests["drawn by"] = key_of({"ids": [question.id for question in questions]})
+            names.append({signal: _named(name, found[signal].growth, digests) for signal, name in plain.items()})
+        return names
 
     def _task(
         self,
@@ -345,3 +371,9 @@ def _used(entries: Sequence[Entry], names: Mapping[Signal, str], shard: Shard) -
     wanted = set(names.values())
     made = [e for e in entries if shard.given is None and "answers" in e.manifest["costs"]]
     return [e for e in entries if e in made or wanted & set(names_in(e))]
+
+
+def _named(name: str, growth: Growth, digests: Mapping[str, str]) -> str:
+    """A signal's name with the digests of what is read for it."""
+    read = {"gold": growth.gold, "wrong": growth.wrong, "drawn by": growth.samples}
+    return " ".join([name, *(f"{what} {digest}" for what, digest in digests.items() if read[what])])

@@ -13,8 +13,7 @@ from bench.signals.samples import ids_from, texts_of
 
 if TYPE_CHECKING:
     from bench.signals.planted import World
-    from bench.signals.reading import Reading, Relater
-    from bench.signals.stored import StoredSplit
+    from bench.signals.reading import Reading, Relater, StoredSplit
 
 
 class RelatedDefinition(Definition[Related]):

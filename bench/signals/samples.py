@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bench.backbone.items import Pass
     from bench.prompts.asking import Asking
     from bench.signals.planted import World
-    from bench.signals.stored import StoredSplit
+    from bench.signals.reading import StoredSplit
     from bench.store.folders import Entry
 
 

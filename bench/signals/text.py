@@ -17,7 +17,7 @@ from bench.signals.samples import ids_from, texts_of
 
 if TYPE_CHECKING:
     from bench.signals.planted import World
-    from bench.signals.stored import StoredSplit
+    from bench.signals.reading import StoredSplit
 
 
 class TextDefinition(Definition[Text]):

@@ -14,7 +14,7 @@ from bench.signals.samples import joined_texts
 if TYPE_CHECKING:
     from bench.prompts.shards import PromptTokeniser
     from bench.signals.planted import World
-    from bench.signals.stored import StoredSplit
+    from bench.signals.reading import StoredSplit
 
 OPTIONS = frozenset({Of.OPTIONS, Of.GOLD, Of.WRONG})
 

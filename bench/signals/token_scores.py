@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bench.backbone.items import Pass
     from bench.prompts.asking import Asking
     from bench.signals.planted import World
-    from bench.signals.stored import StoredSplit
+    from bench.signals.reading import StoredSplit
 
 NOTHING: Ids = np.zeros(0, dtype=np.int32)
 AT_ONCE = 256

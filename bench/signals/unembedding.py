@@ -12,7 +12,7 @@ from bench.signals.definition import Definition
 
 if TYPE_CHECKING:
     from bench.signals.planted import World
-    from bench.signals.stored import StoredSplit
+    from bench.signals.reading import StoredSplit
 
 
 class UnembeddingDefinition(Definition[Unembedding]):

@@ -1,35 +1,128 @@
-"""Whoever measures shards: claims one, reads it on a backbone, puts what it found into the store."""
+"""Whoever measures shards: claims one, reads it on a backbone, puts what it found into the store.
+
+The work on a shard is a plain value of token ids and names, so that whoever does it needs no task and no plugin.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from bench.api import AdapterRef, UserError
+import numpy as np
+
+from bench.api import AdapterRef, Signal, UserError
 from bench.backbone.devices import class_of
+from bench.backbone.measure import Sampling
 from bench.backbone.memory import give_back, peak_memory_mb
 from bench.backbone.models import label_of
+from bench.prompts.asking import Asking
+from bench.prompts.tails import Ids, Tails
 from bench.signals.definition import growth_of, pass_definitions
 from bench.signals.files import write_bundle
-from bench.signals.shard_task import Done, ShardTask
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 from bench.store.locks import Timeout, file_lock, shard_claim
 from bench.store.sources import source_digest
 
 if TYPE_CHECKING:
-    from bench.backbone.extract import Measured
-    from bench.backbone.items import Item
     from bench.backbone.model import Backbone, LoadOptions
     from bench.backbone.models import ModelSpec
 
+_NOTHING: Ids = np.zeros(0, dtype=np.int32)
 _PACKAGES = ("torch", "transformers", "numpy", "peft", "deepspeed")
 """Packages besides this one on which the bits of a reading or of an adapter depend."""
+
+
+@dataclass(frozen=True, eq=False)
+class AskedQuestion:
+    """One question besides its prompt."""
+
+    id: str
+    """Samples are drawn by it."""
+    options: int
+    """Number of lettered options; 0 for an open question."""
+    gold: Ids = field(default_factory=lambda: _NOTHING)
+    """The right answer of an open question."""
+    wrong: tuple[Ids, ...] = ()
+    """The wrong answers of an open question."""
+    query_prompt: Ids | None = None
+    """Ids before the answer in the self-check conversation; None where that is the prompt itself."""
+
+    def read(self) -> dict[str, Any]:
+        """What the extractor reads of it: arguments of an `Item`."""
+        return {name: value for name, value in vars(self).items() if name != "id"}
+
+
+@dataclass(frozen=True, eq=False)
+class ShardTask:
+    """The missing part of one shard."""
+
+    number: int
+    """Number of the shard in its split, from 0."""
+    split: str
+    kind: str
+    """The part of the store where the shard's entries lie."""
+    held: tuple[str, ...] | None
+    """Keys of the entries that lay there: where others lie beside them, somebody was quicker. None: compute anyway."""
+    prompts: Tails
+    questions: tuple[AskedQuestion, ...]
+    answers: list[Ids] | None
+    """Answers that are read; None where they are generated."""
+    asking: Asking
+    names: Mapping[Signal, str]
+    """Signals that are measured, with their names in keys."""
+    seed: int
+    """Seed of samples."""
+    stage: str | None = None
+    """Stage under which all costs are counted; None: each under its own."""
+    adapter: AdapterRef | None = None
+    """Through which adapter it is read."""
+    samples: Mapping[Sampling, list[list[Ids]]] = field(default_factory=dict)
+    """Samples that the store has, of each question; others are drawn."""
+
+
+@dataclass(frozen=True, eq=False)
+class Done:
+    """Outcome of a task; its numbers lie in the store."""
+
+    key: str | None = None
+    """Key of the entry that was put; None where nothing was computed, since others have put some meanwhile."""
+    entry: Entry | None = None
+    """The entry, where it was put by this process."""
+    forward_tokens: int = 0
+    """Token positions fed to the model."""
+    peak_memory_mb: float = 0.0
+    """Largest memory so far of a process other than this one."""
+    started: float = 0.0
+    """Seconds since 1970 on the clock of the machine that did it; so is `ended`."""
+    ended: float = 0.0
+    taken: bool = False
+    """Whether another run is computing the shard."""
+
+
+class Engine(Protocol):
+    """Does tasks, in this process or elsewhere."""
+
+    def work(self, tasks: Iterable[ShardTask]) -> Generator[tuple[ShardTask, Done], None, None]:
+        """Do tasks in any order; each is drawn from `tasks` when somebody is there to do it.
+
+        Raises:
+            UserError: one of them can't be done.
+        """
+
+    def rest(self) -> None:
+        """Give devices back until there is work again."""
+
+    def close(self) -> None:
+        """End whatever was started."""
+
+
+# --- in this process --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -103,34 +196,37 @@ class Worker:
         return replace(done, entry=None, peak_memory_mb=peak_memory_mb(*self.backbone.devices))
 
     def _done(self, task: ShardTask) -> Done:
+        from bench.backbone.extract import Extractor
+        from bench.backbone.items import Item
+        from bench.backbone.sampling import uniforms
+
         if task.held is not None and task.held != tuple(self.store.keys(task.kind)):
             return Done()
-        measured = self._measured(task)
-        entry = self._put(task, measured)
-        return Done(entry.folder.name, entry, sum(cost.forward_tokens for cost in measured.costs.values()))
+        if task.adapter != self._adapter:  # it stays on for the tasks after this one that are read through the same
+            self.rest()
+            if task.adapter is not None:
+                from bench.backbone.adapter import adapted
 
-    def _measured(self, task: ShardTask) -> Measured:
-        from bench.backbone.extract import Extractor
-
-        self._read_through(task.adapter)
-        measures = pass_definitions(task.names)
-        return Extractor(self.backbone, task.asking, measures, task.stage).measure(list(_items(task)))
-
-    def _read_through(self, adapter: AdapterRef | None) -> None:
-        """Switch an adapter on, for this task and those after it that are read through the same."""
-        if adapter == self._adapter:
-            return
-        self.rest()
-        if adapter is not None:
-            from bench.backbone.adapter import adapted
-
-            self._switched.enter_context(adapted(self.backbone, adapter))
-        self._adapter = adapter
-
-    def _put(self, task: ShardTask, measured: Measured) -> Entry:
-        """One folder for the whole pass: a killed run has all of it or nothing, and so repeats the same pass."""
+                self._switched.enter_context(adapted(self.backbone, task.adapter))
+            self._adapter = task.adapter
+        n, limit = (
+            max((sampling.n for sampling in growth_of(task.names).samples), default=0),
+            task.asking.max_new_tokens,
+        )
+        items = [
+            Item(
+                task.prompts[i],
+                answer=None if task.answers is None else task.answers[i],
+                uniforms=uniforms(task.seed, question.id, n, limit) if n else None,
+                samples={sampling: samples[i] for sampling, samples in task.samples.items()},
+                **question.read(),
+            )
+            for i, question in enumerate(task.questions)
+        ]
+        measured = Extractor(self.backbone, task.asking, pass_definitions(task.names), task.stage).measure(items)
         fields = {"signals": sorted(task.names.values()), "answers": digest_arrays(measured.answers)}
-        return self.store.put(
+        # One folder for the whole pass: a killed run has all of it or nothing, and so repeats the same pass.
+        entry = self.store.put(
             task.kind,
             key_of(fields),
             fields,
@@ -144,21 +240,7 @@ class Worker:
             bytes_per_token=measured.bytes_per_token,
             hindrance=self.backbone.hindrance,
         )
-
-
-def _items(task: ShardTask) -> Iterator[Item]:
-    from bench.backbone.items import Item
-    from bench.backbone.sampling import uniforms
-
-    n_samples = max((sampling.n for sampling in growth_of(task.names).samples), default=0)
-    for i, question in enumerate(task.questions):
-        yield Item(
-            task.prompts[i],
-            answer=None if task.answers is None else task.answers[i],
-            uniforms=uniforms(task.seed, question.id, n_samples, task.asking.max_new_tokens) if n_samples else None,
-            samples={sampling: samples[i] for sampling, samples in task.samples.items()},
-            **question.read(),
-        )
+        return Done(entry.folder.name, entry, sum(cost.forward_tokens for cost in measured.costs.values()))
 
 
 # --- elsewhere --------------------------------------------------------------------------------------------------------
@@ -218,26 +300,21 @@ def surroundings(backbone: Backbone) -> dict[str, str]:
 
 def _versions() -> dict[str, str]:
     """Versions of packages; of this one with a digest of its sources, since two of one version may differ."""
+    told = {}
+    for name in ("confbench", *_PACKAGES):
+        try:
+            told[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # it is run where it lies
+            told[name] = "not installed"
     package = Path(__file__).resolve().parents[1]
-    told = {name: _version(name) for name in ("confbench", *_PACKAGES)}
     return {**told, "confbench": f"{told['confbench']}, sources {source_digest([package])[:8]}"}
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:  # it is run where it lies
-        return "not installed"
 
 
 def _check(expected: Mapping[str, str], found: Mapping[str, str]) -> None:
     for name, value in expected.items():
         if found[name] != value:
+            wanted, got = (each if len(each) < 64 else each[:12] for each in (value, found[name]))  # noqa: PLR2004 - a digest
             raise UserError(
-                f"expected {name} {_short(value)} as where the run was started, found {_short(found[name])}. Make them"
-                " the same on all machines."
+                f"expected {name} {wanted} as where the run was started, found {got}. Make them the same on all"
+                " machines."
             )
-
-
-def _short(value: str) -> str:
-    return value if len(value) < 64 else value[:12]  # noqa: PLR2004 - a digest

@@ -9,7 +9,6 @@ import math
 import shutil
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,13 +17,12 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers.pytorch_utils import Conv1D
 
 from bench.api import AdapterModel, Batch, EarlyStopping, FloatArray, Ragged, UserError
-from bench.backbone.adapter import SETTINGS, WEIGHTS, record_base
-from bench.backbone.checkpointing import checkpoint_blocks
+from bench.backbone.adapter import SETTINGS, WEIGHTS, record_base, set_dropout, with_lora
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
+from bench.backbone.session import checkpoint_blocks
 from bench.store.files import write_json, write_whole
 from bench.store.folders import digest_file, key_of
 from bench.training import checkpoints
@@ -82,7 +80,14 @@ class _Training:
         devices = tuple(job.load["devices"])
         options = replace(LoadOptions(**job.load), device=None if devices else processes.device, devices=devices)
         self.backbone = Backbone(ModelSpec(**{**job.model, "tasks": tuple(job.model["tasks"])}), options)
-        self.wrapped = _with_lora(self.backbone.model, self.recipe, list(job.targets))
+        torch.manual_seed(self.recipe.seed)  # the adapter is drawn from it
+        self.wrapped = with_lora(
+            self.backbone.model,
+            job.targets,
+            rank=self.recipe.rank,
+            alpha=self.recipe.alpha,
+            dropout=self.recipe.dropout,
+        )
         if job.checkpointing:
             checkpoint_blocks(self.backbone.model)
         self.parameters = [p for p in self.wrapped.parameters() if p.requires_grad]
@@ -135,11 +140,11 @@ class _Training:
         read = _function_named(self.job.confidence)
         sure = torch.zeros(n, dtype=torch.float64)
         self._count(0.0)
-        _drop(self.wrapped, on=False)
+        set_dropout(self.wrapped, on=False)
         with torch.no_grad():
             for some in self._together(examples, self._share(examples, np.arange(n))):
                 sure[some] = read(self.model, take(examples, some), self.job.settings).double().cpu()
-        _drop(self.wrapped, on=True)
+        set_dropout(self.wrapped, on=True)
         self._count(0.0)
         self.seconds += time.perf_counter() - start
         return np.asarray(self.processes.sum(sure).cpu().numpy())
@@ -316,35 +321,6 @@ class _Training:
 def _note(text: str) -> None:
     """Tell the user of the run, through the parent."""
     print(json.dumps({"note": text}), flush=True)  # noqa: T201  (the parent reads it)
-
-
-def _with_lora(model: Any, recipe: Recipe, targets: list[str]) -> Any:
-    """The model with a fresh adapter (B is 0) drawn from the recipe's seed; of all dropout only the adapter's is on."""
-    import peft
-
-    torch.manual_seed(recipe.seed)
-    config = peft.LoraConfig(
-        r=recipe.rank,
-        lora_alpha=recipe.alpha,
-        lora_dropout=recipe.dropout,
-        bias="none",
-        target_modules=targets,
-        fan_in_fan_out=isinstance(model.get_submodule(targets[0]), Conv1D),
-        task_type="CAUSAL_LM",
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
-        wrapped = peft.get_peft_model(model, config)
-    wrapped.eval()
-    _drop(wrapped, on=True)
-    return wrapped
-
-
-def _drop(wrapped: Any, *, on: bool) -> None:
-    """Switch the adapter's dropout."""
-    for name, module in wrapped.named_modules():
-        if "lora_dropout" in name:
-            module.train(on)
 
 
 def _ids(examples: Mapping[str, Column]) -> Ragged:

@@ -16,8 +16,7 @@ from bench.engine.local import Processes
 from bench.prompts import shards as sharding
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
-from bench.signals.shard_task import Done
-from bench.signals.worker import Worker
+from bench.signals.worker import Done, Worker
 from tests.performance.measure import Line, Options
 from tests.performance.sample import temporary
 

@@ -137,7 +137,7 @@ def _lengths() -> list[tuple[int, int]]:
 def _prefill(model: Any, peak: float) -> Iterator[Line]:
     from bench.backbone.prefix import plan_packs
     from bench.backbone.session import Session
-    from bench.backbone.starts import read_pack
+    from bench.backbone.tree import read_pack
 
     prompts, kind = _prompts()
     session = Session(model)

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 
 from bench.api import Format, OutputHead
-from bench.backbone import footprint
+from bench.backbone.adapter import with_lora
 from bench.backbone.devices import ALONE, followed_together
 from bench.backbone.model import Backbone
 from bench.backbone.prefix import plan_packs
-from bench.backbone.starts import read_pack
+from bench.backbone.projections import targets
+from bench.backbone.tree import read_pack
 from bench.prompts.asking import Asking
 from bench.signals.definition import pass_definitions
 from tests.performance.cost_model import stages
@@ -149,7 +150,8 @@ class Stages:
 
     def _train(self, stage: str, name: str, work: Workload) -> None:
         loaded = self.loaded
-        wrapped = footprint.with_lora(loaded.model, stages.RANK, device=loaded.device)
+        with torch.device(loaded.device):
+            wrapped = with_lora(loaded.model, targets(loaded.layers), rank=stages.RANK)
         try:
             step = stages.training_step(loaded, wrapped, name, work, Counter())
             self.seconds[stage] = stages.STEPS * self._median(step)

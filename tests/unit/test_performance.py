@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.signals.shard_task import Done
+from bench.signals.worker import Done
 from tests.performance import engines, gpu, measure, other_tools
 from tests.performance.cost_model import workload
 from tests.performance.definitions import features_by_definition

@@ -12,6 +12,7 @@ from bench.api import DataCard, Format, PromptStyle, Question, Row, Split, Task,
 from bench.api.errors import fenced
 from bench.api.protocol import ExemplarOrder, Protocol
 from bench.data.splits import spread
+from bench.prompts.exemplars import indices_in_subject
 from bench.run.heads.card import ASKED, ProtocolCard
 from bench.store.decoding import decoded, parsed
 from bench.store.files import write_json
@@ -164,10 +165,5 @@ def task_of(
 
 def numbered(questions: Sequence[Question]) -> list[Question]:
     """Questions with their numbers within their subjects, by which some presets draw exemplars."""
-    seen = Counter[str]()
-    found = []
-    for question in questions:
-        number = seen[question.subject] if question.index_in_subject is None else question.index_in_subject
-        found.append(replace(question, index_in_subject=number))
-        seen[question.subject] += 1
-    return found
+    numbers = indices_in_subject(questions)
+    return [replace(question, index_in_subject=numbers[question.id]) for question in questions]

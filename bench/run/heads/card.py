@@ -6,18 +6,23 @@ names every other file by its SHA-256 and is sealed itself, so that no change go
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bench.api import UserError
+from bench.backbone.models import model_label
 from bench.results.row import LabelsSeen
 from bench.store.decoding import decoded, parsed
 from bench.store.files import write_json
 from bench.store.folders import DIGEST, digest_file, sealed
 from bench.store.locks import folder_lock
+
+if TYPE_CHECKING:
+    from bench.backbone.model import Backbone
 
 FORMAT = 1
 """Version of the folder; raised by every change of its files or fields."""
@@ -26,6 +31,9 @@ CARD = "head.json"
 ASKED, KEPT, KEPT_ARRAYS, OUTPUT = "asked.json", "kept.json", "kept.safetensors", "output.safetensors"
 METHOD, ADAPTER = "method", "adapter"
 """Folders: what the method learned, and the adapter that it trained."""
+_TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "tokenizer_config.json")
+_DIGITS = 16
+"""Hex digits of a fingerprint that are shown."""
 _ENDINGS = frozenset({".json", ".safetensors"})
 _WAY_OUT = "copy the whole folder again, or make it again with bench run --save-heads"
 
@@ -50,6 +58,40 @@ class BackboneCard:
     attention: str
     trust_remote_code: bool = False
     """Whether code that comes with the model was run."""
+
+    @classmethod
+    def of(cls, backbone: Backbone, model: str) -> BackboneCard:
+        """The backbone as a head names it; `model`: as it was named on the command line."""
+        tokenizer = hashlib.sha256()
+        for path in (backbone.folder / name for name in _TOKENIZER):
+            if path.is_file():
+                tokenizer.update(f"{path.name} {digest_file(path)}\n".encode())
+        template = backbone.chat.template or backbone.chat.tokenizer.chat_template
+        return cls(
+            model=model_label(model),
+            revision=backbone.files.commit,
+            fingerprint=backbone.fingerprint,
+            weights=backbone.files.weights,
+            tokenizer=tokenizer.hexdigest(),
+            chat_template=hashlib.sha256(str(template).encode("utf-8", "surrogatepass")).hexdigest(),
+            dtype=backbone.dtype_name,
+            attention=backbone.attention,
+            trust_remote_code=backbone.options.trust_remote_code,
+        )
+
+    def differences(self, other: BackboneCard) -> list[str]:
+        """Parts in which two backbones differ, in words; empty where they are the same."""
+        if self.fingerprint == other.fingerprint:
+            return []
+        names = ("weights", "tokenizer", "chat_template")
+        parts = [name.replace("_", " ") for name in names if getattr(self, name) != getattr(other, name)]
+        return parts or ["other files that change what is asked or answered"]
+
+    @property
+    def short(self) -> str:
+        """Its fingerprint as messages show it: a Hub id with the beginning of its commit, or of a digest."""
+        name, at, commit = self.fingerprint.rpartition("@")
+        return f"{name}{at}{commit[:_DIGITS]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +221,29 @@ class GuardCard:
     split_seed: int | None
     """Seed of that division."""
 
+    @property
+    def name(self) -> str:
+        """The guard by which a line of `bench score` says trusted or not.
+
+        >>> guard = GuardCard(threshold=0.7, risk=0.05, level=0.9, bound=0.048, task="bees", answers=600, kept=300,
+        ...                   mistakes=8, share=0.5, split_seed=0)
+        >>> guard.name
+        'bees: risk 0.05, level 0.9, threshold 0.7'
+        """
+        return f"{self.task}: risk {self.risk:g}, level {self.level:g}, threshold {self.threshold:.6g}"
+
+    @property
+    def terms(self) -> str:
+        """The guard in words."""
+        return (
+            f"answers with a confidence of {self.threshold:.6g} or more (at most {100 * self.risk:.6g} % of them wrong,"
+            f" with a chance of {100 * self.level:.6g} %)"
+        )
+
+    def trusts(self, confidence: float) -> bool:
+        """Whether an answer with this confidence is trusted; one without a confidence (NaN) never is."""
+        return bool(confidence >= self.threshold)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
@@ -244,7 +309,22 @@ def read_card(folder: Path) -> Card:
     Raises:
         UserError: there is none, it is of another format, or a file is missing, damaged or too much.
     """
-    values = _values(folder)
+    if not folder.is_dir():
+        # heads of the same model and task; a run with `--limit` puts them below `partial`
+        *root, model, task, _ = ("", "", "", *folder.parts)
+        places = (Path(*root, model, task), Path(*root, "partial", model, task))
+        near = _listed("; there is", [path.parent.as_posix() for place in places for path in place.glob(f"*/{CARD}")])
+        raise UserError(f"--head {folder}: expected a folder that bench run --save-heads wrote, found none{near}.")
+    try:
+        values = parsed((folder / CARD).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        below = [path.parent.relative_to(folder).as_posix() for path in folder.glob(f"**/{CARD}")]
+        inside = _listed("; it has heads in", below)
+        raise UserError(f"--head {folder}: expected {CARD} in it, found none{inside}.") from None
+    except OSError as error:
+        raise UserError(f"--head {folder}: {CARD} can't be read ({error.strerror or error}); try again.") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"--head {folder}: {CARD} is damaged ({str(error)[:100]}); {_WAY_OUT}.") from error
     if not isinstance(values, dict) or values.get("kind") != KIND:
         raise UserError(f"--head {folder}: its {CARD} is not that of a head; {_WAY_OUT}.")
     if values.get("format") != FORMAT:
@@ -262,33 +342,10 @@ def read_card(folder: Path) -> Card:
     return card
 
 
-def _values(folder: Path) -> Any:
-    """The card as JSON has it."""
-    if not folder.is_dir():
-        near = _near(folder)
-        raise UserError(f"--head {folder}: expected a folder that bench run --save-heads wrote, found none{near}.")
-    try:
-        return parsed((folder / CARD).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"--head {folder}: expected {CARD} in it, found none{_inside(folder)}.") from None
-    except OSError as error:
-        raise UserError(f"--head {folder}: {CARD} can't be read ({error.strerror or error}); try again.") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"--head {folder}: {CARD} is damaged ({str(error)[:100]}); {_WAY_OUT}.") from error
-
-
-def _inside(folder: Path) -> str:
-    """Hint to heads below a folder."""
-    found = sorted(path.parent.relative_to(folder).as_posix() for path in folder.glob(f"**/{CARD}"))
-    return f"; it has heads in {', '.join(found[:3])}{' ...' if len(found) > 3 else ''}" if found else ""  # noqa: PLR2004
-
-
-def _near(folder: Path) -> str:
-    """Hint to heads of the same model and task; a run with `--limit` puts them below `partial`."""
-    *root, model, task, _ = ("", "", "", *folder.parts)
-    places = (Path(*root, model, task), Path(*root, "partial", model, task))
-    found = sorted(path.parent.as_posix() for place in places for path in place.glob(f"*/{CARD}"))
-    return f"; there is {', '.join(found[:3])}{' ...' if len(found) > 3 else ''}" if found else ""  # noqa: PLR2004
+def _listed(what: str, heads: Iterable[str]) -> str:
+    """Hint to the first of some heads."""
+    found = sorted(heads)
+    return f"{what} {', '.join(found[:3])}{' ...' if len(found) > 3 else ''}" if found else ""  # noqa: PLR2004
 
 
 def _check_files(folder: Path, digests: object) -> None:

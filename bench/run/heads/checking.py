@@ -16,9 +16,8 @@ import numpy as np
 from bench.api import FloatArray, UserError
 from bench.progress import Progress
 from bench.run.heads import kept
-from bench.run.heads.card import read_card
+from bench.run.heads.card import BackboneCard, read_card
 from bench.run.heads.head import Head, Setting, open_head
-from bench.run.heads.identity import card_of, differences, short
 from bench.run.heads.kept import Kept
 from bench.signals.reading import Reading
 
@@ -119,31 +118,22 @@ def check(
         raise UserError(f"--head {folder}: it keeps no questions, so that nothing can be compared.")
     with tempfile.TemporaryDirectory(prefix="confbench-check-") as cache:  # nothing is taken from an earlier reading
         head = open_head(folder, setting, Path(cache), progress=progress, same_model=False)
-        _require_states(head, then)
+        backbone = head.reader.backbone
+        places = {repr(signal): place for place, signal in kept.places(backbone.blocks).items()}
+        widths = {states.shape[1] for states in then.states.values()}
+        if places.keys() != then.states.keys() or widths != {backbone.facts.hidden_size}:
+            raise UserError(
+                f"--model {backbone.spec.name}: expected states of {max(widths)} numbers, as the head's model has them,"
+                f" got {backbone.facts.hidden_size}; name the head's own model, {head.card.backbone.model!r}, or a copy"
+                " of it."
+            )
         scored = head.scored(then.questions, then.given)
         if scored.too_long:
-            raise UserError(f"--model {head.reader.backbone.spec.name}: {next(iter(scored.too_long.values()))}")
+            raise UserError(f"--model {backbone.spec.name}: {next(iter(scored.too_long.values()))}")
         (reading,) = scored.readings
         now = kept.states_of(reading, head.reader)
-        places = {repr(signal): place for place, signal in kept.places(head.reader.backbone.blocks).items()}
         drifts = {places[name]: _drift(states, now[name]) for name, states in then.states.items()}
         return _compared(head, then, reading, scored.confidence, drifts, (tolerance, state_tolerance))
-
-
-def _require_states(head: Head, then: Kept) -> None:
-    """Check that a model has states that can be compared with those that were kept.
-
-    Raises:
-        UserError: they are of another length, or at other places.
-    """
-    backbone = head.reader.backbone
-    names = set(map(repr, kept.places(backbone.blocks).values()))
-    widths = {states.shape[1] for states in then.states.values()}
-    if names != then.states.keys() or widths != {backbone.facts.hidden_size}:
-        raise UserError(
-            f"--model {backbone.spec.name}: expected states of {max(widths)} numbers, as the head's model has them, got"
-            f" {backbone.facts.hidden_size}; name the head's own model, {head.card.backbone.model!r}, or a copy of it."
-        )
 
 
 def _compared(
@@ -168,17 +158,26 @@ def _compared(
         if not drifts[worst].mean <= state_tolerance
         else "",
     ]
-    own, other = head.card.backbone, card_of(backbone, head.model)
+    own, other = head.card.backbone, BackboneCard.of(backbone, head.model)
     notes = []
-    if parts := differences(own, other):
+    if parts := own.differences(other):
         notes.append(
-            f"this is not the head's own model ({own.model!r} {short(own.fingerprint)}) but {other.model!r}"
-            f" {short(other.fingerprint)}; other: {', '.join(parts)}. bench score refuses it"
+            f"this is not the head's own model ({own.model!r} {own.short}) but {other.model!r} {other.short}; other:"
+            f" {', '.join(parts)}. bench score refuses it"
         )
+    passes = "each question alone" if backbone.options.plain else f"passes of {head.reader.budget:,} tokens"
+    setting = (
+        f"{backbone.spec.name} on {backbone.device}, {backbone.dtype_name}, {backbone.attention} attention, {passes}"
+    )
+    order = None  # of ranks, where no side has one confidence alone
+    if np.ptp(then.confidence) and np.ptp(confidence):
+        from scipy.stats import rankdata
+
+        order = float(np.corrcoef(rankdata(then.confidence), rankdata(confidence))[0, 1])
     return HeadCheck(
-        head=head.name, setting=_in_words(head), questions=n, prompts_differ=prompts, answers_differ=answers,
+        head=head.name, setting=setting, questions=n, prompts_differ=prompts, answers_differ=answers,
         states=drifts, confidence_max=largest, confidence_mean=float(difference.mean()),
-        rank_correlation=_rank_correlation(then.confidence, confidence), flips=flips,
+        rank_correlation=order, flips=flips,
         tolerance={"confidence": tolerance, "states": state_tolerance},
         complaints=tuple(filter(None, complaints)), notes=tuple(notes),
     )  # fmt: skip
@@ -190,20 +189,6 @@ def _drift(then: FloatArray, now: FloatArray) -> StateDrift:
     apart = np.linalg.norm(now.astype(np.float64) - then.astype(np.float64), axis=1)
     relative = apart / np.where(lengths > 0, lengths, 1.0)
     return StateDrift(float(relative.mean()), float(relative.max()))
-
-
-def _rank_correlation(one: FloatArray, other: FloatArray) -> float | None:
-    if np.ptp(one) == 0 or np.ptp(other) == 0:
-        return None
-    from scipy.stats import rankdata
-
-    return float(np.corrcoef(rankdata(one), rankdata(other))[0, 1])
-
-
-def _in_words(head: Head) -> str:
-    backbone = head.reader.backbone
-    passes = "each question alone" if backbone.options.plain else f"passes of {head.reader.budget:,} tokens"
-    return f"{backbone.spec.name} on {backbone.device}, {backbone.dtype_name}, {backbone.attention} attention, {passes}"
 
 
 def as_record(found: HeadCheck) -> dict[str, object]:

@@ -75,33 +75,16 @@ def _question(question: object, i: int, usual: str, kind: Format) -> Question:
     text, subject, own = values.get("question"), values.get("subject"), values.get("id")
     if not isinstance(text, str) or not text.strip():
         raise UserError(f"question {i}: expected a text that is not empty, got {text!r:.60}")
-    _require_names(subject, own, i)
-    choices = _choices(values.get("choices"), i)
-    if choices and kind is Format.OPEN:
-        raise UserError(f"question {i}: expected no choices, got {len(choices)}; the head is for open questions")
-    require_text("\n".join((text, subject or "", str(own), *choices)), f"question {i}")
-    return Question(
-        f"asked:{i}" if own in {None, ""} else str(own), subject or usual, text, choices or ("",), 0
-    )  # fmt: skip
-
-
-def _choices(given: object, i: int) -> tuple[str, ...]:
-    """The options; none where there are none."""
-    if given is None:
-        return ()
-    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else None
-    if found is None or not all(isinstance(each, str) and each.strip() for each in found):
-        raise UserError(f"question {i}: expected choices as a list of texts, got {given!r:.60}")
-    return tuple(map(str, found))
-
-
-def _require_names(subject: object, own: object, i: int) -> None:
-    """Check subject and id, which may be left out.
-
-    Raises:
-        UserError: one of them is something else than a name.
-    """
     if not isinstance(subject, str | None):
         raise UserError(f"question {i}: expected a subject as text, got {type(subject).__name__} {subject!r:.60}")
     if not isinstance(own, str | Integral | None) or isinstance(own, bool):
         raise UserError(f"question {i}: expected an id as text or a whole number, got {own!r:.60}")
+    options = () if values.get("choices") is None else values["choices"]
+    listed = isinstance(options, Iterable) and not isinstance(options, str | Mapping)
+    choices = tuple(options) if listed else ()
+    if not listed or not all(isinstance(each, str) and each.strip() for each in choices):
+        raise UserError(f"question {i}: expected choices as a list of texts, got {options!r:.60}")
+    if choices and kind is Format.OPEN:
+        raise UserError(f"question {i}: expected no choices, got {len(choices)}; the head is for open questions")
+    require_text("\n".join((text, subject or "", str(own), *choices)), f"question {i}")
+    return Question(f"asked:{i}" if own in {None, ""} else str(own), subject or usual, text, choices or ("",), 0)

@@ -27,9 +27,8 @@ from bench.grading.judges import open_judge
 from bench.progress import Progress, Silent
 from bench.run.config import RunConfig
 from bench.run.heads.asked import AskedWords, Strangers, read_words, task_of
-from bench.run.heads.card import Card, read_card
+from bench.run.heads.card import BackboneCard, Card, read_card
 from bench.run.heads.given import asked_of
-from bench.run.heads.identity import card_of, require_same
 from bench.run.heads.learned import Output, adapter_of, read_method, read_output
 from bench.run.preparation import relating_of
 from bench.run.resolve import judge_options
@@ -183,7 +182,14 @@ class Head:
         Raises:
             UserError: nothing can be asked, or the model can't be read.
         """
-        self._check_widths(questions)
+        most = min(len(self.protocol.letters), _MOST)
+        for question in questions if self.format is Format.CHOICE else ():
+            n = len(question.choices) if any(question.choices) else 0
+            if not _FEWEST <= n <= most:
+                raise UserError(
+                    f"question {question.id!r}: expected {_FEWEST} to {most} options, got {n or 'none'};"
+                    f" the head {self.name} is for questions with lettered options"
+                )
         task, strangers = task_of(self.card.asked, self.words, self.protocol, questions, dev)
         parts = [[q for q in questions if (q.id in answers) == is_given] for is_given in (True, False)]
         found: dict[str, tuple[Answer, float]] = {}
@@ -235,16 +241,6 @@ class Head:
                     why[question.id] = str(error)
             return [question for question in questions if question.id not in why], why
         return questions, {}
-
-    def _check_widths(self, questions: Sequence[Question]) -> None:
-        most = min(len(self.protocol.letters), _MOST)
-        for question in questions if self.format is Format.CHOICE else ():
-            n = len(question.choices) if any(question.choices) else 0
-            if not _FEWEST <= n <= most:
-                raise UserError(
-                    f"question {question.id!r}: expected {_FEWEST} to {most} options, got {n or 'none'};"
-                    f" the head {self.name} is for questions with lettered options"
-                )
 
 
 def load_head(
@@ -303,34 +299,6 @@ def open_head(
 
     card = read_card(folder)
     words = read_words(folder)
-    protocol = _protocol(card, folder)
-    known = registry.methods(setting.plugins)
-    files = set(map(str, setting.plugins))
-    origins = {entry.name: entry.origin for entry in known.entries() if entry.origin in files}
-    method = read_method(folder, card.method, known, origins)
-    output = read_output(folder, card)
-    trusted = setting.trust_remote_code
-    config = RunConfig(
-        methods=(card.method.name,), model=_model(card, setting.model, folder), device=setting.device,
-        trust_remote_code=trusted,
-        **{name: value for name, value in card.asked.judge.items() if value is not None},  # type: ignore[arg-type]
-    )  # fmt: skip
-    options = LoadOptions(
-        setting.device, setting.dtype or card.backbone.dtype, trusted, (), setting.attention, setting.plain
-    )
-    backbone = Backbone(models.resolve(config.model), options)
-    if same_model:
-        require_same(card.backbone, card_of(backbone, config.model), folder)
-    store = Store(cache)
-    store.prepare()
-    budget = setting.token_budget or default_budget(*backbone.devices)
-    reader = Reader(backbone, store, protocol, budget, progress or Silent(), card.asked.seed)
-    judge = open_judge(judge_options(config), cache)
-    grader = Grader(reader, judge, relating_of(config, backbone.device))
-    return Head(card, method, words, output, reader, grader)
-
-
-def _protocol(card: Card, folder: Path) -> Protocol:
     values = {key: value for key, value in card.asked.protocol.items() if key != "preset"}
     protocol = changed(str(card.asked.protocol.get("preset")), values)
     if protocol.digest() != card.asked.digest:
@@ -338,17 +306,41 @@ def _protocol(card: Card, folder: Path) -> Protocol:
             f"--head {folder}: it was made with other words around questions than this version of confbench uses;"
             " use the version that made it, or make it again with bench run --save-heads."
         )
-    return protocol
-
-
-def _model(card: Card, model: str | None, folder: Path) -> str:
-    if model is not None:
-        return model
-    try:
-        models.resolve(card.backbone.model)
-    except UserError:
+    known = registry.methods(setting.plugins)
+    files = set(map(str, setting.plugins))
+    origins = {entry.name: entry.origin for entry in known.entries() if entry.origin in files}
+    method = read_method(folder, card.method, known, origins)
+    output = read_output(folder, card)
+    trusted, model = setting.trust_remote_code, card.backbone.model if setting.model is None else setting.model
+    if setting.model is None:
+        try:
+            models.resolve(model)
+        except UserError:
+            raise UserError(
+                f"--head {folder}: its model was a folder of this or another machine ({model}); name the folder:"
+                " --model FOLDER, or model=FOLDER."
+            ) from None
+    config = RunConfig(
+        methods=(card.method.name,), model=model, device=setting.device,
+        trust_remote_code=trusted,
+        **{name: value for name, value in card.asked.judge.items() if value is not None},  # type: ignore[arg-type]
+    )  # fmt: skip
+    options = LoadOptions(
+        setting.device, setting.dtype or card.backbone.dtype, trusted, (), setting.attention, setting.plain
+    )
+    backbone = Backbone(models.resolve(config.model), options)
+    own, other = card.backbone, BackboneCard.of(backbone, config.model)
+    if same_model and (parts := own.differences(other)):
         raise UserError(
-            f"--head {folder}: its model was a folder of this or another machine ({card.backbone.model}); name the"
-            " folder: --model FOLDER, or model=FOLDER."
-        ) from None
-    return card.backbone.model
+            f"--model {other.model}: the head in {folder} belongs to {own.model!r}, fingerprint {own.short}, not to"
+            f" {other.model!r}, fingerprint {other.short}; other: {', '.join(parts)}. Name its own model, or make a"
+            " head for this one with bench run --save-heads. How far this model's states are from the head's says bench"
+            " head check."
+        )
+    store = Store(cache)
+    store.prepare()
+    budget = setting.token_budget or default_budget(*backbone.devices)
+    reader = Reader(backbone, store, protocol, budget, progress or Silent(), card.asked.seed)
+    judge = open_judge(judge_options(config), cache)
+    grader = Grader(reader, judge, relating_of(config, backbone.device))
+    return Head(card, method, words, output, reader, grader)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import registry
-from bench.api import ConfidenceMethod, FloatArray, Format, Task, UserError
+from bench.api import FloatArray, Format, Task, UserError
 from bench.api.errors import attempted, reason_of
 from bench.data.splits import TaskSplit
 from bench.results import files, provenance
@@ -33,7 +33,6 @@ from bench.run.heads.card import (
     is_head,
     write_card,
 )
-from bench.run.heads.identity import card_of
 from bench.run.heads.learned import Output, plain_constants, write_method, write_output
 from bench.run.inputs import Inputs
 from bench.run.predicting import confidence_in_no_answer
@@ -83,9 +82,13 @@ class HeadWriter:
         """The plan in words: where heads go, and which methods have none."""
         if self.folder is None:
             return []
-        lacking = {name: reason for name, method in self.resolved.methods.items() if (reason := _unkept(method))}
-        line = f"heads: one for each cell that ends ok, below {self.folder}"
-        return [line, *(f"no head of {name}: {reason}" for name, reason in lacking.items())]
+        lines = [f"heads: one for each cell that ends ok, below {self.folder}"]
+        for name, method in self.resolved.methods.items():
+            try:
+                plain_constants(method)
+            except UserError as error:
+                lines.append(f"no head of {name}: {error}")
+        return lines
 
     def save(self, row: ResultRow, scored: ScoredRow, inputs: Inputs) -> list[Path]:
         """Write the head of a cell; returns its folder. Where that can't be, a note says why, and nothing is returned.
@@ -106,12 +109,9 @@ class HeadWriter:
         return [path]
 
     def _save(self, path: Path, row: ResultRow, scored: ScoredRow, inputs: Inputs) -> None:
-        method = self.resolved.methods[files.base_of(row.method)]
-        reason = _unkept(method)
-        if reason is None and row.is_order_alone:
-            reason = "nothing could make its scores probabilities, as its notes say"
-        if reason is not None:
-            raise UserError(reason)
+        plain_constants(self.resolved.methods[files.base_of(row.method)])  # a method with others can have no head
+        if row.is_order_alone:
+            raise UserError("nothing could make its scores probabilities, as its notes say")
         if path.exists() and not is_head(path):
             raise UserError(f"{path} is there already and is no head; it is not overwritten. Name another --save-heads")
         output = Output(
@@ -128,12 +128,8 @@ class HeadWriter:
             write_output(output, folder)
             write_words(shared.words, folder)
             kept.write(held, folder)
-            card = Card(
-                name=name, backbone=self._backbone_card, method=self._method_card(row, inputs, has_adapter=has_adapter),
-                asked=self._protocol_card(row, inputs), learned=self._learned_card(row, inputs),
-                test=_test_card(row, scored), output=_output_card(output), kept=len(held.questions),
-                provenance={part: row.provenance[part] for part in _PROVENANCE if part in row.provenance},
-            )  # fmt: skip
+            n = len(held.questions)
+            card = self._card(row, scored, inputs, output, name=name, adapter=has_adapter, kept=n)
             write_card(card, folder)
 
         write_whole_folder(path, fill)
@@ -159,90 +155,77 @@ class HeadWriter:
 
     @cached_property
     def _backbone_card(self) -> BackboneCard:
-        return card_of(self.reader.backbone, self.config.model)
+        return BackboneCard.of(self.reader.backbone, self.config.model)
 
     @cached_property
     def _origins(self) -> dict[str, str]:
         """Method -> where it comes from; a look finds all installed packages, and runs the files of plugins."""
         return {entry.name: entry.origin for entry in registry.methods(self.config.plugins).entries()}
 
-    def _method_card(self, row: ResultRow, inputs: Inputs, *, has_adapter: bool) -> MethodCard:
+    def _card(
+        self, row: ResultRow, scored: ScoredRow, inputs: Inputs, output: Output, *, name: str, adapter: bool, kept: int
+    ) -> Card:
         base = files.base_of(row.method)
         method = self.resolved.methods[base] if inputs.tuned is None else inputs.tuned.method
         code = plugin_digest(type(method))
         if code is None:
             raise UserError("it was typed into a notebook; put its class into a file, and give that with --plugin")
-        plugins = set(map(str, self.config.plugins))
         origin = self._origins.get(base, registry.BUILT_IN)
-        return MethodCard(
-            name=base,
-            recalibration=files.recalibration_of(row.method) or None,
-            plugin=Path(origin).name if origin in plugins else origin,
-            version=metadata.version(provenance.DISTRIBUTION),
-            code=code,
-            preset=row.preset,
-            constants=plain_constants(method),
-            signals=tuple(sorted(map(repr, method.reads().predict))),
-            trains=inputs.fitted is not None,
-            adapter=has_adapter,
-            parameters=row.n_parameters,
-        )
-
-    def _protocol_card(self, row: ResultRow, inputs: Inputs) -> ProtocolCard:
-        task, protocol = inputs.predicted.task, self.resolved.protocol
+        task, protocol, learned = inputs.predicted.task, self.resolved.protocol, inputs.learned
         lettered = task.format is Format.CHOICE
         widest = max((len(q.choices) for q in inputs.predicted.questions), default=0) if lettered else 0
-        return ProtocolCard(
-            task=row.task,
-            task_version=row.task_version,
-            format="choice" if lettered else "open",
-            letters=protocol.letters[:widest],
-            protocol={k: v.value if isinstance(v, enum.Enum) else v for k, v in asdict(protocol).items()},
-            digest=row.protocol,
-            prompt_tokens=task.prompt_tokens,
-            answers=row.answers_source,
-            seed=row.seed,
-            judge={option: getattr(self.config, option) for option in _JUDGING},
+        scale, recalibrated = output.scale, output.recalibrator
+        return Card(
+            name=name,
+            backbone=self._backbone_card,
+            method=MethodCard(
+                name=base,
+                recalibration=files.recalibration_of(row.method) or None,
+                plugin=Path(origin).name if origin in set(map(str, self.config.plugins)) else origin,
+                version=metadata.version(provenance.DISTRIBUTION),
+                code=code,
+                preset=row.preset,
+                constants=plain_constants(method),
+                signals=tuple(sorted(map(repr, method.reads().predict))),
+                trains=inputs.fitted is not None,
+                adapter=adapter,
+                parameters=row.n_parameters,
+            ),
+            asked=ProtocolCard(
+                task=row.task,
+                task_version=row.task_version,
+                format="choice" if lettered else "open",
+                letters=protocol.letters[:widest],
+                protocol={k: v.value if isinstance(v, enum.Enum) else v for k, v in asdict(protocol).items()},
+                digest=row.protocol,
+                prompt_tokens=task.prompt_tokens,
+                answers=row.answers_source,
+                seed=row.seed,
+                judge={option: getattr(self.config, option) for option in _JUDGING},
+            ),
+            learned=LearnedCard(
+                train_on=row.train_on,
+                task_version=None if learned is None else self.tasks[learned.where.task].card.version,
+                rows=inputs.n_learned,
+                labels=row.labels_seen,
+                base_rate=row.base_rate,
+            ),
+            test=TestCard(
+                n=row.n or 0,
+                limit=row.limit,
+                accuracy=row.llm_accuracy,
+                metrics=_measured(row, scored),
+                records=row.records_digest,
+            ),
+            output=OutputCard(
+                empty=float(output.empty),
+                scale=() if scale is None else (float(scale.slope), float(scale.level)),
+                labelled=0 if scale is None else len(scale.labelled),
+                parameters={} if recalibrated is None else dict(recalibrated.parameters),
+            ),
+            kept=kept,
+            provenance={part: row.provenance[part] for part in _PROVENANCE if part in row.provenance},
         )
-
-    def _learned_card(self, row: ResultRow, inputs: Inputs) -> LearnedCard:
-        learned = inputs.learned
-        return LearnedCard(
-            train_on=row.train_on,
-            task_version=None if learned is None else self.tasks[learned.where.task].card.version,
-            rows=inputs.n_learned,
-            labels=row.labels_seen,
-            base_rate=row.base_rate,
-        )
-
-
-def _test_card(row: ResultRow, scored: ScoredRow) -> TestCard:
-    return TestCard(
-        n=row.n or 0,
-        limit=row.limit,
-        accuracy=row.llm_accuracy,
-        metrics=_measured(row, scored),
-        records=row.records_digest,
-    )
-
-
-def _output_card(output: Output) -> OutputCard:
-    scale, recalibrated = output.scale, output.recalibrator
-    return OutputCard(
-        empty=float(output.empty),
-        scale=() if scale is None else (float(scale.slope), float(scale.level)),
-        labelled=0 if scale is None else len(scale.labelled),
-        parameters={} if recalibrated is None else dict(recalibrated.parameters),
-    )
-
-
-def _unkept(method: ConfidenceMethod) -> str | None:
-    """Why a method can have no head; None where it can."""
-    try:
-        plain_constants(method)
-    except UserError as error:
-        return str(error)
-    return None
 
 
 def _measured(row: ResultRow, scored: ScoredRow) -> dict[str, Measured]:

@@ -15,9 +15,8 @@ from bench.backbone.models import label_of
 from bench.data.answer_files import read_answers
 from bench.data.asked_files import AskedFile, read_asked
 from bench.progress import Progress
-from bench.run.heads import trust
 from bench.run.heads.asked import read_words
-from bench.run.heads.card import Card, read_card
+from bench.run.heads.card import Card, GuardCard, read_card
 from bench.run.heads.head import Head, Scored, Setting, open_head
 from bench.store.folders import cache_folder
 from bench.store.locks import in_use
@@ -107,7 +106,7 @@ def _lines(scored: Scored, head: Head) -> Iterator[str]:
             "head": head.name,
         }
         if head.card.guard is not None:
-            line |= {"trusted": trust.trusted(head.card.guard, sure), "guard": trust.name_of(head.card.guard)}
+            line |= {"trusted": head.card.guard.trusts(sure), "guard": head.card.guard.name}
         if answer is None:
             line["note"] = scored.too_long[question.id]
         elif not answer.text:
@@ -135,7 +134,7 @@ def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
             f"{others.questions:,} questions are of subjects that the head has no exemplars of ({named}): their prompts"
             f" show {others.shown} of other subjects; add rows of split 'dev' to show your own"
         )
-    yield from trust.notes_of(card, scored.confidence, given, others.questions)
+    yield from guard_notes(card.guard, scored.confidence, given, others.questions)
     dtype = head.reader.backbone.dtype_name
     if dtype != card.backbone.dtype:
         yield (
@@ -144,3 +143,25 @@ def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
         )
     if card.test.limit is not None:
         yield f"the head was made by a run with --limit {card.test.limit}; it learned from few answers"
+
+
+def guard_notes(guard: GuardCard | None, confidence: np.ndarray, given: int, strangers: int) -> Iterator[str]:
+    """Sentences on what was trusted, and where the guard says nothing.
+
+    Args:
+        guard: of the head.
+        confidence: `(n,)`, NaN where there is none.
+        given: answers that were not the model's own.
+        strangers: questions of subjects that the head has no exemplars of.
+    """
+    if guard is None:
+        return
+    kept = int(np.count_nonzero(confidence >= guard.threshold))
+    yield f"trusted are {guard.terms}, calibrated on {guard.answers:,} answers of {guard.task}: {kept:,}"
+    beyond = [f"{given:,} answers that were given to it"] * bool(given)
+    beyond += [f"{strangers:,} questions of other subjects"] * bool(strangers)
+    if beyond:
+        yield (
+            f"the guard is for the model's own answers to questions like those of {guard.task}; of"
+            f" {' and '.join(beyond)} it guarantees nothing"
+        )

@@ -14,10 +14,12 @@ from unittest import mock
 import torch
 
 from bench.backbone import footprint, room
+from bench.backbone.adapter import with_lora
 from bench.backbone.devices import Together, followed_together
 from bench.backbone.extract import Extractor
 from bench.backbone.items import Pass
 from bench.backbone.model import Backbone
+from bench.backbone.projections import locate, targets
 from bench.backbone.session import Session
 from tests.performance.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, STOP, Counter
 
@@ -93,7 +95,8 @@ class DryBackbone(Backbone):
         self.blocks, self.devices, self.context = blocks, ("meta",), 1 << 30
         model = footprint.on_meta(self.config, DTYPE)
         if rank:  # layers with an adapter stand in for the others; what reads it turns dropout off
-            footprint.with_lora(model, rank).eval()
+            with torch.device("meta"):
+                with_lora(model, targets(locate(model)), rank=rank).eval()
         session = DrySession(model, counter)
         # Whether packs agree with plain passes is asked after loading, of numbers: no part of the costs.
         vars(self).update(model=model, dtype=DTYPE, hindrance=None, stops=frozenset({STOP}), session=session)

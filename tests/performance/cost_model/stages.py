@@ -15,10 +15,12 @@ import torch
 from bench import registry
 from bench.api import Adapter, ConfidenceMethod, Context, Format, OutputHead, QueryLogits, Ragged, Signal
 from bench.backbone import footprint
-from bench.backbone.checkpointing import checkpoint_blocks
+from bench.backbone.adapter import with_lora
 from bench.backbone.model import Backbone
 from bench.backbone.prefix import plan_packs
-from bench.backbone.starts import read_pack
+from bench.backbone.projections import locate, targets
+from bench.backbone.session import checkpoint_blocks
+from bench.backbone.tree import read_pack
 from bench.prompts.asking import Asking
 from bench.signals.definition import definition, pass_definitions, read_from_model, stored
 from bench.testing import planted
@@ -302,7 +304,8 @@ def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
     """One step: a section for each forward pass with its backward pass."""
     counter = Counter()
     backbone = DryBackbone(model, blocks, counter)
-    wrapped = footprint.with_lora(backbone.model, RANK)
+    with torch.device("meta"):
+        wrapped = with_lora(backbone.model, targets(locate(backbone.model)), rank=RANK)
     if computes_again(model):
         checkpoint_blocks(backbone.model)
     return counted(training_step(backbone, wrapped, name, work, counter), counter)

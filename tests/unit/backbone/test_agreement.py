@@ -19,7 +19,7 @@ from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.prefix import Pack
 from bench.backbone.session import Session
-from bench.backbone.starts import Sight
+from bench.backbone.tree import Sight
 from tests.fixtures import models
 
 KINDS = ("llama", "qwen2", "mistral", "gemma2", "gpt2", "cohere")

@@ -12,8 +12,7 @@ import torch
 import transformers
 
 from bench.backbone import projections
-from bench.backbone.checkpointing import checkpoint_blocks
-from bench.backbone.session import run_blocks
+from bench.backbone.session import checkpoint_blocks, run_blocks
 from tests.fixtures import models
 
 SHAPE: dict[str, Any] = {

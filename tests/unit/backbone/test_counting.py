@@ -13,7 +13,7 @@ from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import resolve
 from bench.backbone.prefix import plan_packs
 from bench.backbone.session import Session
-from bench.backbone.starts import read_pack, read_together
+from bench.backbone.tree import read_pack, read_together
 
 
 @pytest.mark.parametrize("most", [session.MOST_KEPT_BYTES, 20_000])

@@ -93,13 +93,13 @@ def test_two_files_that_change_places_are_noticed(model: Path) -> None:
 
 def test_weights_are_hashed_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[str] = []
-    digest = module._digest
+    digest = module.digest_file
 
-    def noted(path: Path) -> bytes:
+    def noted(path: Path) -> str:
         hashed.append(path.name)
         return digest(path)
 
-    monkeypatch.setattr(module, "_digest", noted)
+    monkeypatch.setattr(module, "digest_file", noted)
     found = find(spec(model), trust_remote_code=False)
     assert len({found.weights, found.fingerprint, found.weights, found.fingerprint}) == 2
     assert hashed.count("model.safetensors") == 1

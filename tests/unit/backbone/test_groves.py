@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from bench.api import At, Hidden, OutputHead, Samples, Signal, TokenScores
-from bench.backbone import taking
+from bench.backbone import extract
 from bench.backbone.devices import ALONE, Together
 from bench.backbone.extract import Extractor, Measured
-from bench.backbone.groves import Groves
 from bench.backbone.items import Item
 from bench.backbone.model import Backbone
+from bench.backbone.packing import Groves
 from bench.backbone.prefix import plan_packs
 from bench.backbone.sampling import uniforms
 from bench.backbone.session import Session
@@ -234,7 +234,7 @@ class Places:
 
     def __init__(self, patched: pytest.MonkeyPatch, fails: int) -> None:
         self.passed, self.fails = 0, fails
-        for owner, name in ((Session, "forward"), (Session, "lay"), (OutputHead, "logits"), (taking, "fetched")):
+        for owner, name in ((Session, "forward"), (Session, "lay"), (OutputHead, "logits"), (extract, "fetched")):
             patched.setattr(owner, name, self._cramped(getattr(owner, name)))
 
     def _cramped(self, plain: Callable[..., Any]) -> Callable[..., Any]:

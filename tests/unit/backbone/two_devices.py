@@ -21,7 +21,7 @@ from bench.api import (
     TokenScores,
     Validation,
 )
-from bench.backbone import checkpointing as checkpointed
+from bench.backbone import session as checkpointed
 from bench.backbone.adapter import adapted, fingerprint
 from bench.backbone.extract import Extractor, Measured
 from bench.backbone.items import Item

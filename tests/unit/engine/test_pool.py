@@ -14,7 +14,7 @@ import pytest
 from bench.api import UserError
 from bench.engine import pool
 from bench.engine.pool import Event, Failed, Lost, Pool, Ready
-from bench.signals.shard_task import Done
+from bench.signals.worker import Done
 
 
 @dataclass

@@ -19,7 +19,7 @@ from bench.api import At, Batch, ConfidenceMethod, Hidden, Ragged, Related, Samp
 from bench.api.signals import By
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
-from bench.signals.relating import matching
+from bench.signals.graded import matching
 from methods._shared.meaning import groups_of
 from methods._shared.sampled import SampledMethod
 from methods.cocoa import CoCoA

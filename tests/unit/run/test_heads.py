@@ -31,8 +31,7 @@ from bench.run.heads import kept, load_head
 from bench.run.heads.card import CARD, FORMAT, GuardCard, read_card, write_guard
 from bench.run.heads.checking import as_record, check
 from bench.run.heads.head import Setting
-from bench.run.heads.scoring import ScoreRequest, score
-from bench.run.heads.trust import notes_of, trusted
+from bench.run.heads.scoring import ScoreRequest, guard_notes, score
 from bench.run.pipeline import run
 from bench.stats.guard import set_aside
 from bench.store.files import write_whole_folder
@@ -735,8 +734,8 @@ BEES = GuardCard(
 
 def test_an_answer_at_the_threshold_is_trusted(whole_run: WholeRun) -> None:
     sure = np.array([0.7, np.nextafter(0.7, 0), np.nan])
-    assert [trusted(BEES, each) for each in sure.tolist()] == [True, False, False]
-    (note,) = notes_of(replace(read_card(whole_run.head()), guard=BEES), sure, given=0, strangers=0)
+    assert [BEES.trusts(each) for each in sure.tolist()] == [True, False, False]
+    (note,) = guard_notes(BEES, sure, given=0, strangers=0)
     assert note.endswith("calibrated on 50 answers of bees: 1")
 
 
@@ -751,7 +750,7 @@ def test_an_answer_at_the_threshold_is_trusted(whole_run: WholeRun) -> None:
 def test_a_guard_names_what_it_guarantees_nothing_of(
     whole_run: WholeRun, given: int, strangers: int, beyond: str
 ) -> None:
-    _, note = notes_of(replace(read_card(whole_run.head()), guard=BEES), np.array([0.8]), given, strangers)
+    _, note = guard_notes(BEES, np.array([0.8]), given, strangers)
     assert note.endswith(f"the model's own answers to questions like those of bees; {beyond}")
 
 

@@ -20,8 +20,7 @@ from bench.prompts.tails import Tails
 from bench.signals import batches as batching
 from bench.signals.batches import Batches
 from bench.signals.files import _file_name, load_rows
-from bench.signals.reading import Reading
-from bench.signals.stored import StoredSplit
+from bench.signals.reading import Reading, StoredSplit
 from bench.store.folders import Entry
 from tests.fixtures.rivers import Rivers
 

@@ -17,8 +17,7 @@ import transformers
 from bench.api import ContractError, Format, Of, Related, Samples, Task, Text, UserError
 from bench.backbone.pairs import PairModel
 from bench.grading.grade import JudgeCase, Match, same_text
-from bench.signals.graded import Grader
-from bench.signals.relating import Relating, matching
+from bench.signals.graded import Grader, Relating, matching
 from bench.testing import planted
 from tests.fixtures import models
 from tests.unit.run.test_costs import FewRivers, OpenRivers, read

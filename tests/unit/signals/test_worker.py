@@ -31,8 +31,7 @@ from bench.progress import Silent
 from bench.prompts import shards as sharding
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
-from bench.signals.shard_task import Done, ShardTask
-from bench.signals.worker import Worker, WorkerSpec, _check
+from bench.signals.worker import Done, ShardTask, Worker, WorkerSpec, _check
 from bench.store.folders import Store, key_of
 from bench.store.locks import Timeout, file_lock
 from tests.fixtures.rivers import Rivers

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from bench.api import OutputHead, Ragged
-from bench.backbone import footprint
-from bench.backbone.checkpointing import checkpoint_blocks
-from bench.backbone.session import Session
+from bench.backbone import footprint, projections
+from bench.backbone.adapter import with_lora
+from bench.backbone.session import Session, checkpoint_blocks
 from bench.cli import needs
 from bench.training import loop
 from bench.training.job import Recipe
@@ -51,7 +51,8 @@ def examples() -> dict[str, Any]:
 def adapted(name: str, blocks: int, *, checkpointing: bool) -> tuple[Any, Any]:
     """A model of few blocks, which no step changes: itself, and with its adapter."""
     model = footprint.on_meta(footprint.cut(config(name), blocks), torch.bfloat16)
-    wrapped = footprint.with_lora(model, RANK)
+    with torch.device("meta"):
+        wrapped = with_lora(model, projections.targets(projections.locate(model)), rank=RANK)
     if checkpointing:
         checkpoint_blocks(model)
     return model, wrapped

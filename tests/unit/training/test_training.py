@@ -31,8 +31,8 @@ from safetensors.torch import load_file
 
 from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
 from bench.api.early_stopping import validation_loss
-from bench.backbone import checkpointing, footprint, room
 from bench.backbone import folder as folders_of_models
+from bench.backbone import footprint, room, session
 from bench.backbone.adapter import SETTINGS as SETTINGS_FILE
 from bench.backbone.adapter import WEIGHTS, adapted, fingerprint
 from bench.backbone.extract import Extractor
@@ -376,13 +376,13 @@ def test_with_checkpointing_the_steps_are_the_same(
 ) -> None:
     settings = {**SETTINGS, "dropout": 0.5}
     again, losses, adapters = [], [], []
-    plain = checkpointing.checkpoint
+    plain = session.checkpoint
 
     def counted(*args: Any, **settings: Any) -> Any:
         again.append(1)
         return plain(*args, **settings)
 
-    monkeypatch.setattr(checkpointing, "checkpoint", counted)
+    monkeypatch.setattr(session, "checkpoint", counted)
     for name, on in (("whole", False), ("less", True)):
         config = write_job(backbone, tmp_path / name, settings, learnable(), checkpointing=on, token_budget=60)
         loop.main(config)
