@@ -22,7 +22,7 @@ from bench.api.methods import given
 from bench.run.isolation.life import begin
 from bench.run.isolation.messages import Course, Failure, Learned, Questions, Setting
 from bench.run.isolation.pipe import Pipe
-from bench.run.isolation.state import import_known, kept
+from bench.run.isolation.state import kept
 
 Arguments = Mapping[str, object]
 
@@ -135,7 +135,6 @@ def main() -> None:
     """Serve the run that started this process, until it is gone."""
     pipe, (path,) = begin()
     host = Host(pipe, Path(path))
-    import_known(host.path)
     try:
         while True:
             verb, *arguments = host.pipe.receive()

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import errno
-import gc
-import io
-import locale
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import warnings
@@ -120,11 +115,6 @@ def test_what_a_method_writes_into_its_batch_nobody_else_sees() -> None:
     assert not batch[QueryLogits()].any()
 
 
-def patch(_: Batch) -> None:
-    np.random.default_rng = lambda *_: None  # type: ignore[assignment]
-    builtins.open = lambda *_: None  # type: ignore[assignment]
-
-
 ENTERED = torch.inference_mode()
 
 
@@ -134,22 +124,8 @@ ENTERED = torch.inference_mode()
         (lambda _: np.seterr(all="raise"), "numpy's error state", np.geterr),
         (lambda _: torch.set_default_dtype(torch.float64), "torch's default dtype", torch.get_default_dtype),
         (lambda _: torch.set_grad_enabled(False), "torch's gradient mode", torch.is_grad_enabled),
-        (lambda _: warnings.simplefilter("ignore"), "warning filters", lambda: list(warnings.filters)),
         (lambda _: os.chdir("/"), "the working directory", Path.cwd),
         (lambda _: os.environ.update(HARM="1"), "the environment", lambda: dict(os.environ)),
-        (lambda _: signal.signal(signal.SIGTERM, signal.SIG_IGN), "signal handlers", lambda: signal.getsignal(15)),
-        (lambda _: sys.setrecursionlimit(500), "Python's recursion limit", sys.getrecursionlimit),
-        (lambda _: sys.path.clear(), "sys.path", lambda: list(sys.path)),
-        (patch, "builtins.open", lambda: (np.random.default_rng, builtins.open)),
-        (
-            lambda _: locale.setlocale(locale.LC_NUMERIC, "C.UTF-8"),
-            "the locale",
-            lambda: locale.setlocale(locale.LC_ALL),
-        ),
-        (lambda _: setattr(sys, "stdout", io.StringIO()), "standard streams", lambda: sys.stdout),
-        (lambda _: setattr(sys, "excepthook", print), "sys.excepthook", lambda: sys.excepthook),
-        (lambda _: socket.setdefaulttimeout(1.0), "the socket timeout", socket.getdefaulttimeout),
-        (lambda _: gc.disable() if gc.isenabled() else gc.enable(), "garbage collection", gc.isenabled),
         (lambda _: torch.set_default_device("meta"), "torch's default device", torch.get_default_device),
         (lambda _: torch.set_num_threads(7), "torch's number of threads", torch.get_num_threads),
         (lambda _: ENTERED.__enter__(), "torch's inference mode", torch.is_inference_mode_enabled),
@@ -189,18 +165,11 @@ def test_what_can_not_be_put_back_is_named_and_all_else_is_put_back(
         os.chdir("/")
         here.rmdir()
         np.seterr(all="raise")
-        builtins.len = None  # type: ignore[assignment]
 
-    before = np.geterr(), len
-    outcome, isolation, _ = predicted(harm)
-    assert isinstance(outcome, PluginError)  # its own call of `len`
-    assert (np.geterr(), len) == before
+    before = np.geterr()
+    _, isolation, _ = predicted(harm)
+    assert np.geterr() == before
     assert "does changed the working directory in predict; it can't be put back" in " ".join(isolation.notes)
-
-
-def test_an_alarm_clock_does_not_go_off_later() -> None:
-    predicted(lambda _: signal.alarm(5))
-    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
 class Own(BaseException):
