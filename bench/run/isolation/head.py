@@ -68,6 +68,6 @@ def _digest(weight: torch.Tensor) -> bytes:
     import torch
 
     found = hashlib.blake2b()
-    for rows in weight.detach().split(_TOGETHER):
-        found.update(rows.cpu().contiguous().view(torch.uint8).numpy())
+    for start in range(0, len(weight), _TOGETHER):
+        found.update(weight[start : start + _TOGETHER].detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return found.digest()

@@ -1,4 +1,4 @@
-"""State of the whole process on which numbers and places of files depend: it is put back after each call of a plugin."""
+"""State of the process on which numbers and places of files depend: it is put back after each call of a plugin."""
 
 from __future__ import annotations
 
