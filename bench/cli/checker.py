@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 from bench.api import UserError
 from bench.api.errors import interrupts_told_apart
 from bench.data.sources import open_folder
-from bench.run.isolation.life import begin
 from bench.run.isolation.log import RunLog
+from bench.run.isolation.pipe import begin
 from bench.run.isolation.process import Child
 from bench.testing import CheckResult, checks_of, without_repeats
 
@@ -34,7 +33,8 @@ def check_file(path: Path, data_dir: Path | None, seconds: float, log: RunLog) -
     name = why = ""
     try:
         while not why:
-            kind, value = child.pipe.receive(time.monotonic() + seconds)
+            with child.limited(seconds):
+                kind, value = child.pipe.receive()
             if kind == "error":
                 raise UserError(value)
             if kind == _ENDED:

@@ -24,7 +24,7 @@ from bench.registry import Registry
 from bench.run.config import RunConfig
 from bench.run.feasibility import unlearnable
 from bench.run.isolation.guard import Isolation
-from bench.run.isolation.state import import_known, kept
+from bench.run.isolation.state import kept
 from bench.run.making import Configurations, Maker, configurations, instances, refuse_untunable
 from bench.run.overrides import parse_overrides, protocol_with
 from bench.run.plan import TrainOn, adapted
@@ -144,7 +144,6 @@ def resolve(
     isolation = isolation or Isolation(config.method_timeout)
     for path in config.plugins:
         isolation.probe(path)
-        import_known(path)
     with kept(lambda what, end: isolation.note(f"a plugin changed {what} when it was imported; {end}")):
         method_registry = registry.methods(config.plugins, classes)
         task_registry, train_on = _tasks(config)

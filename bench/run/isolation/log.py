@@ -6,8 +6,8 @@ import contextlib
 import io
 import logging
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
@@ -24,8 +24,6 @@ class RunLog:
 
     path: Path
     _out: TextIOWrapper | None = None
-    _made: list[Path] = field(default_factory=list)
-    """Folders that were not there before."""
 
     @classmethod
     def below(cls, cache: Path) -> RunLog:
@@ -42,21 +40,21 @@ class RunLog:
         Args:
             say: also told the tracebacks.
         """
-        handlers: list[logging.Handler] = [_Telling(self._write)]
-        if say is not None:
-            handlers.append(_Telling(say))
+        printed, made = _Printed(self._write), [each for each in self.path.parents[:2] if not each.exists()]
+        handlers = [logging.StreamHandler(stream) for stream in (printed, *([] if say is None else [_Printed(say)]))]
         level = PLUGINS.level
         PLUGINS.setLevel(logging.INFO)
         for handler in handlers:
+            handler.terminator = ""  # tracebacks end with one
             PLUGINS.addHandler(handler)
         try:
-            with contextlib.redirect_stdout(_Printed(self._write)):
+            with contextlib.redirect_stdout(printed):
                 yield
         finally:
             PLUGINS.setLevel(level)
             for handler in handlers:
                 PLUGINS.removeHandler(handler)
-            self._close()
+            self._close(made)
 
     @property
     def written(self) -> bool:
@@ -67,23 +65,19 @@ class RunLog:
 
     def for_child(self) -> Path | None:
         """The file, for a child to print to; None where it can't be had."""
-        return self.path if self._file() is not None else None
-
-    def _file(self) -> TextIOWrapper | None:
         if self._out is None:
             with contextlib.suppress(OSError):
-                self._made += [each for each in (self.path.parent, self.path.parent.parent) if not each.exists()]
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._out = self.path.open("a", encoding="utf-8", errors="replace", buffering=1)
-        return self._out
+        return None if self._out is None else self.path
 
     def _write(self, text: str) -> None:
-        file = self._file()
-        if file is not None:
-            with contextlib.suppress(OSError):
-                file.write(text)
+        with contextlib.suppress(OSError):
+            if self.for_child() is not None and self._out is not None:
+                self._out.write(text)
 
-    def _close(self) -> None:
+    def _close(self, made: Sequence[Path]) -> None:
+        """Close the file; remove it if it is empty, with the folders that were made for it, and old ones."""
         if self._out is None:
             return
         out, self._out = self._out, None
@@ -94,7 +88,7 @@ class RunLog:
                 self.path.unlink()
             for old in sorted(self.path.parent.glob("*.log"))[:-KEPT]:
                 old.unlink(missing_ok=True)
-            for folder in self._made:
+            for folder in made:
                 folder.rmdir()  # if there is nothing in it
 
 
@@ -109,15 +103,3 @@ class _Printed(io.TextIOBase):
         """Tell a text."""
         self.say(text)
         return len(text)
-
-
-class _Telling(logging.Handler):
-    """Tells a function what is logged."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__()
-        self.say = say
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Tell one record."""
-        self.say(record.getMessage())

@@ -1,31 +1,16 @@
-"""Messages that cross the pipe: batches (their output head lies in a file), contexts, trainings, failures."""
+"""What crosses the pipe besides plain data: batches whose output head lies in a file, what was learned, failures."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from bench.api import (
-    Batch,
-    ContractError,
-    EarlyStopping,
-    Format,
-    OutputHead,
-    Ragged,
-    Signal,
-    UntrainableError,
-    UserError,
-)
-from bench.api.batch import Column, Norm, copied, labels_of
+from bench.api import Batch, ContractError, EarlyStopping, OutputHead, UntrainableError, UserError
+from bench.api.batch import labels_of
 from bench.api.errors import PluginError, reason_of, told
-from bench.api.protocol import Protocol
-
-if TYPE_CHECKING:
-    import torch
 
 KINDS: dict[str, type[Exception]] = {
     kind.__name__: kind for kind in (UntrainableError, UserError, ContractError, PluginError)
@@ -35,7 +20,7 @@ KINDS: dict[str, type[Exception]] = {
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception in words."""
+    """An exception of a plugin in words."""
 
     kind: str
     reason: str
@@ -44,115 +29,59 @@ class Failure:
     """The traceback."""
 
     @classmethod
-    def of(cls, error: BaseException, home: Path) -> Failure:
-        """The exception of a plugin that lives in this file."""
+    def of(cls, error: BaseException, home: Path | None) -> Failure:
+        """The exception of a plugin that lives in this file or folder."""
         kind = next((name for name, kind in KINDS.items() if isinstance(error, kind)), PluginError.__name__)
         return cls(kind, reason_of(error, home), told(error))
 
     def error(self) -> Exception:
-        """An exception that says the same."""
+        """An exception that says the same, without frames."""
         return KINDS[self.kind](self.reason)
 
 
-@dataclass(frozen=True)
-class Head:
-    """An output head whose weights lie in a file: whoever reads it has pages of its own as soon as it writes there."""
+@dataclass(frozen=True, eq=False)
+class LentHead(OutputHead):
+    """An output head whose weights are not pickled: they lie in a file."""
 
-    path: Path
-    dtype: str
-    shape: tuple[int, int]
-    bias: torch.Tensor | None
-    scale: float
-    softcap: float | None
-    norm: Norm | None
+    path: Path = Path()
 
-    @classmethod
-    def written(cls, head: OutputHead, path: Path) -> Head:
-        """Put a head's weights into a file, unless they are there already."""
-        import torch
-
-        if not path.exists():
-            flat = head.weight.detach().contiguous().view(torch.uint8)
-            part = path.with_suffix(".part")  # on a full disk a part of it must not pass for the whole
-            flat.numpy().tofile(part)
-            part.replace(path)
-        dtype = str(head.weight.dtype).rpartition(".")[2]
-        bias = None if head.bias is None else head.bias.clone()
-        rows, columns = head.weight.shape
-        return cls(path, dtype, (rows, columns), bias, head.scale, head.softcap, head.norm)
-
-    def read(self) -> OutputHead:
-        """The head, with weights that nobody else sees."""
-        import torch
-
-        raw = torch.from_numpy(np.memmap(self.path, dtype=np.uint8, mode="c"))
-        weight = raw.view(getattr(torch, self.dtype)).view(self.shape)
-        return OutputHead(weight, self.bias, self.scale, self.softcap, self.norm)
+    def __reduce__(self) -> tuple[object, ...]:
+        """What a process makes of it: a head with weights that nobody else sees."""
+        bias = None if self.bias is None else self.bias.clone()
+        like = OutputHead(self.weight.to("meta"), bias, self.scale, self.softcap, self.norm)
+        return _mapped, (like, self.path)
 
 
-@dataclass(frozen=True)
-class Questions:
-    """A batch on its way."""
+def _mapped(like: OutputHead, path: Path) -> OutputHead:
+    """A head whose weights are pages of a file; whoever writes into one has it for itself."""
+    import torch
 
-    ids: tuple[str, ...]
-    columns: dict[Signal, npt.NDArray[Any] | Ragged | Head]
-    correct: npt.NDArray[np.bool_] | None
-
-    @classmethod
-    def of(cls, batch: Batch, head: Path) -> Questions:
-        """A batch; its labels go along if they can be read there.
-
-        Args:
-            batch: what a method is given.
-            head: file of the output head's weights.
-        """
-        columns = {signal: batch[signal] for signal in batch.signals}
-        packed = {
-            signal: Head.written(column, head) if isinstance(column, OutputHead) else column
-            for signal, column in columns.items()
-        }
-        return cls(batch.ids, packed, labels_of(batch))
-
-    def batch(self) -> Batch:
-        """The batch, with arrays of its own; the columns are taken out, so that no two of each are in memory."""
-        columns: dict[Signal, Column] = {}
-        while self.columns:
-            signal, column = self.columns.popitem()
-            columns[signal] = column.read() if isinstance(column, Head) else copied(column)
-        return Batch.of_own(self.ids, columns, self.correct)
+    raw = torch.from_numpy(np.memmap(path, dtype=np.uint8, mode="c"))
+    return replace(like, weight=raw.view(like.weight.dtype).view(like.weight.shape))
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A `Context` on its way."""
+def lent_head(head: OutputHead, path: Path) -> LentHead:
+    """The head, with its weights in a file, unless they are there already."""
+    import torch
 
-    seed: int
-    format: Format
-    device: str
-    protocol: Protocol
-    trains_adapters: bool
-    validation: Questions | None
+    if not path.exists():
+        flat = head.weight.detach().contiguous().view(torch.uint8)
+        part = path.with_suffix(".part")  # on a full disk a part of it must not pass for the whole
+        flat.numpy().tofile(part)
+        part.replace(path)
+    return LentHead(head.weight, head.bias, head.scale, head.softcap, head.norm, path)
 
 
-@dataclass(frozen=True)
-class Course:
-    """One training in steps, as `EarlyStopping` recorded it."""
+def lent(batch: Batch, path: Path) -> Batch:
+    """A batch that can be pickled, with its labels if they can be read there.
 
-    limit: int
-    name: str
-    published: int
-    epochs_per_step: float
-    state: tuple[Any, ...]
-    """Arguments of `resume`."""
-
-    @classmethod
-    def of(cls, stopping: EarlyStopping) -> Course:
-        """A training without what it kept, which the method has."""
-        stage = stopping.stage()
-        return cls(
-            stopping.limit, stopping.name, stopping.published, stopping.epochs_per_step,
-            (stopping.step, stage.steps, stage.losses, [np.asarray(c) for c in stopping.confidences], None),
-        )  # fmt: skip
+    Args:
+        batch: what a method is given.
+        path: file of the output head's weights.
+    """
+    columns = {signal: batch[signal] for signal in batch.signals}
+    heads = {signal: lent_head(each, path) for signal, each in columns.items() if isinstance(each, OutputHead)}
+    return Batch(batch.ids, {**columns, **heads}, labels_of(batch))
 
 
 @dataclass(frozen=True)
@@ -161,4 +90,11 @@ class Learned:
 
     labels_read: bool
     validation_labels_read: bool
-    courses: list[Course]
+    trainings: list[EarlyStopping]
+
+
+def without_weights(training: EarlyStopping) -> EarlyStopping:
+    """A training without the answers that it was stopped by, and without what it kept, which the method has."""
+    made = copy.copy(training)
+    vars(made).update(kept=None, _validation=None)
+    return made

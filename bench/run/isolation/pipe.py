@@ -1,106 +1,75 @@
-"""Messages between a run and the process of a plugin: pickles with their arrays beside them, and a time limit.
+"""Messages between a run and a process that it started, and the beginning of such a process.
 
-Pickles are read from the own child only, whose code was executed here as well; nothing that lies on a disk is one.
+They are pickles, read from the own child only, whose code was executed here as well; nothing on a disk is one.
 """
 
 from __future__ import annotations
 
-import math
+import contextlib
 import os
 import pickle
-import select
-import struct
-import time
+import resource
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
-_PIECE = 2**20
+from bench.store.processes import end_with
+
 _LOOK_S = 1.0
 """Seconds between two looks whether the other process is there."""
-_COUNT, _SIZE = struct.Struct("<I"), struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
 class Pipe:
-    """Two one-way pipes, seen from one end."""
+    """One end of a connection; arrays go beside the pickles, so that they are not copied to be sent."""
 
-    reading: int
-    """File descriptor."""
-    writing: int
-    """File descriptor."""
+    connection: Connection
     alive: Callable[[], bool] = lambda: True
     """Whether the other process is there: one that it forked may hold its end open."""
 
-    def send(self, message: Any, deadline: float = math.inf) -> None:
+    def send(self, message: Any) -> None:
         """Send a message.
 
-        Args:
-            message: anything that can be pickled.
-            deadline: on the monotonic clock.
-
         Raises:
-            TimeoutError: the other end doesn't read.
-            OSError: it is gone.
+            OSError: the other end is gone.
         """
         beside: list[pickle.PickleBuffer] = []
         body = pickle.dumps(message, protocol=5, buffer_callback=beside.append)
-        parts = [memoryview(body), *(buffer.raw() for buffer in beside)]
-        sizes = b"".join(_SIZE.pack(part.nbytes) for part in parts)
-        for part in (memoryview(_COUNT.pack(len(parts)) + sizes), *parts):
-            self._write(part, deadline)
+        self.connection.send_bytes(str(len(beside)).encode())
+        self.connection.send_bytes(body)
+        for buffer in beside:
+            self.connection.send_bytes(buffer.raw())
 
-    def receive(self, deadline: float = math.inf) -> Any:
-        """Wait for a message.
+    def receive(self) -> Any:
+        """Wait for a message; its arrays can be written.
 
         Raises:
-            TimeoutError: none came in time.
-            EOFError: the other end is gone.
+            EOFError: the other end is gone; or an OSError.
             Exception: what came is no message.
         """
-        (count,) = _COUNT.unpack(self._read(_COUNT.size, deadline))
-        sizes = [_SIZE.unpack(self._read(_SIZE.size, deadline))[0] for _ in range(count)]
-        body, *beside = [self._read(size, deadline) for size in sizes]
-        return pickle.loads(body, buffers=beside)  # noqa: S301 - see above
-
-    def close(self) -> None:
-        """Close this end."""
-        os.close(self.reading)
-        os.close(self.writing)
-
-    def _write(self, part: memoryview, deadline: float) -> None:
-        os.set_blocking(self.writing, False)
-        while part:
-            self._wait(self.writing, select.POLLOUT, deadline)
-            part = part[_nonblocking(lambda left=part: os.write(self.writing, left[:_PIECE])) or 0 :]  # type: ignore[misc]
-
-    def _read(self, size: int, deadline: float) -> bytes:
-        whole = bytearray(size)
-        rest = memoryview(whole)
-        while rest:
-            self._wait(self.reading, select.POLLIN, deadline)
-            n = os.readv(self.reading, [rest[:_PIECE]])
-            if n == 0:
+        while not self.connection.poll(_LOOK_S):
+            if not self.alive() and not self.connection.poll():  # it may have written last
                 raise EOFError
-            rest = rest[n:]
-        return bytes(whole) if size < _PIECE else whole  # type: ignore[return-value]
-
-    def _wait(self, descriptor: int, event: int, deadline: float) -> None:
-        """Wait until something can be read or written, or the other end is gone."""
-        poll = select.poll()
-        poll.register(descriptor, event)
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            if poll.poll(1000 * min(_LOOK_S, left)):
-                return
-            if not self.alive() and not poll.poll(0):  # it may have written last
-                raise EOFError
+        count = int(self.connection.recv_bytes())
+        body = self.connection.recv_bytes()
+        return pickle.loads(body, buffers=[bytearray(self.connection.recv_bytes()) for _ in range(count)])  # noqa: S301
 
 
-def _nonblocking(write: Callable[[], int]) -> int:
-    try:
-        return write()
-    except BlockingIOError:  # less room than the system had promised
-        return 0
+def begin() -> tuple[Pipe, list[str]]:
+    """Tie this process to its parent, and limit its memory; returns the pipe to the parent, and the arguments.
+
+    So one that wants all memory of the machine, or of the part of it that the run may use, gets a MemoryError.
+    """
+    descriptor, parent = map(int, sys.argv[1:3])
+    end_with(parent)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with contextlib.suppress(OSError, ValueError):
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    limits += [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
+    return Pipe(Connection(descriptor)), sys.argv[3:]

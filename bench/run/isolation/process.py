@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bench.api import AdapterRef
-from bench.api.errors import PLUGINS, PluginError, ends_the_program
+from bench.api.errors import PLUGINS, PluginError
 from bench.run.isolation.log import RunLog
 from bench.run.isolation.messages import Failure
 from bench.run.isolation.pipe import Pipe
 from bench.store.processes import end_group
 
-_START = """
-import importlib, json, sys
-sys.path[:] = json.loads(sys.argv.pop())
-importlib.import_module(sys.argv.pop()).main()
-"""
-"""Program of a child: its module comes last among its arguments but one, and where to look for modules last."""
-_WORKER = "bench.run.isolation.worker"
 _HOME = Path(__file__).resolve().parents[3]
 Serve = Callable[..., AdapterRef]
 
@@ -58,7 +51,7 @@ class Process:
 
         Args:
             who: the plugin, for errors.
-            verb: of `worker.Host`.
+            verb: see `worker.Host.answer`.
             *arguments: of the verb.
             serve: trains adapters meanwhile; that time isn't counted.
 
@@ -70,54 +63,48 @@ class Process:
             answer = self._answer(who, verb, arguments, serve)
         except TimeoutError:
             self.close()
-            limit = f"{self.seconds:g} s"
-            raise PluginError(f"{who} took longer than {limit} in {verb} (--method-timeout)") from None
-        except BaseException as error:
-            gone = isinstance(error, Exception) and not ends_the_program(error)
-            ending = self.close(found_dead=gone)
-            if not gone:
-                raise
+            raise PluginError(f"{who} took longer than {self.seconds:g} s in {verb} (--method-timeout)") from None
+        except Exception as error:  # noqa: BLE001 - e.g. what came is no message
+            ending = "it could not be started" if self._running is None else self._running.own_ending()
+            self.close()
             told = "" if isinstance(error, EOFError | OSError) else f" ({type(error).__name__} in a message)"
             raise PluginError(f"{who}: its process ended in {verb}{told}: {ending}") from None
+        except BaseException:
+            self.close()
+            raise
         if isinstance(answer, Failure):
             PLUGINS.info("%s", answer.trace)
             raise answer.error()
         return answer
 
-    def close(self, *, found_dead: bool = False) -> str:
-        """End the process and what it started; returns how it ended."""
-        if self._running is None:
-            return "it could not be started"
+    def close(self) -> None:
+        """End the process and what it started."""
         running, self._running = self._running, None
-        ending = running.own_ending() if found_dead else "killed"
-        running.end()
-        return ending
+        if running is not None:
+            running.end()
 
     def _answer(self, who: str, verb: str, arguments: tuple[Any, ...], serve: Serve | None) -> Any:
         if self._running is None:
-            self._running = Child(_WORKER, [str(self.path.absolute())], self.log)
-        pipe, deadline = self._running.pipe, time.monotonic() + self.seconds
-        pipe.send((verb, *arguments), deadline)
+            self._running = Child("bench.run.isolation.worker", [str(self.path.absolute())], self.log)
+        child, left = self._running, self.seconds
+        message: tuple[Any, ...] | AdapterRef | Failure = (verb, *arguments)
         while True:
-            kind, value = pipe.receive(deadline)
+            start = time.monotonic()
+            with child.limited(left):
+                child.pipe.send(message)
+                kind, value = child.pipe.receive()
+                while kind == "changed":
+                    self.note(f"{who} changed {value[0]} in {verb}; {value[1]}")
+                    kind, value = child.pipe.receive()
             if kind == "answer":
                 return value
-            if kind == "changed":
-                what, end = value
-                self.note(f"{who} changed {what} in {verb}; {end}")
-                continue
-            left = deadline - time.monotonic()
-            pipe.send(self._served(value, serve), math.inf)
-            deadline = time.monotonic() + left
-
-    def _served(self, arguments: dict[str, Any], serve: Serve | None) -> AdapterRef | Failure:
-        """An adapter, or why there is none."""
-        try:
-            if serve is None:
-                raise PluginError("there is no model to train an adapter of")
-            return serve(**arguments)
-        except Exception as error:  # noqa: BLE001 - the method is told, and may know what to do
-            return Failure.of(error, self.path)
+            left -= time.monotonic() - start
+            try:
+                if serve is None:
+                    raise PluginError("there is no model to train an adapter of")
+                message = serve(**value)
+            except Exception as error:  # noqa: BLE001 - the method is told, and may know what to do
+                message = Failure.of(error, self.path)
 
 
 class Child:
@@ -127,26 +114,60 @@ class Child:
         """Start it.
 
         Args:
-            module: its `main` is run, which begins with `life.begin`.
+            module: its `main` is run, which begins with `pipe.begin`.
             arguments: which that gives it.
             log: to which everything goes that it prints; None: nowhere.
         """
-        with contextlib.ExitStack() as its, contextlib.ExitStack() as ours:
-            there, writing = _pipe(its, ours)
-            back, reading = _pipe(its, ours, reads=False)
-            numbers = [there, back, os.getpid(), _memory()]
-            where = json.dumps([str(_HOME), *filter(None, sys.path)])
-            program = [sys.executable, "-P", "-c", _START, *map(str, numbers), *arguments, module, where]
-            path = None if log is None else log.for_child()
-            with Path(path or os.devnull).open("ab") as out:
-                self.child = subprocess.Popen(
-                    program, stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=(there, back),
-                    start_new_session=True, env=_environment(),
-                )  # fmt: skip
-            child = self.child
-            self.pipe = Pipe(reading, writing, lambda: child.poll() is None)
-            self.end = weakref.finalize(self, _end, child, (reading, writing), os.getpid())
-            ours.pop_all()
+        ours, its = multiprocessing.Pipe()
+        where = [str(_HOME), *filter(None, sys.path)]
+        code = f"import sys; sys.path[:] = {where!r}; from {module} import main; main()"
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        if "torch" in sys.modules:  # sums of floats depend on the number of threads
+            environment["OMP_NUM_THREADS"] = str(sys.modules["torch"].get_num_threads())
+        path = None if log is None else log.for_child()
+        with its, contextlib.ExitStack() as unless_started, Path(path or os.devnull).open("ab") as out:
+            unless_started.callback(ours.close)
+            self.child = subprocess.Popen(
+                [sys.executable, "-P", "-c", code, str(its.fileno()), str(os.getpid()), *arguments],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=[its.fileno()], start_new_session=True,
+                env=environment,
+            )  # fmt: skip
+            unless_started.pop_all()
+        child, owner = self.child, os.getpid()
+
+        def end() -> None:
+            if os.getpid() == owner:  # else a fork of the run
+                end_group(child)
+                ours.close()
+
+        self.pipe = Pipe(ours, lambda: child.poll() is None)
+        self.end = weakref.finalize(self, end)
+
+    @contextlib.contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        """Within it the process and its group are killed after so many seconds, be it stopped or amid a message.
+
+        Raises:
+            TimeoutError: it was.
+        """
+        late = threading.Event()
+
+        def kill() -> None:
+            late.set()
+            end_group(self.child)
+
+        timer = threading.Timer(min(max(seconds, 0.0), threading.TIMEOUT_MAX), kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except Exception:
+            if not late.is_set():
+                raise
+        finally:
+            timer.cancel()
+        if late.is_set():
+            raise TimeoutError
 
     def own_ending(self) -> str:
         """Exit code or signal with which it ended by itself."""
@@ -155,36 +176,3 @@ class Child:
         except subprocess.TimeoutExpired:
             return "it closed its pipe"
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
-
-def _pipe(its: contextlib.ExitStack, ours: contextlib.ExitStack, *, reads: bool = True) -> tuple[int, int]:
-    """The child's end of a new pipe, from which it reads or into which it writes, and ours; closed with the stacks."""
-    ends = os.pipe()
-    own, other = ends if reads else ends[::-1]
-    its.callback(os.close, own)
-    ours.callback(os.close, other)
-    return own, other
-
-
-def _end(child: subprocess.Popen[bytes], descriptors: tuple[int, ...], owner: int) -> None:
-    if os.getpid() != owner:  # a fork of the run
-        return
-    end_group(child)
-    for descriptor in descriptors:
-        os.close(descriptor)
-
-
-def _environment() -> dict[str, str]:
-    """The run's, with as many threads, on which sums of floats depend."""
-    threads = {}
-    if "torch" in sys.modules:
-        threads["OMP_NUM_THREADS"] = str(sys.modules["torch"].get_num_threads())
-    return {**os.environ, **threads, "PYTHONUNBUFFERED": "1"}
-
-
-def _memory() -> int:
-    """Bytes of memory of this machine, or of the part of it that the run may use."""
-    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    with contextlib.suppress(OSError, ValueError):
-        sizes.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    return min(sizes)

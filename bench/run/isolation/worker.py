@@ -10,104 +10,100 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bench import registry
-from bench.api import AdapterRef, ConfidenceMethod, Context, ContractError, RunFacts, registration
+from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, ContractError, registration
 from bench.api.methods import given
-from bench.run.isolation.life import begin
-from bench.run.isolation.messages import Course, Failure, Learned, Questions, Setting
-from bench.run.isolation.pipe import Pipe
-from bench.run.isolation.state import import_known, kept
-
-Arguments = Mapping[str, object]
+from bench.run.isolation.messages import Failure, Learned, without_weights
+from bench.run.isolation.pipe import Pipe, begin
+from bench.run.isolation.state import kept
 
 
 @dataclass
 class Host:
-    """Does what the run asks of a file's methods; the public functions are the verbs."""
+    """Does what the run asks of a file's methods."""
 
     pipe: Pipe
     path: Path
     """The file."""
-    methods: dict[int, ConfidenceMethod] = field(default_factory=dict)
+    methods: dict[int | None, ConfidenceMethod] = field(default_factory=dict)
     """Methods that have learned, by the number that the run gave them."""
 
     def answer(self, verb: str, arguments: tuple[Any, ...]) -> Any:
         """Result of a verb, or what the plugin raised; state of this process that it changed is put back and told."""
         try:
             with kept(lambda what, end: self.pipe.send(("changed", (what, end)))):
-                return getattr(self, verb)(*arguments)
+                if verb == "run_file":
+                    return registry.run_file(self.path)
+                return self.declare(*arguments) if verb == "declare" else self.call(verb, *arguments)
         except BaseException as error:  # noqa: BLE001 - whatever a plugin raises
             return Failure.of(error, self.path)
 
-    def run_file(self) -> list[str]:
-        """Execute the file; returns the names of its methods."""
-        module = registry.run_file(self.path)
-        return [d.name for d in registration.DECLARED if d.module == module and d.kind == "method"]
-
-    def declare(self, name: str, arguments: Arguments) -> None:
+    def declare(self, name: str, arguments: Mapping[str, object]) -> None:
         """Ask a method all that it says of itself, so that the run may ask it, too."""
         method = self._made(name, arguments)
         method.reads()
         method.trains()
         type(method)(**method.params())
 
-    def fit(self, number: int, name: str, arguments: Arguments, train: Questions, setting: Setting) -> Learned:
-        """See `ConfidenceMethod.fit`."""
-        batch = train.batch()
-        held = None if setting.validation is None else setting.validation.batch()
-        trainer = _Trainer(self.pipe) if setting.trains_adapters else None
-        ctx = Context(setting.seed, setting.format, setting.device, setting.protocol, trainer, validation=held)
-        method = self.methods[number] = self._made(name, arguments)
-        method.fit(batch, ctx)
-        return Learned(batch.labels_read, held is not None and held.labels_read, list(map(Course.of, ctx.trainings)))
+    def call(
+        self, verb: str, number: int | None, name: str, params: Mapping[str, object], had: list[int], *arguments: Any
+    ) -> Any:
+        """Result of a verb of `ConfidenceMethod`, as plain data.
 
-    def load(self, number: int, name: str, arguments: Arguments, folder: Path) -> None:
-        """See `ConfidenceMethod.load`."""
-        method = self.methods[number] = self._made(name, arguments)
-        method.load(folder)
+        Args:
+            verb: its name.
+            number: of the method, if it learns or has learned.
+            name: by which a new method is made.
+            params: arguments of a new method.
+            had: numbers of methods that the run still has; others are forgotten.
+            *arguments: of the verb.
+        """
+        self.methods = {each: method for each, method in self.methods.items() if each in had}
+        method = self.methods.get(number) or self._made(name, params)
+        for batch in arguments:
+            if isinstance(batch, Batch):
+                batch.is_own = True  # nobody else has its arrays
+        match verb:
+            case "fit":
+                self.methods[number] = method
+                return self._fit(method, *arguments)
+            case "predict":
+                return given(method, *arguments, allow_nan=True)
+            case "oddities":
+                return {str(what): int(n) for what, n in method.oddities(*arguments).items()}
+            case "skip":
+                reason = method.skip(*arguments)
+                return None if reason is None else "".join(str(reason))
+            case "n_parameters":
+                return int(method.n_parameters(*arguments))
+            case "fitted":  # of what it learned the run wants the adapters that it trained
+                return {str(key): value for key, value in method.fitted().items() if type(value) is AdapterRef}
+            case "load":
+                self.methods[number] = method
+                method.load(*arguments)
+            case "save":
+                method.save(*arguments)
+        return None
 
-    def predict(self, number: int, name: str, arguments: Arguments, questions: Questions) -> np.ndarray:
-        """See `ConfidenceMethod.predict`."""
-        return given(self._method(number, name, arguments), questions.batch(), allow_nan=True)
+    def _fit(self, method: ConfidenceMethod, train: Batch, held: Batch | None, ctx: Context, trains: bool) -> Learned:  # noqa: FBT001
+        ctx = replace(ctx, validation=held, train_adapter=self._train_adapter if trains else None)
+        method.fit(train, ctx)
+        trainings = [without_weights(training) for training in ctx.trainings]
+        return Learned(train.labels_read, held is not None and held.labels_read, trainings)
 
-    def oddities(self, number: int, name: str, arguments: Arguments, questions: Questions) -> dict[str, int]:
-        """See `ConfidenceMethod.oddities`."""
-        found = self._method(number, name, arguments).oddities(questions.batch())
-        return {str(what): int(n) for what, n in found.items()}
+    def _train_adapter(self, **arguments: Any) -> AdapterRef:
+        """See `bench.api.TrainAdapter`: the run has the model, so the run trains."""
+        self.pipe.send(("train_adapter", arguments))
+        answer = self.pipe.receive()
+        if isinstance(answer, Failure):
+            raise answer.error()
+        return answer  # type: ignore[no-any-return]
 
-    def save(self, number: int, folder: Path) -> None:
-        """See `ConfidenceMethod.save`."""
-        self.methods[number].save(folder)
-
-    def fitted(self, number: int) -> dict[str, AdapterRef]:
-        """The adapters that a method has trained: of what it learned the run wants no more."""
-        found = self.methods[number].fitted()
-        return {str(name): value for name, value in found.items() if type(value) is AdapterRef}
-
-    def skip(self, name: str, arguments: Arguments, facts: RunFacts) -> str | None:
-        """See `ConfidenceMethod.skip`."""
-        reason = self._made(name, arguments).skip(facts)
-        return None if reason is None else "".join(str(reason))
-
-    def n_parameters(self, name: str, arguments: Arguments, facts: RunFacts) -> int:
-        """See `ConfidenceMethod.n_parameters`."""
-        return int(self._made(name, arguments).n_parameters(facts))
-
-    def drop(self, numbers: list[int]) -> None:
-        """Forget methods that the run no longer has."""
-        for number in numbers:
-            self.methods.pop(number, None)
-
-    def _method(self, number: int, name: str, arguments: Arguments) -> ConfidenceMethod:
-        return self.methods.get(number) or self._made(name, arguments)
-
-    def _made(self, name: str, arguments: Arguments) -> ConfidenceMethod:
+    def _made(self, name: str, arguments: Mapping[str, object]) -> ConfidenceMethod:
         module = registry.run_file(self.path)
         for each in registration.DECLARED:
             if (each.kind, each.name, each.module) == ("method", name, module):
@@ -116,34 +112,18 @@ class Host:
         raise ContractError(f"{self.path} has no method {name!r} any more")
 
 
-@dataclass
-class _Trainer:
-    """`ctx.train_adapter`: the run has the model, so the run trains."""
-
-    pipe: Pipe
-
-    def __call__(self, **arguments: Any) -> AdapterRef:
-        """See `bench.api.TrainAdapter`."""
-        self.pipe.send(("train_adapter", arguments))
-        answer = self.pipe.receive()
-        if isinstance(answer, Failure):
-            raise answer.error()
-        return answer  # type: ignore[no-any-return]
-
-
 def main() -> None:
     """Serve the run that started this process, until it is gone."""
     pipe, (path,) = begin()
     host = Host(pipe, Path(path))
-    import_known(host.path)
     try:
         while True:
-            verb, *arguments = host.pipe.receive()
+            verb, *arguments = pipe.receive()
             answer = host.answer(verb, tuple(arguments))
             with contextlib.suppress(BaseException):  # a plugin may have closed them
                 sys.stdout.flush()
                 sys.stderr.flush()
-            host.pipe.send(("answer", answer))
+            pipe.send(("answer", answer))
     except (EOFError, OSError):
         pass
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from bench.run.isolation.guard import Isolation
 from bench.run.isolation.methods import guarded
 from bench.run.pipeline import run
 from bench.store.folders import Store
+from bench.store.sources import source_digest
 
 SURE = """
 import numpy as np
@@ -127,6 +127,7 @@ def test_what_code_in_memory_learned_is_kept_as_of_the_file_that_it_came_from(
     monkeypatch.syspath_prepend(str(tmp_path))
     path = tmp_path / "two_constants.py"
     path.write_text(TWO, encoding="utf-8")
+    first = source_digest([path])
     module = importlib.import_module("two_constants")
     config = RunConfig(
         ("a-constant", "b-constant"),
@@ -140,5 +141,4 @@ def test_what_code_in_memory_learned_is_kept_as_of_the_file_that_it_came_from(
     report = run(config, classes=(module.One, module.Other))
     assert [row.reason for row in report.rows] == [None, None]
     assert path.read_text(encoding="utf-8") == "# edited"
-    first = hashlib.sha256(TWO.encode()).hexdigest()
     assert {e.manifest["fields"]["source"] for e in Store(tmp_path / "cache").entries("fits")} == {first}
