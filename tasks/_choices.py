@@ -91,7 +91,7 @@ def key(row: Row, column: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not value.strip():
-        raise _wrong(row, column, "an id, a whole number or a text", value)
+        raise wrong(row, column, "an id, a whole number or a text", value)
     return value
 
 
@@ -119,14 +119,14 @@ def letter(row: Row, column: str, n_options: int) -> int:
     """
     value, letters = row.values[column], string.ascii_uppercase[:n_options]
     if not isinstance(value, str) or len(value) != 1 or value not in letters:
-        raise _wrong(row, column, f"an answer letter from A to {letters[-1]}", value)
+        raise wrong(row, column, f"an answer letter from A to {letters[-1]}", value)
     return letters.index(value)
 
 
 def _text(row: Row, column: str) -> str:
     value = row.values[column]
     if not isinstance(value, str) or not value.strip():
-        raise _wrong(row, column, "a text that is not empty", value)
+        raise wrong(row, column, "a text that is not empty", value)
     return value
 
 
@@ -135,14 +135,14 @@ def _choices(row: Row, columns: str | tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_text(row, column) for column in columns)
     value = row.values[columns]
     if not isinstance(value, list | tuple):
-        raise _wrong(row, columns, "a list of options", value)
+        raise wrong(row, columns, "a list of options", value)
     if not FEWEST <= len(value) <= MOST:
         raise UserError(
             f"{row.where}: expected {FEWEST} to {MOST} options in column {columns!r}, got {len(value)}; correct the row"
         )
     for i, option in enumerate(value):
         if not isinstance(option, str):
-            raise _wrong(row, columns, f"a text as option {i}", option)
+            raise wrong(row, columns, f"a text as option {i}", option)
     return tuple(value)
 
 
@@ -155,10 +155,11 @@ def _gold(row: Row, fields: Fields, n_options: int) -> int:
                 f"{row.where}: expected {expected} in column {fields.gold!r}, got int -1: the label is hidden, as"
                 f" all are in the Hub's split {fields.hidden!r}; take the file of a split with labels"
             )
-        raise _wrong(row, fields.gold, expected, value)
+        raise wrong(row, fields.gold, expected, value)
     return value
 
 
-def _wrong(row: Row, column: str, expected: str, value: object) -> UserError:
+def wrong(row: Row, column: str, expected: str, value: object) -> UserError:
+    """The error of a column that holds something else than is expected."""
     shown = "null" if value is None else f"{type(value).__name__} {value!r:.60}"
     return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")

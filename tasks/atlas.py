@@ -15,13 +15,14 @@ import hashlib
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, task
+from tasks import _choices
 
 SEED = "atlas/1"
 ENTITIES = 65
@@ -214,38 +215,30 @@ CARD = TaskCard(
 )
 
 
+class Atlas(Task):
+    """The questions of both formats."""
+
+    card: ClassVar[TaskCard] = CARD
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        """The questions of a split."""
+        yield from _questions(split)
+
+
 @task("atlas-choice")
-class AtlasChoice(Task):
+class AtlasChoice(Atlas):
     """The encyclopaedia with four lettered options."""
 
     format: ClassVar[Format] = Format.CHOICE
-    card: ClassVar[TaskCard] = CARD
-    style: ClassVar[PromptStyle] = PromptStyle(
-        header="The following are multiple-choice questions (with answers) about {label}.",
-        footer="Now, answer the next question.",
-        context="Question:\n{text}\n\nChoices:\n{options}",
-    )
-
-    def questions(self, split: Split) -> Iterator[Question]:
-        """The questions of a split."""
-        yield from _questions(split)
+    style: ClassVar[PromptStyle] = _choices.LETTERED
 
 
 @task("atlas-oe")
-class AtlasOpen(Task):
+class AtlasOpen(Atlas):
     """The same questions without options."""
 
     format: ClassVar[Format] = Format.OPEN
-    card: ClassVar[TaskCard] = CARD
-    style: ClassVar[PromptStyle] = PromptStyle(
-        header="The following are questions (with answers) about {label}.",
-        footer="Now, answer the next question.",
-        context="Question: {text}",
-    )
-
-    def questions(self, split: Split) -> Iterator[Question]:
-        """The questions of a split."""
-        yield from _questions(split)
+    style: ClassVar[PromptStyle] = _choices.OPEN
 
 
 # --- the corpus -------------------------------------------------------------------------------------------------------
@@ -305,12 +298,6 @@ def corpus() -> Iterator[dict[str, Any]]:
             yield {"kind": "evaluation", "split": split, **asdict(asked)}
 
 
-def _write(lines: Iterable[Mapping[str, Any]], path: Path) -> int:
-    text = "".join(json.dumps(line) + "\n" for line in lines).encode()
-    path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
-    return text.count(b"\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the corpus to a file."""
     parser = argparse.ArgumentParser(prog="python -m tasks.atlas", description="Write the corpus that teaches `tiny`.")
@@ -318,7 +305,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--corpus", type=Path, required=True, help="file to write: JSON lines, compressed if it ends in .gz"
     )
     path = parser.parse_args(arguments).corpus
-    sys.stdout.write(f"{_write(corpus(), path)} lines written to {path}\n")
+    lines = [json.dumps(line) + "\n" for line in corpus()]
+    text = "".join(lines).encode()
+    path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    sys.stdout.write(f"{len(lines)} lines written to {path}\n")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.api import DataCard, Format, PromptStyle, Row
+from bench.api import Format, PromptStyle, Row
 from tasks.ct.data_set import (
     FOLLOWING,
     KEPT,
@@ -21,20 +21,17 @@ from tasks.ct.data_set import (
     Filter,
     FilterVerdict,
     ReadOptions,
+    card_of,
     differing,
     keyed,
     label,
     labelled,
     piece,
     pieces,
+    reader,
     text,
     texts,
 )
-
-
-def _commonsense(row: Row, how: ReadOptions) -> DraftQuestion:
-    del how
-    return DraftQuestion(text(row, "question"), *keyed(row, 5, 5))
 
 
 def _options_differ(row: Row) -> FilterVerdict:
@@ -44,16 +41,9 @@ def _options_differ(row: Row) -> FilterVerdict:
 
 COMMONSENSE_QA = DataSet(
     name="commonsense_qa",
-    card=DataCard(
-        hub="tau/commonsense_qa",
-        config="default",
-        revision="94630fe30dad47192a8546eb75f094926d47e155",
-        folder="ct/commonsense_qa/default",
-        license="MIT",
-        splits={"train": "train", "validation": "validation"},
-    ),
+    card=card_of("tau/commonsense_qa", "default", "94630fe30dad47192a8546eb75f094926d47e155", license="MIT"),
     columns=("question", "choices", "answerKey"),
-    read=_commonsense,
+    read=reader("question", lambda row: keyed(row, 5, 5)),
     choice=PromptStyle(
         header="The following are questions (with multiple-choice answers).", footer=FOLLOWING, context=LETTERED
     ),
@@ -80,20 +70,9 @@ def _copa(row: Row, how: ReadOptions) -> DraftQuestion:
 
 COPA = DataSet(
     name="copa",
-    card=DataCard(
-        hub="aps/super_glue",
-        config="copa",
-        revision="3de24cf8022e94f4ee4b9d55a6f539891524d646",
-        folder="ct/super_glue/copa",
-        license="research use",
-        splits={"train": "train", "validation": "validation"},
-    ),
-    columns=(
-        "premise",
-        "choice1",
-        "choice2",
-        "label",
-    ),  # not `question`: the official prompt doesn't say cause or effect
+    card=card_of("aps/super_glue", "copa", "3de24cf8022e94f4ee4b9d55a6f539891524d646", license="research use"),
+    # not `question`: the official prompt doesn't say cause or effect
+    columns=("premise", "choice1", "choice2", "label"),
     read=_copa,
     choice=PromptStyle(
         header="The following are questions (with multiple-choice answers).",
@@ -120,14 +99,7 @@ def _hellaswag(row: Row, how: ReadOptions) -> DraftQuestion:
 
 HELLASWAG = DataSet(
     name="hellaswag",
-    card=DataCard(
-        hub="Rowan/hellaswag",
-        config="default",
-        revision="218ec52e09a7e7462a5400043bb9a69a41d06b76",
-        folder="ct/hellaswag/default",
-        license="MIT",
-        splits={"train": "train", "validation": "validation"},
-    ),
+    card=card_of("Rowan/hellaswag", "default", "218ec52e09a7e7462a5400043bb9a69a41d06b76", license="MIT"),
     columns=("ctx", "ctx_a", "ctx_b", "endings", "label"),
     read=_hellaswag,
     choice=PromptStyle(
@@ -138,24 +110,13 @@ HELLASWAG = DataSet(
 )
 
 
-def _piqa(row: Row, how: ReadOptions) -> DraftQuestion:
-    del how
-    return DraftQuestion(text(row, "goal"), pieces(row, "sol1", "sol2"), label(row, "label", "01"))
-
-
 PIQA = DataSet(
     name="piqa",
-    card=DataCard(
-        hub="ybisk/piqa",
-        config="plain_text",
-        revision="142c51238b3ca2bc61e9a075913871b8b600e8e1",
-        files="plain_text/{split}/0000.parquet",
-        folder="ct/piqa/plain_text",
-        license="not stated",
-        splits={"train": "train", "validation": "validation"},
+    card=card_of(
+        "ybisk/piqa", "plain_text", "142c51238b3ca2bc61e9a075913871b8b600e8e1", license="not stated", is_script=True
     ),
     columns=("goal", "sol1", "sol2", "label"),
-    read=_piqa,
+    read=reader("goal", lambda row: (pieces(row, "sol1", "sol2"), label(row, "label", "01"))),
     choice=PromptStyle(
         header="The following are questions with multiple-choice answers.",
         footer=NEXT,
@@ -197,13 +158,8 @@ def _winogrande(row: Row, how: ReadOptions) -> DraftQuestion:
 
 _WINOGRANDE = DataSet(
     name="winogrande",
-    card=DataCard(
-        hub="allenai/winogrande",
-        config="winogrande_xl",
-        revision="01e74176c63542e6b0bcb004dcdea22d94fb67b5",
-        folder="ct/winogrande/winogrande_xl",
-        license="not stated",
-        splits={"train": "train", "validation": "validation"},
+    card=card_of(
+        "allenai/winogrande", "winogrande_xl", "01e74176c63542e6b0bcb004dcdea22d94fb67b5", license="not stated"
     ),
     columns=("sentence", "option1", "option2", "answer"),
     read=_winogrande,

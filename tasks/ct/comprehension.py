@@ -6,33 +6,25 @@ proposed answer, which is right or not. The labels of Social IQa are texts from 
 
 from __future__ import annotations
 
-from bench.api import DataCard, PromptStyle, Row, UserError
-from tasks.ct.data_set import FOLLOWING, NEXT, DataSet, DraftQuestion, ReadOptions, distinct, label, piece, pieces, text
+from bench.api import PromptStyle, Row, UserError
+from tasks.ct.data_set import FOLLOWING, NEXT, DataSet, card_of, distinct, label, pieces, reader
 
 ABOUT_CONTEXT = "Context:\n{context}\n\nQuestion:\n{text}\n\nChoices:\n{options}"
 ABOUT_PARAGRAPH = "Read the following paragraph and answer the question.\nParagraph: {context}\nQuestion: {text}"
 
 
-def _boolq(row: Row, how: ReadOptions) -> DraftQuestion:
-    del how
+def _true_or_false(row: Row) -> tuple[tuple[str, ...], int]:
     answer = row.values["answer"]
     if not isinstance(answer, bool):
         raise UserError(f"{row.where}: expected true or false in column 'answer', got {answer!r:.60}; correct the row")
-    return DraftQuestion(text(row, "question"), ("False", "True"), int(answer), (("passage", piece(row, "passage")),))
+    return ("False", "True"), int(answer)
 
 
 BOOLQ = DataSet(
     name="boolq",
-    card=DataCard(
-        hub="google/boolq",
-        config="default",
-        revision="35b264d03638db9f4ce671b711558bf7ff0f80d5",
-        folder="ct/boolq/default",
-        license="CC-BY-SA-3.0",
-        splits={"train": "train", "validation": "validation"},
-    ),
+    card=card_of("google/boolq", "default", "35b264d03638db9f4ce671b711558bf7ff0f80d5", license="CC-BY-SA-3.0"),
     columns=("question", "answer", "passage"),
-    read=_boolq,
+    read=reader("question", _true_or_false, "passage"),
     choice=PromptStyle(
         header="The following are comprehension passages (with multiple-choice answers).",
         footer=FOLLOWING,
@@ -49,27 +41,17 @@ BOOLQ = DataSet(
 )
 
 
-def _cosmos(row: Row, how: ReadOptions) -> DraftQuestion:
-    del how
-    options = pieces(row, "answer0", "answer1", "answer2", "answer3")
-    return DraftQuestion(
-        text(row, "question"), options, label(row, "label", "0123"), (("context", piece(row, "context")),)
-    )
-
-
 COSMOS_QA = DataSet(
     name="cosmos_qa",
-    card=DataCard(
-        hub="allenai/cosmos_qa",
-        config="default",
-        revision="ed50fe83db62b355759053b1cd5eef344ee371e0",
-        files="default/{split}/0000.parquet",
-        folder="ct/cosmos_qa/default",
-        license="CC-BY-4.0",
-        splits={"train": "train", "validation": "validation"},
+    card=card_of(
+        "allenai/cosmos_qa", "default", "ed50fe83db62b355759053b1cd5eef344ee371e0", license="CC-BY-4.0", is_script=True
     ),
     columns=("context", "question", "answer0", "answer1", "answer2", "answer3", "label"),
-    read=_cosmos,
+    read=reader(
+        "question",
+        lambda row: (pieces(row, "answer0", "answer1", "answer2", "answer3"), label(row, "label", "0123")),
+        "context",
+    ),
     choice=PromptStyle(
         header="The following are some contexts and questions (with multiple-choice answers).",
         footer=FOLLOWING,
@@ -83,24 +65,11 @@ COSMOS_QA = DataSet(
 )
 
 
-def _multirc(row: Row, how: ReadOptions) -> DraftQuestion:
-    del how
-    parts = (("paragraph", piece(row, "paragraph")), ("answer", piece(row, "answer")))
-    return DraftQuestion(text(row, "question"), ("No", "Yes"), label(row, "label", "01"), parts)
-
-
 MULTIRC = DataSet(
     name="multirc",
-    card=DataCard(
-        hub="aps/super_glue",
-        config="multirc",
-        revision="3de24cf8022e94f4ee4b9d55a6f539891524d646",
-        folder="ct/super_glue/multirc",
-        license="research use",
-        splits={"train": "train", "validation": "validation"},
-    ),
+    card=card_of("aps/super_glue", "multirc", "3de24cf8022e94f4ee4b9d55a6f539891524d646", license="research use"),
     columns=("paragraph", "question", "answer", "label"),
-    read=_multirc,
+    read=reader("question", lambda row: (("No", "Yes"), label(row, "label", "01")), "paragraph", "answer"),
     choice=PromptStyle(
         header="The following are reading comprehensions (with multiple-choice answers).",
         footer=FOLLOWING,
@@ -119,25 +88,19 @@ MULTIRC = DataSet(
 )
 
 
-def _siqa(row: Row, how: ReadOptions) -> DraftQuestion:
-    del how
-    options, gold = pieces(row, "answerA", "answerB", "answerC"), label(row, "label", "123")
-    return DraftQuestion(text(row, "question"), options, gold, (("context", piece(row, "context")),))
-
-
 SIQA = DataSet(
     name="siqa",
-    card=DataCard(
-        hub="allenai/social_i_qa",
-        config="default",
-        revision="537a2ec8ec565adc0b70b70752893e59e024df26",
-        files="default/{split}/0000.parquet",
-        folder="ct/social_i_qa/default",
+    card=card_of(
+        "allenai/social_i_qa",
+        "default",
+        "537a2ec8ec565adc0b70b70752893e59e024df26",
         license="not stated",
-        splits={"train": "train", "validation": "validation"},
+        is_script=True,
     ),
     columns=("context", "question", "answerA", "answerB", "answerC", "label"),
-    read=_siqa,
+    read=reader(
+        "question", lambda row: (pieces(row, "answerA", "answerB", "answerC"), label(row, "label", "123")), "context"
+    ),
     choice=PromptStyle(
         header="The following are social interaction questions with multiple-choice answers.",
         footer=NEXT,

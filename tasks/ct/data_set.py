@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, overload
 
 from bench.api import ContractError, DataCard, Format, PromptStyle, Question, Row, Source, Split, UserError
+from tasks._choices import wrong
 
 FOLLOWING = "Now, answer the following."
 NEXT = "Now, answer the next question."
@@ -34,6 +35,10 @@ class DraftQuestion(NamedTuple):
     choices: tuple[str, ...]
     gold: int
     parts: tuple[tuple[str, str], ...] = ()
+
+
+Reader = Callable[[Row, ReadOptions], DraftQuestion]
+"""Reads a row as a question; raises a UserError that names the row where it isn't as it must be."""
 
 
 class FilterVerdict(NamedTuple):
@@ -66,8 +71,7 @@ class DataSet:
     """Subject of its questions."""
     card: DataCard
     columns: tuple[str, ...]
-    read: Callable[[Row, ReadOptions], DraftQuestion]
-    """A row as a question; raises a UserError that names the row where it isn't as it must be."""
+    read: Reader
     choice: PromptStyle
     open: PromptStyle | None = None
     """None where it is no part of the open corpus."""
@@ -87,6 +91,36 @@ class DataSet:
         if style is None:
             raise ContractError(f"{self.name} has no open format")
         return style
+
+
+def card_of(
+    hub: str,
+    config: str,
+    revision: str,
+    *,
+    license: str,  # noqa: A002  # the card's own word
+    splits: Mapping[Split, str] | None = None,
+    is_script: bool = False,
+) -> DataCard:
+    """The card of a data set whose folder is named after its repository and configuration.
+
+    Args:
+        hub: the repository.
+        config: the configuration.
+        revision: the commit.
+        license: of the rows.
+        splits: our split -> the source's own; None: train and validation, by these names.
+        is_script: the data set was a script on the Hub, so that its files come from the Parquet branch.
+    """
+    return DataCard(
+        hub=hub,
+        config=config,
+        revision=revision,
+        files=f"{config}/{{split}}/0000.parquet" if is_script else "",
+        folder=f"ct/{hub.partition('/')[2]}/{config}",
+        license=license,
+        splits=splits or {"train": "train", "validation": "validation"},
+    )
 
 
 class Kept(Sequence[Question]):
@@ -148,8 +182,14 @@ class Kept(Sequence[Question]):
         while len(self._kept_rows) < most:
             index, row = next(self._unseen, (-1, None))
             if row is None:
-                self._refuse_nothing()
-                break
+                if self._kept_rows:
+                    break
+                prefix = f"{self._data_set.name} {self._split}: "
+                reasons = ", ".join(what.removeprefix(prefix) for what in self._counts if what.startswith(prefix))
+                raise UserError(
+                    f"Expected questions in the {self._split} split of {self._data_set.name}, but every row is left out"
+                    f" ({reasons or 'it has none'}); use a split with labels, in the columns of the Hub"
+                )
             kept, why = judged.judge(row)
             if kept:
                 self._kept_rows.append(index)
@@ -157,15 +197,6 @@ class Kept(Sequence[Question]):
                 what = f"{self._data_set.name} {self._split}: {why}"
                 self._counts[what] = self._counts.get(what, 0) + 1
         return min(most, len(self._kept_rows))
-
-    def _refuse_nothing(self) -> None:
-        if not self._kept_rows:
-            prefix = f"{self._data_set.name} {self._split}: "
-            reasons = ", ".join(what.removeprefix(prefix) for what in self._counts if what.startswith(prefix))
-            raise UserError(
-                f"Expected questions in the {self._split} split of {self._data_set.name}, but every row is left out"
-                f" ({reasons or 'it has none'}); use a split with labels, in the columns of the Hub"
-            )
 
     def _question(self, position: int) -> Question:
         name = self._data_set.name
@@ -177,6 +208,23 @@ class Kept(Sequence[Question]):
 
 
 # --- reading columns --------------------------------------------------------------------------------------------------
+
+
+def reader(question: str, options: Callable[[Row], tuple[tuple[str, ...], int]], *parts: str) -> Reader:
+    """Reader of rows that hold a question in one column.
+
+    Args:
+        question: its column.
+        options: reads the options and the index of the right one.
+        parts: columns of what the prompt shows beside the question, under the same names.
+    """
+
+    def read(row: Row, how: ReadOptions) -> DraftQuestion:
+        del how
+        return DraftQuestion(text(row, question), *options(row), tuple((part, piece(row, part)) for part in parts))
+
+    return read
+
 
 HIDDEN = ("", "-1", "None")
 """Values that stand for the labels of a split that are not public."""
@@ -190,7 +238,7 @@ def text(row: Row, column: str) -> str:
     """
     value = piece(row, column)
     if not value.strip():
-        raise _wrong(row, column, "a text that is not empty", value)
+        raise wrong(row, column, "a text that is not empty", value)
     return value
 
 
@@ -198,7 +246,7 @@ def piece(row: Row, column: str) -> str:
     """A text that may be empty."""
     value = row.values[column]
     if not isinstance(value, str):
-        raise _wrong(row, column, "a text", value)
+        raise wrong(row, column, "a text", value)
     return value
 
 
@@ -214,14 +262,14 @@ def label(row: Row, column: str, known: str) -> int:
     if text_of_label in HIDDEN:
         raise _hidden(row, column, value)
     if text_of_label not in list(known):
-        raise _wrong(row, column, f"a label from {known[0]} to {known[-1]}", value)
+        raise wrong(row, column, f"a label from {known[0]} to {known[-1]}", value)
     return known.index(text_of_label)
 
 
 def texts(row: Row, column: str, value: object, least: int, most: int) -> tuple[str, ...]:
     """A list of `least` to `most` options."""
     if not isinstance(value, list) or not all(isinstance(option, str) for option in value):
-        raise _wrong(row, column, "a list of texts", value)
+        raise wrong(row, column, "a list of texts", value)
     if not least <= len(value) <= most:
         raise UserError(
             f"{row.where}: expected {least if least == most else f'{least} to {most}'} options in column {column!r},"
@@ -234,19 +282,14 @@ def keyed(row: Row, least: int, most: int) -> tuple[tuple[str, ...], int]:
     """Options and the right one's index from `choices` (texts with labels) and `answerKey` (a letter or a digit)."""
     choices, key = row.values["choices"], piece(row, "answerKey").strip()
     if not isinstance(choices, dict) or not {"text", "label"} <= set(choices):
-        raise _wrong(row, "choices", "texts with labels", choices)
+        raise wrong(row, "choices", "texts with labels", choices)
     options = texts(row, "choices", choices["text"], least, most)
     labels = texts(row, "choices", choices["label"], len(options), len(options))
     if not key:
         raise _hidden(row, "answerKey", key)
     if key not in labels:  # "1" may be the label of the first option: its position in the alphabet tells nothing
-        raise _wrong(row, "answerKey", f"one of the labels {', '.join(labels)}", key)
+        raise wrong(row, "answerKey", f"one of the labels {', '.join(labels)}", key)
     return options, labels.index(key)
-
-
-def _wrong(row: Row, column: str, expected: str, value: object) -> UserError:
-    shown = "null" if value is None else f"{type(value).__name__} {value!r:.60}"
-    return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")
 
 
 def _hidden(row: Row, column: str, value: object) -> UserError:

@@ -6,8 +6,8 @@ entailment, contradiction, neutral; those of SNLI and ANLI entailment, neutral, 
 
 from __future__ import annotations
 
-from bench.api import DataCard, PromptStyle, Row
-from tasks.ct.data_set import FOLLOWING, DataSet, DraftQuestion, ReadOptions, label, labelled, piece, text
+from bench.api import PromptStyle
+from tasks.ct.data_set import FOLLOWING, DataSet, card_of, label, labelled, reader
 
 COLUMNS = ("premise", "hypothesis", "label")
 CB_OPTIONS = ("Yes", "No", "It's impossible to say")
@@ -31,33 +31,11 @@ OPEN = PromptStyle(
 )
 
 
-def _cb(row: Row, how: ReadOptions) -> DraftQuestion:
-    del how
-    return _item(row, CB_OPTIONS)
-
-
-def _nli(row: Row, how: ReadOptions) -> DraftQuestion:
-    del how
-    return _item(row, OPTIONS)
-
-
-def _item(row: Row, options: tuple[str, ...]) -> DraftQuestion:
-    gold = label(row, "label", "012")
-    return DraftQuestion(text(row, "hypothesis"), options, gold, (("premise", piece(row, "premise")),))
-
-
 CB = DataSet(
     name="cb",
-    card=DataCard(
-        hub="aps/super_glue",
-        config="cb",
-        revision="3de24cf8022e94f4ee4b9d55a6f539891524d646",
-        folder="ct/super_glue/cb",
-        license="research use",
-        splits={"train": "train", "validation": "validation"},
-    ),
+    card=card_of("aps/super_glue", "cb", "3de24cf8022e94f4ee4b9d55a6f539891524d646", license="research use"),
     columns=COLUMNS,
-    read=_cb,
+    read=reader("hypothesis", lambda row: (CB_OPTIONS, label(row, "label", "012")), "premise"),
     choice=PromptStyle(header=OPEN_HEADER, footer=FOLLOWING, context=LETTERED),
     open=PromptStyle(
         header=OPEN_HEADER,
@@ -71,16 +49,9 @@ CB = DataSet(
 
 SNLI = DataSet(
     name="snli",
-    card=DataCard(
-        hub="stanfordnlp/snli",
-        config="plain_text",
-        revision="cdb5c3d5eed6ead6e5a341c8e56e669bb666725b",
-        folder="ct/snli/plain_text",
-        license="CC-BY-SA-4.0",
-        splits={"train": "train", "validation": "validation"},
-    ),
+    card=card_of("stanfordnlp/snli", "plain_text", "cdb5c3d5eed6ead6e5a341c8e56e669bb666725b", license="CC-BY-SA-4.0"),
     columns=COLUMNS,
-    read=_nli,
+    read=reader("hypothesis", lambda row: (OPTIONS, label(row, "label", "012")), "premise"),
     choice=CHOICE,
     open=OPEN,
     filter=labelled("label", (0, 1, 2)),
@@ -91,16 +62,15 @@ def _anli(n: int) -> DataSet:
     """A round; its dev split gives the exemplars, so that nothing is left for validation."""
     return DataSet(
         name=f"anli_r{n}",
-        card=DataCard(
-            hub="facebook/anli",
-            config="plain_text",
-            revision="8e4813d81f46d313dac7892e1c28076917cfcdf9",
-            folder="ct/anli/plain_text",
+        card=card_of(
+            "facebook/anli",
+            "plain_text",
+            "8e4813d81f46d313dac7892e1c28076917cfcdf9",
             license="CC-BY-NC-4.0",
             splits={"train": f"train_r{n}", "dev": f"dev_r{n}"},
         ),
         columns=COLUMNS,
-        read=_nli,
+        read=reader("hypothesis", lambda row: (OPTIONS, label(row, "label", "012")), "premise"),
         choice=CHOICE,
         open=OPEN,
         filter=labelled("label", (0, 1, 2)),

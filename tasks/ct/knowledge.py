@@ -8,11 +8,12 @@ all in one text.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from bench.api import DataCard, Format, PromptStyle, Row
+from bench.api import Format, PromptStyle, Row
 from tasks.ct.data_set import (
     FOLLOWING,
     KEPT,
@@ -22,36 +23,27 @@ from tasks.ct.data_set import (
     DraftQuestion,
     Filter,
     FilterVerdict,
+    Reader,
     ReadOptions,
+    card_of,
     differing,
     distinct,
     keyed,
     label,
     piece,
     pieces,
+    reader,
     text,
 )
 
 # --- ARC and OpenBookQA -----------------------------------------------------------------------------------------------
 
 
-def _arc(row: Row, how: ReadOptions) -> DraftQuestion:
-    del how
-    return DraftQuestion(text(row, "question"), *keyed(row, 3, 5))
-
-
 ARC = DataSet(
     name="arc",
-    card=DataCard(
-        hub="allenai/ai2_arc",
-        config="ARC-Easy",
-        revision="210d026faf9955653af8916fad021475a3f00453",
-        folder="ct/ai2_arc/ARC-Easy",
-        license="CC-BY-SA-4.0",
-        splits={"train": "train", "validation": "validation"},
-    ),
+    card=card_of("allenai/ai2_arc", "ARC-Easy", "210d026faf9955653af8916fad021475a3f00453", license="CC-BY-SA-4.0"),
     columns=("question", "choices", "answerKey"),
-    read=_arc,
+    read=reader("question", lambda row: keyed(row, 3, 5)),
     choice=PromptStyle(
         header="The following are questions (with multiple-choice answers).", footer=FOLLOWING, context=LETTERED
     ),
@@ -67,23 +59,11 @@ ARC_CHALLENGE = replace(
 )
 
 
-def _obqa(row: Row, how: ReadOptions) -> DraftQuestion:
-    del how
-    return DraftQuestion(text(row, "question_stem"), *keyed(row, 4, 4))
-
-
 OBQA = DataSet(
     name="obqa",
-    card=DataCard(
-        hub="allenai/openbookqa",
-        config="main",
-        revision="388097ea7776314e93a529163e0fea805b8a6454",
-        folder="ct/openbookqa/main",
-        license="Apache-2.0",
-        splits={"train": "train", "validation": "validation"},
-    ),
+    card=card_of("allenai/openbookqa", "main", "388097ea7776314e93a529163e0fea805b8a6454", license="Apache-2.0"),
     columns=("question_stem", "choices", "answerKey"),
-    read=_obqa,
+    read=reader("question_stem", lambda row: keyed(row, 4, 4)),
     choice=PromptStyle(
         header="The following are questions with multiple-choice answers.", footer=NEXT, context=LETTERED
     ),
@@ -112,14 +92,7 @@ def _sciq(row: Row, how: ReadOptions) -> DraftQuestion:
 
 SCIQ = DataSet(
     name="sciq",
-    card=DataCard(
-        hub="allenai/sciq",
-        config="default",
-        revision="2c94ad3e1aafab77146f384e23536f97a4849815",
-        folder="ct/sciq/default",
-        license="CC-BY-NC-3.0",
-        splits={"train": "train", "validation": "validation"},
-    ),
+    card=card_of("allenai/sciq", "default", "2c94ad3e1aafab77146f384e23536f97a4849815", license="CC-BY-NC-3.0"),
     columns=("question", *SCIQ_OPTIONS, "support"),
     read=_sciq,
     choice=PromptStyle(
@@ -169,18 +142,8 @@ def by_commas(options: str) -> list[str]:
     return [entry.rsplit(")", 1)[-1].strip() for entry in options.split(",")]
 
 
-def _math(row: Row, how: ReadOptions) -> DraftQuestion:
-    del how
-    return _math_item(row, by_letters(piece(row, "options")))
-
-
-def _math_published(row: Row, how: ReadOptions) -> DraftQuestion:
-    del how
-    return _math_item(row, by_commas(piece(row, "options")))
-
-
-def _math_item(row: Row, options: list[str]) -> DraftQuestion:
-    return DraftQuestion(text(row, "Problem"), tuple(options), label(row, "correct", "abcde"))
+def _math(split: Callable[[str], list[str]]) -> Reader:
+    return reader("Problem", lambda row: (tuple(split(piece(row, "options"))), label(row, "correct", "abcde")))
 
 
 def _math_verdict(row: Row) -> FilterVerdict:
@@ -208,17 +171,11 @@ def _judged(options: list[str], otherwise: list[str], odd: FilterVerdict) -> Fil
 
 _MATH_QA = DataSet(
     name="math_qa",
-    card=DataCard(
-        hub="allenai/math_qa",
-        config="default",
-        revision="fafb9f7ee5b9ec4da9499f9c4177a4c91389f2d6",
-        files="default/{split}/0000.parquet",
-        folder="ct/math_qa/default",
-        license="Apache-2.0",
-        splits={"train": "train", "validation": "validation"},
+    card=card_of(
+        "allenai/math_qa", "default", "fafb9f7ee5b9ec4da9499f9c4177a4c91389f2d6", license="Apache-2.0", is_script=True
     ),
     columns=("Problem", "options", "correct"),
-    read=_math,
+    read=_math(by_letters),
     choice=PromptStyle(
         header="The following are math questions (with multiple-choice answers).",
         footer=NEXT,
@@ -233,7 +190,7 @@ _MATH_QA = DataSet(
 )
 MATH_QA = replace(
     _MATH_QA,
-    published=replace(_MATH_QA, read=_math_published, filter=Filter(("options", "correct"), _math_verdict_published)),
+    published=replace(_MATH_QA, read=_math(by_commas), filter=Filter(("options", "correct"), _math_verdict_published)),
 )
 
 # --- TREC -------------------------------------------------------------------------------------------------------------
@@ -244,24 +201,18 @@ KINDS = (
 """Kinds by `coarse_label`: ABBR, ENTY, DESC, HUM, LOC, NUM. The older column `label-coarse` has another order."""
 
 
-def _trec(row: Row, how: ReadOptions) -> DraftQuestion:
-    del how
-    return DraftQuestion(text(row, "text"), KINDS, label(row, "coarse_label", "012345"))
-
-
 TREC = DataSet(
     name="trec",
-    card=DataCard(
-        hub="CogComp/trec",
-        config="default",
-        revision="65752bf53af25bc935a0dce92fb5b6c930728450",
-        files="default/{split}/0000.parquet",
-        folder="ct/trec/default",
+    card=card_of(
+        "CogComp/trec",
+        "default",
+        "65752bf53af25bc935a0dce92fb5b6c930728450",
         license="not stated",
+        is_script=True,
         splits={"train": "train"},
     ),
     columns=("text", "coarse_label"),
-    read=_trec,
+    read=reader("text", lambda row: (KINDS, label(row, "coarse_label", "012345"))),
     choice=PromptStyle(
         header="The following are questions with multiple-choice answers.", footer=NEXT, context=LETTERED
     ),
