@@ -47,6 +47,14 @@ def drawn(seed: int, n: int, **fixed: object) -> list[dict[str, object]]:
     return [configuration(method, searched(method, fixed), seed, k) for k in range(n)]
 
 
+def test_what_is_drawn_from_is_said() -> None:
+    assert {name: search.words(getattr(Learner(), name)) for name, search in Learner.search.items()} == {
+        "rate": "0.1 to 10 times 0.0001", "decay": "0.0001 to 1, log-uniform; 0.01 in the preset",
+        "margin": "-1 to 1; 0.0 in the preset", "width": "0.5 to 2 times 8",
+        "kind": "one of adam, sgd; adam in the preset",
+    }  # fmt: skip
+
+
 def test_the_first_configuration_is_the_presets_own() -> None:
     own = {"decay": 0.01, "kind": "adam", "margin": 0.0, "rate": 1e-4, "width": 8}
     assert drawn(0, 1) == drawn(7, 1) == [own]

@@ -294,6 +294,7 @@ def test_risk_and_coverage(made, one):
         curve = drawn(figure, f"mmlu-oe/{row.method}/risk")
         assert curve[:, 1].mean() == pytest.approx(metrics.aurc(records.confidence, records.correct))
         assert curve[-1] == pytest.approx([1, 1 - row.llm_accuracy])
+    assert drawn(figure, "mmlu-oe/all kept").tolist() == [[0, curve[-1, 1]], [1, curve[-1, 1]]]
 
 
 def test_dots_are_the_means_of_the_tables_in_their_order(made):
@@ -556,6 +557,15 @@ def test_what_was_not_run_is_named_with_its_place(name):
     figure = SEVERAL_TASKS[name](some, some.rows)
     assert "Left out: ptrue: not run on b, c; ccps: failed on c (reasons: tables)." in note(figure)
     check_readable(figure)
+
+
+def test_many_places_are_counted(made):
+    some = Simulated()
+    for task in "abcd":
+        some.add("ccps", task=task).missing("it", task=task)
+        some.missing("litcab", task=task) if task != "a" else some.add("litcab", task=task)
+    figure = reliability_overview(tables(some.rows), some.records_of)
+    assert "Left out: it: failed everywhere; litcab: failed in 3 of 4 cells (reasons: tables)." in note(figure)
 
 
 def test_a_model_without_a_task_is_one_sentence(made):

@@ -236,6 +236,7 @@ def test_a_large_page_keeps_the_pairs_with_the_best_alone(tables):
     best = pairs.best_of(tables[1])[""]
     assert len(wanted) == len(compared.SKILLS) - 1
     assert all(best in ends for ends in wanted)
+    assert disagreements.depth_of(list(tables) * 4_000) == Depth(5, all_pairs=False)
 
 
 def test_the_questions_added_are_in_no_group(built):

@@ -84,7 +84,8 @@ class Elsewhere(Choice):
     card: ClassVar[TaskCard] = replace(CARD, hub="a/b", revision="0" * 40, folder="far")
 
 
-TRAINED = Training((TrainingStage("", 100, 100, 50, 5.0, (25, 50, 100), (0.6, 0.5, 0.55)),), 0.45, 0.5, 0.65)
+TRAINED = Training((TrainingStage("", 100, 100, 50, 5.0, (25, 50, 100), (0.6, 0.5, 0.55)),), 0.45, 0.50001, 0.65)
+"""Its validation loss differs from the smallest of its training in float32's last digits."""
 TASKS: tuple[type[Choice], ...] = (Choice, Open, Elsewhere)
 
 
@@ -344,7 +345,7 @@ TAMPERINGS: dict[str, tuple[Tamper, str]] = {
     "cut short": (
         forged(training=replace(TRAINED, stages=(replace(TRAINED.stages[0], cut_short=True),))), "says cut_short True",
     ),
-    "validation loss": (forged(training=replace(TRAINED, validation_nll=0.3)), "its validation_nll is 0.3"),
+    "validation loss": (forged(training=replace(TRAINED, validation_nll=0.501)), "its validation_nll is 0.501"),
     "base rate": (forged(base_rate=0.05), "base_rate differs between cells that learned on"),
     "labels of others": (forged(labels_seen=LabelsSeen(1, 30)), "labels_seen differs between cells that learned on"),
     "gold": (forged(labels_seen=LabelsSeen(30, 30, 30)), "never reads right answers"),
