@@ -17,7 +17,7 @@ from bench.results.submissions import Verdict, check_results
 from bench.run.isolation.log import RunLog
 from bench.run.rerun import Rerun, rerun, settled
 from bench.store.folders import cache_folder
-from bench.testing import CheckResult, check_plugin
+from bench.testing import check_plugin
 
 
 def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool) -> bool:
@@ -41,10 +41,16 @@ def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool)
         log, results = None, check_plugin(target, open_folder(data_dir))
     if as_json:
         print_json([{"check": result.name, "ok": result.ok, "message": result.message} for result in results])
-    else:
-        _print_checks(results)
-        if log is not None and log.written:
-            print_line(f"what it printed is in {log.path}")
+        return all(result.ok for result in results)
+    # what is broken or remarkable; with `--verbose` each rule
+    told = [result for result in results if not result.ok or result.message or loudness.is_verbose()]
+    for result in told:
+        mark = _mark(ok=result.ok, remark=bool(result.message))
+        console().print(mark, Text(result.name), Text(result.message, style="dim"), soft_wrap=True)
+    rest = "" if len(told) == len(results) else "; -v lists each"
+    console().print(f"{sum(result.ok for result in results)} of {len(results)} checks passed{rest}")
+    if log is not None and log.written:
+        print_line(f"what it printed is in {log.path}")
     return all(result.ok for result in results)
 
 
@@ -70,20 +76,6 @@ def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: 
     else:
         _print_verdicts(verdicts, again)
     return not any(verdict.problems for verdict in verdicts)
-
-
-def _print_checks(results: Sequence[CheckResult]) -> None:
-    """Say what is broken or remarkable; with `--verbose` each rule."""
-    told = [result for result in results if not result.ok or result.message or loudness.is_verbose()]
-    for result in told:
-        console().print(
-            _mark(ok=result.ok, remark=bool(result.message)),
-            Text(result.name),
-            Text(result.message, style="dim"),
-            soft_wrap=True,
-        )
-    rest = "" if len(told) == len(results) else "; -v lists each"
-    console().print(f"{sum(result.ok for result in results)} of {len(results)} checks passed{rest}")
 
 
 def _print_verdicts(verdicts: Sequence[Verdict], rerun: Rerun | None) -> None:

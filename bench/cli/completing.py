@@ -21,10 +21,7 @@ def _models() -> Iterable[str]:
 
 
 def _one(names: Callable[[], Iterable[str]]) -> Completer:
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in names() if name.startswith(incomplete)]
-
-    return complete
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
 def _several(names: Callable[[], Iterable[str]]) -> Completer:

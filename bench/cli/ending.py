@@ -187,35 +187,33 @@ class Lenient:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
+    @contextmanager
+    def _tolerant(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.failure = error
+            with suppress(OSError, ValueError):  # else Python tries again when it ends, and complains
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
     def write(self, text: str) -> int:
         """Write, unless it failed before."""
         if self.failure is None:
-            try:
+            with self._tolerant():
                 return self._stream.write(text)
-            except OSError as error:
-                self._give_up(error)
         return len(text)
 
     def flush(self) -> None:
         """Flush, unless it failed before."""
         if self.failure is None:
-            try:
+            with self._tolerant():
                 self._stream.flush()
-            except OSError as error:
-                self._give_up(error)
 
     def replace_unknown(self) -> None:
         """Write characters that the locale doesn't have as escapes."""
         if isinstance(self._stream, io.TextIOWrapper):
-            try:
+            with self._tolerant():  # it flushes
                 self._stream.reconfigure(errors="backslashreplace")
-            except OSError as error:  # it flushes
-                self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        self.failure = error
-        with suppress(OSError, ValueError):  # else Python tries again when it ends, and complains
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
     @property
     def complaint(self) -> str:

@@ -121,7 +121,8 @@ def _shown(card: dict[str, Any]) -> dict[str, Any]:
         if value is not None:
             interval = "" if low is None or high is None else f" (95 % interval {low:.4f} to {high:.4f})"
             metrics[name] = f"{value:.4f}{interval}"
-    del card["asked"]["protocol"], card["provenance"]
+    card["asked"].pop("protocol")
+    card.pop("provenance", None)
     shown = {}
     for part, values in card.items():
         if isinstance(values, dict):

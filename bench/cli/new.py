@@ -74,9 +74,8 @@ def write(kind: Kind, name: str, template: str, out: Path | None = None) -> Path
     Raises:
         UserError: the name or the file can't be had, or a file can't be written.
     """
-    _check_name(kind, name)
     path = out or Path(f"{name.replace('-', '_')}.py")
-    _check_file(path)
+    _check(kind, name, path)
     folder = resources.files("bench.cli.templates") / template
     sources = {
         path: (folder / f"my_{kind}.py").read_text(encoding="utf-8"),
@@ -102,7 +101,8 @@ def write(kind: Kind, name: str, template: str, out: Path | None = None) -> Path
     return path
 
 
-def _check_name(kind: Kind, name: str) -> None:
+def _check(kind: Kind, name: str, path: Path) -> None:
+    """Refuse a name or a file that can't be had."""
     from bench import registry
 
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
@@ -112,9 +112,6 @@ def _check_name(kind: Kind, name: str) -> None:
             raise UserError(f"there is a {word} {name!r} already; choose another name")
     if name in registry.GROUPS:
         raise UserError(f"{name!r} means a group of methods; choose another name")
-
-
-def _check_file(path: Path) -> None:
     if path.suffix != ".py" or not path.stem.isidentifier() or keyword.iskeyword(path.stem):
         raise UserError(f"expected a file that Python can import, e.g. my_{path.stem}.py, got {path}")
     if not path.parent.is_dir():

@@ -38,8 +38,18 @@ def reproduce(
     if dry_run:
         _print_plan(work, ctx.args, as_json=as_json)
         return
-    left = [run for run in work.runs if not run.done]
-    _refuse_without_accelerator(left, _options(ctx, ctx.args))
+    left, options = [run for run in work.runs if not run.done], _options(ctx, ctx.args)
+    told = options.get("device") is not None or options.get("engine") not in {None, "local"}
+    if left and not told:
+        import torch
+
+        if not torch.accelerator.is_available():
+            hours = [found.hours for run in left if (found := run.of.grid.computed.get(run.model)) is not None]
+            takes = f"These {len(left)} runs take {sum(hours):,.0f} hours on one {work.grid.accelerator}; this"
+            raise UserError(
+                f"{takes if hours else 'This'} machine has no accelerator. Print the plan with --dry-run; --device cpu"
+                " runs it here all the same."
+            )
     codes = [_carried_out(run, f"{i} of {len(left)}", ctx.args) for i, run in enumerate(left, start=1)]
     print_line(f"{len(left)} runs ended, {len(work.runs) - len(left)} were there before; bench table --against paper")
     raise typer.Exit(max(codes, default=0))
@@ -85,20 +95,6 @@ def _refuse_owned(options: Iterable[str]) -> None:
     for option in options:
         if option in _OWNED:
             raise UserError(f"{option}: the paper says it; bench run takes it for a comparison of your own")
-
-
-def _refuse_without_accelerator(left: Sequence[Run], options: Mapping[str, Any]) -> None:
-    import torch
-
-    told = options.get("device") is not None or options.get("engine") not in {None, "local"}
-    if not left or told or torch.accelerator.is_available():
-        return
-    hours = [found.hours for run in left if (found := run.of.grid.computed.get(run.model)) is not None]
-    takes = f"These {len(left)} runs take {sum(hours):,.0f} hours on one {left[0].of.grid.accelerator}; this"
-    raise UserError(
-        f"{takes if hours else 'This'} machine has no accelerator. Print the plan with --dry-run; --device cpu runs it"
-        " here all the same."
-    )
 
 
 def _carried_out(run: Run, which: str, more: Sequence[str]) -> int:

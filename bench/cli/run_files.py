@@ -202,16 +202,13 @@ def text_of(configs: Sequence[RunConfig], folder: Path | None = None) -> str:
 def _written(field: Field, value: Any, folder: Path | None) -> Any:
     if isinstance(value, tuple):
         return [_written(field, each, folder) for each in value]
-    if not (_kind(field) is Path or (field.name in _NAME_OR_PLACE and _is_place(field.name, value))):
+    is_place = _kind(field) is Path
+    if field.name in _NAME_OR_PLACE:  # a name wins, whatever lies there
+        is_folder = field.name in _MODELS and value not in aliases() and Path(value).is_dir()
+        is_place = is_folder or _PLACE.fullmatch(value) is not None
+    if not is_place:
         return value
     return str(value) if folder is None else str(Path(value).absolute())
-
-
-def _is_place(name: str, value: str) -> bool:
-    """Whether a text that may be a name is a file or folder for the run; a name wins, whatever lies there."""
-    if _PLACE.fullmatch(value) is not None:
-        return True
-    return name in _MODELS and value not in aliases() and Path(value).is_dir()
 
 
 def _table_of(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:

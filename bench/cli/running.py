@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +22,6 @@ from bench.run.config import RunConfig
 
 if TYPE_CHECKING:
     from bench.run.pipeline import RunReport
-    from bench.run.seeds import JointReport, Outcome
 
 File = Annotated[
     Path | None,
@@ -58,7 +57,16 @@ def run(
     outcomes = run_each(configs, progress)
     report = together(outcomes)
     if as_json:
-        print_json(_record(report, outcomes))
+        from bench.results.files import to_json
+
+        record = {
+            "plan": report.plan,
+            "rows": [json.loads(to_json(row)) for row in report.rows],
+            "paths": list(map(str, report.paths)),
+            "heads": list(map(str, report.heads)),
+            "notes": report.notes,
+        }
+        print_json(record | ({"stopped": report.stopped} if len(outcomes) > 1 else {}))
     else:
         _print(report, configs[0])
     if report.stopped:
@@ -83,21 +91,6 @@ def _print(report: RunReport, config: RunConfig) -> None:
         if not report.failed:
             for line in next_steps(config, report.heads):
                 print_line(line)
-
-
-def _record(report: JointReport, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Record that `--json` prints."""
-    from bench.results.files import to_json
-
-    rows = [json.loads(to_json(row)) for row in report.rows]
-    record = {
-        "plan": report.plan,
-        "rows": rows,
-        "paths": list(map(str, report.paths)),
-        "heads": list(map(str, report.heads)),
-        "notes": report.notes,
-    }
-    return record | ({"stopped": report.stopped} if len(outcomes) > 1 else {})
 
 
 def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:

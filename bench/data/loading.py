@@ -62,11 +62,8 @@ class Loader:
             UserError: the task has no such split, its rows can't be had, or a question is not as it must be.
             UnansweredError: a file of answers has none to it.
         """
-        if where not in self._known:
-            self._known[where] = self._loaded(where)
-        return self._known[where]
-
-    def _loaded(self, where: TaskSplit) -> Loaded:
+        if where in self._known:
+            return self._known[where]
         task = self.tasks[where.task]
         released: Mapping[str, Released] = {}
         letters = self.protocol.letters if task.format is Format.CHOICE else None
@@ -86,7 +83,9 @@ class Loader:
             released = self.release.answers
         if self.limit is not None:
             known = spread(known, self._kept(where, len(known), self.limit))
-        return Loaded(known, whole, {q.id: released[q.id] for q in known} if released else {}, unanswered)
+        given = {question.id: released[question.id] for question in known} if released else {}
+        self._known[where] = Loaded(known, whole, given, unanswered)
+        return self._known[where]
 
     def _kept(self, where: TaskSplit, n: int, limit: int) -> int:
         """Questions at most that a split of `n` keeps."""

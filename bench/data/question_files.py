@@ -118,12 +118,27 @@ def task_of_file(path: Path, purpose: Split = "test", taken: Collection[str] = (
         raise UserError(
             f"Expected a file of questions at {path}, given with --task-file or --train-on: {error.strerror or error}"
         ) from error
+    require_text(str(path), "the name of a file of questions")
+    words = "-".join(re.findall(r"[a-z0-9]+", path.stem.casefold()))
+    if not words or len(words) > _LONGEST_NAME:
+        raise UserError(
+            f"{path}: expected a file name of 1 to {_LONGEST_NAME} letters and digits, because it"
+            " becomes the task's name; rename the file"
+        )
     sha256 = hashlib.sha256(content).hexdigest()
-    name = f"{_name(path)}-{sha256[:_DIGITS]}"
+    name = f"{words}-{sha256[:_DIGITS]}"
     while name in taken:
         name += f"-{purpose}"
-    rows = rows_of(path, content)
-    splits, fmt = _questions(rows, path.stem, purpose)
+    splits: dict[Split, list[Question]] = {}
+    first: dict[str, str] = {}
+    fmt = Format.OPEN
+    for row, choices in with_options(rows_of(path, content)):
+        fmt = Format.CHOICE if choices else Format.OPEN
+        question = question_of(row, choices, path.stem)
+        require_own_id(first, question.id, row.where)
+        named = not _empty(row.values.get("split"))
+        split = typed(row, "split", Split, f"one of {', '.join(SPLITS)}") if named else purpose
+        splits.setdefault(split, []).append(question)
     if purpose not in splits:
         raise UserError(
             f"{path}: expected at least one row of split {purpose!r}, found only {', '.join(splits)}; add one, or leave"
@@ -132,40 +147,17 @@ def task_of_file(path: Path, purpose: Split = "test", taken: Collection[str] = (
     sizes = {split: len(questions) for split, questions in splits.items()}
     options = [len(question.choices) for questions in splits.values() for question in questions]
     card = TaskCard(
-        license="not stated",
-        version=1,
-        splits={split: split for split in splits},
-        sizes=sizes,
-        options=(min(options), max(options)),
-        why="A file of the user's own.",
-    )
+        license="not stated", version=1, splits={split: split for split in splits}, sizes=sizes,
+        options=(min(options), max(options)), why="A file of the user's own.",
+    )  # fmt: skip
     fields = {
-        "__doc__": f"The questions of the file {path.name}.",
-        "__module__": __name__,
-        "name": name,
-        "format": fmt,
-        "card": card,
-        "style": _STYLES[fmt],
-        "train_on": "",
-        "file": path.name,
-        "sha256": sha256,
-        "by_split": splits,
-    }
+        "__doc__": f"The questions of the file {path.name}.", "__module__": __name__, "name": name, "format": fmt,
+        "card": card, "style": _STYLES[fmt], "train_on": "", "file": path.name, "sha256": sha256, "by_split": splits,
+    }  # fmt: skip
     return type("FileTask", (_FileTask,), fields)
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
-
-
-def _name(path: Path) -> str:
-    require_text(str(path), "the name of a file of questions")
-    name = "-".join(re.findall(r"[a-z0-9]+", path.stem.casefold()))
-    if not name or len(name) > _LONGEST_NAME:
-        raise UserError(
-            f"{path}: expected a file name of 1 to {_LONGEST_NAME} letters and digits, because it"
-            " becomes the task's name; rename the file"
-        )
-    return name
 
 
 def rows_of(path: Path, content: bytes) -> Iterable[Row]:
@@ -221,21 +213,6 @@ def _with_lists(row: Row) -> Row:
 
 
 # --- a row ------------------------------------------------------------------------------------------------------------
-
-
-def _questions(rows: Iterable[Row], stem: str, default: Split) -> tuple[dict[Split, list[Question]], Format]:
-    """The questions by split, and how they are asked."""
-    splits: dict[Split, list[Question]] = {}
-    first: dict[str, str] = {}
-    fmt = Format.OPEN
-    for row, choices in with_options(rows):
-        fmt = Format.CHOICE if choices else Format.OPEN
-        question = question_of(row, choices, stem)
-        require_own_id(first, question.id, row.where)
-        named = not _empty(row.values.get("split"))
-        split = typed(row, "split", Split, f"one of {', '.join(SPLITS)}") if named else default
-        splits.setdefault(split, []).append(question)
-    return splits, fmt
 
 
 def with_options(rows: Iterable[Row]) -> Iterator[tuple[Row, tuple[str, ...]]]:

@@ -168,16 +168,25 @@ class HubSource(Source):
         return {"source": "hub", "hub": str(card.hub), "split": split_name, **file, **requested, "revision": revision}
 
     def _load(self, card: DataCard, split: Split) -> _Loaded:
-        key = (str(card.hub), card.config, card.files, card.revision, _source_split(card, split))
-        if key not in self._loaded:
-            self._loaded[key] = _load_file(card, split) if card.files else _load_dataset(card, key[-1])
-        return self._loaded[key]
+        hub = str(card.hub)
+        key = (hub, card.config, card.files, card.revision, _source_split(card, split))
+        if key in self._loaded:
+            return self._loaded[key]
+        online = probe(hub, card.revision) is not None
+        if card.files:
+            # `datasets.load_dataset(data_files=...)` would load it too, but not find it again without a network: what
+            # it looks for in its cache is a hash of other arguments than the one that it wrote
+            path = hub_file(hub, _file_of(card, split), card.revision, online=online)
+            loaded = _Loaded(revision_of(path), file=path)
+        else:
+            loaded = _load_dataset(card, key[-1], online=online)
+        self._loaded[key] = loaded
+        return loaded
 
 
-def _load_dataset(card: DataCard, source_split: str) -> _Loaded:
+def _load_dataset(card: DataCard, source_split: str, *, online: bool) -> _Loaded:
     import datasets
 
-    online = probe(str(card.hub), card.revision) is not None
     try:
         with _offline(not online):
             dataset = datasets.load_dataset(card.hub, card.config, split=source_split, revision=card.revision)
@@ -193,17 +202,6 @@ def _load_dataset(card: DataCard, source_split: str) -> _Loaded:
             f" {revision}; connect once, or {INSTEAD}"
         )
     return _Loaded(revision, dataset)
-
-
-def _load_file(card: DataCard, split: Split) -> _Loaded:
-    """A split that the card names by its file, read as it is.
-
-    `datasets.load_dataset(data_files=...)` would load it too, but not find it again without a network: what it looks
-    for in its cache is a hash of other arguments than the one that it wrote.
-    """
-    online = probe(str(card.hub), card.revision) is not None
-    path = hub_file(str(card.hub), _file_of(card, split), card.revision, online=online)
-    return _Loaded(revision_of(path), file=path)
 
 
 def _file_of(card: DataCard, split: Split) -> str:

@@ -117,11 +117,7 @@ class Connection:
             raise self._failure(error) from error
         except (ValueError, RecursionError) as error:  # what should be JSON can't be read
             raise self._stranger(str(error)) from error
-        return self._read(completion)
-
-    def _read(self, completion: Any) -> Answer:
-        """Answer in a completion, which the client builds of whatever came."""
-        try:
+        try:  # the client builds a completion of whatever came
             model, text = completion.model, completion.choices[0].message.content
             if isinstance(model, str | None) and isinstance(text, str | None):
                 name = visible(" ".join((model or "").split()))  # without what would command a terminal

@@ -236,16 +236,24 @@ def read(path: Path) -> ResultRow:
     Raises:
         UserError: it is not such a file, or its Parquet file is missing or another one; names the file.
     """
-    row = _row_at(path)
-    if row.status != "ok" or _digest_of(path.with_suffix(".parquet")) == row.records_digest:
-        return row
+    parquet = path.with_suffix(".parquet")
     try:
+        row = _row_at(path)
+        if row.status != "ok" or _digest_of(parquet) == row.records_digest:
+            return row
         with folder_lock(path.parent):  # another process is writing the two, or died on it
             row = _row_at(path)
             _finish(path, str(row.records_digest))
+        digest = _digest_of(parquet)
     except OSError as error:
         raise UserError(f"result {path} can't be read ({error.strerror or error}); try again") from error
-    _require_records(path.with_suffix(".parquet"), row)
+    if digest is None:
+        raise UserError(f"result {path} has no {parquet.name} beside it; copy both, or run it again")
+    if digest != row.records_digest:
+        raise UserError(
+            f"result {parquet} is not the file that its JSON file was written with: expected SHA-256"
+            f" {str(row.records_digest)[:16]}, got {digest[:16]}; copy both files again, or run that cell again"
+        )
     return row
 
 
@@ -253,8 +261,6 @@ def _row_at(path: Path) -> ResultRow:
     way_out = "copy it again, or run that cell again"
     try:
         return _row_from(parsed(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UserError(f"result {path} can't be read ({error.strerror or error}); try again") from error
     except RecursionError as error:
         raise UserError(f"result {path} is nested too deep; {way_out}") from error
     except ValueError as error:  # also what JSON and UTF-8 decoding raise
@@ -267,20 +273,6 @@ def _digest_of(path: Path) -> str | None:
         return digest_file(path)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise UserError(f"result {path} can't be read ({error.strerror or error}); try again") from error
-
-
-def _require_records(path: Path, row: ResultRow) -> None:
-    """Refuse a Parquet file that is not the one that the row was written with."""
-    digest = _digest_of(path)
-    if digest is None:
-        raise UserError(f"result {path.with_suffix('.json')} has no {path.name} beside it; copy both, or run it again")
-    if digest != row.records_digest:
-        raise UserError(
-            f"result {path} is not the file that its JSON file was written with: expected SHA-256"
-            f" {str(row.records_digest)[:16]}, got {digest[:16]}; copy both files again, or run that cell again"
-        )
 
 
 def read_records(path: Path) -> Records:

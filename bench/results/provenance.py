@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,15 @@ def code(root: Path | None = None) -> Mapping[str, Any]:
         root: folder that holds the packages; found by itself.
     """
     folder = (root or Path(__file__).parents[2]).resolve()
-    found: dict[str, Any] = {"version": _version(DISTRIBUTION), "git_sha": None, "dirty": None, "record_digest": None}
-    sha, reason = _git_sha(folder)
-    if sha is not None:
+    found: dict[str, Any] = {"version": version_of(DISTRIBUTION), "git_sha": None, "dirty": None, "record_digest": None}
+    sha, top = None, _git(folder, "rev-parse", "--show-toplevel")
+    if top is None:
+        reason = "git is missing, or this is no git checkout"
+    elif Path(top).resolve() != folder:  # e.g. a virtual environment inside somebody's repository
+        reason = "the package lies inside a git checkout of something else"
+    else:
+        sha, reason = _git(folder, "rev-parse", "--verify", "HEAD"), "the git checkout has no commit"
+    if sha:
         changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *CODE, "pyproject.toml")
         return {**found, "git_sha": sha, "dirty": None if changes is None else bool(changes), "reason": None}
     digest = record_digest(folder)
@@ -101,7 +108,7 @@ def record_digest(folder: Path) -> str | None:
 @functools.cache  # looking takes a twentieth of a second, and every cell records them
 def packages() -> Mapping[str, str]:
     """Version of each of _PACKAGES that is installed; nothing is imported."""
-    versions = {name: _version(name) for name in _PACKAGES}
+    versions = {name: version_of(name) for name in _PACKAGES}
     return {name: version for name, version in versions.items() if version is not None}
 
 
@@ -119,22 +126,12 @@ def threads() -> dict[str, Any]:
     }
 
 
-def _version(name: str) -> str | None:
+def version_of(name: str) -> str | None:
+    """Version of an installed package; None where it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _git_sha(folder: Path) -> tuple[str | None, str | None]:
-    """The commit of the checkout whose top is `folder`, or None and why."""
-    top = _git(folder, "rev-parse", "--show-toplevel")
-    if top is None:
-        return None, "git is missing, or this is no git checkout"
-    if Path(top).resolve() != folder:  # e.g. a virtual environment inside somebody's repository
-        return None, "the package lies inside a git checkout of something else"
-    sha = _git(folder, "rev-parse", "--verify", "HEAD")
-    return sha, None if sha else "the git checkout has no commit"
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
@@ -156,14 +153,11 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 def _cpu_model() -> str | None:
     """The processor's name as it calls itself."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return platform.processor() or None
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            return value.strip()
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
     return platform.processor() or None
 
 

@@ -40,7 +40,7 @@ def packages() -> Iterator[Finding]:
     for requirement in map(Requirement, required):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
-        version = _version(requirement.name)
+        version = provenance.version_of(requirement.name)
         if version is None or not requirement.specifier.contains(version, prereleases=True):
             lacking.append(f"{requirement.name}{requirement.specifier} (found {version or 'none'})")
     if lacking:
@@ -49,13 +49,6 @@ def packages() -> Iterator[Finding]:
     else:
         code = provenance.code()
         yield Finding("packages", State.OK, f"{provenance.DISTRIBUTION} {code['version']} with all that it requires")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def other_bench() -> Iterator[Finding]:

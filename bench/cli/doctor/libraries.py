@@ -13,11 +13,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from bench.cli.doctor.finding import Finding, State
+from bench.results.provenance import version_of
 
 _TORCH = """
 import json, torch
@@ -66,7 +66,7 @@ def _accelerator(found: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("bfloat16", State.OK if found["bf16"] else State.NOTE, word, fix)
     elif found["mps"]:
         yield Finding("accelerator", State.OK, "Apple GPU (mps)")
-    elif _has_nvidia():
+    elif _DRIVER.exists() or _cards():
         yield _unused(found)
     else:
         fix = "none is needed for small models; a large one takes days without"
@@ -88,10 +88,6 @@ def _unused(found: dict[str, Any]) -> Finding:
         return Finding("accelerator", State.NOTE, what, f"update the driver, or {reinstall}")
     fix = "look at nvidia-smi, CUDA_VISIBLE_DEVICES and the rights on /dev/nvidia*"
     return Finding("accelerator", State.NOTE, f"{cards}: there, but torch {found['version']} doesn't find it", fix)
-
-
-def _has_nvidia() -> bool:
-    return _DRIVER.exists() or bool(_cards())
 
 
 def _cards() -> list[str]:
@@ -133,9 +129,8 @@ def others() -> Iterator[Finding]:
 
 
 def _imported(name: str, otherwise: State, fix: str) -> Finding:
-    try:
-        version = metadata.version(name)
-    except metadata.PackageNotFoundError:
+    version = version_of(name)
+    if version is None:
         return Finding(name, otherwise, "not installed", fix)
     try:
         python(f"import json, {name}; print(json.dumps(True))")

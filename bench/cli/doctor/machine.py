@@ -30,16 +30,6 @@ _LITTLE_SPACE, _NO_SPACE = 10e9, 2e8
 
 def memory() -> Iterator[Finding]:
     """Main memory that is free, within the limit of a container."""
-    free = _free()
-    if free is None:
-        yield Finding("memory", State.NOTE, "this system doesn't tell")
-        return
-    state = State.NOTE if free < _LITTLE else State.OK
-    fix = "end other programs, or run where there is more; bench params --memory tells what a model takes"
-    yield Finding("memory", state, f"{free / _GB:.1f} GB free", fix if state is State.NOTE else "")
-
-
-def _free() -> float | None:
     found = []
     with suppress(OSError, ValueError, IndexError):
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
@@ -51,14 +41,23 @@ def _free() -> float | None:
     if not found:
         with suppress(OSError, ValueError, AttributeError):
             found.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
-    return min(found, default=None)
+    if not found:
+        yield Finding("memory", State.NOTE, "this system doesn't tell")
+        return
+    free = min(found)
+    state = State.NOTE if free < _LITTLE else State.OK
+    fix = "end other programs, or run where there is more; bench params --memory tells what a model takes"
+    yield Finding("memory", state, f"{free / _GB:.1f} GB free", fix if state is State.NOTE else "")
 
 
 def hub() -> Iterator[Finding]:
     """Whether models and data can be got, and as whom."""
     switches = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     offline = next((name for name in switches if os.environ.get(name, "").upper() in _YES), None)
-    token = "with a token" if _token() else "without a token"
+    from huggingface_hub import get_token
+
+    has_token = bool(get_token())  # it is neither shown nor sent
+    token = "with a token" if has_token else "without a token"
     if offline:
         what = f"not asked, for {offline} is set ({token}): what lies in its cache is used"
         yield Finding("Hub", State.NOTE, what, f"unset {offline} to get models and data")
@@ -68,22 +67,9 @@ def hub() -> Iterator[Finding]:
     if problem:
         fix = "look at the network, HTTPS_PROXY and HF_ENDPOINT; what lies in its cache is used, and --data-dir helps"
         yield Finding("Hub", State.NOTE, f"{address} can't be reached ({problem}), {token}", fix)
-    elif _token():
-        yield Finding("Hub", State.OK, f"{address} answers, {token}")
     else:
-        fix = "hf auth login, for models and data that ask for it"
+        fix = "" if has_token else "hf auth login, for models and data that ask for it"
         yield Finding("Hub", State.OK, f"{address} answers, {token}", fix)
-
-
-def _token() -> bool:
-    """Whether there is a token; it is neither shown nor sent."""
-    if os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN"):
-        return True
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    with suppress(OSError):
-        path = Path(os.environ.get("HF_TOKEN_PATH") or home / "token")
-        return path.is_file() and path.stat().st_size > 0
-    return False
 
 
 def _unreachable(address: str) -> str:

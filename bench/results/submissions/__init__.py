@@ -133,18 +133,14 @@ class _Check:
         yield from questions.findings(cell, self._questions_of(cell.row.task, cell.row.task_version))
         yield from together.of_scores(cell, self.known)
         if cell.recalibration:
-            yield from self._origin(cell)
+            origin = results.path_of(replace(cell.row, method=cell.base), self.folder)
+            try:
+                row, before = results.read(origin), in_order(results.read_records(origin))
+            except UserError:
+                yield f"{origin.name} is not beside it, of which it is a recalibration; copy both"
+            else:
+                yield from together.of_another(cell, row, before)
         self.traces.append(together.trace(cell))
-
-    def _origin(self, cell: Cell) -> Iterator[str]:
-        """A recalibrated cell lies beside that of its method."""
-        path = results.path_of(replace(cell.row, method=cell.base), self.folder)
-        try:
-            row, records = results.read(path), in_order(results.read_records(path))
-        except UserError:
-            yield f"{path.name} is not beside it, of which it is a recalibration; copy both"
-            return
-        yield from together.of_another(cell, row, records)
 
     def _of_lone_parquet(self, path: Path) -> Iterator[Finding]:
         if path.parent != self.folder / question_texts.FOLDER:

@@ -94,13 +94,11 @@ def _other_answers(alike: Sequence[Trace]) -> Iterator[tuple[Path, str]]:
     for one in alike:
         if rest and (tied or one.answers != most):
             others = len(alike) - counts[one.answers]
-            yield (
-                one.path,
-                (
-                    f"its questions, labels or answers are not those of {others} other cells of {one.row.model} on"
-                    f" {one.row.task}; run all methods on one machine with one version"
-                ),
+            problem = (
+                f"its questions, labels or answers are not those of {others} other cells of {one.row.model} on"
+                f" {one.row.task}; run all methods on one machine with one version"
             )
+            yield one.path, problem
 
 
 def _copied(one: Trace, alike: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Finding]]:
