@@ -152,10 +152,10 @@ class CountingExtractor(Extractor):
         self.greedy += len(nodes) if sampling is None else 0
         self.drawn += len(nodes) if sampling is not None else 0
         done.tree.read()
-        texts = (_known(done.items[text.row][text.question], text) for text in nodes)
-        return [int(ids[step]) if step < len(ids) else _END for ids in texts]
-
-
-def _known(item: Item, text: Generation) -> Ids:
-    assert isinstance(item, KnownItem)  # noqa: S101  # for the type checker
-    return item.written[text.kind][text.number]
+        tokens = []
+        for text in nodes:
+            item = done.items[text.row][text.question]
+            assert isinstance(item, KnownItem)  # noqa: S101  # for the type checker
+            ids = item.written[text.kind][text.number]
+            tokens.append(int(ids[step]) if step < len(ids) else _END)
+        return tokens

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from bench.api import Signal, UserError
@@ -19,7 +18,7 @@ from bench.backbone.items import NOTHING, Item, Measure, Pass, Replies
 from bench.backbone.measure import Arrays, Awaited, Generation, Sampling, Turn, Upto
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.model import Backbone
-from bench.backbone.packing import Grove, Groves, Packing
+from bench.backbone.packing import Packing
 from bench.backbone.sampling import beside_rows, draw
 from bench.backbone.sending import fetched
 from bench.backbone.tree import ContinuationTree, read_together
@@ -113,49 +112,39 @@ class Extractor:
 
     def _passes(self, groups: list[list[Item]]) -> Iterator[tuple[list[int], list[Ids], Values]]:
         """Every grove, followed to its end; yields which groups are in it, their answers and what was taken."""
+        session = self.backbone.session
         if not self.backbone.packed:
             for row, group in enumerate(groups):
-                yield [row], *self._followed([group], self._tree_alone(group[0]))
+                prompt = group[0].prompt
+                with self._counted(self.packing.first_stage(generated=group[0].answer is None)):
+                    states = session.read_alone(prompt, dict.fromkeys(self.blocks, np.asarray([len(prompt) - 1])))
+                yield [row], *self._followed([group], ContinuationTree(session, [prompt], states))
             return
-        size = 0 if self.packing.together == ALONE else self.backbone.session.measured_bytes()
+        size = 0 if self.packing.together == ALONE else session.measured_bytes()
         groves = self.packing.groves([group[0].prompt for group in groups], [group[0].answer for group in groups], size)
         for grove in groves:
             rows = [row for planned in grove for row in planned.rows]
+            packs = [(planned.pack, planned.leaves) for planned in grove]
+            stage = self.packing.first_stage(generated=groups[rows[0]][0].answer is None)
             try:
-                found = self._followed([groups[row] for row in rows], self._tree(grove, groups[rows[0]][0]))
+                with self._counted(stage):
+                    starts, states = read_together(session, packs, self.asking.budget, self.blocks)
+                found = self._followed([groups[row] for row in rows], ContinuationTree(session, starts, states))
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                self._halve(groves, grove, error)
+                if not is_out_of_memory(error):
+                    raise
+                if not groves.halve(grove):  # it comes back in smaller ones
+                    raise UserError(
+                        f"A single prompt of {len(groves.prompts[rows[0]])} tokens does not fit into the memory of"
+                        f" {self.backbone.device}. Use a smaller --dtype, a larger device, or --set protocol.shots=0."
+                    ) from error
+                self.halvings += 1
+                session.reset()
+                if torch.cuda.is_available():
+                    torch.cuda.empty_cache()
                 continue
-            self.backbone.session.leave()
+            session.leave()
             yield rows, *found
-
-    def _halve(self, groves: Groves, grove: Grove, error: Exception) -> None:
-        """Put a grove that did not fit into memory back in smaller ones."""
-        if not is_out_of_memory(error):
-            raise error
-        if not groves.halve(grove):
-            raise UserError(
-                f"A single prompt of {len(groves.prompts[grove[0].rows[0]])} tokens does not fit into the memory of"
-                f" {self.backbone.device}. Use a smaller --dtype, a larger device, or --set protocol.shots=0."
-            ) from error
-        self.halvings += 1
-        self.backbone.session.reset()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-
-    def _tree(self, grove: Grove, first: Item) -> ContinuationTree:
-        session = self.backbone.session
-        packs = [(planned.pack, planned.leaves) for planned in grove]
-        with self._counted(self.packing.first_stage(generated=first.answer is None)):
-            starts, states = read_together(session, packs, self.asking.budget, self.blocks)
-        return ContinuationTree(session, starts, states)
-
-    def _tree_alone(self, item: Item) -> ContinuationTree:
-        session = self.backbone.session
-        end = np.asarray([len(item.prompt) - 1])
-        with self._counted(self.packing.first_stage(generated=item.answer is None)):
-            states = session.read_alone(item.prompt, dict.fromkeys(self.blocks, end))
-        return ContinuationTree(session, [item.prompt], states)
 
     # --- what grows ---------------------------------------------------------------------------------------------------
 
@@ -230,7 +219,11 @@ class Extractor:
         distinct = sorted(set(nodes.values()))
         place = {node: row for row, node in enumerate(distinct)}
         rows = [place[node] for node in nodes.values()]
-        uniforms = [_uniforms(done.items[text.row][text.question])[text.number, step] for text in nodes]
+        items = [done.items[text.row][text.question] for text in nodes]
+        uniforms = [
+            item.uniforms[text.number, step]  # type: ignore[index]  # given whenever samples are asked for
+            for item, text in zip(items, nodes, strict=True)
+        ]
         done.tree.expect(distinct)
         table = done.tree.session.send(beside_rows(rows, uniforms, len(distinct)))  # goes up with the pass
         done.tree.read(self._sampled_blocks)
@@ -296,7 +289,12 @@ class Extractor:
                 for i, group in enumerate(done.items):
                     done.samples |= {(sampling, i, m): item.samples[sampling] for m, item in enumerate(group)}
             else:
-                self._draw(done, sampling)
+                groups = [(i, m) for i, group in enumerate(done.items) for m in range(len(group))]
+                texts = [Generation(i, sampling, m, j) for i, m in groups for j in range(sampling.n)]
+                written = self._decode(done, {text: text.row for text in texts}, sampling)
+                for i, m in groups:
+                    own = [written[Generation(i, sampling, m, j)] for j in range(sampling.n)]
+                    done.samples[sampling, i, m] = own
         for (sampling, i, _), samples in done.samples.items():
             for ids in samples:
                 whole = sampling in self.growth.sample_ends or len(ids) < self.asking.max_new_tokens
@@ -307,14 +305,6 @@ class Extractor:
     def _sampled_blocks(self) -> list[int]:
         """Blocks of which samples' states are read; nothing grows after them."""
         return self.blocks if self.growth.sample_ends else [self.last]
-
-    def _draw(self, done: Pass, sampling: Sampling) -> None:
-        """Samples of all questions side by side."""
-        groups = [(i, m) for i, group in enumerate(done.items) for m in range(len(group))]
-        texts = [Generation(i, sampling, m, j) for i, m in groups for j in range(sampling.n)]
-        written = self._decode(done, {text: text.row for text in texts}, sampling)
-        for i, m in groups:
-            done.samples[sampling, i, m] = [written[Generation(i, sampling, m, j)] for j in range(sampling.n)]
 
     @contextmanager
     def _counted(self, stage: str) -> Iterator[None]:
@@ -366,11 +356,6 @@ def taken(measures: Mapping[Signal, Measure], done: Pass) -> Values:
 
     down = {key: {name: value_of(one) for name, one in cell.items()} for key, cell in cells.items()}
     return {signal: [[down[id(value)] for value in group] for group in groups] for signal, groups in found.items()}
-
-
-def _uniforms(item: Item) -> npt.NDArray[np.float64]:
-    assert item.uniforms is not None  # noqa: S101  # given whenever samples are asked for
-    return item.uniforms
 
 
 def _column(values: Sequence[Arrays], measure: Measure) -> Arrays:

@@ -110,19 +110,17 @@ class Backbone:
         """
         self.files.check_weights()
         with self.files.told("it can't be loaded"):
-            self._check_known(self.files.stamps())
+            stamps = self.files.stamps()
+            if self._stamps not in {None, stamps}:
+                raise UserError(
+                    f"Model {self.spec.name!r}: expected the files that were loaded before, found others in its folder."
+                    " Run the command again; what was computed is kept."
+                )
+            self._stamps = stamps
             model = self._load(self.attention)
             if len(self.devices) == 1:  # `to` would undo a split
                 model = model.to(self.device)
         return model.eval().requires_grad_(requires_grad=False)
-
-    def _check_known(self, stamps: tuple[tuple[str, int, int], ...]) -> None:
-        if self._stamps not in {None, stamps}:
-            raise UserError(
-                f"Model {self.spec.name!r}: expected the files that were loaded before, found others in its folder. Run"
-                " the command again; what was computed is kept."
-            )
-        self._stamps = stamps
 
     def release(self) -> None:
         """Give the memory of the weights back; whoever needs them next loads them again from the same files."""
@@ -197,7 +195,10 @@ class Backbone:
     @cached_property
     def session(self) -> Session:
         """The cache on which packs are read."""
-        return Session(self.model, window=_window(self.config.get_text_config()))
+        text = self.config.get_text_config()
+        kinds, width = getattr(text, "layer_types", None), getattr(text, "sliding_window", None)
+        slides = width is not None and (kinds is None or "sliding_attention" in kinds)
+        return Session(self.model, window=int(width) if slides else None)
 
     @cached_property
     def stops(self) -> frozenset[int]:
@@ -342,11 +343,3 @@ def _facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> M
 def facts_from_settings(name: str, settings: Mapping[str, Any]) -> ModelFacts:
     """Facts like those of `_facts_from`, of a configuration's own settings, `model_type` among them."""
     return _facts_from(name, configuration(settings))
-
-
-def _window(text_config: Any) -> int | None:
-    kinds = getattr(text_config, "layer_types", None)
-    width = getattr(text_config, "sliding_window", None)
-    if width is None or (kinds is not None and "sliding_attention" not in kinds):
-        return None
-    return int(width)

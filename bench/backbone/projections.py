@@ -27,8 +27,12 @@ class Located(NamedTuple):
 def locate(model: Any) -> list[Located]:
     """The linear layers of all blocks in order, of a causal language model or of its likeness on the meta device."""
     paths = {module: name for name, module in model.named_modules()}
-    found = []
-    for block in _blocks(model):
+    found: list[Located] = []
+    try:
+        layers = list(blocks(model))
+    except (ValueError, AttributeError):
+        return found
+    for block in layers:
         parts = _by_name(block) or _fused(block) or _by_shape(block, int(model.config.get_text_config().hidden_size))
         for name, module in block.named_modules():
             if (shape := _shape(module)) is not None:
@@ -71,13 +75,6 @@ def targets(located: list[Located], named: str = "") -> list[str]:
             f" of {', '.join(known) or 'none'}."
         )
     return paths
-
-
-def _blocks(model: Any) -> list[Any]:
-    try:
-        return list(blocks(model))
-    except (ValueError, AttributeError):
-        return []
 
 
 def _shape(module: Any) -> tuple[int, int] | None:
