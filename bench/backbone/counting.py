@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.api import Signal
+from bench.api import Samples, Signal
 from bench.backbone.extract import Extractor
 from bench.backbone.items import Item, Measure, Pass
-from bench.backbone.measure import Generation, Sampling, Turn
+from bench.backbone.measure import Generation, Turn
 from bench.backbone.model import Backbone
 from bench.backbone.row import Row
 from bench.backbone.sending import Sending, Sent
@@ -96,7 +96,7 @@ class CountingBackbone(Backbone):
 class KnownItem(Item):
     """A question of which is known what the model writes."""
 
-    written: Mapping[Turn | Sampling | None, Sequence[Ids]] = field(default_factory=dict)
+    written: Mapping[Turn | Samples | None, Sequence[Ids]] = field(default_factory=dict)
     """None -> its answer alone; a turn -> the reply to it alone; how samples are drawn -> all of them."""
 
 
@@ -137,7 +137,7 @@ class CountingExtractor(Extractor):
                 read += replies.tree.sequences(len(before), before)
 
     def _decode(
-        self, done: Pass, starts: Mapping[Generation, int], sampling: Sampling | None = None
+        self, done: Pass, starts: Mapping[Generation, int], sampling: Samples | None = None
     ) -> dict[Generation, Ids]:
         found = super()._decode(done, starts, sampling)
         for text, ids in found.items():
@@ -147,7 +147,7 @@ class CountingExtractor(Extractor):
         return found
 
     def _next_tokens(
-        self, done: Pass, nodes: Mapping[Generation, int], sampling: Sampling | None, step: int
+        self, done: Pass, nodes: Mapping[Generation, int], sampling: Samples | None, step: int
     ) -> list[int]:
         self.greedy += len(nodes) if sampling is None else 0
         self.drawn += len(nodes) if sampling is not None else 0

@@ -6,16 +6,16 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from itertools import count
 
 import numpy as np
 import torch
 
-from bench.api import Signal, UserError
+from bench.api import Samples, Signal, UserError
 from bench.backbone.devices import ALONE, Together, followed_together
 from bench.backbone.items import NOTHING, Item, Measure, Pass, Replies
-from bench.backbone.measure import Arrays, Awaited, Generation, Sampling, Turn, Upto
+from bench.backbone.measure import Arrays, Awaited, Generation, Turn, Upto
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.model import Backbone
 from bench.backbone.packing import Packing
@@ -176,7 +176,7 @@ class Extractor:
         done.answers = [*written.values()]
 
     def _decode(
-        self, done: Pass, starts: Mapping[Generation, int], sampling: Sampling | None = None
+        self, done: Pass, starts: Mapping[Generation, int], sampling: Samples | None = None
     ) -> dict[Generation, Ids]:
         """Write texts side by side, each up to a stop token or its limit; the last token of a limit is not read.
 
@@ -206,7 +206,7 @@ class Extractor:
         return text.kind.say if isinstance(text.kind, Turn) else self.asking.max_new_tokens
 
     def _next_tokens(
-        self, done: Pass, nodes: Mapping[Generation, int], sampling: Sampling | None, step: int
+        self, done: Pass, nodes: Mapping[Generation, int], sampling: Samples | None, step: int
     ) -> list[int]:
         """Read what is new on the tree and choose the token of every text that follows its node.
 
@@ -284,7 +284,7 @@ class Extractor:
 
     def _grow_samples(self, done: Pass) -> None:
         """Samples of all questions, stored or drawn, as far as drawing reads them; their ends where wanted."""
-        for sampling in sorted(self.growth.samples):
+        for sampling in sorted(self.growth.samples, key=astuple):
             if all(sampling in item.samples for group in done.items for item in group):
                 for i, group in enumerate(done.items):
                     done.samples |= {(sampling, i, m): item.samples[sampling] for m, item in enumerate(group)}

@@ -197,8 +197,9 @@ class Backbone:
         """The cache on which packs are read."""
         text = self.config.get_text_config()
         kinds, width = getattr(text, "layer_types", None), getattr(text, "sliding_window", None)
-        slides = width is not None and (kinds is None or "sliding_attention" in kinds)
-        return Session(self.model, window=int(width) if slides else None)
+        if width is None or (kinds is not None and "sliding_attention" not in kinds):
+            return Session(self.model)
+        return Session(self.model, window=int(width))
 
     @cached_property
     def stops(self) -> frozenset[int]:

@@ -12,7 +12,7 @@ from bench.api import At, Format, Hidden, Of, Ragged, Task, TokenIds
 from bench.api.batch import Column
 from bench.backbone.measure import Growth, Taken, Turn, Upto, as_it_is, first_row
 from bench.signals.definition import PassDefinition, definition
-from bench.signals.samples import ids_from, sampling_of
+from bench.signals.samples import ids_from
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
     def growth(self) -> Growth:
         """Along the answer, other answers of an open question, samples, or the query."""
         if self.signal.at is At.SAMPLE_END:
-            drawn = frozenset({sampling_of(self.signal.samples)})
+            drawn = frozenset({self.signal.samples})
             return Growth(samples=drawn, sample_ends=drawn)
         return _GROWTH[self.signal.at]
 
@@ -95,7 +95,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return done.each({"values": found.get(i, nothing)} for i in range(len(done.items)))
 
     def _samples(self, done: Pass, i: int, m: int) -> Taken:
-        drawn = done.samples[sampling_of(self.signal.samples), i, m]
+        drawn = done.samples[self.signal.samples, i, m]
         ends = [[i, *done.tree.grow(i, ids)][-1] for ids in drawn]
         return {"values": done.awaited(self.signal.depth, ends)}
 

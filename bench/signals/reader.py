@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Signal, Task, UserError
+from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Samples, Signal, Task, UserError
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.backbone.devices import ALONE, class_of, default_budget, followed_together
@@ -28,7 +28,7 @@ from bench.signals.worker import AskedQuestion, Engine, ShardTask, Worker
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 
 if TYPE_CHECKING:
-    from bench.backbone.measure import Growth, Sampling, Turn
+    from bench.backbone.measure import Growth, Turn
     from bench.backbone.model import Backbone
     from bench.progress import Progress
     from bench.prompts.asking import Asking
@@ -60,7 +60,7 @@ class Reader:
     """Token positions fed to the model by this reader itself; what the store had costs nothing."""
     peak_memory_mb: float = 0.0
     """Largest memory of a process that read for this one."""
-    _heard: dict[tuple[TaskSplit, frozenset[Sampling]], list[Texts]] = field(default_factory=dict, init=False)
+    _heard: dict[tuple[TaskSplit, frozenset[Samples]], list[Texts]] = field(default_factory=dict, init=False)
 
     @cached_property
     def working(self) -> Engine:
@@ -156,7 +156,7 @@ class Reader:
         speed = self.backbone.speed
         return None if isinstance(speed, str) else self.forecast(reading, signals, adapted=adapted).seconds(speed)
 
-    def heard(self, reading: Reading, asking: Asking, samplings: frozenset[Sampling]) -> list[Texts]:
+    def heard(self, reading: Reading, asking: Asking, samplings: frozenset[Samples]) -> list[Texts]:
         """Answers and samples of a small model to a few questions of a split, which it is asked once."""
         key = reading.where, samplings
         if key not in self._heard:
