@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import queue
+import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bench.api import UserError
 from bench.engine.pool import Event, Failed, Ready
@@ -55,11 +60,22 @@ class Member:
 
     def open(self) -> Event:
         """Load what the spec names, and check that it is what the run has."""
-        return self._told(self._open)
+
+        def opened() -> Event:
+            self._worker = self.spec.opened()
+            return Ready()
+
+        return self._told(opened)
 
     def do(self, task: ShardTask, *, wait: bool) -> Event:
         """Do a task; its numbers go into the store and nowhere else."""
-        return self._told(lambda: self._do(task, wait=wait))
+
+        def done() -> Event:
+            if self._worker is None:
+                raise RuntimeError("a task came before the worker was opened")
+            return self._worker.told(task, wait=wait)
+
+        return self._told(done)
 
     def train(self, work: Work) -> tuple[float, Sequence[str]] | Failed:
         """Carry out a training; its seconds and notes for the user, or why it failed."""
@@ -72,16 +88,6 @@ class Member:
 
         return self._told(trained)
 
-    def _open(self) -> Event:
-        self._worker = self.spec.opened()
-        return Ready()
-
-    def _do(self, task: ShardTask, *, wait: bool) -> Event:
-        worker = self._worker
-        if worker is None:
-            raise RuntimeError("a task came before the worker was opened")
-        return worker.told(task, wait=wait)
-
     def _told(self, act: Callable[[], T]) -> T | Failed:
         try:
             return act()
@@ -89,3 +95,23 @@ class Member:
             return Failed(f"Worker on {platform.node()}: {error}", expected=True)
         except Exception:  # noqa: BLE001 - raised where the run is
             return Failed(f"on {platform.node()}:\n{traceback.format_exc()}", expected=False)
+
+
+def main() -> None:
+    """Serve the run that started this process on a connection, until its end of it is closed."""
+    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def receive() -> None:
+        try:
+            while True:
+                received.put(connection.recv())
+        except (EOFError, OSError):
+            os._exit(0)  # in the middle of a shard: nobody wants it any more
+
+    threading.Thread(target=receive, daemon=True).start()
+    member = Member(received.get())
+    connection.send(member.open())
+    while True:
+        task, wait = received.get()
+        connection.send(member.do(task, wait=wait))

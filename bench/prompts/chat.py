@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -159,12 +160,8 @@ class Chat:
         Raises:
             UserError: the template does not show the answer, or not once.
         """
-        key = prompt, wording
-        if key not in self._suffixes:
-            self._suffixes[key] = self._followup(prompt, wording)
-        return self._suffixes[key]
-
-    def _followup(self, prompt: Prompt, wording: str) -> QuerySuffix:
+        if (prompt, wording) in self._suffixes:
+            return self._suffixes[prompt, wording]
         rendered = self.render(followup_messages(prompt, wording))
         before, _, after = rendered.partition(QUERY_SENTINEL)
         if not after or QUERY_SENTINEL in after:
@@ -173,7 +170,8 @@ class Chat:
                 " query can't be placed after the answer. Use a model whose template shows previous turns."
             )
         (ids,) = self.tokenizer([after], add_special_tokens=False)["input_ids"]
-        return QuerySuffix(np.asarray(ids, dtype=np.int32), continues=before == self.render(prompt.messages))
+        suffix = QuerySuffix(np.asarray(ids, dtype=np.int32), continues=before == self.render(prompt.messages))
+        return self._suffixes.setdefault((prompt, wording), suffix)
 
     def before_answers(self, prompts: Sequence[Prompt], protocol: Protocol) -> list[Ids]:
         """Token ids before the answers in the self-check conversations, where they are not the prompts themselves."""
@@ -215,11 +213,8 @@ class Chat:
 
     def _first_ids(self, prompt: Prompt, texts: Sequence[str], what: str, way_out: str) -> Ids:
         key = prompt, tuple(texts)
-        if key not in self._firsts:
-            self._firsts[key] = self._first(prompt, texts, what, way_out)
-        return self._firsts[key]
-
-    def _first(self, prompt: Prompt, texts: Sequence[str], what: str, way_out: str) -> Ids:
+        if key in self._firsts:
+            return self._firsts[key]
         base = self.render(prompt.messages)
         (start, *rest) = self.encode([base, *(base + text for text in texts)])
         ids = []
@@ -230,7 +225,7 @@ class Chat:
                     f" {len(whole) - len(start)} more tokens. {way_out}"
                 )
             ids.append(int(whole[-1]))
-        return np.asarray(ids, dtype=np.int32)
+        return self._firsts.setdefault(key, np.asarray(ids, dtype=np.int32))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids, outer white space removed."""
@@ -246,7 +241,8 @@ class Chat:
         for k in range(1, len(ids) + 1):
             end = len(whole)
             if k < len(ids):
-                end = max(reached, _shared(self._text(ids[:k]), whole))
+                alike = takewhile(lambda pair: pair[0] == pair[1], zip(self._text(ids[:k]), whole, strict=False))
+                end = max(reached, sum(1 for _ in alike))
             found.append(whole[reached:end])
             reached = end
         return found
@@ -254,8 +250,3 @@ class Chat:
     def _text(self, ids: Sequence[int]) -> str:
         text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # some can end within a character
-
-
-def _shared(one: str, other: str) -> int:
-    """Characters with which both begin."""
-    return next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
