@@ -96,7 +96,7 @@ class Pass:
         """Send ids and nodes of the answers along with the next pass, for what is taken of each token."""
         said = np.concatenate(self.answers)
         self.rows.setdefault(said.tobytes(), self.tree.session.send(said))
-        self.tree.expect(self.all_predicting())
+        self.tree.expect([node for i in range(len(self.items)) for node in self.predicting(i)])
 
     def awaited(
         self, depth: float, nodes: Sequence[int], then: Callable[[torch.Tensor], torch.Tensor] = as_it_is
@@ -128,10 +128,6 @@ class Pass:
     def predicting(self, i: int) -> list[int]:
         """The nodes whose states predict the answer's tokens, one for each."""
         return self.path(i)[: len(self.answers[i])]
-
-    def all_predicting(self) -> list[int]:
-        """Those of all questions, one after the other."""
-        return [node for i in range(len(self.items)) for node in self.predicting(i)]
 
     def continuation(self, i: int, options: Iterable[Ids]) -> list[int]:
         """The nodes whose states predict the tokens of other answers, one answer after the other."""

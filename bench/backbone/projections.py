@@ -33,7 +33,7 @@ def locate(model: Any) -> list[Located]:
     except (ValueError, AttributeError):
         return found
     for block in layers:
-        parts = _by_name(block) or _fused(block) or _by_shape(block, int(model.config.get_text_config().hidden_size))
+        parts = _by_name(block) or _by_shape(block, int(model.config.get_text_config().hidden_size))
         for name, module in block.named_modules():
             if (shape := _shape(module)) is not None:
                 leaf = name.rpartition(".")[2]
@@ -87,18 +87,17 @@ def _shape(module: Any) -> tuple[int, int] | None:
     return None
 
 
-def _by_name(block: Any) -> dict[Any, Literal["query", "value"]]:
-    parts = {
+def _by_name(block: Any) -> dict[Any, Literal["query", "value", "fused"]]:
+    """The layers that make queries and values, apart or else at once."""
+    linear = {module: name.rpartition(".")[2] for name, module in block.named_modules() if _shape(module) is not None}
+    parts: dict[Any, Literal["query", "value", "fused"]] = {
         module: _NAMES[leaf]
-        for name, module in block.named_modules()
-        if isinstance(module, torch.nn.Linear) and (leaf := name.rpartition(".")[2]) in _NAMES
+        for module, leaf in linear.items()
+        if isinstance(module, torch.nn.Linear) and leaf in _NAMES
     }
-    return parts if set(parts.values()) == {"query", "value"} else {}
-
-
-def _fused(block: Any) -> dict[Any, Literal["fused"]]:
-    named = {module: name.rpartition(".")[2] for name, module in block.named_modules()}
-    return {module: "fused" for module, leaf in named.items() if leaf in _FUSED and _shape(module) is not None}
+    if set(parts.values()) == {"query", "value"}:
+        return parts
+    return {module: "fused" for module, leaf in linear.items() if leaf in _FUSED}
 
 
 def _by_shape(block: Any, hidden_size: int) -> dict[Any, Literal["query", "value"]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from typing import Any
 
 import numpy as np
@@ -128,7 +128,9 @@ class Chat:
         for first in range(0, len(texts), AT_ONCE):
             part = list(texts[first : first + AT_ONCE])
             batch = self.tokenizer(part, add_special_tokens=False, return_attention_mask=False)["input_ids"]
-            encoded += [self._with_begin(np.asarray(ids, dtype=np.int32)) for ids in batch]
+            if self._begin is not None:
+                batch = [[self._begin, *dropwhile(lambda token: token == self._begin, ids)] for ids in batch]
+            encoded += [np.asarray(ids, dtype=np.int32) for ids in batch]
         return encoded
 
     def prompts(self, prompts: Sequence[Prompt]) -> list[Ids]:
@@ -141,14 +143,6 @@ class Chat:
         ids = self.tokenizer("x")["input_ids"]
         begin = self.tokenizer.bos_token_id
         return begin if begin is not None and ids[:1] == [begin] else None
-
-    def _with_begin(self, ids: Ids) -> Ids:
-        if self._begin is None:
-            return ids
-        start = 0
-        while start < len(ids) and ids[start] == self._begin:
-            start += 1
-        return np.concatenate([np.asarray([self._begin], dtype=np.int32), ids[start:]])
 
     def query(self, prompt: Prompt, protocol: Protocol) -> QuerySuffix:
         """The self-check turn after this prompt's answer (docs/methods.md §2.0); the same for all questions."""

@@ -194,7 +194,11 @@ class Reader:
             load_answers(entries[0]) if shard.given is None else shard.given
             for shard, entries in zip(reading.shards, found, strict=True)
         ]
-        bundles = [_used(*shard) for shard in zip(found, names, reading.shards, strict=True)]
+        bundles = []  # the entries in which answers were generated or one of these signals lies
+        for entries, own, shard in zip(found, names, reading.shards, strict=True):
+            wanted, generated = set(own.values()), shard.given is None
+            used = [e for e in entries if (generated and "answers" in e.manifest["costs"]) or wanted & set(names_in(e))]
+            bundles.append(used)
         return replace(reading, signals=needed, names=names, bundles=bundles, answer_ids=answers)
 
     def read_through(self, reading: Reading, adapter: AdapterRef) -> Reading:
@@ -364,13 +368,6 @@ def _check_room(shard: Shard, asking: Asking, turns: Iterable[Turn], context: in
                 f" tokens into this model's context of {context}. Shorten it, or show fewer exemplars: --set"
                 " protocol.shots=N"
             )
-
-
-def _used(entries: Sequence[Entry], names: Mapping[Signal, str], shard: Shard) -> list[Entry]:
-    """Those entries of a shard in which answers were generated or one of these signals lies."""
-    wanted = set(names.values())
-    made = [e for e in entries if shard.given is None and "answers" in e.manifest["costs"]]
-    return [e for e in entries if e in made or wanted & set(names_in(e))]
 
 
 def _named(name: str, growth: Growth, digests: Mapping[str, str]) -> str:

@@ -80,21 +80,6 @@ class Scored:
     readings: Sequence[Reading] = ()
     """The questions as they were read."""
 
-    @property
-    def unparsed(self) -> int:
-        """Answers with text that is no option's letter."""
-        return sum(a is not None and bool(a.text) and not a.parsed for a in self.answers)
-
-    @property
-    def written_otherwise(self) -> int:
-        """Answers that name an option, but not by its letter alone as prompts ask for it, e.g. `A` or `a.` for `a`."""
-        return sum(a is not None and a.letter is not None and a.text != a.letter for a in self.answers)
-
-    @property
-    def empty(self) -> int:
-        """Answers without text."""
-        return sum(a is not None and not a.text for a in self.answers)
-
 
 class Head:
     """A method with what it learned, on the model that it belongs to.
