@@ -117,8 +117,7 @@ class CountingExtractor(Extractor):
 
     def _follow(self, items: list[list[Item]], tree: ContinuationTree) -> Pass:
         read = [group[0] for group in items if self._is_needed(group[0])]
-        stage = self.packing.first_stage(generated=items[0][0].answer is None)
-        self.sequences[stage] += [item.prompt for item in read]
+        self.sequences[self._first_stage(items[0][0])] += [item.prompt for item in read]
         return super()._follow(items, tree)
 
     def _is_needed(self, item: Item) -> bool:
@@ -127,7 +126,7 @@ class CountingExtractor(Extractor):
         return item.answer is None or len(item.answer) > 0 or growth.gold or growth.wrong or bool(growth.samples)
 
     def _grow(self, stage: str, done: Pass, work: Callable[[Pass], None]) -> None:
-        first, read = len(done.tree.tokens), self.sequences[self.packing.stage or stage]
+        first, read = len(done.tree.tokens), self.sequences[self.stage or stage]
         super()._grow(stage, done, work)
         self.grown += len(done.tree.tokens) - first
         read += done.tree.sequences(first, [group[0].prompt for group in done.items])

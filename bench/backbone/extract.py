@@ -15,10 +15,10 @@ import torch
 from bench.api import Samples, Signal, UserError
 from bench.backbone.devices import ALONE, Together, followed_together
 from bench.backbone.items import NOTHING, Item, Measure, Pass, Replies
-from bench.backbone.measure import Arrays, Awaited, Generation, Turn, Upto
+from bench.backbone.measure import Arrays, Awaited, Generation, Growth, Turn, Upto
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.model import Backbone
-from bench.backbone.packing import Packing
+from bench.backbone.packing import Groves
 from bench.backbone.sampling import beside_rows, draw
 from bench.backbone.sending import fetched
 from bench.backbone.tree import ContinuationTree, read_together
@@ -27,6 +27,10 @@ from bench.prompts.tails import Ids
 
 Values = dict[Signal, list[list[Arrays]]]
 """Signal -> its value for each question of each distinct prompt of a pass, on the host."""
+_LONG = 2
+"""Budgets that the answers of a pack may take together, where there are several."""
+_FULL = 1024
+"""Tokens from which on a pass is no longer bound by its launches."""
 VERSION = 2
 """Part of every signal's key; raised when what an extractor computes changes."""
 
@@ -74,13 +78,16 @@ class Extractor:
             together: which packs are followed side by side; by default those that the device can take.
         """
         self.backbone = backbone
-        self.packing = Packing(asking, [*measures.values()], together or followed_together(*backbone.devices), stage)
+        self.together = together or followed_together(*backbone.devices)
+        self.stage = stage
         self.asking = asking
         self.measures = measures
         self.last = backbone.blocks
         depths = {depth for measure in measures.values() for depth in measure.depths}
         self.blocks = sorted({self.last, *map(backbone.block_of, depths)})
-        self.growth = self.packing.growth
+        self.demands = [*measures.values()]
+        """Measures by which passes are planned, also where no values are taken of them."""
+        self.growth = Growth.union(measure.growth for measure in self.demands)
 
     def measure(self, items: Sequence[Item]) -> Measured:
         """Read a shard; answers that are not given are generated greedily."""
@@ -92,7 +99,7 @@ class Extractor:
         answers = [NOTHING] * len(items)
         alike: dict[tuple[bytes, bytes], list[int]] = {}  # one prompt and one given answer: they are read once
         for i, one in enumerate(items):
-            if self.packing.needs(one.answer):
+            if one.answer is None or any(len(one.answer) or each.unanswered is None for each in self.demands):
                 answer = b"" if one.answer is None else one.answer.tobytes()
                 alike.setdefault((one.prompt.tobytes(), answer), []).append(i)
         members = list(alike.values())
@@ -116,16 +123,16 @@ class Extractor:
         if not self.backbone.packed:
             for row, group in enumerate(groups):
                 prompt = group[0].prompt
-                with self._counted(self.packing.first_stage(generated=group[0].answer is None)):
+                with self._counted(self._first_stage(group[0])):
                     states = session.read_alone(prompt, dict.fromkeys(self.blocks, np.asarray([len(prompt) - 1])))
                 yield [row], *self._followed([group], ContinuationTree(session, [prompt], states))
             return
-        size = 0 if self.packing.together == ALONE else session.measured_bytes()
-        groves = self.packing.groves([group[0].prompt for group in groups], [group[0].answer for group in groups], size)
+        size = 0 if self.together == ALONE else session.measured_bytes()
+        groves = self._groves([group[0] for group in groups], size)
         for grove in groves:
             rows = [row for planned in grove for row in planned.rows]
             packs = [(planned.pack, planned.leaves) for planned in grove]
-            stage = self.packing.first_stage(generated=groups[rows[0]][0].answer is None)
+            stage = self._first_stage(groups[rows[0]][0])
             try:
                 with self._counted(stage):
                     starts, states = read_together(session, packs, self.asking.budget, self.blocks)
@@ -145,6 +152,29 @@ class Extractor:
                 continue
             session.leave()
             yield rows, *found
+
+    def _groves(self, items: Sequence[Item], bytes_per_token: int) -> Groves:
+        """Packs of distinct prompts and given answers, and which of them are followed side by side."""
+        limits, most = self.together, self.asking.max_new_tokens
+        decodes = any(item.answer is None for item in items) or bool(self.growth.samples)
+        if not decodes or most <= 1:  # a pass has the query of each, and need not be larger
+            queries = -(-_FULL // (1 + len(self.asking.suffix)))
+            limits = replace(limits, sequences=min(queries, limits.sequences))
+        usual = max(_LONG * self.asking.budget, limits.sequences * most)
+
+        def too_long(rows: Sequence[int]) -> bool:
+            """Whether answers that are read back have more tokens together than generated ones can have."""
+            return sum(len(answer) for row in rows if (answer := items[row].answer) is not None) > usual
+
+        return Groves([item.prompt for item in items], self.asking.budget, limits, bytes_per_token, too_long)
+
+    def _first_stage(self, item: Item) -> str:
+        """The stage for which a prompt is read: before a given answer, that of what comes next."""
+        if self.stage is not None or item.answer is None:
+            return self.stage or "answers"
+        if self.growth.answer > Upto.NOTHING:
+            return "query"
+        return "samples" if all(measure.growth.samples for measure in self.demands) else "continuations"
 
     # --- what grows ---------------------------------------------------------------------------------------------------
 
@@ -309,7 +339,7 @@ class Extractor:
     @contextmanager
     def _counted(self, stage: str) -> Iterator[None]:
         """Add the tokens and seconds of a block of code to a stage's cost."""
-        cost, tokens = self.costs.setdefault(self.packing.stage or stage, Cost()), self.backbone.session.tokens
+        cost, tokens = self.costs.setdefault(self.stage or stage, Cost()), self.backbone.session.tokens
         before, start = replace(tokens), time.perf_counter()
         try:
             yield

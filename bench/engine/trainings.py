@@ -61,7 +61,12 @@ class Trainings:
     def train(self, key: str, work: Work, *, wait: bool) -> tuple[float, Sequence[str]] | None:
         """See `Elsewhere` of `bench.training.trainer`."""
         if key not in self._begun:
-            self._begin(key, work)
+            self.link.begin()
+            if not self.link.room(work.processes):
+                raise UserError(_no_room(work, self.link))
+            self.make_room()
+            remote = self.link.remote(_carrier(), work.processes, max_retries=_RETRIES)
+            self._begun[key] = _Begun(work, remote.remote(self.link.spec, pickle.dumps(work)))
         if not wait:
             return None
         self._wait([self._begun[key]])
@@ -76,14 +81,6 @@ class Trainings:
         with progress.stage(f"train {names}", sum(each.work.steps for each in begun), unit="steps") as advance:
             self._wait(begun, advance)
 
-    def _begin(self, key: str, work: Work) -> None:
-        self.link.begin()
-        if not self.link.room(work.processes):
-            raise UserError(_no_room(work, self.link))
-        self.make_room()
-        remote = self.link.remote(_carrier(), work.processes, max_retries=_RETRIES)
-        self._begun[key] = _Begun(work, remote.remote(self.link.spec, pickle.dumps(work)))
-
     def _wait(self, begun: Sequence[_Begun], advance: Callable[[int], None] = lambda _: None) -> None:
         told, housed = 0, time.monotonic()
         while left := [each for each in begun if not each.over]:
@@ -95,7 +92,11 @@ class Trainings:
             if not homeless:
                 housed = time.monotonic()
             elif time.monotonic() - housed > _PATIENCE:
-                self._give_up(homeless)
+                import ray
+
+                for each in homeless:
+                    each.over, each.given_up = True, _no_room(each.work, self.link)
+                    ray.cancel(each.ref, force=True)
 
     def _look(self, left: Sequence[_Begun], seconds: float = _POLL) -> None:
         """Wait until one is over, and note which."""
@@ -104,13 +105,6 @@ class Trainings:
         over, _ = ray.wait([each.ref for each in left], num_returns=1, timeout=seconds)
         for each in left:
             each.over = each.ref in over
-
-    def _give_up(self, homeless: Sequence[_Begun]) -> None:
-        import ray
-
-        for each in homeless:
-            each.over, each.given_up = True, _no_room(each.work, self.link)
-            ray.cancel(each.ref, force=True)
 
     def _told(self, begun: _Begun) -> tuple[float, Sequence[str]]:
         import ray

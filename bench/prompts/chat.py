@@ -6,7 +6,10 @@ turn; a model without a template gets `_PLAIN_TEMPLATE`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import dropwhile, takewhile
@@ -17,7 +20,6 @@ import numpy as np
 from bench.api import UserError
 from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt
-from bench.prompts.deadline import LateError, within
 from bench.prompts.tails import Ids
 from bench.prompts.templates import QUERY_SENTINEL, followup_messages, query_messages, query_text
 
@@ -50,6 +52,38 @@ class QuerySuffix:
     """Tokens after the answer, up to where the verdict is read."""
     continues: bool
     """Whether the conversation up to the answer is the answering prompt itself, so that its cache can be continued."""
+
+
+class LateError(Exception):
+    """Code of others, such as the chat template of a model, took longer than it may."""
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Stop what runs in this block after some seconds, between two of its bytecodes.
+
+    A signal would do it in the main thread only, and a process of its own would load the libraries again.
+
+    Raises:
+        LateError: it took longer.
+    """
+    thread, lock = ctypes.c_ulong(threading.get_ident()), threading.Lock()
+    over = False
+
+    def stop() -> None:
+        with lock:
+            if not over:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(LateError))
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            over = True  # from here on nothing is raised any more
+        timer.cancel()
 
 
 class Chat:
