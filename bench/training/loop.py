@@ -173,7 +173,8 @@ class _Training:
         fed = self.model.fed
         totals = torch.tensor([loss, fed.forward, fed.floor], dtype=torch.float64)
         total, forward, floor = self.processes.sum(totals).tolist()
-        self.fed = self.fed.plus(Fed(int(forward), int(floor)))
+        self.fed.forward += int(forward)
+        self.fed.floor += int(floor)
         self.model.start_step()
         return float(total)
 

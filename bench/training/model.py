@@ -31,10 +31,6 @@ class Fed:
     floor: int = 0
     """Distinct prefixes: of each step with the adapter, whose weights change, and of the whole run without it."""
 
-    def plus(self, other: Fed) -> Fed:
-        """The sum."""
-        return Fed(self.forward + other.forward, self.floor + other.floor)
-
 
 def together(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
     """Groups of distinct sequences that share a forward pass: neighbours in the prefix tree, up to `budget` tokens.
