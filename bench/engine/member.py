@@ -12,43 +12,17 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.api import UserError
 from bench.engine.pool import Event, Failed, Ready
 from bench.signals.worker import ShardTask, Worker, WorkerSpec
 
 if TYPE_CHECKING:
-    from bench.store.folders import Store
+    from bench.training.assignment import Assignment
 
 
 T = TypeVar("T")
-
-
-class Work(Protocol):
-    """A training as a plain value."""
-
-    @property
-    def method(self) -> str:
-        """Name of the method, for messages."""
-
-    @property
-    def processes(self) -> int:
-        """Those that train together; on cards each has one of its own."""
-
-    @property
-    def steps(self) -> int:
-        """Steps of the whole training."""
-
-    def taken(self, store: Store) -> int:
-        """Steps that were taken so far."""
-
-    def carry_out(self, store: Store) -> object:
-        """Train, and put the adapter into the store.
-
-        Raises:
-            UserError: it failed.
-        """
 
 
 @dataclass
@@ -77,7 +51,7 @@ class Member:
 
         return self._told(done)
 
-    def train(self, work: Work) -> tuple[float, Sequence[str]] | Failed:
+    def train(self, work: Assignment) -> tuple[float, Sequence[str]] | Failed:
         """Carry out a training; its seconds and notes for the user, or why it failed."""
         start = time.perf_counter()
 

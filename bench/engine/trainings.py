@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
 from bench.engine.link import ABSENT, Link, first_line
-from bench.engine.member import Work
 from bench.engine.pool import Failed
 
 if TYPE_CHECKING:
     from bench.progress import Progress
+    from bench.training.assignment import Assignment
 
 _RETRIES = 3
 """Machines that a training may outlast: each goes on where the one before it was."""
@@ -26,7 +26,7 @@ _POLL = 5.0
 
 @dataclass
 class _Begun:
-    work: Work
+    work: Assignment
     ref: Any
     over: bool = False
     given_up: str = ""
@@ -58,7 +58,7 @@ class Trainings:
         """See `Elsewhere` of `bench.training.trainer`."""
         return key in self._begun
 
-    def train(self, key: str, work: Work, *, wait: bool) -> tuple[float, Sequence[str]] | None:
+    def train(self, key: str, work: Assignment, *, wait: bool) -> tuple[float, Sequence[str]] | None:
         """See `Elsewhere` of `bench.training.trainer`."""
         if key not in self._begun:
             self.link.begin()
@@ -128,7 +128,7 @@ class Trainings:
         return seconds, notes
 
 
-def _no_room(work: Work, link: Link) -> str:
+def _no_room(work: Assignment, link: Link) -> str:
     needs = f"{work.processes} cards" if link.cards else f"{link.needs(work.processes)['num_cpus']} processors"
     return (
         f"Training the adapter of {work.method}: expected a machine with {needs} in the cluster, found none. Add one,"
