@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.api import Signal
+from bench.api import Samples, Signal
 from bench.backbone.extract import Extractor
 from bench.backbone.items import Item, Measure, Pass
-from bench.backbone.measure import Generation, Sampling, Turn
+from bench.backbone.measure import Generation, Turn
 from bench.backbone.model import Backbone
 from bench.backbone.row import Row
 from bench.backbone.sending import Sending, Sent
@@ -96,7 +96,7 @@ class CountingBackbone(Backbone):
 class KnownItem(Item):
     """A question of which is known what the model writes."""
 
-    written: Mapping[Turn | Sampling | None, Sequence[Ids]] = field(default_factory=dict)
+    written: Mapping[Turn | Samples | None, Sequence[Ids]] = field(default_factory=dict)
     """None -> its answer alone; a turn -> the reply to it alone; how samples are drawn -> all of them."""
 
 
@@ -117,8 +117,7 @@ class CountingExtractor(Extractor):
 
     def _follow(self, items: list[list[Item]], tree: ContinuationTree) -> Pass:
         read = [group[0] for group in items if self._is_needed(group[0])]
-        stage = self.packing.first_stage(generated=items[0][0].answer is None)
-        self.sequences[stage] += [item.prompt for item in read]
+        self.sequences[self._first_stage(items[0][0])] += [item.prompt for item in read]
         return super()._follow(items, tree)
 
     def _is_needed(self, item: Item) -> bool:
@@ -127,7 +126,7 @@ class CountingExtractor(Extractor):
         return item.answer is None or len(item.answer) > 0 or growth.gold or growth.wrong or bool(growth.samples)
 
     def _grow(self, stage: str, done: Pass, work: Callable[[Pass], None]) -> None:
-        first, read = len(done.tree.tokens), self.sequences[self.packing.stage or stage]
+        first, read = len(done.tree.tokens), self.sequences[self.stage or stage]
         super()._grow(stage, done, work)
         self.grown += len(done.tree.tokens) - first
         read += done.tree.sequences(first, [group[0].prompt for group in done.items])
@@ -137,7 +136,7 @@ class CountingExtractor(Extractor):
                 read += replies.tree.sequences(len(before), before)
 
     def _decode(
-        self, done: Pass, starts: Mapping[Generation, int], sampling: Sampling | None = None
+        self, done: Pass, starts: Mapping[Generation, int], sampling: Samples | None = None
     ) -> dict[Generation, Ids]:
         found = super()._decode(done, starts, sampling)
         for text, ids in found.items():
@@ -147,15 +146,15 @@ class CountingExtractor(Extractor):
         return found
 
     def _next_tokens(
-        self, done: Pass, nodes: Mapping[Generation, int], sampling: Sampling | None, step: int
+        self, done: Pass, nodes: Mapping[Generation, int], sampling: Samples | None, step: int
     ) -> list[int]:
         self.greedy += len(nodes) if sampling is None else 0
         self.drawn += len(nodes) if sampling is not None else 0
         done.tree.read()
-        texts = (_known(done.items[text.row][text.question], text) for text in nodes)
-        return [int(ids[step]) if step < len(ids) else _END for ids in texts]
-
-
-def _known(item: Item, text: Generation) -> Ids:
-    assert isinstance(item, KnownItem)  # noqa: S101  # for the type checker
-    return item.written[text.kind][text.number]
+        tokens = []
+        for text in nodes:
+            item = done.items[text.row][text.question]
+            assert isinstance(item, KnownItem)  # noqa: S101  # for the type checker
+            ids = item.written[text.kind][text.number]
+            tokens.append(int(ids[step]) if step < len(ids) else _END)
+        return tokens

@@ -6,20 +6,19 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from itertools import count
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from bench.api import Signal, UserError
+from bench.api import Samples, Signal, UserError
 from bench.backbone.devices import ALONE, Together, followed_together
 from bench.backbone.items import NOTHING, Item, Measure, Pass, Replies
-from bench.backbone.measure import Arrays, Awaited, Generation, Sampling, Turn, Upto
+from bench.backbone.measure import Arrays, Awaited, Generation, Growth, Turn, Upto
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.model import Backbone
-from bench.backbone.packing import Grove, Groves, Packing
+from bench.backbone.packing import Groves
 from bench.backbone.sampling import beside_rows, draw
 from bench.backbone.sending import fetched
 from bench.backbone.tree import ContinuationTree, read_together
@@ -28,6 +27,10 @@ from bench.prompts.tails import Ids
 
 Values = dict[Signal, list[list[Arrays]]]
 """Signal -> its value for each question of each distinct prompt of a pass, on the host."""
+_LONG = 2
+"""Budgets that the answers of a pack may take together, where there are several."""
+_FULL = 1024
+"""Tokens from which on a pass is no longer bound by its launches."""
 VERSION = 2
 """Part of every signal's key; raised when what an extractor computes changes."""
 
@@ -75,13 +78,16 @@ class Extractor:
             together: which packs are followed side by side; by default those that the device can take.
         """
         self.backbone = backbone
-        self.packing = Packing(asking, [*measures.values()], together or followed_together(*backbone.devices), stage)
+        self.together = together or followed_together(*backbone.devices)
+        self.stage = stage
         self.asking = asking
         self.measures = measures
         self.last = backbone.blocks
         depths = {depth for measure in measures.values() for depth in measure.depths}
         self.blocks = sorted({self.last, *map(backbone.block_of, depths)})
-        self.growth = self.packing.growth
+        self.demands = [*measures.values()]
+        """Measures by which passes are planned, also where no values are taken of them."""
+        self.growth = Growth.union(measure.growth for measure in self.demands)
 
     def measure(self, items: Sequence[Item]) -> Measured:
         """Read a shard; answers that are not given are generated greedily."""
@@ -93,7 +99,7 @@ class Extractor:
         answers = [NOTHING] * len(items)
         alike: dict[tuple[bytes, bytes], list[int]] = {}  # one prompt and one given answer: they are read once
         for i, one in enumerate(items):
-            if self.packing.needs(one.answer):
+            if one.answer is None or any(len(one.answer) or each.unanswered is None for each in self.demands):
                 answer = b"" if one.answer is None else one.answer.tobytes()
                 alike.setdefault((one.prompt.tobytes(), answer), []).append(i)
         members = list(alike.values())
@@ -113,49 +119,62 @@ class Extractor:
 
     def _passes(self, groups: list[list[Item]]) -> Iterator[tuple[list[int], list[Ids], Values]]:
         """Every grove, followed to its end; yields which groups are in it, their answers and what was taken."""
+        session = self.backbone.session
         if not self.backbone.packed:
             for row, group in enumerate(groups):
-                yield [row], *self._followed([group], self._tree_alone(group[0]))
+                prompt = group[0].prompt
+                with self._counted(self._first_stage(group[0])):
+                    states = session.read_alone(prompt, dict.fromkeys(self.blocks, np.asarray([len(prompt) - 1])))
+                yield [row], *self._followed([group], ContinuationTree(session, [prompt], states))
             return
-        size = 0 if self.packing.together == ALONE else self.backbone.session.measured_bytes()
-        groves = self.packing.groves([group[0].prompt for group in groups], [group[0].answer for group in groups], size)
+        size = 0 if self.together == ALONE else session.measured_bytes()
+        groves = self._groves([group[0] for group in groups], size)
         for grove in groves:
             rows = [row for planned in grove for row in planned.rows]
+            packs = [(planned.pack, planned.leaves) for planned in grove]
+            stage = self._first_stage(groups[rows[0]][0])
             try:
-                found = self._followed([groups[row] for row in rows], self._tree(grove, groups[rows[0]][0]))
+                with self._counted(stage):
+                    starts, states = read_together(session, packs, self.asking.budget, self.blocks)
+                found = self._followed([groups[row] for row in rows], ContinuationTree(session, starts, states))
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                self._halve(groves, grove, error)
+                if not is_out_of_memory(error):
+                    raise
+                if not groves.halve(grove):  # it comes back in smaller ones
+                    raise UserError(
+                        f"A single prompt of {len(groves.prompts[rows[0]])} tokens does not fit into the memory of"
+                        f" {self.backbone.device}. Use a smaller --dtype, a larger device, or --set protocol.shots=0."
+                    ) from error
+                self.halvings += 1
+                session.reset()
+                if torch.cuda.is_available():
+                    torch.cuda.empty_cache()
                 continue
-            self.backbone.session.leave()
+            session.leave()
             yield rows, *found
 
-    def _halve(self, groves: Groves, grove: Grove, error: Exception) -> None:
-        """Put a grove that did not fit into memory back in smaller ones."""
-        if not is_out_of_memory(error):
-            raise error
-        if not groves.halve(grove):
-            raise UserError(
-                f"A single prompt of {len(groves.prompts[grove[0].rows[0]])} tokens does not fit into the memory of"
-                f" {self.backbone.device}. Use a smaller --dtype, a larger device, or --set protocol.shots=0."
-            ) from error
-        self.halvings += 1
-        self.backbone.session.reset()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    def _groves(self, items: Sequence[Item], bytes_per_token: int) -> Groves:
+        """Packs of distinct prompts and given answers, and which of them are followed side by side."""
+        limits, most = self.together, self.asking.max_new_tokens
+        decodes = any(item.answer is None for item in items) or bool(self.growth.samples)
+        if not decodes or most <= 1:  # a pass has the query of each, and need not be larger
+            queries = -(-_FULL // (1 + len(self.asking.suffix)))
+            limits = replace(limits, sequences=min(queries, limits.sequences))
+        usual = max(_LONG * self.asking.budget, limits.sequences * most)
 
-    def _tree(self, grove: Grove, first: Item) -> ContinuationTree:
-        session = self.backbone.session
-        packs = [(planned.pack, planned.leaves) for planned in grove]
-        with self._counted(self.packing.first_stage(generated=first.answer is None)):
-            starts, states = read_together(session, packs, self.asking.budget, self.blocks)
-        return ContinuationTree(session, starts, states)
+        def too_long(rows: Sequence[int]) -> bool:
+            """Whether answers that are read back have more tokens together than generated ones can have."""
+            return sum(len(answer) for row in rows if (answer := items[row].answer) is not None) > usual
 
-    def _tree_alone(self, item: Item) -> ContinuationTree:
-        session = self.backbone.session
-        end = np.asarray([len(item.prompt) - 1])
-        with self._counted(self.packing.first_stage(generated=item.answer is None)):
-            states = session.read_alone(item.prompt, dict.fromkeys(self.blocks, end))
-        return ContinuationTree(session, [item.prompt], states)
+        return Groves([item.prompt for item in items], self.asking.budget, limits, bytes_per_token, too_long)
+
+    def _first_stage(self, item: Item) -> str:
+        """The stage for which a prompt is read: before a given answer, that of what comes next."""
+        if self.stage is not None or item.answer is None:
+            return self.stage or "answers"
+        if self.growth.answer > Upto.NOTHING:
+            return "query"
+        return "samples" if all(measure.growth.samples for measure in self.demands) else "continuations"
 
     # --- what grows ---------------------------------------------------------------------------------------------------
 
@@ -187,7 +206,7 @@ class Extractor:
         done.answers = [*written.values()]
 
     def _decode(
-        self, done: Pass, starts: Mapping[Generation, int], sampling: Sampling | None = None
+        self, done: Pass, starts: Mapping[Generation, int], sampling: Samples | None = None
     ) -> dict[Generation, Ids]:
         """Write texts side by side, each up to a stop token or its limit; the last token of a limit is not read.
 
@@ -217,7 +236,7 @@ class Extractor:
         return text.kind.say if isinstance(text.kind, Turn) else self.asking.max_new_tokens
 
     def _next_tokens(
-        self, done: Pass, nodes: Mapping[Generation, int], sampling: Sampling | None, step: int
+        self, done: Pass, nodes: Mapping[Generation, int], sampling: Samples | None, step: int
     ) -> list[int]:
         """Read what is new on the tree and choose the token of every text that follows its node.
 
@@ -230,7 +249,11 @@ class Extractor:
         distinct = sorted(set(nodes.values()))
         place = {node: row for row, node in enumerate(distinct)}
         rows = [place[node] for node in nodes.values()]
-        uniforms = [_uniforms(done.items[text.row][text.question])[text.number, step] for text in nodes]
+        items = [done.items[text.row][text.question] for text in nodes]
+        uniforms = [
+            item.uniforms[text.number, step]  # type: ignore[index]  # given whenever samples are asked for
+            for item, text in zip(items, nodes, strict=True)
+        ]
         done.tree.expect(distinct)
         table = done.tree.session.send(beside_rows(rows, uniforms, len(distinct)))  # goes up with the pass
         done.tree.read(self._sampled_blocks)
@@ -291,12 +314,17 @@ class Extractor:
 
     def _grow_samples(self, done: Pass) -> None:
         """Samples of all questions, stored or drawn, as far as drawing reads them; their ends where wanted."""
-        for sampling in sorted(self.growth.samples):
+        for sampling in sorted(self.growth.samples, key=astuple):
             if all(sampling in item.samples for group in done.items for item in group):
                 for i, group in enumerate(done.items):
                     done.samples |= {(sampling, i, m): item.samples[sampling] for m, item in enumerate(group)}
             else:
-                self._draw(done, sampling)
+                groups = [(i, m) for i, group in enumerate(done.items) for m in range(len(group))]
+                texts = [Generation(i, sampling, m, j) for i, m in groups for j in range(sampling.n)]
+                written = self._decode(done, {text: text.row for text in texts}, sampling)
+                for i, m in groups:
+                    own = [written[Generation(i, sampling, m, j)] for j in range(sampling.n)]
+                    done.samples[sampling, i, m] = own
         for (sampling, i, _), samples in done.samples.items():
             for ids in samples:
                 whole = sampling in self.growth.sample_ends or len(ids) < self.asking.max_new_tokens
@@ -308,18 +336,10 @@ class Extractor:
         """Blocks of which samples' states are read; nothing grows after them."""
         return self.blocks if self.growth.sample_ends else [self.last]
 
-    def _draw(self, done: Pass, sampling: Sampling) -> None:
-        """Samples of all questions side by side."""
-        groups = [(i, m) for i, group in enumerate(done.items) for m in range(len(group))]
-        texts = [Generation(i, sampling, m, j) for i, m in groups for j in range(sampling.n)]
-        written = self._decode(done, {text: text.row for text in texts}, sampling)
-        for i, m in groups:
-            done.samples[sampling, i, m] = [written[Generation(i, sampling, m, j)] for j in range(sampling.n)]
-
     @contextmanager
     def _counted(self, stage: str) -> Iterator[None]:
         """Add the tokens and seconds of a block of code to a stage's cost."""
-        cost, tokens = self.costs.setdefault(self.packing.stage or stage, Cost()), self.backbone.session.tokens
+        cost, tokens = self.costs.setdefault(self.stage or stage, Cost()), self.backbone.session.tokens
         before, start = replace(tokens), time.perf_counter()
         try:
             yield
@@ -366,11 +386,6 @@ def taken(measures: Mapping[Signal, Measure], done: Pass) -> Values:
 
     down = {key: {name: value_of(one) for name, one in cell.items()} for key, cell in cells.items()}
     return {signal: [[down[id(value)] for value in group] for group in groups] for signal, groups in found.items()}
-
-
-def _uniforms(item: Item) -> npt.NDArray[np.float64]:
-    assert item.uniforms is not None  # noqa: S101  # given whenever samples are asked for
-    return item.uniforms
 
 
 def _column(values: Sequence[Arrays], measure: Measure) -> Arrays:

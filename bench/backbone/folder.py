@@ -188,16 +188,11 @@ def find(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolder:
         if not (folder / "config.json").is_file():
             raise UserError(f"Model folder {spec.name!r}: expected config.json in it, found none.")
         return ModelFolder(spec.name, folder, None, spec.source, trust_remote_code)
-    folder = _from_hub(spec, [*_FILES, _CODE] if trust_remote_code else _FILES)
-    commit = folder.name if re.fullmatch(r"[0-9a-f]{40}", folder.name) else None
-    return ModelFolder(spec.name, folder, commit, spec.source, trust_remote_code)
-
-
-def _from_hub(spec: ModelSpec, allowed: Sequence[str]) -> Path:
+    allowed = [*_FILES, _CODE] if trust_remote_code else _FILES
     try:
-        return Path(
+        folder = Path(
             snapshot_download(
-                spec.source, revision=spec.revision, allow_patterns=list(allowed), ignore_patterns=_OTHER_COPIES
+                spec.source, revision=spec.revision, allow_patterns=allowed, ignore_patterns=_OTHER_COPIES
             )
         )
     except GatedRepoError as error:
@@ -216,6 +211,8 @@ def _from_hub(spec: ModelSpec, allowed: Sequence[str]) -> Path:
             f"Model {spec.source!r} is not in the local cache and the Hub can't be reached ({first_line(error)})."
             " Connect once, or name a local folder: --model FOLDER; --model tiny needs nothing."
         ) from error
+    commit = folder.name if re.fullmatch(r"[0-9a-f]{40}", folder.name) else None
+    return ModelFolder(spec.name, folder, commit, spec.source, trust_remote_code)
 
 
 def _check_numbers(settings: Mapping[str, Any]) -> None:

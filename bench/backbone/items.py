@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.backbone.measure import Arrays, Awaited, Growth, Sampling, Taken, Turn, as_it_is, first_row
+from bench.api import Samples
+from bench.backbone.measure import Arrays, Awaited, Growth, Taken, Turn, as_it_is, first_row
 from bench.backbone.model import Backbone
 from bench.backbone.sending import Sent
 from bench.backbone.tree import ContinuationTree
@@ -37,7 +38,7 @@ class Item:
     """Ids before the answer in the self-check conversation; None where that is the prompt itself."""
     uniforms: npt.NDArray[np.float64] | None = None
     """`(N, max_new_tokens)` random numbers in [0, 1) for samples."""
-    samples: Mapping[Sampling, Sequence[Ids]] = field(default_factory=dict)
+    samples: Mapping[Samples, Sequence[Ids]] = field(default_factory=dict)
     """Stored samples; others are drawn."""
 
 
@@ -74,7 +75,7 @@ class Pass:
     paths: list[list[int]] = field(default_factory=list)
     """The nodes of each answer's tokens, as far as they were read."""
     replies: dict[Turn, Replies] = field(default_factory=dict)
-    samples: dict[tuple[Sampling, int, int], Sequence[Ids]] = field(default_factory=dict)
+    samples: dict[tuple[Samples, int, int], Sequence[Ids]] = field(default_factory=dict)
     """(how they are drawn, prompt, question) -> its samples."""
 
     def states(self, depth: float, nodes: Sequence[int]) -> torch.Tensor:
@@ -95,7 +96,7 @@ class Pass:
         """Send ids and nodes of the answers along with the next pass, for what is taken of each token."""
         said = np.concatenate(self.answers)
         self.rows.setdefault(said.tobytes(), self.tree.session.send(said))
-        self.tree.expect(self.all_predicting())
+        self.tree.expect([node for i in range(len(self.items)) for node in self.predicting(i)])
 
     def awaited(
         self, depth: float, nodes: Sequence[int], then: Callable[[torch.Tensor], torch.Tensor] = as_it_is
@@ -127,10 +128,6 @@ class Pass:
     def predicting(self, i: int) -> list[int]:
         """The nodes whose states predict the answer's tokens, one for each."""
         return self.path(i)[: len(self.answers[i])]
-
-    def all_predicting(self) -> list[int]:
-        """Those of all questions, one after the other."""
-        return [node for i in range(len(self.items)) for node in self.predicting(i)]
 
     def continuation(self, i: int, options: Iterable[Ids]) -> list[int]:
         """The nodes whose states predict the tokens of other answers, one answer after the other."""

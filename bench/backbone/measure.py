@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from bench.api import Samples
+
 if TYPE_CHECKING:
     import torch
 
@@ -51,15 +53,6 @@ class Upto(enum.IntEnum):
 
 
 @dataclass(frozen=True, order=True)
-class Sampling:
-    """Settings of samples."""
-
-    n: int
-    temperature: float
-    top_p: float
-
-
-@dataclass(frozen=True, order=True)
 class Turn:
     """One more user turn after the answer."""
 
@@ -74,7 +67,7 @@ class Generation(NamedTuple):
 
     row: int
     """The prompt that it follows, of those that are distinct."""
-    kind: Turn | Sampling | None = None
+    kind: Turn | Samples | None = None
     """The turn to which it replies, or how it is sampled; None: the answer."""
     question: int = 0
     """The question whose sample it is, of those with this prompt."""
@@ -93,8 +86,8 @@ class Growth:
     """The right answer of an open question after the prompt."""
     wrong: bool = False
     """Each of its wrong answers."""
-    samples: frozenset[Sampling] = frozenset()
-    sample_ends: frozenset[Sampling] = frozenset()
+    samples: frozenset[Samples] = frozenset()
+    sample_ends: frozenset[Samples] = frozenset()
     """Those of which the last token is read too, at all depths."""
 
     def __or__(self, other: Growth) -> Growth:

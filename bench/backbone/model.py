@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,6 @@ from bench.backbone.models import ModelSpec
 from bench.backbone.projections import Located
 from bench.backbone.session import Session, blocks
 from bench.backbone.speed import Speed, known
-from bench.backbone.split import cards, placed
 from bench.prompts.chat import Chat
 
 _DEVICES = ("cuda", "mps", "cpu")
@@ -110,19 +109,17 @@ class Backbone:
         """
         self.files.check_weights()
         with self.files.told("it can't be loaded"):
-            self._check_known(self.files.stamps())
+            stamps = self.files.stamps()
+            if self._stamps not in {None, stamps}:
+                raise UserError(
+                    f"Model {self.spec.name!r}: expected the files that were loaded before, found others in its folder."
+                    " Run the command again; what was computed is kept."
+                )
+            self._stamps = stamps
             model = self._load(self.attention)
             if len(self.devices) == 1:  # `to` would undo a split
                 model = model.to(self.device)
         return model.eval().requires_grad_(requires_grad=False)
-
-    def _check_known(self, stamps: tuple[tuple[str, int, int], ...]) -> None:
-        if self._stamps not in {None, stamps}:
-            raise UserError(
-                f"Model {self.spec.name!r}: expected the files that were loaded before, found others in its folder. Run"
-                " the command again; what was computed is kept."
-            )
-        self._stamps = stamps
 
     def release(self) -> None:
         """Give the memory of the weights back; whoever needs them next loads them again from the same files."""
@@ -197,7 +194,11 @@ class Backbone:
     @cached_property
     def session(self) -> Session:
         """The cache on which packs are read."""
-        return Session(self.model, window=_window(self.config.get_text_config()))
+        text = self.config.get_text_config()
+        kinds, width = getattr(text, "layer_types", None), getattr(text, "sliding_window", None)
+        if width is None or (kinds is not None and "sliding_attention" not in kinds):
+            return Session(self.model)
+        return Session(self.model, window=int(width))
 
     @cached_property
     def stops(self) -> frozenset[int]:
@@ -318,6 +319,75 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.numel() == other.numel() and bool((one.flatten() == other.to(one.device).flatten()).all())
 
 
+# --- one model over several cards -------------------------------------------------------------------------------------
+
+
+def cards(numbers: Sequence[str], device: str | None = None) -> tuple[str, ...]:
+    """The cards that `--devices` names, as devices: `cuda:0` for `0`; empty where it names none.
+
+    Args:
+        numbers: as they were given.
+        device: the value of `--device`, which means a model on one device.
+
+    Raises:
+        UserError: they are no two or more different cards of this machine.
+    """
+    if not numbers:
+        return ()
+    given = f"--devices {','.join(numbers)}"
+    if device is not None:
+        raise UserError(f"--device {device} {given}: expected one of the two; --devices names all cards of a model.")
+    if len(numbers) == 1 or not all(number.isascii() and number.isdecimal() for number in numbers):
+        raise UserError(
+            f"{given}: expected the numbers of two or more cards, like 0,1; for a model on one device say --device."
+        )
+    chosen = [int(number) for number in numbers]
+    if len(set(chosen)) < len(chosen):
+        raise UserError(f"{given}: expected each card once; name different ones.")
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if max(chosen) >= there:
+        named = "none" if not there else "card 0 alone" if there == 1 else f"cards 0 to {there - 1}"
+        raise UserError(f"{given}: expected cards that this machine has; it has {named}. Use --device for one device.")
+    return tuple(f"cuda:{number}" for number in chosen)
+
+
+def placed(model: Any, devices: Sequence[str], sizes: Sequence[int]) -> dict[str, str]:
+    """The device of each part of a model: consecutive blocks, in proportion to the devices' sizes as built.
+
+    Free memory has no say, so that one split is made on every machine with these cards.
+
+    Args:
+        model: the causal language model; the meta device will do.
+        devices: in the order in which the blocks go over them.
+        sizes: bytes of each.
+    """
+    parts = dict(_parts(model, blocks(model)))
+    weights = {name: sum(p.nbytes for p in part.parameters()) for name, part in parts.items()}
+    whole, total = sum(weights.values()), sum(sizes)
+    ends = [sum(sizes[: k + 1]) / total for k in range(len(sizes))]
+    before, found = 0, {}
+    for name, size in weights.items():
+        middle = (before + size / 2) / max(whole, 1)
+        found[name] = devices[next((k for k, end in enumerate(ends) if middle < end), len(ends) - 1)]
+        before += size
+    for name, part in parts.items():  # a head that is its embedding lies where that does
+        if part is model.get_output_embeddings() and part.weight is model.get_input_embeddings().weight:
+            found[name] = found[next(n for n, other in parts.items() if other is model.get_input_embeddings())]
+    return found
+
+
+def _parts(module: Any, listed: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The blocks, and the largest modules that hold none of them, in the order of the model."""
+    for name, child in module.named_children():
+        if any(inner is listed for inner in child.modules()):
+            yield from _parts(child, listed, f"{prefix}{name}.")
+        else:
+            yield prefix + name, child
+
+
+# --- devices and shapes -----------------------------------------------------------------------------------------------
+
+
 def _device(requested: str | None) -> str:
     """The device requested, if it is there, or the best one."""
     if requested is None:
@@ -342,11 +412,3 @@ def _facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> M
 def facts_from_settings(name: str, settings: Mapping[str, Any]) -> ModelFacts:
     """Facts like those of `_facts_from`, of a configuration's own settings, `model_type` among them."""
     return _facts_from(name, configuration(settings))
-
-
-def _window(text_config: Any) -> int | None:
-    kinds = getattr(text_config, "layer_types", None)
-    width = getattr(text_config, "sliding_window", None)
-    if width is None or (kinds is not None and "sliding_attention" not in kinds):
-        return None
-    return int(width)

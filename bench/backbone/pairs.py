@@ -84,10 +84,21 @@ class PairModel:
         """
         tokenizer = self.files.tokenizer()
         with self.files.told("it can't be loaded"):
-            model = self._model()
+            self.files.check_weights()
+            transformers.utils.logging.disable_progress_bar()  # a run has its own
+            model, found = transformers.AutoModelForSequenceClassification.from_pretrained(
+                self.files.path, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+                trust_remote_code=self.trust_remote_code,
+            )  # fmt: skip
+            missing = sorted(found["missing_keys"])
+            if missing:  # they would be drawn at random
+                raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}")
+            model = model.to(self.device).eval()
         try:
             logits = np.zeros((len(pairs), len(self.labels)), dtype=np.float32)
-            for rows, ids in _batches(tokenizer, pairs, _longest(tokenizer, model.config)):
+            # tokens that it can read; some models count positions from 2 on
+            positions = int(getattr(model.config, "max_position_embeddings", None) or 514) - 2
+            for rows, ids in _batches(tokenizer, pairs, min(int(tokenizer.model_max_length), positions)):
                 given = {name: torch.as_tensor(np.asarray(values), device=self.device) for name, values in ids.items()}
                 with torch.inference_mode():
                     logits[rows] = model(**given).logits.float().cpu().numpy()
@@ -102,18 +113,6 @@ class PairModel:
         rows = _entailment_rows(self.option, self.source, self.labels)
         return torch.from_numpy(logits).softmax(dim=-1)[:, rows].numpy()
 
-    def _model(self) -> Any:
-        self.files.check_weights()
-        transformers.utils.logging.disable_progress_bar()  # a run has its own
-        model, found = transformers.AutoModelForSequenceClassification.from_pretrained(
-            self.files.path, dtype=torch.float32, use_safetensors=True, trust_remote_code=self.trust_remote_code,
-            output_loading_info=True,
-        )  # fmt: skip
-        missing = sorted(found["missing_keys"])
-        if missing:  # they would be drawn at random
-            raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}")
-        return model.to(self.device).eval()
-
 
 def _entailment_rows(option: str, source: str, labels: Sequence[str]) -> list[int]:
     """Rows of contradiction, neutral and entailment among a model's labels."""
@@ -124,11 +123,6 @@ def _entailment_rows(option: str, source: str, labels: Sequence[str]) -> list[in
             f" config.json, got {', '.join(labels[:5]) or 'none'}; name another, such as microsoft/deberta-large-mnli."
         )
     return [row for (row,) in rows]
-
-
-def _longest(tokenizer: Any, config: Any) -> int:
-    """Tokens that a model can read; some count positions from 2 on."""
-    return min(int(tokenizer.model_max_length), int(getattr(config, "max_position_embeddings", None) or 514) - 2)
 
 
 def _batches(

@@ -27,9 +27,13 @@ class Located(NamedTuple):
 def locate(model: Any) -> list[Located]:
     """The linear layers of all blocks in order, of a causal language model or of its likeness on the meta device."""
     paths = {module: name for name, module in model.named_modules()}
-    found = []
-    for block in _blocks(model):
-        parts = _by_name(block) or _fused(block) or _by_shape(block, int(model.config.get_text_config().hidden_size))
+    found: list[Located] = []
+    try:
+        layers = list(blocks(model))
+    except (ValueError, AttributeError):
+        return found
+    for block in layers:
+        parts = _by_name(block) or _by_shape(block, int(model.config.get_text_config().hidden_size))
         for name, module in block.named_modules():
             if (shape := _shape(module)) is not None:
                 leaf = name.rpartition(".")[2]
@@ -73,13 +77,6 @@ def targets(located: list[Located], named: str = "") -> list[str]:
     return paths
 
 
-def _blocks(model: Any) -> list[Any]:
-    try:
-        return list(blocks(model))
-    except (ValueError, AttributeError):
-        return []
-
-
 def _shape(module: Any) -> tuple[int, int] | None:
     """(inputs, outputs) of a linear layer; GPT-2's kind stores its weight the other way round."""
     if isinstance(module, torch.nn.Linear):
@@ -90,18 +87,17 @@ def _shape(module: Any) -> tuple[int, int] | None:
     return None
 
 
-def _by_name(block: Any) -> dict[Any, Literal["query", "value"]]:
-    parts = {
+def _by_name(block: Any) -> dict[Any, Literal["query", "value", "fused"]]:
+    """The layers that make queries and values, apart or else at once."""
+    linear = {module: name.rpartition(".")[2] for name, module in block.named_modules() if _shape(module) is not None}
+    parts: dict[Any, Literal["query", "value", "fused"]] = {
         module: _NAMES[leaf]
-        for name, module in block.named_modules()
-        if isinstance(module, torch.nn.Linear) and (leaf := name.rpartition(".")[2]) in _NAMES
+        for module, leaf in linear.items()
+        if isinstance(module, torch.nn.Linear) and leaf in _NAMES
     }
-    return parts if set(parts.values()) == {"query", "value"} else {}
-
-
-def _fused(block: Any) -> dict[Any, Literal["fused"]]:
-    named = {module: name.rpartition(".")[2] for name, module in block.named_modules()}
-    return {module: "fused" for module, leaf in named.items() if leaf in _FUSED and _shape(module) is not None}
+    if set(parts.values()) == {"query", "value"}:
+        return parts
+    return {module: "fused" for module, leaf in linear.items() if leaf in _FUSED}
 
 
 def _by_shape(block: Any, hidden_size: int) -> dict[Any, Literal["query", "value"]]:

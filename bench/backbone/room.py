@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from bench.api import UserError
 from bench.backbone.devices import kind_of
-from bench.backbone.footprint import Footprint, on_meta, training
+from bench.backbone.footprint import on_meta, training
 
 if TYPE_CHECKING:
     from bench.backbone.model import Backbone
@@ -46,11 +46,6 @@ class TrainingPlan:
             raise UserError(self.refusal)
 
 
-def is_large(config: Any) -> bool:
-    """Whether a model has so many parameters that its blocks are computed again on every accelerator."""
-    return int(sum(p.numel() for p in on_meta(config, torch.bfloat16).parameters())) > _LARGE
-
-
 def plan_training(backbone: Backbone, tokens: int, *, rank: int = 8, named: str = "") -> TrainingPlan:
     """Choose how an adapter is trained: with checkpointing where a card has no room without, or the model is large.
 
@@ -65,7 +60,8 @@ def plan_training(backbone: Backbone, tokens: int, *, rank: int = 8, named: str 
     if kind_of(backbone.device) == "cpu":
         return TrainingPlan(checkpointing=False)
     try:
-        large = is_large(backbone.config)
+        weights = on_meta(backbone.config, torch.bfloat16).parameters()
+        large = sum(p.numel() for p in weights) > _LARGE
         available = device_memory(*backbone.devices)
         if available is None:
             return TrainingPlan(checkpointing=large)
@@ -75,24 +71,18 @@ def plan_training(backbone: Backbone, tokens: int, *, rank: int = 8, named: str 
         }
     except Exception:  # noqa: BLE001 - an architecture that can't be followed on the meta device: trying it out tells
         return TrainingPlan(checkpointing=False)
-    fitting = [less for less, one in needed.items() if one.total + _reserve(backbone) <= available]
-    if fitting:
-        return TrainingPlan(checkpointing=fitting[0])
-    return TrainingPlan(checkpointing=True, refusal=_refusal(backbone, needed[True], tokens, available))
-
-
-def _refusal(backbone: Backbone, needed: Footprint, tokens: int, available: int) -> str:
-    reserve = _reserve(backbone)
-    fixed = needed.weights + needed.trained + reserve
+    reserve = _RESERVE * len(backbone.devices)
+    for less, one in needed.items():
+        if one.total + reserve <= available:
+            return TrainingPlan(checkpointing=less)
+    one = needed[True]
     larger = "a larger device, or several (--devices)"
     smaller = f"fewer tokens a pass (--training-budget) or {larger}"
+    fixed = one.weights + one.trained + reserve
     way = smaller if fixed < available else f"a smaller model or {larger}: its weights alone don't fit"
-    return (
-        f"Training an adapter of {backbone.spec.name} takes about {(needed.total + reserve) / 1e9:.0f} GB with"
+    refusal = (
+        f"Training an adapter of {backbone.spec.name} takes about {(one.total + reserve) / 1e9:.0f} GB with"
         f" gradient checkpointing and {tokens:,} tokens a pass, and {' + '.join(backbone.devices)} has"
         f" {available / 1e9:.0f} GB: use {way}, or leave out the methods that train one."
     )
-
-
-def _reserve(backbone: Backbone) -> float:
-    return _RESERVE * len(backbone.devices)
+    return TrainingPlan(checkpointing=True, refusal=refusal)

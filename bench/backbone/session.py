@@ -94,7 +94,11 @@ class Session:
         A piece ends at a cut and is read in chunks from its start, so that its states don't depend on what was read
         before: a resumed run gets the same bits.
         """
-        kept = self._reusable(pack)
+        kept = 0
+        for ours, theirs in zip(self._cuts, pack.cuts, strict=False):
+            if ours != theirs or not np.array_equal(self._shared[kept:ours], pack.shared[kept:ours]):
+                break
+            kept = ours
         self._current = self._own
         self._own.rewind(kept)
         self._cuts, self._shared = tuple(cut for cut in pack.cuts if cut <= kept), pack.shared[:kept]
@@ -134,14 +138,6 @@ class Session:
     def causal(self, first: int, last: int) -> torch.Tensor:
         """`(last - first, last)`: each sees all before itself."""
         return torch.ones(last - first, last, dtype=torch.bool, device=self.device).tril(first)
-
-    def _reusable(self, pack: Pack) -> int:
-        kept = 0
-        for ours, theirs in zip(self._cuts, pack.cuts, strict=False):
-            if ours != theirs or not np.array_equal(self._shared[kept:ours], pack.shared[kept:ours]):
-                break
-            kept = ours
-        return kept
 
     # --- packs side by side -------------------------------------------------------------------------------------------
 

@@ -56,7 +56,11 @@ class Cluster:
         ready, _ = ray.wait(awaited, num_returns=1, timeout=seconds)
         ready, _ = ray.wait(awaited, num_returns=len(awaited), timeout=0) if ready else ([], [])
         there = set(ready)
-        return [(number, self._event(number)) for number in list(self._awaited) for _ in self._first(number, there)]
+        found: list[tuple[int, Event]] = []
+        for number in list(self._awaited):  # of each worker the answers before which none is missing
+            while self._awaited.get(number) and self._awaited[number][0] in there:
+                found.append((number, self._event(number)))
+        return found
 
     def dismiss(self) -> None:
         """See `Crew`."""
@@ -67,11 +71,6 @@ class Cluster:
         """See `Crew`."""
         self.dismiss()
         self.link.end()
-
-    def _first(self, number: int, there: set[Any]) -> Iterator[None]:
-        """One item for each answer of a worker that is there and has none before it that isn't."""
-        while self._awaited.get(number) and self._awaited[number][0] in there:
-            yield
 
     def _event(self, number: int) -> Event:
         import ray

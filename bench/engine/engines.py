@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bench.api import UserError
 from bench.engine.cluster import Cluster
-from bench.engine.link import Link
+from bench.engine.link import Link, threads_of
 from bench.engine.local import Processes
 from bench.engine.pool import Pool
 from bench.engine.trainings import Trainings
@@ -81,7 +81,7 @@ def opened(request: Request, backbone: Backbone, store: Store) -> Engines:
     if request.workers is None:
         return Engines()
     devices = _devices(backbone.device, request.workers)
-    spec = WorkerSpec.of(backbone, store, _threads(request.workers))
+    spec = WorkerSpec.of(backbone, store, threads_of((os.cpu_count() or 1) // request.workers))
     return Engines(Pool(Processes(spec, devices), gives_back=backbone.device != "cpu"))
 
 
@@ -97,9 +97,3 @@ def _devices(device: str, workers: int) -> list[str]:
     if workers > cards:
         raise UserError(f"--workers {workers}: this machine has {cards} cards, and each worker needs one.")
     return [f"cuda:{number}" for number in range(workers)]
-
-
-def _threads(workers: int) -> int:
-    """Threads of one of so many workers on this machine."""
-    named = os.environ.get("OMP_NUM_THREADS", "")
-    return int(named) if named.isdecimal() and int(named) else max(1, (os.cpu_count() or 1) // workers)

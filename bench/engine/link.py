@@ -136,10 +136,14 @@ class Link:
         if not there:
             raise UserError(f"--engine ray: expected a machine with a {kind} in the cluster, found none; add one.")
         self.workers = self.named or there
-        threads = os.environ.get("OMP_NUM_THREADS", "")
         self._cores = int(min(node["CPU"] for node in having))
-        each = min(self._cores, self._cores * len(having) // self.workers)
-        self.threads = int(threads) if threads.isdecimal() and int(threads) else max(1, each)
+        self.threads = threads_of(min(self._cores, self._cores * len(having) // self.workers))
+
+
+def threads_of(share: int) -> int:
+    """Threads of one worker: as many as the user says, else its share of the processors."""
+    named = os.environ.get("OMP_NUM_THREADS", "")
+    return int(named) if named.isdecimal() and int(named) else max(1, share)
 
 
 def first_line(error: BaseException) -> str:

@@ -16,11 +16,12 @@ from multiprocessing.connection import Connection, wait
 
 from bench.engine.pool import Event, Failed, Lost, Ready
 from bench.signals.worker import ShardTask, WorkerSpec
+from bench.store.processes import ended
 
 _START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv.pop())
-from bench.engine.child import main
+from bench.engine.member import main
 main()
 """
 """Program of a child: where to look for modules comes last among its arguments."""
@@ -121,11 +122,4 @@ class _Process:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        return "killed" if code is None else _ending(code)
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return f"ended by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+        return "killed" if code is None else ended(code)

@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import queue
+import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.api import UserError
 from bench.engine.pool import Event, Failed, Ready
 from bench.signals.worker import ShardTask, Worker, WorkerSpec
 
 if TYPE_CHECKING:
-    from bench.store.folders import Store
+    from bench.training.assignment import Assignment
 
 
 T = TypeVar("T")
-
-
-class Work(Protocol):
-    """A training as a plain value."""
-
-    @property
-    def method(self) -> str:
-        """Name of the method, for messages."""
-
-    @property
-    def processes(self) -> int:
-        """Those that train together; on cards each has one of its own."""
-
-    @property
-    def steps(self) -> int:
-        """Steps of the whole training."""
-
-    def taken(self, store: Store) -> int:
-        """Steps that were taken so far."""
-
-    def carry_out(self, store: Store) -> object:
-        """Train, and put the adapter into the store.
-
-        Raises:
-            UserError: it failed.
-        """
 
 
 @dataclass
@@ -55,13 +34,24 @@ class Member:
 
     def open(self) -> Event:
         """Load what the spec names, and check that it is what the run has."""
-        return self._told(self._open)
+
+        def opened() -> Event:
+            self._worker = self.spec.opened()
+            return Ready()
+
+        return self._told(opened)
 
     def do(self, task: ShardTask, *, wait: bool) -> Event:
         """Do a task; its numbers go into the store and nowhere else."""
-        return self._told(lambda: self._do(task, wait=wait))
 
-    def train(self, work: Work) -> tuple[float, Sequence[str]] | Failed:
+        def done() -> Event:
+            if self._worker is None:
+                raise RuntimeError("a task came before the worker was opened")
+            return self._worker.told(task, wait=wait)
+
+        return self._told(done)
+
+    def train(self, work: Assignment) -> tuple[float, Sequence[str]] | Failed:
         """Carry out a training; its seconds and notes for the user, or why it failed."""
         start = time.perf_counter()
 
@@ -72,16 +62,6 @@ class Member:
 
         return self._told(trained)
 
-    def _open(self) -> Event:
-        self._worker = self.spec.opened()
-        return Ready()
-
-    def _do(self, task: ShardTask, *, wait: bool) -> Event:
-        worker = self._worker
-        if worker is None:
-            raise RuntimeError("a task came before the worker was opened")
-        return worker.told(task, wait=wait)
-
     def _told(self, act: Callable[[], T]) -> T | Failed:
         try:
             return act()
@@ -89,3 +69,23 @@ class Member:
             return Failed(f"Worker on {platform.node()}: {error}", expected=True)
         except Exception:  # noqa: BLE001 - raised where the run is
             return Failed(f"on {platform.node()}:\n{traceback.format_exc()}", expected=False)
+
+
+def main() -> None:
+    """Serve the run that started this process on a connection, until its end of it is closed."""
+    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def receive() -> None:
+        try:
+            while True:
+                received.put(connection.recv())
+        except (EOFError, OSError):
+            os._exit(0)  # in the middle of a shard: nobody wants it any more
+
+    threading.Thread(target=receive, daemon=True).start()
+    member = Member(received.get())
+    connection.send(member.open())
+    while True:
+        task, wait = received.get()
+        connection.send(member.do(task, wait=wait))

@@ -123,8 +123,8 @@ class Pool:
 
     def _each(self, source: Iterator[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
         waiting = deque(task for task in [next(source, None)] if task is not None)
-        if waiting:  # nobody is started for what is stored
-            self._staff()
+        while waiting and len(self._starting) + len(self._flying) < self.crew.size:  # not for what is stored
+            self._starting.add(self.crew.hire())
         since = time.monotonic()
         while waiting or any(self._flying.values()):
             self._hand_out(waiting, source, wait=wait)
@@ -141,10 +141,6 @@ class Pool:
                     f"--workers: none of {self.crew.size} workers was there after {_PATIENCE:.0f} s; check that the"
                     " machines have a free device for each, or name fewer."
                 )
-
-    def _staff(self) -> None:
-        while len(self._starting) + len(self._flying) < self.crew.size:
-            self._starting.add(self.crew.hire())
 
     def _hand_out(self, waiting: deque[ShardTask], source: Iterator[ShardTask], *, wait: bool) -> None:
         """Give each worker what it lacks, first one task to each."""

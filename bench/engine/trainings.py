@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
 from bench.engine.link import ABSENT, Link, first_line
-from bench.engine.member import Work
 from bench.engine.pool import Failed
 
 if TYPE_CHECKING:
     from bench.progress import Progress
+    from bench.training.assignment import Assignment
 
 _RETRIES = 3
 """Machines that a training may outlast: each goes on where the one before it was."""
@@ -26,7 +26,7 @@ _POLL = 5.0
 
 @dataclass
 class _Begun:
-    work: Work
+    work: Assignment
     ref: Any
     over: bool = False
     given_up: str = ""
@@ -58,10 +58,15 @@ class Trainings:
         """See `Elsewhere` of `bench.training.trainer`."""
         return key in self._begun
 
-    def train(self, key: str, work: Work, *, wait: bool) -> tuple[float, Sequence[str]] | None:
+    def train(self, key: str, work: Assignment, *, wait: bool) -> tuple[float, Sequence[str]] | None:
         """See `Elsewhere` of `bench.training.trainer`."""
         if key not in self._begun:
-            self._begin(key, work)
+            self.link.begin()
+            if not self.link.room(work.processes):
+                raise UserError(_no_room(work, self.link))
+            self.make_room()
+            remote = self.link.remote(_carrier(), work.processes, max_retries=_RETRIES)
+            self._begun[key] = _Begun(work, remote.remote(self.link.spec, pickle.dumps(work)))
         if not wait:
             return None
         self._wait([self._begun[key]])
@@ -76,14 +81,6 @@ class Trainings:
         with progress.stage(f"train {names}", sum(each.work.steps for each in begun), unit="steps") as advance:
             self._wait(begun, advance)
 
-    def _begin(self, key: str, work: Work) -> None:
-        self.link.begin()
-        if not self.link.room(work.processes):
-            raise UserError(_no_room(work, self.link))
-        self.make_room()
-        remote = self.link.remote(_carrier(), work.processes, max_retries=_RETRIES)
-        self._begun[key] = _Begun(work, remote.remote(self.link.spec, pickle.dumps(work)))
-
     def _wait(self, begun: Sequence[_Begun], advance: Callable[[int], None] = lambda _: None) -> None:
         told, housed = 0, time.monotonic()
         while left := [each for each in begun if not each.over]:
@@ -95,7 +92,11 @@ class Trainings:
             if not homeless:
                 housed = time.monotonic()
             elif time.monotonic() - housed > _PATIENCE:
-                self._give_up(homeless)
+                import ray
+
+                for each in homeless:
+                    each.over, each.given_up = True, _no_room(each.work, self.link)
+                    ray.cancel(each.ref, force=True)
 
     def _look(self, left: Sequence[_Begun], seconds: float = _POLL) -> None:
         """Wait until one is over, and note which."""
@@ -104,13 +105,6 @@ class Trainings:
         over, _ = ray.wait([each.ref for each in left], num_returns=1, timeout=seconds)
         for each in left:
             each.over = each.ref in over
-
-    def _give_up(self, homeless: Sequence[_Begun]) -> None:
-        import ray
-
-        for each in homeless:
-            each.over, each.given_up = True, _no_room(each.work, self.link)
-            ray.cancel(each.ref, force=True)
 
     def _told(self, begun: _Begun) -> tuple[float, Sequence[str]]:
         import ray
@@ -134,7 +128,7 @@ class Trainings:
         return seconds, notes
 
 
-def _no_room(work: Work, link: Link) -> str:
+def _no_room(work: Assignment, link: Link) -> str:
     needs = f"{work.processes} cards" if link.cards else f"{link.needs(work.processes)['num_cpus']} processors"
     return (
         f"Training the adapter of {work.method}: expected a machine with {needs} in the cluster, found none. Add one,"

@@ -6,9 +6,13 @@ turn; a model without a template gets `_PLAIN_TEMPLATE`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import dropwhile, takewhile
 from typing import Any
 
 import numpy as np
@@ -16,7 +20,6 @@ import numpy as np
 from bench.api import UserError
 from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt
-from bench.prompts.deadline import LateError, within
 from bench.prompts.tails import Ids
 from bench.prompts.templates import QUERY_SENTINEL, followup_messages, query_messages, query_text
 
@@ -49,6 +52,38 @@ class QuerySuffix:
     """Tokens after the answer, up to where the verdict is read."""
     continues: bool
     """Whether the conversation up to the answer is the answering prompt itself, so that its cache can be continued."""
+
+
+class LateError(Exception):
+    """Code of others, such as the chat template of a model, took longer than it may."""
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Stop what runs in this block after some seconds, between two of its bytecodes.
+
+    A signal would do it in the main thread only, and a process of its own would load the libraries again.
+
+    Raises:
+        LateError: it took longer.
+    """
+    thread, lock = ctypes.c_ulong(threading.get_ident()), threading.Lock()
+    over = False
+
+    def stop() -> None:
+        with lock:
+            if not over:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(LateError))
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            over = True  # from here on nothing is raised any more
+        timer.cancel()
 
 
 class Chat:
@@ -127,7 +162,9 @@ class Chat:
         for first in range(0, len(texts), AT_ONCE):
             part = list(texts[first : first + AT_ONCE])
             batch = self.tokenizer(part, add_special_tokens=False, return_attention_mask=False)["input_ids"]
-            encoded += [self._with_begin(np.asarray(ids, dtype=np.int32)) for ids in batch]
+            if self._begin is not None:
+                batch = [[self._begin, *dropwhile(lambda token: token == self._begin, ids)] for ids in batch]
+            encoded += [np.asarray(ids, dtype=np.int32) for ids in batch]
         return encoded
 
     def prompts(self, prompts: Sequence[Prompt]) -> list[Ids]:
@@ -141,14 +178,6 @@ class Chat:
         begin = self.tokenizer.bos_token_id
         return begin if begin is not None and ids[:1] == [begin] else None
 
-    def _with_begin(self, ids: Ids) -> Ids:
-        if self._begin is None:
-            return ids
-        start = 0
-        while start < len(ids) and ids[start] == self._begin:
-            start += 1
-        return np.concatenate([np.asarray([self._begin], dtype=np.int32), ids[start:]])
-
     def query(self, prompt: Prompt, protocol: Protocol) -> QuerySuffix:
         """The self-check turn after this prompt's answer (docs/methods.md §2.0); the same for all questions."""
         return self.followup(prompt, query_text(protocol.query_letters))
@@ -159,12 +188,8 @@ class Chat:
         Raises:
             UserError: the template does not show the answer, or not once.
         """
-        key = prompt, wording
-        if key not in self._suffixes:
-            self._suffixes[key] = self._followup(prompt, wording)
-        return self._suffixes[key]
-
-    def _followup(self, prompt: Prompt, wording: str) -> QuerySuffix:
+        if (prompt, wording) in self._suffixes:
+            return self._suffixes[prompt, wording]
         rendered = self.render(followup_messages(prompt, wording))
         before, _, after = rendered.partition(QUERY_SENTINEL)
         if not after or QUERY_SENTINEL in after:
@@ -173,7 +198,8 @@ class Chat:
                 " query can't be placed after the answer. Use a model whose template shows previous turns."
             )
         (ids,) = self.tokenizer([after], add_special_tokens=False)["input_ids"]
-        return QuerySuffix(np.asarray(ids, dtype=np.int32), continues=before == self.render(prompt.messages))
+        suffix = QuerySuffix(np.asarray(ids, dtype=np.int32), continues=before == self.render(prompt.messages))
+        return self._suffixes.setdefault((prompt, wording), suffix)
 
     def before_answers(self, prompts: Sequence[Prompt], protocol: Protocol) -> list[Ids]:
         """Token ids before the answers in the self-check conversations, where they are not the prompts themselves."""
@@ -215,11 +241,8 @@ class Chat:
 
     def _first_ids(self, prompt: Prompt, texts: Sequence[str], what: str, way_out: str) -> Ids:
         key = prompt, tuple(texts)
-        if key not in self._firsts:
-            self._firsts[key] = self._first(prompt, texts, what, way_out)
-        return self._firsts[key]
-
-    def _first(self, prompt: Prompt, texts: Sequence[str], what: str, way_out: str) -> Ids:
+        if key in self._firsts:
+            return self._firsts[key]
         base = self.render(prompt.messages)
         (start, *rest) = self.encode([base, *(base + text for text in texts)])
         ids = []
@@ -230,7 +253,7 @@ class Chat:
                     f" {len(whole) - len(start)} more tokens. {way_out}"
                 )
             ids.append(int(whole[-1]))
-        return np.asarray(ids, dtype=np.int32)
+        return self._firsts.setdefault(key, np.asarray(ids, dtype=np.int32))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids, outer white space removed."""
@@ -246,7 +269,8 @@ class Chat:
         for k in range(1, len(ids) + 1):
             end = len(whole)
             if k < len(ids):
-                end = max(reached, _shared(self._text(ids[:k]), whole))
+                alike = takewhile(lambda pair: pair[0] == pair[1], zip(self._text(ids[:k]), whole, strict=False))
+                end = max(reached, sum(1 for _ in alike))
             found.append(whole[reached:end])
             reached = end
         return found
@@ -254,8 +278,3 @@ class Chat:
     def _text(self, ids: Sequence[int]) -> str:
         text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # some can end within a character
-
-
-def _shared(one: str, other: str) -> int:
-    """Characters with which both begin."""
-    return next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

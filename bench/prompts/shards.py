@@ -106,15 +106,18 @@ class PromptTokeniser:
             for rows in self._some(split_into_shards([q.subject for q in questions])):
                 members = [questions[r] for r in rows]
                 given = Writer(self.chat, self.stand_in(task)).written(members, released) if released else None
-                if given is not None and True in own:
-                    shards.append(self._released(rows, members, task, released, given))
+                if given is not None and True in own:  # the release's own prompts, word by word
+                    asked = [prompt for q in members if (prompt := released[q.id].prompt) is not None]
+                    shards.append(self._shard(rows, members, task, asked, [[] for _ in members], None, given))
                 else:
                     with fenced(f"task {task.name!r}, exemplars"):
                         shown = [
                             exemplars(task, q, numbers[q.id], pools.get(q.subject, ()), self.protocol) for q in members
                         ]
                     short = sum(len(own) < self.protocol.shots for own in shown) if pools else 0
-                    shards.append(replace(self._shard(rows, members, task, shown, given), short=short))
+                    asked = [self.prompt(task, question, own) for question, own in zip(members, shown, strict=True)]
+                    shard = self._shard(rows, members, task, asked, shown, task.prompt_tokens, given)
+                    shards.append(replace(shard, short=short))
                 advance(len(rows))
         return shards
 
@@ -136,48 +139,39 @@ class PromptTokeniser:
         rows: npt.NDArray[np.int64],
         questions: Sequence[Question],
         task: Task,
+        prompts: Sequence[Prompt],
         shown: list[list[Question]],
-        given: Written | None = None,
+        most: int | None,
+        given: Written | None,
     ) -> Shard:
-        prompts = [self.prompt(task, question, own) for question, own in zip(questions, shown, strict=True)]
-        ids = self.chat.prompts(prompts)
-        dropped = 0
+        """Prompts as token ids, of which exemplars are left out until they fit.
+
+        Args:
+            rows: of the questions in the split.
+            questions: that are asked.
+            task: theirs.
+            prompts: what asks them.
+            shown: the exemplars of each.
+            most: length above which a prompt loses exemplars; None: the model's context alone.
+            given: answers that were made elsewhere.
+        """
+        ids, dropped = self.chat.prompts(prompts), 0
+        suffix, _ = self.query(self.stand_in(task))
         for i, question in enumerate(questions):
-            room = self._room(task) - self._taken(task, given, i)
-            limit = min(room, task.prompt_tokens or room)
+            room = self.context - self.max_new_tokens(task) - len(suffix)
+            if given is not None:  # a trace, and what is longer than any answer may be
+                room -= len(given.traces[i]) + max(0, given.longest(i) - self.max_new_tokens(task))
+            limit = min(room, most or room)
             while len(ids[i]) > limit and (shown[i] or len(ids[i]) > room):
-                shown[i] = shown[i][1:] if shown[i] else _too_long(question, len(ids[i]), room, given, i)
+                if not shown[i]:
+                    raise _too_long(question, len(ids[i]), room, given, i)
+                shown[i] = shown[i][1:]
                 (ids[i],) = self.chat.prompts([self.prompt(task, question, shown[i])])
                 dropped += 1
-        return _shard_of(rows, ids, shown, dropped, given)
-
-    def _released(
-        self,
-        rows: npt.NDArray[np.int64],
-        questions: Sequence[Question],
-        task: Task,
-        released: Mapping[str, Released],
-        given: Written,
-    ) -> Shard:
-        """The release's own prompts, word by word."""
-        asked = (released[question.id].prompt for question in questions)
-        ids = self.chat.prompts([prompt for prompt in asked if prompt is not None])
-        for i, (question, prompt) in enumerate(zip(questions, ids, strict=True)):
-            room = self._room(task) - self._taken(task, given, i)
-            if len(prompt) > room:
-                _too_long(question, len(prompt), room, given, i)
-        return _shard_of(rows, ids, [[] for _ in questions], 0, given)
-
-    def _taken(self, task: Task, given: Written | None, i: int) -> int:
-        """Tokens that a trace and the longest that follows it take beyond what any answer may have."""
         if given is None:
-            return 0
-        return len(given.traces[i]) + max(0, given.longest(i) - self.max_new_tokens(task))
-
-    def _room(self, task: Task) -> int:
-        """Tokens that the context leaves for a prompt."""
-        suffix, _ = self.query(self.stand_in(task))
-        return self.context - self.max_new_tokens(task) - len(suffix)
+            return Shard(rows, Tails(ids), shown, dropped)
+        read = [np.concatenate(pair) if len(pair[1]) else pair[0] for pair in zip(ids, given.traces, strict=True)]
+        return Shard(rows, Tails(read), shown, dropped, given.answers, given.traces, given.samples)
 
     def max_new_tokens(self, task: Task) -> int:
         """Length limit of an answer."""
@@ -218,35 +212,23 @@ class PromptTokeniser:
         """Ids of each question's options as the model would have to say them: letters, or texts."""
         prompt = self.stand_in(task)
         if task.format is Format.CHOICE:
-            return [self._letter_ids(prompt, len(question.choices)) for question in questions]
+            for n in {len(question.choices) for question in questions} - self._letters.keys():
+                letters = self.chat.letters(prompt, self.protocol.letters[:n])
+                self._letters[n] = [letters[k : k + 1] for k in range(n)]
+            return [self._letters[len(question.choices)] for question in questions]
         texts = [text for question in questions for text in question.choices]
         ids = iter(self.chat.continuations(prompt, texts) if texts else ())
         return [list(islice(ids, len(question.choices))) for question in questions]
 
-    def _letter_ids(self, prompt: Prompt, n: int) -> list[Ids]:
-        if n not in self._letters:
-            letters = self.chat.letters(prompt, self.protocol.letters[:n])
-            self._letters[n] = [letters[k : k + 1] for k in range(n)]
-        return self._letters[n]
 
-
-def _shard_of(
-    rows: npt.NDArray[np.int64], prompts: list[Ids], shown: list[list[Question]], dropped: int, given: Written | None
-) -> Shard:
-    if given is None:
-        return Shard(rows, Tails(prompts), shown, dropped)
-    read = [np.concatenate(pair) if len(pair[1]) else pair[0] for pair in zip(prompts, given.traces, strict=True)]
-    return Shard(rows, Tails(read), shown, dropped, given.answers, given.traces, given.samples)
-
-
-def _too_long(question: Question, length: int, room: int, given: Written | None, i: int) -> list[Question]:
+def _too_long(question: Question, length: int, room: int, given: Written | None, i: int) -> TooLongError:
     if given is not None:
         taken = len(given.traces[i]) + given.longest(i)
-        raise TooLongError(
+        return TooLongError(
             f"Question {question.id} has {length:,} tokens without exemplars, and its answer or sample, with a trace,"
             f" {taken:,}: more than this model's context can hold. Shorten it, or use a model with a longer context."
         )
-    raise TooLongError(
+    return TooLongError(
         f"Question {question.id} has {length} tokens without exemplars, and this model's context leaves room for"
         f" {room}. Use a model with a longer context."
     )

@@ -52,12 +52,18 @@ class Writer:
         texts = [record.text if isinstance(record.text, str) else "" for record in records]
         if any(record.prompt is not None for record in records):  # a release's, in the words of its own prompts
             return self._alone(texts)
-        wholes = self._ids(names, [_joined(record.trace, record.text) for record in records])
-        alone = self._alone(texts)
-        return [
-            _after(trace, whole, other) if isinstance(record.text, str) else whole
-            for record, trace, whole, other in zip(records, traces, wholes, alone, strict=True)
+        joined = [  # text with its trace, which are split into tokens together; ids alone
+            record.trace + record.text
+            if isinstance(record.trace, str) and isinstance(record.text, str)
+            else record.text
+            for record in records
         ]
+        answers = []
+        wholes, alone = self._ids(names, joined), self._alone(texts)
+        for record, trace, whole, other in zip(records, traces, wholes, alone, strict=True):
+            follows = np.array_equal(whole[: len(trace)], trace)  # else the two were split into tokens otherwise
+            answers.append(whole if not isinstance(record.text, str) else whole[len(trace) :] if follows else other)
+        return answers
 
     def _samples(self, names: Sequence[str], records: Sequence[Released]) -> list[list[Ids]] | None:
         """Samples of each question, as many as the one has that has fewest; None where that is none."""
@@ -100,13 +106,3 @@ class Writer:
         while n and int(ids[n - 1]) in special:
             n -= 1
         return ids[:n]
-
-
-def _joined(trace: Text, text: Text) -> Text:
-    """Text with its trace, which are split into tokens together; ids alone."""
-    return trace + text if isinstance(trace, str) and isinstance(text, str) else text
-
-
-def _after(start: Ids, whole: Ids, alone: Ids) -> Ids:
-    """Ids of what follows a beginning; those of the text alone where the two were split into tokens otherwise."""
-    return whole[len(start) :] if np.array_equal(whole[: len(start)], start) else alone

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from bench.api import Followup, Signal
+from bench.api import Followup, Samples, Signal
 from bench.backbone.cost import StageCost
 from bench.backbone.prefix import PrefixTree
 from bench.results.row import ResultRow
@@ -20,7 +20,7 @@ from bench.signals.samples import drawn
 
 if TYPE_CHECKING:
     from bench.backbone.counting import KnownItem
-    from bench.backbone.measure import Sampling, Turn
+    from bench.backbone.measure import Turn
     from bench.prompts.tails import Ids
     from bench.signals.reader import Reader
     from bench.signals.reading import Reading
@@ -131,7 +131,7 @@ def _known(reading: Reading, reader: Reader) -> Iterator[list[KnownItem]]:
 
     split, growth = reader.stored(reading), growth_of(reading.signals)
     generated = not reading.released and reading.adapter is None
-    texts: dict[Turn | Sampling, Iterator[Sequence[Ids]]] = {
+    texts: dict[Turn | Samples, Iterator[Sequence[Ids]]] = {
         sampling: drawn(split, sampling) for sampling in growth.samples
     }
     for turn in growth.turns:
@@ -140,7 +140,7 @@ def _known(reading: Reading, reader: Reader) -> Iterator[list[KnownItem]]:
     for shard, answers in zip(reading.shards, reading.answer_ids, strict=True):
         items = []
         for prompt, answer, question in zip(shard.prompts, answers, reader.asked(reading, shard, growth), strict=True):
-            written: dict[Turn | Sampling | None, Sequence[Ids]] = {kind: next(own) for kind, own in texts.items()}
+            written: dict[Turn | Samples | None, Sequence[Ids]] = {kind: next(own) for kind, own in texts.items()}
             written[None] = [answer]
             given = {} if shard.samples is None else {sampling: written[sampling] for sampling in growth.samples}
             answered = None if generated else answer

@@ -58,8 +58,13 @@ class Batches:
             ContractError: a signal that tells the right answer.
         """
         refuse_gold(str(reading.where), Needs(predict=signals))
-        usable = reading.usable
-        for rows in _pieces([shard.rows for shard in reading.shards]):
+        usable, joined = reading.usable, []
+        for k, shard in enumerate(reading.shards, 1):
+            joined.append(shard.rows)
+            if sum(map(len, joined)) < _AT_ONCE and k < len(reading.shards):
+                continue
+            rows = np.sort(np.concatenate(joined))
+            joined = []
             chosen = rows[usable[rows]]
             if len(chosen):
                 yield chosen, self._of(chosen, reading, signals, adapted, labels=False)
@@ -74,18 +79,6 @@ class Batches:
             for signal in signals
         }
         return Batch([question.id for question in frozen.questions], columns, reading.correct[rows] if labels else None)
-
-
-def _pieces(shards: list[Rows]) -> Iterator[Rows]:
-    """Rows of shards that are predicted together, in order."""
-    joined: list[Rows] = []
-    for shard in shards:
-        joined.append(shard)
-        if sum(map(len, joined)) >= _AT_ONCE:
-            yield np.sort(np.concatenate(joined))
-            joined = []
-    if joined:
-        yield np.sort(np.concatenate(joined))
 
 
 def _sealed(column: Column) -> Column:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.api import Format, Signal, UserError
+from bench.api import Format, Samples, Signal, UserError
 from bench.signals.definition import PassDefinition, growth_of, pass_definitions, stored
-from bench.signals.samples import parted, samples_of
+from bench.signals.samples import parted
 
 if TYPE_CHECKING:
     from bench.backbone.counting import KnownItem
-    from bench.backbone.measure import Sampling, Turn
+    from bench.backbone.measure import Turn
     from bench.backbone.model import Backbone
     from bench.backbone.speed import Speed
     from bench.prompts.asking import Asking
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bench.signals.reader import Reader
     from bench.signals.reading import Reading
 
-    Texts = Mapping[Turn | Sampling | None, Sequence[Ids]]
+    Texts = Mapping[Turn | Samples | None, Sequence[Ids]]
     """All that the model writes about a question: see `KnownItem.written`."""
 
 _SHARDS, _QUESTIONS = 3, 1024
@@ -96,7 +96,7 @@ class PassForecast:
         for size in self._options:
             answer = np.zeros(round(min(limit, max(1.0, math.sqrt(size * limit)))), dtype=np.int32)
             own = np.arange(len(answer)) >= len(answer) - (len(answer) - 1) * _DISTINCT
-            texts: dict[Turn | Sampling | None, Sequence[Ids]] = {None: [answer], **replies}
+            texts: dict[Turn | Samples | None, Sequence[Ids]] = {None: [answer], **replies}
             texts |= {each: [own * np.int32(j) for j in range(1, each.n + 1)] for each in growth.samples}
             assumed.append(texts)
         return assumed
@@ -127,7 +127,7 @@ class PassForecast:
             yield KnownItem(shard.prompts[k], answer=given, samples=samples, written=texts, **question.read())
 
 
-def heard(backbone: Backbone, prompts: Sequence[Ids], asking: Asking, samplings: frozenset[Sampling]) -> list[Texts]:
+def heard(backbone: Backbone, prompts: Sequence[Ids], asking: Asking, samplings: frozenset[Samples]) -> list[Texts]:
     """Answers and samples of a small model to a few prompts; nothing from a large or a broken one."""
     from bench.backbone.agreement import REFUSALS
     from bench.backbone.extract import Extractor
@@ -137,18 +137,17 @@ def heard(backbone: Backbone, prompts: Sequence[Ids], asking: Asking, samplings:
     if sum(file.stat().st_size for file in backbone.folder.glob("*.safetensors")) > _SMALL:
         return []
     n, count = max((sampling.n for sampling in samplings), default=0), min(_ANSWERED, len(prompts))
-    signals = {sampling: samples_of(sampling) for sampling in samplings}
     numbers = (uniforms(0, str(i), n, asking.max_new_tokens) if n else None for i in range(count))
     items = [Item(prompts[i * len(prompts) // count], 0, uniforms=own) for i, own in enumerate(numbers)]
     try:
-        done = Extractor(backbone, asking, pass_definitions(signals.values())).measure(items)
+        done = Extractor(backbone, asking, pass_definitions(samplings)).measure(items)
         backbone.session.reset()  # what is kept there would make the run's own passes fewer than they are
         backbone.session.tokens.forward = backbone.session.tokens.padded = 0
     except (*REFUSALS, UserError):  # whatever is wrong with it is told when it is read
         return []
-    arrays = {sampling: done.columns[signal] for sampling, signal in signals.items()}
     samples = {
-        each: list(parted({key: values.cpu().numpy() for key, values in own.items()})) for each, own in arrays.items()
+        each: list(parted({key: values.cpu().numpy() for key, values in done.columns[each].items()}))
+        for each in samplings
     }
     return [
         {None: [answer], **{sampling: own[i] for sampling, own in samples.items()}}

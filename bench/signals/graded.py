@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, Format
 from bench.api.errors import attempted, fenced
-from bench.api.question import Answer
 from bench.api.signals import By
 from bench.grading.grade import Judge, JudgeCase, Match, agrees, grade_choice, grade_open, grade_released, same_text
 from bench.prompts.templates import context
@@ -106,11 +105,15 @@ class Grader:
                 asked about samples, that is kept in `Reading.agreements`.
         """
         texts = self._texts(reading)
-        if reading.task.format is Format.OPEN and not reading.graded_elsewhere:
-            graded = self._judged(reading, texts)
+        fmt, protocol = reading.task.format, self.reader.protocol
+        if fmt is Format.OPEN and not reading.graded_elsewhere:
+            return self._with_samples(self._judged(reading, texts))
+        pairs = list(zip(reading.questions, texts, strict=True))
+        if reading.graded_elsewhere:
+            answers = [grade_released(q, text, reading.released[q.id], fmt, protocol) for q, text in pairs]
         else:
-            graded = replace(reading, answers=_graded(reading, texts, self.reader.protocol))
-        return self._with_samples(graded)
+            answers = [grade_choice(question, text, protocol) for question, text in pairs]
+        return self._with_samples(replace(reading, answers=answers))
 
     def parsed(self, reading: Reading) -> Reading:
         """The reading of questions whose right answers nobody knows: answers are parsed, and all count as wrong.
@@ -225,15 +228,6 @@ class Grader:
         whole = agree.copy()
         whole[rows, columns] = [bool(verdict) for verdict in verdicts]
         return whole
-
-
-def _graded(reading: Reading, texts: Sequence[str], protocol: Protocol) -> list[Answer]:
-    """Answers that need no judge: letters, and those that came with a label."""
-    pairs = list(zip(reading.questions, texts, strict=True))
-    if reading.graded_elsewhere:
-        fmt = reading.task.format
-        return [grade_released(q, text, reading.released[q.id], fmt, protocol) for q, text in pairs]
-    return [grade_choice(question, text, protocol) for question, text in pairs]
 
 
 def _contexts(reading: Reading, protocol: Protocol) -> list[str]:

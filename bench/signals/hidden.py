@@ -12,13 +12,13 @@ from bench.api import At, Format, Hidden, Of, Ragged, Task, TokenIds
 from bench.api.batch import Column
 from bench.backbone.measure import Growth, Taken, Turn, Upto, as_it_is, first_row
 from bench.signals.definition import PassDefinition, definition
-from bench.signals.samples import ids_from, sampling_of
+from bench.signals.samples import ids_from
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
     import torch
 
-    from bench.backbone.items import Item, Pass
+    from bench.backbone.items import Pass
     from bench.prompts.asking import Asking
     from bench.prompts.shards import PromptTokeniser
     from bench.signals.planted import World
@@ -47,7 +47,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
     def growth(self) -> Growth:
         """Along the answer, other answers of an open question, samples, or the query."""
         if self.signal.at is At.SAMPLE_END:
-            drawn = frozenset({sampling_of(self.signal.samples)})
+            drawn = frozenset({self.signal.samples})
             return Growth(samples=drawn, sample_ends=drawn)
         return _GROWTH[self.signal.at]
 
@@ -79,36 +79,32 @@ class HiddenDefinition(PassDefinition[Hidden]):
 
     def take(self, done: Pass) -> Sequence[Sequence[Taken]]:
         """`values`: `(d,)`, `(t_i, d)`, or `(N, d)`; a mean in float32."""
-        if self.signal.at is At.SAMPLE_END:
-            return [[self._samples(done, i, m) for m in range(len(group))] for i, group in enumerate(done.items)]
-        if self.signal.at is At.QUERY_END:
-            return self._asked(done)
-        if self.signal.at in OPTIONS:
-            return [[self._other(done, i, item) for item in group] for i, group in enumerate(done.items)]
+        depth, at = self.signal.depth, self.signal.at
+        if at is At.QUERY_END:
+            found, first = done.ends(_QUERY, depth), done.states(depth, [0])
+            nothing = first[0].new_full(first[0].shape, float("nan"))
+            return done.each({"values": found.get(i, nothing)} for i in range(len(done.items)))
+        if at is At.SAMPLE_END or at in OPTIONS:
+            return [
+                [{"values": done.awaited(depth, self._nodes(done, i, m))} for m in range(len(group))]
+                for i, group in enumerate(done.items)
+            ]
         then = _mean if self.signal.pool is not None else as_it_is if self.ragged else first_row
-        nodes = (self._nodes(done, i) for i in range(len(done.items)))
-        return done.each({"values": done.awaited(self.signal.depth, chosen, then)} for chosen in nodes)
+        nodes = (self._nodes(done, i, 0) for i in range(len(done.items)))
+        return done.each({"values": done.awaited(depth, chosen, then)} for chosen in nodes)
 
-    def _asked(self, done: Pass) -> list[list[Taken]]:
-        found, first = done.ends(_QUERY, self.signal.depth), done.states(self.signal.depth, [0])
-        nothing = first[0].new_full(first[0].shape, float("nan"))
-        return done.each({"values": found.get(i, nothing)} for i in range(len(done.items)))
-
-    def _samples(self, done: Pass, i: int, m: int) -> Taken:
-        drawn = done.samples[sampling_of(self.signal.samples), i, m]
-        ends = [[i, *done.tree.grow(i, ids)][-1] for ids in drawn]
-        return {"values": done.awaited(self.signal.depth, ends)}
-
-    def _nodes(self, done: Pass, i: int) -> list[int]:
-        if self.signal.at is At.PROMPT_END:
+    def _nodes(self, done: Pass, i: int, m: int) -> list[int]:
+        """Nodes of the states of question m of prompt i."""
+        at, item = self.signal.at, done.items[i][m]
+        if at is At.PROMPT_END:
             return [i]
-        if self.signal.at is At.ANSWER_END:
+        if at is At.ANSWER_END:
             return done.path(i)[1:] if self.signal.pool else done.path(i)[-1:]
+        if at is At.SAMPLE_END:
+            return [[i, *done.tree.grow(i, ids)][-1] for ids in done.samples[self.signal.samples, i, m]]
+        if at in OPTIONS:
+            return done.continuation(i, [item.gold] if at is At.GOLD_PREDICTING else item.wrong)
         return done.predicting(i)
-
-    def _other(self, done: Pass, i: int, item: Item) -> Taken:
-        texts = [item.gold] if self.signal.at is At.GOLD_PREDICTING else item.wrong
-        return {"values": done.awaited(self.signal.depth, done.continuation(i, texts))}
 
     def column(self, split: StoredSplit) -> Column:
         """`(n, d)` float32, `(n, N, d)`, or a `Ragged` with a row for each token that is predicted."""

@@ -177,13 +177,7 @@ def planted(
     Batches with different seeds come from one world: what is learned on one holds on the other.
     """
     told = None if correct is None else tuple(correct.tolist())
-    return copy.deepcopy(_made(frozenset(signals), n, seed, fmt, told))  # the output head too, which may be written
-
-
-@lru_cache(maxsize=256)
-def _made(signals: frozenset[Signal], n: int, seed: int, fmt: Format, correct: tuple[bool, ...] | None) -> Batch:
-    """The batch, which most checks of a method and other methods of the same signals ask for again."""
-    return labelled(signals, n, seed, fmt, correct)
+    return copy.deepcopy(_kept(frozenset(signals), n, seed, fmt, told))  # the output head too, which may be written
 
 
 def labelled(
@@ -217,6 +211,10 @@ def labelled(
     ordered = sorted(signals, key=repr)  # a set's order changes from process to process
     columns = {signal: definition(signal).planted(world) for signal in ordered}
     return Batch([f"planted/{seed}/{i}" for i in range(n)], columns, labels).own()  # some columns share arrays
+
+
+_kept = lru_cache(maxsize=256)(labelled)
+"""Batches that most checks of a method and other methods of the same signals ask for again."""
 
 
 def _ragged(values: npt.NDArray[Any], lengths: IntArray) -> Ragged:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Signal, Task, UserError
+from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Samples, Signal, Task, UserError
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.backbone.devices import ALONE, class_of, default_budget, followed_together
@@ -28,7 +28,7 @@ from bench.signals.worker import AskedQuestion, Engine, ShardTask, Worker
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 
 if TYPE_CHECKING:
-    from bench.backbone.measure import Growth, Sampling, Turn
+    from bench.backbone.measure import Growth, Turn
     from bench.backbone.model import Backbone
     from bench.progress import Progress
     from bench.prompts.asking import Asking
@@ -60,7 +60,7 @@ class Reader:
     """Token positions fed to the model by this reader itself; what the store had costs nothing."""
     peak_memory_mb: float = 0.0
     """Largest memory of a process that read for this one."""
-    _heard: dict[tuple[TaskSplit, frozenset[Sampling]], list[Texts]] = field(default_factory=dict, init=False)
+    _heard: dict[tuple[TaskSplit, frozenset[Samples]], list[Texts]] = field(default_factory=dict, init=False)
 
     @cached_property
     def working(self) -> Engine:
@@ -156,7 +156,7 @@ class Reader:
         speed = self.backbone.speed
         return None if isinstance(speed, str) else self.forecast(reading, signals, adapted=adapted).seconds(speed)
 
-    def heard(self, reading: Reading, asking: Asking, samplings: frozenset[Sampling]) -> list[Texts]:
+    def heard(self, reading: Reading, asking: Asking, samplings: frozenset[Samples]) -> list[Texts]:
         """Answers and samples of a small model to a few questions of a split, which it is asked once."""
         key = reading.where, samplings
         if key not in self._heard:
@@ -194,7 +194,11 @@ class Reader:
             load_answers(entries[0]) if shard.given is None else shard.given
             for shard, entries in zip(reading.shards, found, strict=True)
         ]
-        bundles = [_used(*shard) for shard in zip(found, names, reading.shards, strict=True)]
+        bundles = []  # the entries in which answers were generated or one of these signals lies
+        for entries, own, shard in zip(found, names, reading.shards, strict=True):
+            wanted, generated = set(own.values()), shard.given is None
+            used = [e for e in entries if (generated and "answers" in e.manifest["costs"]) or wanted & set(names_in(e))]
+            bundles.append(used)
         return replace(reading, signals=needed, names=names, bundles=bundles, answer_ids=answers)
 
     def read_through(self, reading: Reading, adapter: AdapterRef) -> Reading:
@@ -364,13 +368,6 @@ def _check_room(shard: Shard, asking: Asking, turns: Iterable[Turn], context: in
                 f" tokens into this model's context of {context}. Shorten it, or show fewer exemplars: --set"
                 " protocol.shots=N"
             )
-
-
-def _used(entries: Sequence[Entry], names: Mapping[Signal, str], shard: Shard) -> list[Entry]:
-    """Those entries of a shard in which answers were generated or one of these signals lies."""
-    wanted = set(names.values())
-    made = [e for e in entries if shard.given is None and "answers" in e.manifest["costs"]]
-    return [e for e in entries if e in made or wanted & set(names_in(e))]
 
 
 def _named(name: str, growth: Growth, digests: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import At, Format, Hidden, Of, Ragged, Samples, Signal, TokenScores
-from bench.backbone.measure import Growth, Sampling, Taken
+from bench.backbone.measure import Growth, Taken
 from bench.prompts.tails import Ids
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.files import load_signal, names_in
@@ -37,7 +37,7 @@ class SamplesDefinition(PassDefinition[Samples]):
     @property
     def growth(self) -> Growth:
         """The samples."""
-        return Growth(samples=frozenset({sampling_of(self.signal)}))
+        return Growth(samples=frozenset({self.signal}))
 
     @property
     def ragged(self) -> bool:
@@ -58,10 +58,9 @@ class SamplesDefinition(PassDefinition[Samples]):
         """`values`: the sampled ids, each sample closed by -1."""
         import torch
 
-        sampling = sampling_of(self.signal)
         return [
             [
-                {"values": torch.as_tensor(np.concatenate([[*ids, -1] for ids in done.samples[sampling, i, m]]))}
+                {"values": torch.as_tensor(np.concatenate([[*ids, -1] for ids in done.samples[self.signal, i, m]]))}
                 for m in range(len(group))
             ]
             for i, group in enumerate(done.items)
@@ -69,7 +68,7 @@ class SamplesDefinition(PassDefinition[Samples]):
 
     def column(self, split: StoredSplit) -> Ragged:
         """A `Ragged` of `Samples.dtype`, `(t_i,)` for each question, with the number of the sample."""
-        ids = list(drawn(split, sampling_of(self.signal)))
+        ids = list(drawn(split, self.signal))
         scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).column(split)
         limit = split.asking.max_new_tokens if split.samples is None else None
         return self._records(ids, scores.values["log_probability"], limit)
@@ -92,11 +91,6 @@ class SamplesDefinition(PassDefinition[Samples]):
         return Ragged(records, joined.offsets, joined.owner)
 
 
-def sampling_of(samples: Samples) -> Sampling:
-    """Settings by which a signal's samples are drawn."""
-    return Sampling(samples.n, samples.temperature, samples.top_p)
-
-
 def ids_from(samples: Samples, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
     """Sources of the ids of samples; those of one token are drawn from the state at the prompt's end, for any seed."""
     first = definition(Hidden(1.0, At.PROMPT_END))
@@ -113,25 +107,20 @@ def joined_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
     return Ragged(values, np.cumsum([0, *sizes], dtype=np.int64), np.asarray(owners, dtype=np.int64))
 
 
-def drawn(split: StoredSplit, sampling: Sampling) -> Iterator[list[Ids]]:
+def drawn(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
     """The ids of each question's samples, in the order of the shards."""
     if split.asking.max_new_tokens == 1:
         for letters in drawn_letters(split, sampling):
             yield from letters.ids
         return
-    yield from parted(split.arrays(samples_of(sampling)))
-
-
-def samples_of(sampling: Sampling) -> Samples:
-    """The signal of samples that are drawn so."""
-    return Samples(sampling.n, sampling.temperature, sampling.top_p)
+    yield from parted(split.arrays(sampling))
 
 
 def known(
-    entries: Sequence[Entry], names: Mapping[Signal, str], samplings: Iterable[Sampling]
-) -> dict[Sampling, list[list[Ids]]]:
+    entries: Sequence[Entry], names: Mapping[Signal, str], samplings: Iterable[Samples]
+) -> dict[Samples, list[list[Ids]]]:
     """Those of some samples of a shard's questions that the store has; `names` are those of its signals in keys."""
-    wanted = {sampling: names.get(samples_of(sampling)) for sampling in samplings}
+    wanted = {sampling: names.get(sampling) for sampling in samplings}
     there = {name for entry in entries for name in names_in(entry)}
     return {each: list(parted(load_signal(entries, name))) for each, name in wanted.items() if name and name in there}
 
@@ -152,7 +141,7 @@ class Letters:
     """`(questions, v)` float32, from which they were drawn."""
 
 
-def drawn_letters(split: StoredSplit, sampling: Sampling) -> Iterator[Letters]:
+def drawn_letters(split: StoredSplit, sampling: Samples) -> Iterator[Letters]:
     """Samples of one token, drawn from the stored states at the prompts' ends, some questions at a time."""
     import torch
 
@@ -182,7 +171,7 @@ def _letter(ids: Ids) -> Ids:
 def texts_of(samples: Samples, split: StoredSplit) -> Iterator[list[str]]:
     """The texts of each question's samples, outer white space removed; each is decoded once."""
     decoded: dict[bytes, str] = {}
-    for ids_of in drawn(split, sampling_of(samples)):
+    for ids_of in drawn(split, samples):
         for ids in ids_of:
             if ids.tobytes() not in decoded:
                 decoded[ids.tobytes()] = split.backbone.chat.decode(ids.tolist())

@@ -14,7 +14,7 @@ from bench.api import Format, Of, Ragged, TokenIds, TokenScores, UserError
 from bench.backbone.measure import Arrays, Growth, Taken, Upto
 from bench.prompts.tails import Ids
 from bench.signals.definition import PassDefinition, definition
-from bench.signals.samples import drawn, drawn_letters, ids_from, joined_texts, sampling_of
+from bench.signals.samples import drawn, drawn_letters, ids_from, joined_texts
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         """Growth up to the states that predict the last tokens."""
         return {
             Of.ANSWER: Growth(Upto.ANSWER_PREDICTING),
-            Of.SAMPLES: Growth(samples=frozenset({sampling_of(self.signal.samples)})),
+            Of.SAMPLES: Growth(samples=frozenset({self.signal.samples})),
             Of.OPTIONS: Growth(),
             Of.GOLD: Growth(gold=True),
             Of.WRONG: Growth(wrong=True),
@@ -120,7 +120,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     def _texts(self, done: Pass, i: int, m: int) -> Sequence[Ids]:
         item, of = done.items[i][m], self.signal.of
         if of is Of.SAMPLES:
-            return done.samples[sampling_of(self.signal.samples), i, m]
+            return done.samples[self.signal.samples, i, m]
         if of is Of.OPTIONS:
             return list(done.asking.letter_ids[: item.options, None])
         return {Of.ANSWER: [done.answers[i]], Of.GOLD: [item.gold], Of.WRONG: item.wrong}[of]
@@ -151,7 +151,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return Ragged(self._records(arrays), arrays["offsets"])
 
     def _sampled(self, split: StoredSplit) -> Ragged:
-        sampling = sampling_of(self.signal.samples)
+        sampling = self.signal.samples
         if split.asking.max_new_tokens > 1:
             ids = joined_texts(list(drawn(split, sampling)))
             return replace(self.stored(split), owner=ids.owner)

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from bench.api import AdapterRef, Signal, UserError
+from bench.api import AdapterRef, Samples, Signal, UserError
 from bench.backbone.devices import class_of
-from bench.backbone.measure import Sampling
 from bench.backbone.memory import give_back, peak_memory_mb
 from bench.backbone.models import label_of
 from bench.prompts.asking import Asking
@@ -82,7 +81,7 @@ class ShardTask:
     """Stage under which all costs are counted; None: each under its own."""
     adapter: AdapterRef | None = None
     """Through which adapter it is read."""
-    samples: Mapping[Sampling, list[list[Ids]]] = field(default_factory=dict)
+    samples: Mapping[Samples, list[list[Ids]]] = field(default_factory=dict)
     """Samples that the store has, of each question; others are drawn."""
 
 

@@ -98,20 +98,15 @@ def inspected(folder: Path, fields: Mapping[str, Any]) -> tuple[str | None, Mapp
             return f"{MANIFEST} was altered", {}
         if any(manifest[name] != value for name, value in fields.items()):
             return f"it is of another {' or '.join(fields)}", {}
-        return _damaged(folder, manifest["files"]), manifest
+        for name, digest in manifest["files"].items():
+            try:
+                if digest_file(folder / Path(name).name) != digest:
+                    return f"{name} was altered or cut short", manifest
+            except _GONE:
+                return f"{name} is missing", manifest
     except (*_GONE, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"unreadable {MANIFEST} ({type(error).__name__})", {}
-
-
-def _damaged(folder: Path, files: Mapping[str, str]) -> str | None:
-    """The first of these files that is not as it was, and how."""
-    for name, digest in files.items():
-        try:
-            if digest_file(folder / Path(name).name) != digest:
-                return f"{name} was altered or cut short"
-        except _GONE:
-            return f"{name} is missing"
-    return None
+    return None, manifest
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,14 @@ def end_group(leader: subprocess.Popen[str] | subprocess.Popen[bytes], grace: fl
         leader.wait(_GONE_SECONDS)
 
 
+def ended(code: int) -> str:
+    """A child's end in words, by its exit code."""
+    if code >= 0:
+        return f"exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return f"ended by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+
+
 def _send(group: int, sign: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):  # the latter, on macOS, where only the dead are left of it
         os.killpg(group, sign)

@@ -73,7 +73,8 @@ def prune(root: Path, gone: Iterable[Use], say: Callable[[Use], None] = lambda _
             except OSError:
                 held.append(use)
                 continue
-            if used_models(root)(use.model) or not _inside(root, use.path):
+            way = (use.path, *use.path.parents[: len(use.path.relative_to(root).parts) - 1])
+            if used_models(root)(use.model) or any(each.is_symlink() for each in way):  # it leads out of the store
                 held.append(use)
                 continue
             store.remove(use.store_kind, use.path.name)
@@ -106,8 +107,3 @@ def _taken(root: Path, use: Use) -> bool:
             except OSError:
                 return True
     return False
-
-
-def _inside(root: Path, path: Path) -> bool:
-    """Whether a path still lies in the store itself, with no link on the way."""
-    return not any(each.is_symlink() for each in (path, *path.parents[: len(path.relative_to(root).parts) - 1]))

@@ -92,27 +92,16 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 def _entry(kind: str, path: Path, root: Path) -> Use:
     size, answers = _bytes(path)
-    manifest = _manifest(path)
+    manifest: dict[str, Any] = {}  # as it stands there, checked or not; empty where it is damaged
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        manifest = found if isinstance(found, dict) else {}
+    model, split = (value if isinstance(value := manifest.get(name), str) else "" for name in ("model", "split"))
     written = 0.0
     with suppress(OSError):
         written = path.stat(follow_symlinks=False).st_mtime
-    return Use(
-        kind, path, size, answers if kind == READINGS else 0, path.parents[1].relative_to(root).as_posix(),
-        _text(manifest, "model"), _text(manifest, "split"), written,
-    )  # fmt: skip
-
-
-def _text(manifest: dict[str, Any], name: str) -> str:
-    value = manifest.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    """The manifest as it stands there, checked or not; empty where it is damaged."""
-    with suppress(OSError, ValueError, RecursionError):
-        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
-    return {}
+    store_kind = path.parents[1].relative_to(root).as_posix()
+    return Use(kind, path, size, answers if kind == READINGS else 0, store_kind, model, split, written)
 
 
 def _bytes(folder: Path) -> tuple[int, int]:

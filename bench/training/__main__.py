@@ -24,14 +24,11 @@ def _main(config: Path, processes: int) -> None:
 
     try:
         # one that has lost its parent and still lives is waited for, so that no two write here
-        with file_lock(config.parent / f"rank{os.environ.get('RANK', '0')}.lock", _waits):
+        lock = config.parent / f"rank{os.environ.get('RANK', '0')}.lock"
+        with file_lock(lock, lambda whom: print(f"waiting for {whom}", flush=True)):  # noqa: T201  (the parent keeps it)
             main(config)
     except UserError as error:
         sys.exit(f"error: {error}")  # its sentence is enough
-
-
-def _waits(whom: str) -> None:
-    print(f"waiting for {whom}", flush=True)  # noqa: T201  (the parent keeps it)
 
 
 end_with_parent()

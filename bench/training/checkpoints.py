@@ -55,7 +55,10 @@ def newest(root: Path, job: str, say: Callable[[str], None]) -> int:
     for step in _steps(root):
         folder = root / f"step-{step}"
         try:
-            problem = _damage(folder, job, step)
+            problem, manifest = inspected(folder, {"job": job, "step": step})
+            if problem is None:
+                more = {path.name for path in folder.iterdir()} - {MANIFEST, *manifest["files"]}
+                problem = f"{min(more)} is too much" if more else None
         except OSError as error:
             raise UserError(
                 f"The checkpoint {folder.name} of a training can't be read: {error.strerror}. Nothing was removed; run"
@@ -72,11 +75,3 @@ def _steps(root: Path) -> list[int]:
     """Steps of the checkpoints, the newest first."""
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
     return sorted((int(found[1]) for name in names if (found := _NAME.fullmatch(name))), reverse=True)
-
-
-def _damage(folder: Path, job: str, step: int) -> str | None:
-    problem, manifest = inspected(folder, {"job": job, "step": step})
-    if problem is None:
-        more = {path.name for path in folder.iterdir()} - {MANIFEST, *manifest["files"]}
-        return f"{min(more)} is too much" if more else None
-    return problem

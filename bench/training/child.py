@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.backbone.devices import alone_visible
-from bench.store.processes import end_group, end_with
+from bench.store.processes import end_group, end_with, ended
 
 _PARENT = "CONFBENCH_PARENT"
 """Environment variable with the number of the process without which a child ends."""
@@ -65,10 +64,7 @@ def started(config: Path, processes: int, devices: Sequence[str]) -> Iterator[su
 
 def ending(code: int) -> str:
     """A child's end in words, by its exit code."""
-    if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        return f"ended by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
-    return f"exit code {code}" if code else "it ended without an adapter"
+    return ended(code) if code else "it ended without an adapter"
 
 
 def environment(of: Mapping[str, str], processes: int) -> dict[str, str]:

@@ -130,7 +130,10 @@ def write_examples(path: Path, examples: Mapping[str, Column]) -> None:
 
     arrays: dict[str, npt.NDArray[Any]] = {}
     for name, column in examples.items():
-        arrays.update(_arrays(name, column))
+        parts = {name: column}
+        if isinstance(column, Ragged):
+            parts = {f"{name}.values": column.values, f"{name}.offsets": column.offsets}
+        arrays |= {part: np.ascontiguousarray(array) for part, array in parts.items()}
     write_whole(path, save(arrays))
 
 
@@ -145,15 +148,6 @@ def read_examples(path: Path, columns: tuple[str, ...]) -> dict[str, Column]:
         else arrays[name]
         for name in columns
     }
-
-
-def _arrays(name: str, column: Column) -> dict[str, npt.NDArray[Any]]:
-    if isinstance(column, Ragged):
-        return {
-            f"{name}.values": np.ascontiguousarray(column.values),
-            f"{name}.offsets": np.ascontiguousarray(column.offsets),
-        }
-    return {name: np.ascontiguousarray(column)}
 
 
 def take(examples: Mapping[str, Column], rows: npt.NDArray[np.int64]) -> dict[str, Column]:

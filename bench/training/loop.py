@@ -104,7 +104,9 @@ class _Training:
         for step in self.stopping:
             self._step(step - 1)
             if self.stopping.due:
-                self.stopping.record(self._on_validation, keep=self._kept)
+                self.stopping.record(
+                    lambda _: self._confidences(self.validation, len(self.validation["correct"])), keep=self._kept
+                )
             if step % self.job.checkpoint_every == 0 and step < self.recipe.steps:
                 self._checkpoint(step)
         if self.processes.rank == 0:
@@ -120,9 +122,6 @@ class _Training:
             points=recipe.points,
             epochs_per_step=recipe.batch_size / self._n,
         )
-
-    def _on_validation(self, _: Batch) -> FloatArray:
-        return self._confidences(self.validation, len(self.validation["correct"]))
 
     def _kept(self) -> dict[str, torch.Tensor]:
         """The adapter as it is now, and how sure it is of as many training examples as there are for validation."""
@@ -174,7 +173,8 @@ class _Training:
         fed = self.model.fed
         totals = torch.tensor([loss, fed.forward, fed.floor], dtype=torch.float64)
         total, forward, floor = self.processes.sum(totals).tolist()
-        self.fed = self.fed.plus(Fed(int(forward), int(floor)))
+        self.fed.forward += int(forward)
+        self.fed.floor += int(floor)
         self.model.start_step()
         return float(total)
 
@@ -253,7 +253,10 @@ class _Training:
         """Go on from the newest whole checkpoint, if there is one."""
         from safetensors.torch import load_file
 
-        step = self._newest()
+        step = 0
+        if self.processes.rank == 0:  # it looks, for all
+            step = checkpoints.newest(self.folder / CHECKPOINTS, self._identity(), _note)
+        step = int(self.processes.sum(torch.tensor([step])).item())
         if not step:
             return
         folder = self.folder / CHECKPOINTS / f"step-{step}"
@@ -264,13 +267,6 @@ class _Training:
         recorded = kept.pop(_RECORDED, None)
         confidences = [] if recorded is None else list(recorded.numpy())
         self.stopping.resume(step, state["stage"]["steps"], state["stage"]["losses"], confidences, kept or None)
-
-    def _newest(self) -> int:
-        """The step of the checkpoint to go on from, 0 without one; the first process looks, for all."""
-        step = 0
-        if self.processes.rank == 0:
-            step = checkpoints.newest(self.folder / CHECKPOINTS, self._identity(), _note)
-        return int(self.processes.sum(torch.tensor([step])).item())
 
     def _identity(self) -> str:
         """Digest of all that the training depends on, wherever it lies."""

@@ -31,27 +31,6 @@ class Fed:
     floor: int = 0
     """Distinct prefixes: of each step with the adapter, whose weights change, and of the whole run without it."""
 
-    def plus(self, other: Fed) -> Fed:
-        """The sum."""
-        return Fed(self.forward + other.forward, self.floor + other.floor)
-
-
-class _Branches:
-    """Distinct sequences as one row in which each token sees its own sequence alone.
-
-    What they begin with in common is there once; in training it has one dropout mask for all of them.
-    """
-
-    def __init__(self, sequences: Sequence[Ids]) -> None:
-        pack = one_pack(sequences)
-        self.ids = pack.tokens
-        self.positions = pack.positions
-        self.visible = pack.visible()
-        leaves = np.empty(len(sequences), dtype=np.int64)
-        leaves[pack.rows] = pack.leaves
-        self.paths = [np.flatnonzero(self.visible[leaf]) for leaf in leaves]
-        """Positions of the tokens of each sequence."""
-
 
 def together(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
     """Groups of distinct sequences that share a forward pass: neighbours in the prefix tree, up to `budget` tokens.
@@ -175,19 +154,24 @@ class ReadableModel:
         self.fed.floor += sum(tree.add(row) for row in rows)
         if self.job.packed:
             return self._together(rows, ends)
-        return torch.cat([self._alone(row, end) for row, end in zip(rows, ends, strict=True)])
+        alone = (self._run(row, np.arange(len(row) - end, len(row))) for row, end in zip(rows, ends, strict=True))
+        return torch.cat(list(alone))
 
     def _together(self, rows: list[Ids], ends: list[int]) -> torch.Tensor:
-        distinct = {row.tobytes(): row for row in rows}
-        branches = _Branches(list(distinct.values()))
-        path_of = dict(zip(distinct, branches.paths, strict=True))
-        index = np.concatenate([path_of[row.tobytes()][-end:] for row, end in zip(rows, ends, strict=True)])
-        places = self._on_device(branches.positions)
-        mask = self.backbone.session.mask(torch.as_tensor(branches.visible, device=places.device), places[0])
-        return self._run(branches.ids, index, position_ids=places, attention_mask=mask)
+        """States of distinct sequences in one row, in which each token sees its own sequence alone.
 
-    def _alone(self, row: Ids, end: int) -> torch.Tensor:
-        return self._run(row, np.arange(len(row) - end, len(row)))
+        What they begin with in common is there once; in training it has one dropout mask for all of them.
+        """
+        distinct = {row.tobytes(): row for row in rows}
+        pack = one_pack(list(distinct.values()))
+        visible = pack.visible()
+        keys = list(distinct)
+        # positions of the tokens of each sequence in the row
+        path_of = {keys[i]: np.flatnonzero(visible[leaf]) for i, leaf in zip(pack.rows, pack.leaves, strict=True)}
+        index = np.concatenate([path_of[row.tobytes()][-end:] for row, end in zip(rows, ends, strict=True)])
+        places = self._on_device(pack.positions)
+        mask = self.backbone.session.mask(torch.as_tensor(visible, device=places.device), places[0])
+        return self._run(pack.tokens, index, position_ids=places, attention_mask=mask)
 
     def _run(self, ids: Ids, index: npt.NDArray[np.int64], **inputs: Any) -> torch.Tensor:
         self.fed.forward += len(ids)

@@ -167,13 +167,20 @@ class AdapterTrainer:
         plain = dict(settings)
         split = len(self.backbone.devices) > 1  # DeepSpeed knows one card for each process; plain torch does the same
         plain["deepspeed"] = recipe.deepspeed and not split and self._deepspeed_there()
-        options = self.backbone.options
+        options, spec = self.backbone.options, self.backbone.spec
+        if self.backbone.dtype_name == "float16":
+            raise UserError(
+                f"{self.method} can't be trained in float16, whose gradients underflow:"
+                " use --dtype bfloat16 or float32."
+            )
+        # where any process finds the model, without asking the hub what is newest
+        source = str(Path(spec.source).resolve()) if spec.local else str(spec.source)
         return Job(
-            model=asdict(self.backbone.spec) | self._place(),
+            model=asdict(spec) | {"source": source, "revision": self.backbone.files.commit or spec.revision},
             weights=self.backbone.fingerprint,
             load={
                 "device": kind_of(self.backbone.device),
-                "dtype": self._dtype(),
+                "dtype": self.backbone.dtype_name,
                 "trust_remote_code": options.trust_remote_code,
                 "devices": [str(number) for number in range(len(self.backbone.options.devices))],
             },
@@ -220,21 +227,6 @@ class AdapterTrainer:
             return projections.targets(self.backbone.layers, recipe.target_modules)
         except UserError as error:
             raise UserError(str(error).replace("METHOD.", f"{self.method}.")) from error
-
-    def _place(self) -> dict[str, str | None]:
-        """Where any process finds the model, without asking the hub what is newest."""
-        spec = self.backbone.spec
-        source = str(Path(spec.source).resolve()) if spec.local else str(spec.source)
-        return {"source": source, "revision": self.backbone.files.commit or spec.revision}
-
-    def _dtype(self) -> str:
-        name = self.backbone.dtype_name
-        if name == "float16":
-            raise UserError(
-                f"{self.method} can't be trained in float16, whose gradients underflow:"
-                " use --dtype bfloat16 or float32."
-            )
-        return name
 
     def _deepspeed_there(self) -> bool:
         if importlib.util.find_spec("deepspeed") is not None:

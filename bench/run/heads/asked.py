@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,7 +15,6 @@ from bench.data.splits import spread
 from bench.prompts.exemplars import indices_in_subject
 from bench.run.heads.card import ASKED, ProtocolCard
 from bench.store.decoding import decoded, parsed
-from bench.store.files import write_json
 
 _MOST = 5_000
 """Exemplars that a head keeps, at most."""
@@ -72,13 +71,8 @@ def words_of(task: Task, questions: Sequence[Question], protocol: Protocol) -> A
     return AskedWords({"": usual, **others}, {subject: tuple(pool) for subject, pool in pools.items()})
 
 
-def write_words(words: AskedWords, folder: Path) -> None:
-    """Write them into the folder of a head."""
-    write_json(folder / ASKED, asdict(words))
-
-
 def read_words(folder: Path) -> AskedWords:
-    """Words and exemplars that `write_words` wrote.
+    """Words and exemplars of a head.
 
     Raises:
         UserError: it is something else.

@@ -17,9 +17,11 @@ from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.store.decoding import decoded, parsed
 from bench.store.files import write_json
+from bench.training.job import Column, write_examples
 
 MOST = 64
 """Questions that are kept, spread over the test."""
+_RAGGED = ("prompts", "traces", "answers")
 _MIDDLE = 0.5
 _NOTHING = np.zeros(0, dtype=np.int32)
 
@@ -112,15 +114,11 @@ def _traces(reading: Reading) -> list[np.ndarray]:
 
 def write(kept: Kept, folder: Path) -> None:
     """Write them into the folder of a head."""
-    from safetensors.numpy import save_file
-
     write_json(folder / KEPT, asdict(_Words(kept.questions)))
-    arrays: dict[str, np.ndarray] = {"confidence": np.asarray(kept.confidence, dtype=np.float64)}
-    for name in ("prompts", "traces", "answers"):
-        ragged: Ragged = getattr(kept, name)
-        arrays |= {f"{name}.values": ragged.values, f"{name}.offsets": ragged.offsets}
-    arrays |= {f"states.{name}": np.ascontiguousarray(states, dtype=np.float32) for name, states in kept.states.items()}
-    save_file(arrays, folder / KEPT_ARRAYS)
+    columns: dict[str, Column] = {name: getattr(kept, name) for name in _RAGGED}
+    columns["confidence"] = np.asarray(kept.confidence, dtype=np.float64)
+    columns |= {f"states.{name}": np.asarray(states, dtype=np.float32) for name, states in kept.states.items()}
+    write_examples(folder / KEPT_ARRAYS, columns)
 
 
 def read(folder: Path) -> Kept:
@@ -134,7 +132,7 @@ def read(folder: Path) -> Kept:
     try:
         words = decoded(parsed((folder / KEPT).read_text(encoding="utf-8")), _Words)
         arrays = load_file(folder / KEPT_ARRAYS)
-        parts = {n: Ragged(arrays[f"{n}.values"], arrays[f"{n}.offsets"]) for n in ("prompts", "traces", "answers")}
+        parts = {name: Ragged(arrays[f"{name}.values"], arrays[f"{name}.offsets"]) for name in _RAGGED}
         states = {name.removeprefix("states."): a for name, a in arrays.items() if name.startswith("states.")}
         return Kept(words.questions, **parts, confidence=arrays["confidence"], states=states)
     except Exception as error:

@@ -108,21 +108,17 @@ def read_method(folder: Path, card: MethodCard, known: Registry[ConfidenceMethod
     if not card.trains:
         return method
     try:
-        return _loaded(method, folder, card)
+        if not card.adapter:
+            return method.load(folder / METHOD)
+        with tempfile.TemporaryDirectory() as made:  # the path of the adapter is where the head is now
+            there = Path(shutil.copytree(folder / METHOD, Path(made) / METHOD))
+            _point(there / _FITTED, _HERE, str((folder / ADAPTER).resolve()))
+            return method.load(there)
     except Exception as error:
         raise UserError(
             f"--head {folder}: method {card.name!r} can't read what it learned ({reason_of(error)}); use the versions"
             " of packages that made it, or make it again with bench run --save-heads."
         ) from error
-
-
-def _loaded(method: ConfidenceMethod, folder: Path, card: MethodCard) -> ConfidenceMethod:
-    if not card.adapter:
-        return method.load(folder / METHOD)
-    with tempfile.TemporaryDirectory() as made:  # the path of the adapter is where the head is now
-        there = Path(shutil.copytree(folder / METHOD, Path(made) / METHOD))
-        _point(there / _FITTED, _HERE, str((folder / ADAPTER).resolve()))
-        return method.load(there)
 
 
 def _point(path: Path, old: str, new: str) -> None:

@@ -20,8 +20,9 @@ from bench.results import files, provenance
 from bench.results.row import ResultRow
 from bench.run.config import RunConfig
 from bench.run.heads import kept
-from bench.run.heads.asked import AskedWords, words_of, write_words
+from bench.run.heads.asked import AskedWords, words_of
 from bench.run.heads.card import (
+    ASKED,
     BackboneCard,
     Card,
     LearnedCard,
@@ -40,7 +41,7 @@ from bench.run.resolve import ResolvedRun
 from bench.run.rows import ScoredRow
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
-from bench.store.files import write_whole_folder
+from bench.store.files import write_json, write_whole_folder
 from bench.store.sources import plugin_digest
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class HeadWriter:
         def fill(folder: Path) -> None:
             has_adapter = inputs.fitted is not None and write_method(inputs.fitted.method, folder)
             write_output(output, folder)
-            write_words(shared.words, folder)
+            write_json(folder / ASKED, asdict(shared.words))
             kept.write(held, folder)
             n = len(held.questions)
             card = self._card(row, scored, inputs, output, name=name, adapter=has_adapter, kept=n)

@@ -120,12 +120,14 @@ def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
     n, card, others = len(scored.questions), head.card, scored.strangers
     done = n - len(scored.too_long)
     yield f"{done:,} of {n:,} questions scored with {head.name}; answers given: {given:,}, the model's: {n - given:,}"
-    context = f"{head.reader.backbone.context:,}"
+    context, answers = f"{head.reader.backbone.context:,}", [a for a in scored.answers if a is not None]
     counts = {
         f"too long for the model's context of {context} tokens, not scored": len(scored.too_long),
-        "answers without text, scored as the protocol says": scored.empty,
-        "answers that are no option's letter, scored all the same": scored.unparsed,
-        "answers that name an option not by its letter alone (A for a), scored as written": scored.written_otherwise,
+        "answers without text, scored as the protocol says": sum(not a.text for a in answers),
+        "answers that are no option's letter, scored all the same": sum(bool(a.text) and not a.parsed for a in answers),
+        "answers that name an option not by its letter alone (A for a), scored as written": sum(
+            a.letter is not None and a.text != a.letter for a in answers
+        ),
     }
     yield from (f"{what}: {count:,}" for what, count in counts.items() if count)
     if others.questions:

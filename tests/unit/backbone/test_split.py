@@ -17,10 +17,9 @@ import transformers
 
 from bench.api import UserError
 from bench.backbone import footprint
-from bench.backbone.model import Backbone, LoadOptions
+from bench.backbone.model import Backbone, LoadOptions, cards, placed
 from bench.backbone.models import ModelSpec
 from bench.backbone.session import blocks
-from bench.backbone.split import cards, placed
 from tests.fixtures import models
 
 SETTINGS = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_text(encoding="utf-8"))

@@ -26,7 +26,7 @@ from bench.api import (
 )
 from bench.api.protocol import FIXED
 from bench.api.question import Released
-from bench.backbone import extract, packing
+from bench.backbone import extract
 from bench.backbone.cost import StageCost
 from bench.backbone.devices import Together
 from bench.backbone.model import Backbone, LoadOptions
@@ -168,7 +168,7 @@ def test_long_answers_that_are_read_back_part_a_pack(model: Model, monkeypatch: 
     reader = model.reader()
     reading = read(reader, OpenRivers, ASKED["query"], LONG)
     before = costs_of([reading], reader)
-    monkeypatch.setattr(packing, "_LONG", 10**6)
+    monkeypatch.setattr(extract, "_LONG", 10**6)
     assert costs_of([reading], reader) != before
 
 

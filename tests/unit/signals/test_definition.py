@@ -23,7 +23,7 @@ from bench.api import (
     TokenScores,
     Unembedding,
 )
-from bench.backbone.measure import Growth, Sampling, Turn, Upto
+from bench.backbone.measure import Growth, Turn, Upto
 from bench.signals.definition import definition, definitions, growth_of, read_from_model, reads_own_adapter, stored
 
 
@@ -65,7 +65,7 @@ def test_growth_is_what_signals_need_together() -> None:
     assert growth_of(ends) == Growth(Upto.ANSWER_PREDICTING)
     assert growth_of({*ends, QueryLogits()}) == Growth(Upto.ANSWER_END, turns=frozenset({Turn()}))
     more = {Hidden(1.0, At.GOLD_PREDICTING), Hidden(1.0, At.WRONG_PREDICTING), Samples(3, 0.5)}
-    assert growth_of(more) == Growth(gold=True, wrong=True, samples=frozenset({Sampling(3, 0.5, 1.0)}))
+    assert growth_of(more) == Growth(gold=True, wrong=True, samples=frozenset({Samples(3, 0.5, 1.0)}))
 
 
 def test_only_what_goes_through_an_own_adapter_waits_for_a_fit() -> None:

@@ -106,9 +106,7 @@ def test_scores_of_samples_and_options_are_those_of_plain_passes(backbone: Backb
 
 
 def _stored(samples: list[list[int]]) -> dict[Any, list[np.ndarray]]:
-    from bench.signals.samples import sampling_of
-
-    return {sampling_of(DRAWN): [np.asarray(ids, dtype=np.int32) for ids in samples]}
+    return {DRAWN: [np.asarray(ids, dtype=np.int32) for ids in samples]}
 
 
 def test_letters_are_scored_where_the_answer_begins(backbone: Backbone) -> None:
