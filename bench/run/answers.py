@@ -41,8 +41,14 @@ def without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded], i
         return {}
     reasons = {}
     for name, test in ((name, test) for name in resolved.methods for test in resolved.test_splits):
-        for where, n in _samples_read(resolved, name, test):
-            if where not in loaded or (name, test) in infeasible:
+        method, train_on = resolved.methods[name], resolved.learn_on[test.task]
+        reads = [(test, method.reads().predict)]
+        if method.trains():
+            reads.append((train_on.where(method), method.reads().fit))
+        for where, signals in reads:
+            # as of an open task: those of a choice task are read off a state, which names no samples
+            n = max((sampling.n for sampling in growth_of(stored(signals, Format.OPEN, 2)).samples), default=0)
+            if not n or where not in loaded or (name, test) in infeasible:
                 continue
             given = min(len(answer.samples or ()) for answer in loaded[where].released.values())
             if given < n:
@@ -51,18 +57,6 @@ def without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded], i
                     " add them, or ask for fewer with --set"
                 )
     return reasons
-
-
-def _samples_read(resolved: ResolvedRun, name: str, test: TaskSplit) -> Iterator[tuple[TaskSplit, int]]:
-    """The splits of which a method reads samples, and how many."""
-    method, train_on = resolved.methods[name], resolved.learn_on[test.task]
-    reads = [(test, method.reads().predict)]
-    if method.trains():
-        reads.append((train_on.where(method), method.reads().fit))
-    for where, signals in reads:
-        # as of an open task: those of a choice task are read off a state, which names no samples
-        for sampling in growth_of(stored(signals, Format.OPEN, 2)).samples:
-            yield where, sampling.n
 
 
 def passed_over(resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded]) -> Iterator[str]:

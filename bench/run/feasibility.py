@@ -15,32 +15,6 @@ if TYPE_CHECKING:
     from bench.prompts.shards import PromptTokeniser
 
 
-def infeasible(
-    methods: Mapping[str, ConfidenceMethod],
-    tests: Sequence[TaskSplit],
-    tasks: Mapping[str, Task],
-    learn_on: Mapping[str, TrainOn],
-    prompts: PromptTokeniser,
-    facts: Callable[[], ModelFacts],
-) -> dict[tuple[str, TaskSplit], str]:
-    """Method and test -> why the method can't run there; pairs that can run are left out.
-
-    Args:
-        methods: name -> method.
-        tests: what is predicted.
-        tasks: name -> task, those that are only learned on included.
-        learn_on: test task -> where methods learn.
-        prompts: of the model, which may lack what a signal needs.
-        facts: gives the model's shapes, which takes a while.
-    """
-    reasons = {
-        (name, test): reason_infeasible(method, test, tasks, learn_on[test.task], prompts, facts)
-        for name, method in methods.items()
-        for test in tests
-    }
-    return {pair: reason for pair, reason in reasons.items() if reason is not None}
-
-
 def reason_infeasible(
     method: ConfidenceMethod,
     test: TaskSplit,
@@ -54,7 +28,7 @@ def reason_infeasible(
     Args:
         method: unfitted.
         test: what is predicted.
-        tasks: as for `infeasible`.
+        tasks: name -> task, those that are only learned on included.
         train_on: where methods learn for this test.
         prompts: of the model, which may lack what a signal needs.
         facts: gives the model's shapes, which takes a while.

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, ContractError, FloatArray, Signal
 from bench.api.batch import labels_of
-from bench.api.early_stopping import TrainingStage, best_point, validation_loss
+from bench.api.early_stopping import best_point, validation_loss
 from bench.api.errors import reason_of
 from bench.api.methods import given, refuse_one_class, validation_signals
 from bench.api.signals import tells_gold
@@ -223,14 +223,15 @@ class Fitter:
             _learn(method, train, ctx, trainer)
             advance(1)
         seconds = time.perf_counter() - start + trainer.seconds_elsewhere
-        labels = _labels(learned, reads.fit, train, held)
-        stages, curve, sure_of_train = _trained(method, ctx, held)
-        training = Training(
-            stages=stages,
-            train_nll=_train_nll(method, train, sure_of_train),
-            validation_nll=None if held is None else _validation_nll(method, held, curve),
-            base_rate_nll=None if held is None else _base_rate_nll(train, held),
+        told = len(train) if train.labels_read else 0
+        chosen_by = len(held) if held is not None and held.labels_read else 0
+        on_validation = learned.where.split == "validation"
+        labels = LabelsSeen(
+            train=0 if on_validation else told,
+            validation=told if on_validation else chosen_by,
+            gold=len(train) if any(map(tells_gold, reads.fit)) else 0,
         )
+        training, curve = training_account(method, ctx, train, held)
         fitted = Fitted(method, training, labels, curve, seconds)
         if key is None:
             return fitted
@@ -297,68 +298,47 @@ def _adapters(value: Any) -> Iterator[AdapterRef]:
 # --- what happened in training ----------------------------------------------------------------------------------------
 
 
-def _labels(learned: Reading, reads: frozenset[Signal], train: Batch, held: Batch | None) -> LabelsSeen:
-    """Labels that the method was told."""
-    n = len(train) if train.labels_read else 0
-    on_validation = learned.where.split == "validation"
-    chosen_by = len(held) if held is not None and held.labels_read else 0
-    return LabelsSeen(
-        train=0 if on_validation else n,
-        validation=n if on_validation else chosen_by,
-        gold=len(train) if any(map(tells_gold, reads)) else 0,
-    )
-
-
-def _trained(
-    method: ConfidenceMethod, ctx: Context, held: Batch | None
-) -> tuple[tuple[TrainingStage, ...], FloatArray | None, FloatArray | None]:
-    """Stages, confidences in the validation answers at each point, and those in the first training answers.
+def training_account(
+    method: ConfidenceMethod, ctx: Context, train: Batch, held: Batch | None
+) -> tuple[Training, FloatArray | None]:
+    """Account of a training, and `(points, m)` confidences in the validation answers at each of its points.
 
     A training whose kept step does not give the method's own confidences is a part of something, e.g. of an ensemble:
-    then there is no curve.
+    then there are no points.
     """
-    stages = [stopping.stage() for stopping in ctx.trainings]
+    stages, reads = [stopping.stage() for stopping in ctx.trainings], method.reads().predict
+    curve = sure = None
     adapter = method.fitted().get("adapter_")
     if isinstance(adapter, AdapterRef):
-        sure = confidences(adapter)
-        return (*stages, training_stage(adapter)), sure.get("validation"), sure.get("train")
-    curves = [(stopping, np.stack(stopping.confidences)) for stopping in ctx.trainings if stopping.confidences]
-    if len(curves) != 1 or held is None:
-        return tuple(stages), None, None
-    ((stopping, curve),) = curves
-    own = curve[best_point(stopping.stage().losses)]
-    return tuple(stages), curve if np.allclose(_predicted(method, held), own, atol=_SAME) else None, None
-
-
-def _train_nll(method: ConfidenceMethod, train: Batch, sure: FloatArray | None) -> float | None:
-    if sure is None:
-        if not method.reads().predict <= train.signals:
-            return None
+        stages.append(training_stage(adapter))
+        recorded = confidences(adapter)
+        curve, sure = recorded.get("validation"), recorded.get("train")  # the latter of the first answers
+    elif held is not None:
+        curves = [(stopping, np.stack(stopping.confidences)) for stopping in ctx.trainings if stopping.confidences]
+        if len(curves) == 1:
+            ((stopping, points),) = curves
+            own = points[best_point(stopping.stage().losses)]
+            curve = points if np.allclose(_predicted(method, held), own, atol=_SAME) else None
+    if sure is None and reads <= train.signals:
         sure = _predicted(method, train)
-    return _finite(validation_loss(sure, train.correct[: len(sure)]))
-
-
-def _validation_nll(method: ConfidenceMethod, held: Batch, curve: FloatArray | None) -> float | None:
-    if curve is not None:
-        losses = [validation_loss(confidence, held.correct) for confidence in curve]
-        return _finite(losses[best_point(losses)])
-    if not method.reads().predict <= held.signals:
-        return None
-    return _finite(validation_loss(_predicted(method, held), held.correct))
-
-
-def _finite(loss: float) -> float | None:
-    return loss if math.isfinite(loss) else None
+    losses: dict[str, float | None] = {"train_nll": None, "validation_nll": None, "base_rate_nll": None}
+    if sure is not None:
+        losses["train_nll"] = validation_loss(sure, train.correct[: len(sure)])
+    if held is not None:
+        losses["base_rate_nll"] = validation_loss(np.full(len(held), train.correct.mean()), held.correct)
+        if curve is not None:
+            of_points = [validation_loss(confidence, held.correct) for confidence in curve]
+            losses["validation_nll"] = of_points[best_point(of_points)]
+        elif reads <= held.signals:
+            losses["validation_nll"] = validation_loss(_predicted(method, held), held.correct)
+    known = {name: loss if loss is not None and math.isfinite(loss) else None for name, loss in losses.items()}
+    return Training(stages=tuple(stages), **known), curve
 
 
 def _predicted(method: ConfidenceMethod, labelled: Batch) -> FloatArray:
     """Confidences `(n,)` as a run would ask for them."""
     unlabelled = Batch(labelled.ids, {signal: labelled[signal] for signal in method.reads().predict})
     return given(method, unlabelled, allow_nan=True)
-
-
-def _base_rate_nll(train: Batch, held: Batch) -> float:
-    return validation_loss(np.full(len(held), train.correct.mean()), held.correct)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

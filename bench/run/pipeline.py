@@ -5,8 +5,9 @@ questions -> prompts -> answers and signals (once, shared by all methods) -> fit
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -14,15 +15,15 @@ from pathlib import Path
 
 from bench.api import ConfidenceMethod
 from bench.api.errors import attempted, fenced, interrupts_told_apart
+from bench.backbone.devices import training_budget
 from bench.backbone.memory import give_back
 from bench.backbone.models import label_of
 from bench.data.splits import TaskSplit
-from bench.progress import Progress, Silent
+from bench.progress import DECISIONS, Progress, Silent
 from bench.results import files, questions
 from bench.results.row import ResultRow
-from bench.run import decisions
 from bench.run.config import RunConfig
-from bench.run.feasibility import check_room, infeasible
+from bench.run.feasibility import check_room
 from bench.run.fitting import Fitted, Fitter
 from bench.run.forecast import Forecast
 from bench.run.heads.saving import HeadWriter
@@ -32,7 +33,7 @@ from bench.run.isolation.log import RunLog
 from bench.run.order import Order
 from bench.run.plan import Adapt, Fit, Predict, Read
 from bench.run.predicting import Predictor
-from bench.run.preparation import Opened, Resources, open_resources, prepare
+from bench.run.preparation import Opened, Prepared, Resources, infeasible_in, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
@@ -127,28 +128,19 @@ def at_work(
     ):
         resolved = resolve(config, isolation, classes)
         resources = open_resources(config, resolved, progress, opened)
-        with closing(resources.reader.working), _in_use(config, resolved) as reads:
+        claimed: AbstractContextManager[Callable[[str], object]] = (
+            nullcontext(str) if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
+        )  # keeps others from pruning what is stored of the model; a plan writes nothing
+        with closing(resources.reader.working), claimed as reads:
             resources.reader.store.reads = reads
             yield Work(resolved, resources, log)
 
 
-def _in_use(config: RunConfig, resolved: ResolvedRun) -> AbstractContextManager[Callable[[str], object]]:
-    """Keeps others from pruning what is stored of the model; a plan writes nothing."""
-    return nullcontext(str) if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
-
-
-def _sources(resolved: ResolvedRun) -> dict[str, str | None]:
-    """Digest of the source of each method that learns, as long as it is what was imported."""
-    return {name: plugin_digest(type(method)) for name, method in resolved.methods.items() if method.trains()}
-
-
 def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:
-    guard, sources = resolved.isolation, _sources(resolved)
-    reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
-
-    reasons = infeasible(
-        methods, tests, resources.tasks, resolved.learn_on, reader.prompts, lambda: reader.backbone.facts
-    )
+    guard, reader, methods, tests = resolved.isolation, resources.reader, resolved.methods, resolved.test_splits
+    # digests as long as they are of what was imported
+    sources = {name: plugin_digest(type(method)) for name, method in methods.items() if method.trains()}
+    reasons = infeasible_in(resolved, resources)
     check_room(methods, tests, reasons, reader.backbone, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
     heads = HeadWriter(config.save_heads, config, resolved, reader, resources.tasks)
@@ -156,8 +148,12 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     report = RunReport(
         [*Forecast(prepared, resolved, resources.grader).lines(), *heads.plan()], notes=[*resolved.notes, *notes]
     )
-    _announce([*report.plan, *notes], resolved, config, progress)
-    decisions.tell(config, resolved, resources, prepared)
+    named = f"{', '.join(methods)} on {config.model} over {', '.join(resolved.tests)}"
+    progress.say(f"Plan: {named}, preset {resolved.preset}, seed {config.seed}")
+    for line in (*report.plan, *notes):
+        progress.say("  " + line)
+    if DECISIONS.isEnabledFor(logging.INFO):
+        _tell_decisions(config, resolved, resources, prepared)
     if config.dry_run:
         return report
 
@@ -194,7 +190,9 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
 
     guard.check_weights("after the last prediction")
     report.forward_tokens = reader.forward_tokens
-    told = [*_complaints(made.fits), *heads.notes, *reader.store.notes]
+    fits = [(step, fitted.complaint()) for step, fitted in made.fits.items() if isinstance(fitted, Fitted)]
+    complaints = [f"{step.method}, learned on {step.where}: {text}" for step, text in fits if text is not None]
+    told = [*complaints, *heads.notes, *reader.store.notes]
     report.notes += [note for note in told if note not in report.notes]
     return report
 
@@ -211,16 +209,13 @@ class CellWriter:
 
     def write(self, scored: ScoredRow, inputs: Inputs) -> None:
         """Write a cell; the report gets its row as it is read again, and its path."""
-        row = replace(scored.row, questions_digest=self._questions_digest(inputs.predicted))
+        test = inputs.predicted
+        if test.where not in self.digests:  # questions of a release are not kept
+            self.digests[test.where] = None if test.asked_elsewhere else self._keep_questions(test)
+        row = replace(scored.row, questions_digest=self.digests[test.where])
         self.report.paths.append(files.write(row, scored.records, self.out))
         self.report.rows.append(files.read(self.report.paths[-1]))
         self.report.heads += self.heads.save(self.report.rows[-1], scored, inputs)
-
-    def _questions_digest(self, test: Reading) -> str | None:
-        """Digest of the questions, which are kept; None for those of a release, which are not."""
-        if test.where not in self.digests:
-            self.digests[test.where] = None if test.asked_elsewhere else self._keep_questions(test)
-        return self.digests[test.where]
 
     def _keep_questions(self, test: Reading) -> str:
         task = test.task
@@ -230,14 +225,25 @@ class CellWriter:
         return questions.digest(texts)
 
 
-def _announce(lines: Sequence[str], resolved: ResolvedRun, config: RunConfig, progress: Progress) -> None:
-    methods, tasks = ", ".join(resolved.methods), ", ".join(resolved.tests)
-    progress.say(f"Plan: {methods} on {config.model} over {tasks}, preset {resolved.preset}, seed {config.seed}")
-    for line in lines:
-        progress.say("  " + line)
-
-
-def _complaints(fits: Mapping[Fit, Fitted | BaseException]) -> list[str]:
-    """Complaints of validation about the methods that were fitted."""
-    found = [(step, fitted.complaint()) for step, fitted in fits.items() if isinstance(fitted, Fitted)]
-    return [f"{step.method}, learned on {step.where}: {text}" for step, text in found if text is not None]
+def _tell_decisions(config: RunConfig, resolved: ResolvedRun, resources: Resources, prepared: Prepared) -> None:
+    """Tell the log what nobody asked for: revisions, where and how the model is computed, what is stored and where."""
+    reader = resources.reader
+    backbone = reader.backbone
+    commit = f"commit {backbone.files.commit}" if backbone.files.commit else f"weights {backbone.files.weights[:12]}"
+    DECISIONS.info("model %s, %s", backbone.spec.name, commit)
+    devices = ", ".join(backbone.devices)
+    DECISIONS.info("device %s, dtype %s, attention %s", devices, backbone.dtype_name, backbone.attention)
+    budget = resolved.training_budget or training_budget(backbone.device)
+    DECISIONS.info("token budget %s, of training an adapter %s", f"{reader.budget:,}", f"{budget:,}")
+    workers = "" if config.workers is None else f", {config.workers} workers"
+    DECISIONS.info("engine %s%s; seed %d; preset %s", config.engine, workers, config.seed, resolved.preset)
+    DECISIONS.info("cache %s; results %s", resolved.cache, config.out)
+    for where, told in prepared.origins.items():
+        for name, revision in told.items():
+            DECISIONS.info("data of %s: %s %s", where, name, revision)
+    for step in prepared.steps:
+        if isinstance(step, Read) and reader.sample is None:  # a plan says it itself
+            reading = prepared.readings[step.where]
+            total = len(reading.shards)
+            stored = total - reader.find(reading, step.signals)
+            DECISIONS.info("%s: %d of %d shards are taken from the store", step.where, stored, total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from bench.progress import Progress
 from bench.results import files
 from bench.run import answers
 from bench.run.config import RunConfig
-from bench.run.feasibility import has_validation, infeasible
+from bench.run.feasibility import has_validation, reason_infeasible
 from bench.run.plan import Read, Step, plan, signals_needed
 from bench.run.resolve import ResolvedRun, judge_options
 from bench.signals.graded import Grader, Relating
@@ -125,11 +125,15 @@ def open_resources(
 
 def infeasible_in(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str, TaskSplit], str]:
     """Method and test of a run -> why the method can't run there; pairs that can run are left out."""
-    reader = resources.reader
-    return infeasible(
-        resolved.methods, resolved.test_splits, resources.tasks, resolved.learn_on, reader.prompts,
-        lambda: reader.backbone.facts,
-    )  # fmt: skip
+    tasks, reader = resources.tasks, resources.reader
+    reasons = {
+        (name, test): reason_infeasible(
+            method, test, tasks, resolved.learn_on[test.task], reader.prompts, lambda: reader.backbone.facts
+        )
+        for name, method in resolved.methods.items()
+        for test in resolved.test_splits
+    }
+    return {pair: reason for pair, reason in reasons.items() if reason is not None}
 
 
 def relating_of(config: RunConfig, device: str) -> Relating:
@@ -167,7 +171,9 @@ def prepare(
     Raises:
         UserError: a task has no such split, its rows can't be had or are not as they must be.
     """
-    planned = _load_plan(resolved, resources.tasks, infeasible, _validation_splits(resolved, resources.tasks), limit)
+    learned_on = [target for target in resolved.learn_on.values() if target.task in resources.tasks]
+    validation = frozenset(each.validation for each in learned_on if has_validation(resources.tasks[each.task]))
+    planned = _load_plan(resolved, resources.tasks, infeasible, validation, limit)
     readings, origins = {}, {}
     for where, loaded in planned.loaded.items():
         task = resources.tasks[where.task]
@@ -176,16 +182,15 @@ def prepare(
             reading = replace(reading, counts={"questions that the answers' file lacks, left out": loaded.unanswered})
         readings[where] = _without_contaminated(reading, resolved, planned.loaded)
         origins[where] = _origins(where, task, resources.source, resolved)
-    shots = resolved.protocol.shots
-    short = [_short_of_exemplars(reading, shots) for reading in readings.values()]
-    notes = (*planned.notes, *answers.passed_over(resolved, planned.loaded), *filter(None, short))
-    return Prepared(planned.steps, planned.selecting, readings, origins, notes, planned.infeasible)
-
-
-def _validation_splits(resolved: ResolvedRun, tasks: Mapping[str, Task]) -> frozenset[TaskSplit]:
-    """The validation splits of the tasks that methods learn on."""
-    targets = [target for target in resolved.learn_on.values() if target.task in tasks]
-    return frozenset(target.validation for target in targets if has_validation(tasks[target.task]))
+    notes = [*planned.notes, *answers.passed_over(resolved, planned.loaded)]
+    for where, reading in readings.items():
+        short, asked = sum(shard.short for shard in reading.shards), sum(len(shard.rows) for shard in reading.shards)
+        if short:
+            notes.append(
+                f"{where}: {short:,} of {asked:,} questions are asked with fewer than {resolved.protocol.shots}"
+                " exemplars, as their subjects have no more"
+            )
+    return Prepared(planned.steps, planned.selecting, readings, origins, tuple(notes), planned.infeasible)
 
 
 def _load_plan(
@@ -203,14 +208,23 @@ def _load_plan(
     """
     tests = resolved.test_splits
     selecting = frozenset() if resolved.protocol.kept_step is KeptStep.LAST else validation
-    validated = _validated(resolved, validation)
+    validated = {  # methods with the splits that they predict to be recalibrated, or scaled if that can be had
+        (name, target.validation)
+        for name, method in resolved.methods.items()
+        for target in resolved.learn_on.values()
+        if resolved.recalibrate or (method.output == "score" and target.validation in validation)
+    }
     steps = plan(resolved.methods, tests, resolved.learn_on, infeasible, validated=validated, selecting=selecting)
     reads = [step.where for step in steps if isinstance(step, Read)]
     recalibrated = validated if resolved.recalibrate else ()
     apart = signals_needed(
         resolved.methods, tests, resolved.learn_on, infeasible, validated=recalibrated, selecting=selecting
     )
-    loader = Loader(tasks, tests, apart, resolved.protocol, limit, resolved.release, _scaled(resolved))
+    learned: dict[str, list[TaskSplit]] = {}  # task that methods learn on -> its tests
+    for test in tests:
+        learned.setdefault(resolved.learn_on[test.task].task, []).append(test)
+    scaled = learned if resolved.scale_training else None
+    loader = Loader(tasks, tests, apart, resolved.protocol, limit, resolved.release, scaled)
     loaded = {}
     for where in reads:
         try:
@@ -221,50 +235,22 @@ def _load_plan(
                 if not untaught:
                     raise
                 return _load_plan(resolved, tasks, {**infeasible, **untaught}, validation, limit)
-            note = f"{_done_without(resolved, where, selecting)}: {error}"
+            lost = []
+            if where in selecting and any(method.trains() for method in resolved.methods.values()):
+                lost.append(f"no step is chosen by {where}, the last one is kept")
+            if any(method.output == "score" for method in resolved.methods.values()):
+                lost.append(f"no scores are scaled on {where}, they have metrics of order alone")
             fewer = _load_plan(resolved, tasks, infeasible, validation - {where}, limit)
-            return replace(fewer, notes=(note, *fewer.notes))
+            return replace(fewer, notes=(f"{'; '.join(lost)}: {error}", *fewer.notes))
     without = answers.without_samples(resolved, loaded, infeasible)
     if without:
         return _load_plan(resolved, tasks, {**infeasible, **without}, validation, limit)
-    return _LoadedPlan(steps, loaded, selecting, infeasible, tuple(_scaled_down(resolved, loaded)))
-
-
-def _scaled(resolved: ResolvedRun) -> dict[str, list[TaskSplit]] | None:
-    """Task that methods learn on -> its tests; None where training is not scaled down with them."""
-    if not resolved.scale_training:
-        return None
-    learned: dict[str, list[TaskSplit]] = {}
-    for test in resolved.test_splits:
-        learned.setdefault(resolved.learn_on[test.task].task, []).append(test)
-    return learned
-
-
-def _scaled_down(resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded]) -> Iterator[str]:
-    """Notes on what training keeps where it is scaled down."""
-    for where, found in loaded.items() if resolved.scale_training else ():
-        if where not in resolved.test_splits:
-            yield f"{where}: {len(found.questions):,} of {len(found.whole):,} questions are kept (--scale-training)"
-
-
-def _done_without(resolved: ResolvedRun, where: TaskSplit, selecting: frozenset[TaskSplit]) -> str:
-    """Consequences of a validation split that can't be had, in words."""
-    without = []
-    if where in selecting and any(method.trains() for method in resolved.methods.values()):
-        without.append(f"no step is chosen by {where}, the last one is kept")
-    if any(method.output == "score" for method in resolved.methods.values()):
-        without.append(f"no scores are scaled on {where}, they have metrics of order alone")
-    return "; ".join(without)
-
-
-def _validated(resolved: ResolvedRun, validation: frozenset[TaskSplit]) -> set[tuple[str, TaskSplit]]:
-    """Methods with the validation splits that they predict: to be recalibrated there, or scaled if that can be had."""
-    return {
-        (name, target.validation)
-        for name, method in resolved.methods.items()
-        for target in resolved.learn_on.values()
-        if resolved.recalibrate or (method.output == "score" and target.validation in validation)
-    }
+    notes = tuple(
+        f"{where}: {len(found.questions):,} of {len(found.whole):,} questions are kept (--scale-training)"
+        for where, found in loaded.items()
+        if scaled is not None and where not in tests
+    )
+    return _LoadedPlan(steps, loaded, selecting, infeasible, notes)
 
 
 def _without_contaminated(reading: Reading, resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded]) -> Reading:
@@ -281,22 +267,6 @@ def _without_contaminated(reading: Reading, resolved: ResolvedRun, loaded: Mappi
             counts[f"questions that are also in {test}, {'left out' if dropped else 'kept'}"] = len(found)
         left_out |= found if dropped else frozenset()
     return replace(reading, counts=counts, left_out=left_out)
-
-
-def _short_of_exemplars(reading: Reading, shots: int) -> str:
-    """Note on questions that are asked with fewer exemplars than the protocol's; empty where there are none.
-
-    Args:
-        reading: a split with its prompts.
-        shots: exemplars of each question.
-    """
-    n, asked = (sum(map(count, reading.shards)) for count in (lambda s: s.short, lambda s: len(s.rows)))
-    if not n:
-        return ""
-    return (
-        f"{reading.where}: {n:,} of {asked:,} questions are asked with fewer than {shots} exemplars,"
-        " as their subjects have no more"
-    )
 
 
 def _origins(where: TaskSplit, task: Task, source: FolderSource | HubSource, resolved: ResolvedRun) -> dict[str, str]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bench.api import Batch, BoolArray, ConfidenceMethod, FloatArray, UserError
 from bench.api.batch import labels_of
+from bench.api.early_stopping import best_point, validation_loss
 from bench.api.errors import attempted, reason_of
-from bench.api.methods import refuse_one_class
-from bench.metrics.recalibration import recalibrator
+from bench.api.methods import given, refuse_one_class
+from bench.metrics.recalibration import folds_of, recalibrator
+from bench.metrics.scaling import Scale
 from bench.results.files import RECALIBRATED
 from bench.results.row import ResultRow
 from bench.run.costs import TokensAlone
-from bench.run.fitting import Fitted, Fitter, derived_seed
+from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import Inputs, StepResults
-from bench.run.out_of_fold import chosen_out_of_fold, out_of_fold, scaled_out_of_fold
 from bench.run.plan import adapted
 from bench.run.predicting import Predictor, unscalable
 from bench.run.resolve import ResolvedRun
@@ -96,17 +97,25 @@ class Recalibration:
     def _confidence(self, name: str, validation: Inputs) -> FloatArray:
         """Confidences `(m,)` in the usable validation answers; out of fold where the method was fitted on them."""
         reading, learned, fitted = validation.predicted, validation.learned, validation.fitted
+        correct, seed = reading.correct[reading.usable], self.fitter.seed
         if fitted is not None and fitted.tuned is not None:  # the best step of all: that of the best configuration
-            points = [self._points(name, validation, fit) for fit in fitted.tuned.fits]
-            return chosen_out_of_fold(np.concatenate(points), reading.correct[reading.usable], self.fitter.seed)
+            curves = [
+                self.predictor.confidences(name, replace(validation, fitted=fit)).confidence[reading.usable][None]
+                if fit.curve is None
+                else fit.curve
+                for fit in fitted.tuned.fits
+            ]
+            return chosen_out_of_fold(np.concatenate(curves), correct, seed)
         if fitted is not None and fitted.curve is not None:
-            return chosen_out_of_fold(fitted.curve, reading.correct[reading.usable], self.fitter.seed)
+            return chosen_out_of_fold(fitted.curve, correct, seed)
         if self.resolved.methods[name].output == "score":
-            correct = reading.correct[reading.usable]
             reason = unscalable(correct)
             if reason is not None:
                 raise UserError(f"{reason}: its scores have no scale that could be recalibrated")
-            return scaled_out_of_fold(self.predictor.predicted(name, validation)[0], correct, self.fitter.seed)
+            score = self.predictor.predicted(name, validation)[0]
+            return _by_folds(
+                correct, seed, lambda others, own: Scale.fit(score[others], correct[others]).apply(score[own])
+            )
         if learned is None or learned.where != reading.where:
             return self.predictor.confidences(name, validation).confidence[reading.usable]
         if adapted(self.resolved.methods[name]):
@@ -114,19 +123,7 @@ class Recalibration:
                 "it learned on the validation split through an adapter, so that there is nothing to recalibrate it on;"
                 " let it learn elsewhere with --train-on"
             )
-        return self._out_of_fold(name, validation)
-
-    def _points(self, name: str, validation: Inputs, fit: Fitted) -> FloatArray:
-        """Confidences `(points, m)` of one configuration in the usable validation answers, at each of its steps."""
-        if fit.curve is not None:
-            return fit.curve
-        made = self.predictor.confidences(name, replace(validation, fitted=fit))
-        return made.confidence[validation.predicted.usable][None]
-
-    def _out_of_fold(self, name: str, validation: Inputs) -> FloatArray:
-        """Confidences `(m,)` in the answers that a method learned from, each by a fit that did not see it."""
-        reading, reads = validation.predicted, self.resolved.methods[name].reads()
-        seed = derived_seed(self.fitter.seed, name, str(reading.where))
+        reads, seed = self.resolved.methods[name].reads(), derived_seed(seed, name, str(reading.where))
 
         def refitted(batch: Batch) -> ConfidenceMethod:
             method = self.resolved.fresh(name)
@@ -136,3 +133,45 @@ class Recalibration:
         labelled = self.fitter.batches.batch(reading, reads.fit, labels=True)
         unlabelled = self.fitter.batches.batch(reading, reads.predict, labels=False)
         return out_of_fold(refitted, labelled, unlabelled, seed)
+
+
+def out_of_fold(
+    fitted_anew: Callable[[Batch], ConfidenceMethod], labelled: Batch, unlabelled: Batch, seed: int
+) -> FloatArray:
+    """Confidences `(n,)` in the answers that a method learns from, each by a fit that did not see it.
+
+    Args:
+        fitted_anew: fits a fresh method on some of the answers.
+        labelled: the answers as `fit` gets them.
+        unlabelled: the same answers as `predict` gets them.
+        seed: of the folds.
+    """
+    return _by_folds(
+        labelled.correct, seed, lambda others, own: given(fitted_anew(labelled.take(others)), unlabelled.take(own))
+    )
+
+
+def chosen_out_of_fold(curve: FloatArray, correct: BoolArray, seed: int) -> FloatArray:
+    """Confidences `(n,)` in the answers that a step was chosen by, each at the step that the others choose.
+
+    Args:
+        curve: `(points, n)` confidences at each point of the training.
+        correct: `(n,)` labels.
+        seed: of the folds.
+    """
+
+    def chosen(others: BoolArray, own: BoolArray) -> FloatArray:
+        losses = [validation_loss(point[others], correct[others]) for point in curve]
+        point: FloatArray = curve[best_point(losses)]
+        return point[own]
+
+    return _by_folds(correct, seed, chosen)
+
+
+def _by_folds(correct: BoolArray, seed: int, by_others: Callable[[BoolArray, BoolArray], FloatArray]) -> FloatArray:
+    """Confidences `(n,)` in answers with these labels: those of each fold by all other folds."""
+    fold = folds_of(correct, seed=seed)
+    confidence = np.empty(len(correct))
+    for k in range(int(fold.max()) + 1):
+        confidence[fold == k] = by_others(fold != k, fold == k)
+    return confidence

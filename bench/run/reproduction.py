@@ -70,7 +70,8 @@ def read_grid(name: str, known: registry.Registry[ConfidenceMethod]) -> Grid:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        with_grid = ", ".join(other for other in known.names() if _beside(known, other)) or "none"
+        files = {other: Path(inspect.getfile(known.get(other))).with_name(NAME) for other in known.names()}
+        with_grid = ", ".join(other for other, file in files.items() if file.is_file()) or "none"
         raise UserError(f"No grid is known of the paper of {name}. Methods with one: {with_grid}.") from error
     except (OSError, UnicodeError) as error:
         raise UserError(f"The grid of {name} can't be read: {path.name}: {error}.") from error
@@ -78,10 +79,6 @@ def read_grid(name: str, known: registry.Registry[ConfidenceMethod]) -> Grid:
         return decoded(tomllib.loads(text), Grid)
     except (tomllib.TOMLDecodeError, MisfitError) as error:
         raise UserError(f"The grid of {name}, {path}, is not as it must be: {error}.") from error
-
-
-def _beside(known: registry.Registry[ConfidenceMethod], name: str) -> bool:
-    return Path(inspect.getfile(known.get(name))).with_name(NAME).is_file()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,7 +71,7 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
         UserError: there is no such cell, it has no numbers, or its settings can't be run here.
     """
     path = _found(cell, folder)
-    before = _cell(path)
+    name, before = str(path.relative_to(folder)), _cell(path)
     if "judge_url" in before.row.config:
         raise UserError(f"--rerun {cell}: its answers were judged by a server that it names itself; run it by hand")
     if before.row.answers_source.startswith(SOURCE):
@@ -84,22 +84,24 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
         written = made.get(before.row.method, report.paths[0])  # a method that failed has no recalibrated version
         row = files.read(written)
         if row.status != "ok":
-            return Rerun(_name(path, folder), reproduced=False, reason=f"the run {row.status}: {row.reason}")
+            return Rerun(name, reproduced=False, reason=f"the run {row.status}: {row.reason}")
         after = _cell(written)
     allowed, why = _allowed(before, after, folder)
     reproduced, reason = _verdict(before, after, allowed, why)
-    return Rerun(_name(path, folder), reproduced, reason, tuple(_notes(before, after)))
+    return Rerun(name, reproduced, reason, tuple(_notes(before, after)))
 
 
 def settled(verdicts: Sequence[Verdict], again: Rerun) -> list[Verdict]:
     """The verdicts with what a run of one cell has shown."""
-    return [_settled(verdict, again) if verdict.file == again.file else verdict for verdict in verdicts]
-
-
-def _settled(verdict: Verdict, again: Rerun) -> Verdict:
-    if not again.reproduced:
-        return replace(verdict, problems=(*verdict.problems, f"it does not come out again: {again.reason}"))
-    return replace(verdict, problems=tuple(text for text in verdict.problems if not text.endswith(ONLY_A_RUN)))
+    found = []
+    for verdict in verdicts:
+        problems = verdict.problems
+        if verdict.file == again.file and again.reproduced:
+            problems = tuple(text for text in problems if not text.endswith(ONLY_A_RUN))
+        elif verdict.file == again.file:
+            problems = (*problems, f"it does not come out again: {again.reason}")
+        found.append(replace(verdict, problems=problems))
+    return found
 
 
 def _found(cell: Path, folder: Path) -> Path:
@@ -109,10 +111,6 @@ def _found(cell: Path, folder: Path) -> Path:
     raise UserError(
         f"--rerun {cell}: expected a JSON file below {folder}, for example tiny/atlas-choice/ccps--demo--s0.json"
     )
-
-
-def _name(path: Path, folder: Path) -> str:
-    return str(path.relative_to(folder))
 
 
 def _cell(path: Path) -> Cell:
@@ -158,7 +156,12 @@ def _allowed(before: Cell, after: Cell, folder: Path) -> tuple[Mapping[str, floa
     plain = method is not None and not method.trains() and not draws(method) and not before.recalibration
     if plain and _machine(before.row) == _machine(after.row):
         return None, "its method neither learns nor draws"
-    others = [cell.row for cell in _other_seeds(before, folder)]
+    others = []  # that differ in their seed alone
+    for path in filter(cells.is_own, sorted(before.path.parent.glob("*.json"))):
+        row = files.read(path)
+        same = files.path_of(replace(row, seed=before.row.seed), folder) == before.path
+        if path != before.path and row.status == "ok" and same:
+            others.append(_cell(path).row)
     if len(others) < OTHERS:
         return dict.fromkeys(_COMPARED, _MACHINES), "as much as another machine may change"
     spread = {name: float(np.ptp([_mean(row, name) or 0.0 for row in others])) for name in _COMPARED}
@@ -166,15 +169,6 @@ def _allowed(before: Cell, after: Cell, folder: Path) -> tuple[Mapping[str, floa
         {name: min(MOST, max(LEAST, value)) for name, value in spread.items()},
         f"the spread of {len(others)} other seeds, at most {_percent(MOST)}",
     )
-
-
-def _other_seeds(cell: Cell, folder: Path) -> Iterator[Cell]:
-    """Cells that differ from this one in their seed alone."""
-    for path in filter(cells.is_own, sorted(cell.path.parent.glob("*.json"))):
-        row = files.read(path)
-        same = replace(row, seed=cell.row.seed)
-        if path != cell.path and row.status == "ok" and files.path_of(same, folder) == cell.path:
-            yield _cell(path)
 
 
 def _verdict(before: Cell, after: Cell, allowed: Mapping[str, float] | None, why: str) -> tuple[bool, str]:
@@ -194,14 +188,11 @@ def _verdict(before: Cell, after: Cell, allowed: Mapping[str, float] | None, why
 def _metrics_agree(before: ResultRow, after: ResultRow, allowed: Mapping[str, float], why: str) -> tuple[bool, str]:
     for name in _COMPARED:
         reported, found = _mean(before, name), _mean(after, name)
-        if not _agree(reported, found, allowed[name]):
+        agree = reported == found if reported is None or found is None else abs(reported - found) <= allowed[name]
+        if not agree:
             told = f"{name} was {_percent(reported)} and is {_percent(found)}"
             return False, f"{told} ({_percent(allowed[name])} allowed: {why})"
     return True, f"the metrics differ by no more than is allowed ({why})"
-
-
-def _agree(reported: float | None, found: float | None, allowed: float) -> bool:
-    return reported == found if reported is None or found is None else abs(reported - found) <= allowed
 
 
 def _percent(value: float | None) -> str:
@@ -211,9 +202,12 @@ def _percent(value: float | None) -> str:
 def _notes(before: Cell, after: Cell) -> Iterator[str]:
     """Notes that a maintainer wants to see beside the verdict."""
     if before.records.id == after.records.id:
-        yield _confidences(before.records, after.records)
+        apart, one, other = _apart(before.records, after.records), before.records.confidence, after.records.confidence
+        vary = bool(np.ptp(one) > 0 and np.ptp(other) > 0)  # neither of NaN
+        related = f", correlation {np.corrcoef(one, other)[0, 1]:.4f}" if vary else ""
+        yield f"confidences: largest difference {apart.max():.1e}, mean {apart.mean():.1e}{related}"
         pairs = zip(before.answered.values(), after.answered.values(), strict=True)
-        same = sum(one == other for one, other in pairs)
+        same = sum(answer == again for answer, again in pairs)
         yield f"answers: {same} of {before.row.n} are the same"
     for name in _COMPARED:
         reported, found = _mean(before.row, name), _mean(after.row, name)
@@ -239,13 +233,6 @@ def _apart(one: Records, other: Records) -> FloatArray:
         return np.full(len(one.id), np.inf)
     largest = np.max(np.abs(one.order), where=np.isfinite(one.order), initial=0.0) or 1.0
     return np.where(one.order == other.order, 0.0, np.abs(one.order / largest - other.order / largest))
-
-
-def _confidences(before: Records, after: Records) -> str:
-    apart, one, other = _apart(before, after), before.confidence, after.confidence
-    vary = bool(np.ptp(one) > 0 and np.ptp(other) > 0)  # neither of NaN
-    related = f", correlation {np.corrcoef(one, other)[0, 1]:.4f}" if vary else ""
-    return f"confidences: largest difference {apart.max():.1e}, mean {apart.mean():.1e}{related}"
 
 
 def _machine(row: ResultRow) -> str:

@@ -105,7 +105,12 @@ class ResolvedRun:
     def config_of(self, name: str, task: str) -> dict[str, object]:
         """Options that distinguish this cell from a default one; empty for a default run."""
         judging = self.judging if self.tasks[task].format is Format.OPEN else {}
-        config = {**self.unusual, **judging, **self._relating_of(name, task), **self.deviations_of(name)}
+        relating = {}
+        if self.tasks[task].format is Format.OPEN:  # models that relate the samples which the method reads
+            reads = self.methods[name].reads()
+            ways = {signal.by for signal in reads.fit | reads.predict if isinstance(signal, Related)}
+            relating = {_OPTIONS[by]: model for by, model in self.relating.items() if by in ways}
+        config = {**self.unusual, **judging, **relating, **self.deviations_of(name)}
         usual = TrainOn(self.tasks[task].train_on or task)
         config.update(self.training_of(name))
         if self.tune is not None:
@@ -113,14 +118,6 @@ class ResolvedRun:
         if self.is_told(name) and self.learn_on[task] != usual:
             config["train_on"] = str(self.learn_on[task])
         return config
-
-    def _relating_of(self, name: str, task: str) -> dict[str, object]:
-        """Models that relate the samples which a method reads, by their options."""
-        if self.tasks[task].format is not Format.OPEN:
-            return {}
-        reads = self.methods[name].reads()
-        ways = {signal.by for signal in reads.fit | reads.predict if isinstance(signal, Related)}
-        return {_OPTIONS[by]: model for by, model in self.relating.items() if by in ways}
 
 
 _OPTIONS: Mapping[By, str] = {"entailment": "nli", "similarity": "similarity"}
@@ -149,7 +146,9 @@ def resolve(
         task_registry, train_on = _tasks(config)
     model = models.resolve(config.model)
     preset = config.preset or model.preset
-    chosen = _method_classes(config.methods, method_registry)
+    chosen = {name: method_registry.get(name) for name in registry.chosen(config.methods, method_registry)}
+    if not chosen:
+        raise UserError("No method was named: --method NAME[,NAME] or --method all. See: bench list methods.")
     overrides = parse_overrides(config.overrides, list(chosen))
     if config.exemplar_sets is not None:
         overrides.setdefault("protocol", {})["exemplar_sets"] = str(config.exemplar_sets)
@@ -158,7 +157,10 @@ def resolve(
     make = Maker(isolation, method_registry, config.plugins)
     methods, changes = instances(make, chosen, preset, overrides)
     tuned = configurations(make, methods, changes, config.tune, config.seed)
-    tests = _tests(config, model, task_registry)
+    of_files = [e.name for e in task_registry.entries() if e.origin in map(str, config.task_files)]
+    tests = tuple(dict.fromkeys((*config.tasks, *of_files))) or model.tasks
+    if not tests:
+        raise UserError(f"Model {model.name!r} has no default tasks: name one with --task. See: bench list tasks.")
     for kind in config.recalibrate:
         recalibrator(kind)
     release = _release(config, model)
@@ -170,7 +172,9 @@ def resolve(
         scores = any(method.output == "score" for method in methods.values())
         learned_on &= set(task_registry.names()) if scores else set()
     names = {*tests, *learned_on}
-    _refuse_leaks(tests, learn_on)
+    for test, target in learn_on.items():
+        if target.split == "test" and target.task in tests:
+            raise UserError(f"--train-on {target}: methods would learn the labels that {test} tests them on.")
     _refuse_unlearnable(methods, learn_on, task_registry)
     return ResolvedRun(
         model=model,
@@ -178,11 +182,14 @@ def resolve(
         protocol=protocol,
         methods=methods,
         tasks={name: task_registry.get(name) for name in sorted(names)},
-        tests=tuple(tests),
+        tests=tests,
         learn_on=learn_on,
         cache=config.cache or cache_folder(),
         deviations={**changes, **({"protocol": protocol_changes} if protocol_changes else {})},
-        unusual=_unusual(config, answers),
+        unusual={
+            **({"dtype": config.dtype} if config.dtype else {}),
+            **({"answers": answers} if answers != RunConfig.answers else {}),
+        },
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),
         judging=judging(config),
         relating={by: model_label(name) for by, option in _OPTIONS.items() if (name := getattr(config, option))},
@@ -257,32 +264,10 @@ def _release(config: RunConfig, model: ModelSpec) -> Release | AnswerFile | None
     return open_release(revision, config.data_dir, model.released)
 
 
-def _method_classes(names: Sequence[str], known: Registry[ConfidenceMethod]) -> dict[str, type[ConfidenceMethod]]:
-    wanted = registry.chosen(names, known)
-    if not wanted:
-        raise UserError("No method was named: --method NAME[,NAME] or --method all. See: bench list methods.")
-    return {name: known.get(name) for name in wanted}
-
-
-def _unusual(config: RunConfig, answers: str) -> dict[str, object]:
-    source = {"answers": answers} if answers != RunConfig.answers else {}
-    return {**({"dtype": config.dtype} if config.dtype else {}), **source}
-
-
 def judging(config: RunConfig) -> dict[str, object]:
     """The judge's options as far as they differ from the defaults."""
     fields = {"judge": config.judge, **public_options(judge_options(config))}
     return {name: value for name, value in fields.items() if value != getattr(RunConfig, name)}
-
-
-def _tests(config: RunConfig, model: ModelSpec, known: Registry[Task]) -> tuple[str, ...]:
-    """Tasks that are tested: tasks and files as given, else the model's own."""
-    files = tuple(entry.name for entry in known.entries() if entry.origin in map(str, config.task_files))
-    return tuple(dict.fromkeys((*config.tasks, *files))) or model.tasks or _no_tasks(model)
-
-
-def _no_tasks(model: ModelSpec) -> tuple[str, ...]:
-    raise UserError(f"Model {model.name!r} has no default tasks: name one with --task. See: bench list tasks.")
 
 
 def _learn_on(test: str, train_on: str | None, known: Registry[Task], *, learners: bool) -> TrainOn:
@@ -298,25 +283,15 @@ def _learn_on(test: str, train_on: str | None, known: Registry[Task], *, learner
     name, _, split = train_on.partition(":")
     if split and split not in SPLITS:
         raise UserError(f"--train-on {train_on}: expected a split of {', '.join(SPLITS)}, got {split!r}.")
-    learned = known.get(_in_format(name, task.format, known))
+    full = f"{name}-{'choice' if task.format is Format.CHOICE else 'oe'}"
+    # `ct-local` stands for `ct-local-choice` or `ct-local-oe`, whichever fits
+    learned = known.get(full if name not in known.names() and full in known.names() else name)
     if learned.format is not task.format:
         raise UserError(
             f"--train-on {name}: its format is {learned.format.value}, that of {test} is {task.format.value};"
             " methods must learn on the format that they are tested on."
         )
     return TrainOn(learned.name, split or "train")
-
-
-def _in_format(name: str, fmt: Format, known: Registry[Task]) -> str:
-    """`ct-local` stands for `ct-local-choice` or `ct-local-oe`, whichever fits."""
-    full = f"{name}-{'choice' if fmt is Format.CHOICE else 'oe'}"
-    return full if name not in known.names() and full in known.names() else name
-
-
-def _refuse_leaks(tests: Sequence[str], learn_on: Mapping[str, TrainOn]) -> None:
-    for test, target in learn_on.items():
-        if target.split == "test" and target.task in tests:
-            raise UserError(f"--train-on {target}: methods would learn the labels that {test} tests them on.")
 
 
 def _refuse_unlearnable(

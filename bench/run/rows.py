@@ -82,9 +82,11 @@ class RowBuilder:
             scored = attempted(self._with_own_numbers, row, inputs, outcome)
         else:
             scored = outcome
-        if not isinstance(scored, ScoredRow):
-            status, reason = _ending(scored)
-            scored = ScoredRow(replace(row, status=status, reason=reason))
+        if isinstance(scored, Skipped):
+            scored = ScoredRow(replace(row, status="skipped", reason=scored.reason))
+        elif isinstance(scored, BaseException):
+            status: Status = "skipped" if isinstance(scored, UntrainableError) else "failed"
+            scored = ScoredRow(replace(row, status=status, reason=reason_of(scored)))
         timings = {stage: round(value, 4) for stage, value in seconds.items()}
         peak = max(peak_memory_mb(*self.reader.backbone.devices), self.reader.peak_memory_mb)
         return replace(scored, row=replace(scored.row, timings=timings, peak_memory_mb=peak))
@@ -148,9 +150,11 @@ class RowBuilder:
         found = metrics.summarise(
             records.probabilities, records.correct, records.subject, self.resolved.protocol, records.score
         )
+        reads = self.resolved.methods[files.base_of(row.method)].reads().predict
+        modal_share = next((test.agreement(signal).modal_share for signal in test.agreements if signal in reads), None)
         row = replace(
             row, metrics=found.metrics, n_excluded=found.n_excluded, n_clipped=found.n_clipped,
-            per_subject=found.per_subject, modal_share=self._modal_share(row.method, test),
+            per_subject=found.per_subject, modal_share=modal_share,
         )  # fmt: skip
         return ScoredRow(row, records, confidence)
 
@@ -162,10 +166,6 @@ class RowBuilder:
         found = (definition(signal).note(reading) for signal, reading in sorted(read, key=lambda pair: repr(pair[0])))
         of_signals = dict.fromkeys(filter(None, found))
         return [*self.reader.backbone.chat.notes, *of_signals, *_notes(inputs, self.resolved.protocol)]
-
-    def _modal_share(self, name: str, test: Reading) -> float | None:
-        reads = self.resolved.methods[name.partition(files.RECALIBRATED)[0]].reads().predict
-        return next((test.agreement(signal).modal_share for signal in test.agreements if signal in reads), None)
 
     def tokens_alone(self, name: str, inputs: Inputs, *predicted: Reading | None) -> TokensAlone:
         """Tokens that the method would need alone; `predicted`: splits beside the test split."""
@@ -218,41 +218,23 @@ class RowBuilder:
         """Counts of what was left out or is odd in what this cell rests on."""
         counts: dict[str, int] = {}
         for reading in inputs.splits:
-            odd = {**contamination.oddities(reading.questions), **_leaks(reading), **_retokenised(reading)}
-            odd |= self._short_of_exemplars(reading)
-            found = {**reading.task.counts, **odd, **reading.counts}
+            asked = [
+                (reading.questions[row], shown)
+                for shard in reading.shards
+                for row, shown in zip(shard.rows, shard.shown, strict=True)
+            ]
+            # text of a file, which this model's tokenizer may split as its author's did not
+            texts = [answer.text for answer in reading.released.values() if answer.prompt is None]
+            shots = self.resolved.protocol.shots
+            odd = {
+                "questions among their own exemplars": contamination.among_own_exemplars(asked),
+                "answers given as text, split into tokens anew": sum(isinstance(t, str) and bool(t) for t in texts),
+                f"questions with fewer than {shots} exemplars in their subject": sum(s.short for s in reading.shards),
+            }
+            found = {**reading.task.counts, **contamination.oddities(reading.questions)}
+            found |= {**{what: n for what, n in odd.items() if n}, **reading.counts}
             counts |= {f"{reading.where}: {what}": n for what, n in found.items()}
         return counts
-
-    def _short_of_exemplars(self, reading: Reading) -> dict[str, int]:
-        """Count of questions whose subject has fewer exemplars than the protocol shows, if there are any."""
-        n = sum(shard.short for shard in reading.shards)
-        return {f"questions with fewer than {self.resolved.protocol.shots} exemplars in their subject": n} if n else {}
-
-
-def _leaks(reading: Reading) -> dict[str, int]:
-    """Count of questions whose prompt shows their answer, if there are any."""
-    asked = [
-        (reading.questions[row], shown)
-        for shard in reading.shards
-        for row, shown in zip(shard.rows, shard.shown, strict=True)
-    ]
-    n = contamination.among_own_exemplars(asked)
-    return {"questions among their own exemplars": n} if n else {}
-
-
-def _retokenised(reading: Reading) -> dict[str, int]:
-    """Count of answers of a file that were text, which this model's tokenizer may split as their author's did not."""
-    texts = [answer.text for answer in reading.released.values() if answer.prompt is None]
-    n = sum(isinstance(text, str) and bool(text) for text in texts)
-    return {"answers given as text, split into tokens anew": n} if n else {}
-
-
-def _ending(outcome: Skipped | BaseException) -> tuple[Status, str]:
-    """Status of a cell without numbers, and the reason."""
-    if isinstance(outcome, Skipped):
-        return "skipped", outcome.reason
-    return "skipped" if isinstance(outcome, UntrainableError) else "failed", reason_of(outcome)
 
 
 def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:

@@ -42,18 +42,7 @@ class Tuner:
         tried = self.resolved.configurations.get(name)
         if tried is None or validation is None:
             return self.fitter.fit(name, learned, validation)
-        fits = list(self._fitted(name, tried, learned, validation))
-        put_off = next((fit for fit in fits if isinstance(fit, PutOffError)), None)
-        if put_off is not None:
-            raise put_off
-        if isinstance(fits[0], BaseException):
-            raise fits[0]
-        return _best(tried, fits, int(validation.usable.sum()))
-
-    def _fitted(
-        self, name: str, tried: Configurations, learned: Reading, validation: Reading
-    ) -> Iterator[Fitted | BaseException]:
-        """The fit of each configuration, or what it raised; one that was drawn before takes no time."""
+        fits: list[Fitted | BaseException] = []
         before: dict[str, Fitted | BaseException] = {}
         for k, values in enumerate(tried.values):
             drawn = repr(sorted(values.items()))
@@ -61,10 +50,14 @@ class Tuner:
             if found is None:
                 found = before[drawn] = attempted(self.fitter.fit, name, learned, validation, k)
             elif isinstance(found, Fitted):
-                found = replace(found, seconds=0.0)
-            yield found
+                found = replace(found, seconds=0.0)  # one that was drawn before takes no time
+            fits.append(found)
             if k == 0 and isinstance(found, BaseException) and not isinstance(found, PutOffError):
-                return
+                raise found
+        put_off = next((fit for fit in fits if isinstance(fit, PutOffError)), None)
+        if put_off is not None:
+            raise put_off
+        return _best(tried, fits, int(validation.usable.sum()))
 
 
 def _best(tried: Configurations, fits: list[Fitted | BaseException], n: int) -> Fitted:
@@ -104,7 +97,13 @@ def account_of(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | Non
         return None
     if inputs.fitted is not None and inputs.fitted.tuned is not None:
         return inputs.fitted.tuned.account
-    return Tuning(n=resolved.tune, reason=_untuned(resolved, name, inputs))
+    reason = nothing_to_tune(resolved, name)
+    if reason is None and inputs.learned is not None and inputs.selection is None:
+        reason = "there are no validation answers, beside those that it learned from, to choose by"
+    elif reason is None and inputs.fitted is None:
+        reason = "it was not fitted"
+    unsure = "it has no confidences in the validation answers to choose by"
+    return Tuning(n=resolved.tune, reason=unsure if reason is None else reason)
 
 
 def shortfall(tuned: Tuned) -> Iterator[str]:
@@ -119,17 +118,6 @@ def shortfall(tuned: Tuned) -> Iterator[str]:
         why.append(f"{len(losses) - left} failed, the first with: {reason}")
     if why:
         yield f"of {len(tried)} configurations its constants were chosen among {left}: {'; '.join(why)}"
-
-
-def _untuned(resolved: ResolvedRun, name: str, inputs: Inputs) -> str:
-    reason = nothing_to_tune(resolved, name)
-    if reason is not None:
-        return reason
-    if inputs.learned is not None and inputs.selection is None:
-        return "there are no validation answers, beside those that it learned from, to choose by"
-    if inputs.fitted is None:
-        return "it was not fitted"
-    return "it has no confidences in the validation answers to choose by"
 
 
 def nothing_to_tune(resolved: ResolvedRun, name: str) -> str | None:

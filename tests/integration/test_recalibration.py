@@ -17,7 +17,7 @@ from bench.metrics import nll
 from bench.metrics.recalibration import folds_of
 from bench.results.files import read_records
 from bench.results.records import Records
-from bench.run.out_of_fold import chosen_out_of_fold, out_of_fold
+from bench.run.recalibration import chosen_out_of_fold, out_of_fold
 from tests.fixtures.whole_run import METHODS, TESTED, TRAINED, VALIDATED, WholeRun
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]

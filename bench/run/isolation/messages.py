@@ -12,17 +12,12 @@ from bench.api import Batch, ContractError, EarlyStopping, OutputHead, Untrainab
 from bench.api.batch import labels_of
 from bench.api.errors import PluginError, reason_of, told
 
-KINDS: dict[str, type[Exception]] = {
-    kind.__name__: kind for kind in (UntrainableError, UserError, ContractError, PluginError)
-}
-"""Exceptions that keep their type; any other becomes a `PluginError`."""
-
 
 @dataclass(frozen=True)
 class Failure:
     """An exception of a plugin in words."""
 
-    kind: str
+    kind: type[Exception]
     reason: str
     """One line."""
     trace: str
@@ -30,13 +25,14 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, home: Path | None) -> Failure:
-        """The exception of a plugin that lives in this file or folder."""
-        kind = next((name for name, kind in KINDS.items() if isinstance(error, kind)), PluginError.__name__)
+        """The exception of a plugin that lives in this file or folder; its type stays where `bench.api` has it."""
+        kinds = (UntrainableError, UserError, ContractError)
+        kind = next((kind for kind in kinds if isinstance(error, kind)), PluginError)
         return cls(kind, reason_of(error, home), told(error))
 
     def error(self) -> Exception:
         """An exception that says the same, without frames."""
-        return KINDS[self.kind](self.reason)
+        return self.kind(self.reason)
 
 
 @dataclass(frozen=True, eq=False)

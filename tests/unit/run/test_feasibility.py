@@ -30,8 +30,9 @@ from bench.api import (
     UserError,
 )
 from bench.data.splits import TaskSplit
-from bench.run.feasibility import has_validation, infeasible, reason_infeasible
+from bench.run.feasibility import has_validation, reason_infeasible
 from bench.run.plan import TrainOn
+from bench.run.preparation import infeasible_in
 from tests.fixtures.rivers import Rivers
 
 TEST = TaskSplit("rivers", "test")
@@ -100,9 +101,11 @@ def test_only_the_pairs_that_cannot_run_are_named() -> None:
     tasks = {"rivers": task(), "open": task(Format.OPEN)}
     methods: dict[str, Any] = {"letters": Still(ChoiceLogits()), "still": Still()}
     tests = [TEST, TaskSplit("open", "test")]
-    found = infeasible(
-        methods, tests, tasks, {name: TrainOn(name) for name in tasks}, lambda _task: None, lambda: FACTS
-    )
+    learn_on = {name: TrainOn(name) for name in tasks}
+    resolved: Any = SimpleNamespace(methods=methods, test_splits=tests, learn_on=learn_on)
+    reader = SimpleNamespace(prompts=lambda _task: None, backbone=SimpleNamespace(facts=FACTS))
+    resources: Any = SimpleNamespace(tasks=tasks, reader=reader)
+    found = infeasible_in(resolved, resources)
     assert found == {("letters", tests[1]): "it reads option letters, and this task has none"}
 
 

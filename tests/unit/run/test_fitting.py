@@ -43,7 +43,7 @@ from bench.backbone.adapter import fingerprint
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
-from bench.run.fitting import Fitted, Fitter, _base_rate_nll, _loaded, _save, _train_nll, _trained, _validation_nll
+from bench.run.fitting import Fitted, Fitter, _loaded, _save, training_account
 from bench.signals.reading import Reading
 from bench.store.folders import Store
 from bench.training.trainer import AdapterTrainer, PutOffError
@@ -82,10 +82,7 @@ def fitted() -> tuple[Fitted, Batch, Batch]:
     train, held = labelled(0), labelled(1)
     ctx = Context(seed=0, validation=held)
     method = Slope().fit(train, ctx)
-    stages, curve, sure = _trained(method, ctx, held)
-    training = Training(
-        stages, _train_nll(method, train, sure), _validation_nll(method, held, curve), _base_rate_nll(train, held)
-    )
+    training, curve = training_account(method, ctx, train, held)
     return Fitted(method, training, LabelsSeen(80, 80), curve, 1.5), train, held
 
 
@@ -140,9 +137,9 @@ def test_a_member_of_an_ensemble_does_not_speak_for_it() -> None:
 
     ctx = Context(seed=0, validation=held)
     method = Two().fit(labelled(0), ctx)
-    stages, curve, _ = _trained(method, ctx, held)
-    assert (len(stages), curve) == (1, None)
-    assert _validation_nll(method, held, curve) == pytest.approx(validation_loss(method.predict(held), held.correct))
+    training, curve = training_account(method, ctx, labelled(0), held)
+    assert (len(training.stages), curve) == (1, None)
+    assert training.validation_nll == pytest.approx(validation_loss(method.predict(held), held.correct))
 
 
 def test_a_training_that_diverges_keeps_its_best_and_tells_no_nan() -> None:
@@ -154,12 +151,13 @@ def test_a_training_that_diverges_keeps_its_best_and_tells_no_nan() -> None:
 
     ctx = Context(seed=0, validation=held)
     method = Wild().fit(labelled(0), ctx)
-    stages, curve, _ = _trained(method, ctx, held)
+    training, curve = training_account(method, ctx, labelled(0), held)
+    stages = training.stages
     assert stages[0].losses[-1] is None
     assert method.slope_ < 1
     assert curve is not None
     assert json.dumps([stage.losses for stage in stages], allow_nan=False)
-    assert _validation_nll(method, held, curve) == min(loss for loss in stages[0].losses if loss is not None)
+    assert training.validation_nll == min(loss for loss in stages[0].losses if loss is not None)
 
 
 # --- through the store ------------------------------------------------------------------------------------------------
