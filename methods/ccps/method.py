@@ -227,12 +227,7 @@ class Ccps(ConfidenceMethod):
 
         tokens = self._tokens(train, ctx.format)
         self.format_ = ctx.format.value
-        # population standard deviations, 1 where a column is constant (docs/methods.md §2.9), which
-        # is read off the values: a computed deviation of 1e-16 would blow rounding noise up to a feature
-        wide = tokens.features.astype(np.float64)
-        constant = wide.min(axis=0) == wide.max(axis=0)
-        self.mean_: FloatArray = wide.mean(axis=0)
-        self.scale_: FloatArray = np.where(constant, 1.0, wide.std(axis=0))
+        self.mean_, self.scale_ = _scaler(tokens.features)
         learned = _data(self._network_inputs(tokens), train.correct, ctx.device)
         if ctx.validation is None:
             return Splits(learned, None)
@@ -365,6 +360,16 @@ def _first_tokens(rows: Ragged, limit: int) -> tuple[IntArray, IntArray]:
     starts = np.cumsum(lengths) - lengths
     within = np.arange(lengths.sum()) - np.repeat(starts, lengths)
     return np.repeat(rows.offsets[:-1], lengths) + within, lengths
+
+
+def _scaler(features: npt.NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
+    """Mean and population standard deviation per column, float64; 1 where a column is constant (docs/methods.md §2.9).
+
+    Constancy is read off the values: a computed deviation of 1e-16 would blow rounding noise up to a feature.
+    """
+    wide = features.astype(np.float64)
+    constant = wide.min(axis=0) == wide.max(axis=0)
+    return wide.mean(axis=0), np.where(constant, 1.0, wide.std(axis=0))
 
 
 def _data(inputs: npt.NDArray[np.float32], correct: BoolArray, device: str) -> Data:
