@@ -31,6 +31,7 @@ from bench.api import (
     UserError,
     method,
 )
+from methods._shared.logistic import probability
 from methods._shared.training import check_fitted
 
 _HALVINGS = 100  # of the interval; after about 60 float64 can't distinguish its ends
@@ -122,7 +123,7 @@ class LTS(ConfidenceMethod):
     def predict(self, batch: Batch) -> FloatArray:
         """Probability of yes at the fitted temperature, shape (n,), float64."""
         check_fitted(self)
-        return _sigmoid(_odds(batch) / self.temperature_)
+        return probability(_odds(batch) / self.temperature_)
 
     def n_parameters(self, facts: RunFacts) -> int:
         """The temperature."""
@@ -143,10 +144,6 @@ def _odds(batch: Batch) -> npt.NDArray[np.float64]:
     return np.asarray(logits[:, 1] - logits[:, 0])
 
 
-def _sigmoid(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    return np.asarray(np.exp(-np.logaddexp(0.0, -x)))  # without overflow, and exact in its lower tail
-
-
 def _best_temperature(
     odds: npt.NDArray[np.float64], correct: BoolArray, lowest: float, highest: float
 ) -> tuple[float, str]:
@@ -157,7 +154,7 @@ def _best_temperature(
     """
 
     def slope(inverse: float) -> float:
-        return float(((_sigmoid(inverse * odds) - correct) * odds).mean())
+        return float(((probability(inverse * odds) - correct) * odds).mean())
 
     low, high = 1 / highest, 1 / lowest
     if slope(low) >= 0:

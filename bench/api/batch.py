@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
@@ -223,11 +223,12 @@ def _mixed_product() -> Any:
 Column = npt.NDArray[Any] | Ragged | OutputHead
 
 
-def _read_only(column: Column) -> Column:
+def _with_arrays(column: Column, of: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Column:
+    """A column with other arrays, each made from its own; an output head is given as it is."""
     if isinstance(column, Ragged):
-        owner = None if column.owner is None else _frozen_view(column.owner)
-        return Ragged(_frozen_view(column.values), _frozen_view(column.offsets), owner)
-    return column if isinstance(column, OutputHead) else _frozen_view(column)
+        owner = None if column.owner is None else of(column.owner)
+        return Ragged(of(column.values), of(column.offsets), owner)
+    return column if isinstance(column, OutputHead) else of(column)
 
 
 def _frozen_view(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -238,10 +239,7 @@ def _frozen_view(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def copied(column: Column) -> Column:
     """A copy whose arrays can be written; an output head is given as it is."""
-    if isinstance(column, Ragged):
-        owner = None if column.owner is None else column.owner.copy()
-        return Ragged(column.values.copy(), column.offsets.copy(), owner)
-    return column if isinstance(column, OutputHead) else column.copy()
+    return _with_arrays(column, lambda array: array.copy())
 
 
 def _kept(fresh: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -260,7 +258,7 @@ class Batch:
         self, ids: Sequence[str], columns: Mapping[Signal, Column], correct: npt.NDArray[np.bool_] | None = None
     ) -> None:
         self.ids = tuple(ids)
-        self._columns = {signal: _read_only(column) for signal, column in columns.items()}
+        self._columns = {signal: _with_arrays(column, _frozen_view) for signal, column in columns.items()}
         self._correct = None if correct is None else _frozen_view(_kept(np.array(correct, dtype=np.bool_)))
         self._reads: set[str] = set()
         self.is_own = False

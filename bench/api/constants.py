@@ -30,16 +30,9 @@ def constants(cls: type[ConfidenceMethod]) -> list[dict[str, Any]]:
     records = []
     for name in dict.fromkeys(key for params in values.values() for key in params):
         by_preset = {preset: params[name] for preset, params in values.items() if name in params}
-        records.append(
-            {"name": name, **by_preset, "deviates": _deviating(by_preset), "source": source_of.get(name, "")}
-        )
+        deviating = ", ".join(preset for preset, value in by_preset.items() if value != by_preset.get(PAPER, value))
+        records.append({"name": name, **by_preset, "deviates": deviating, "source": source_of.get(name, "")})
     return records
-
-
-def _deviating(by_preset: Mapping[str, object]) -> str:
-    if PAPER not in by_preset:
-        return ""
-    return ", ".join(preset for preset, value in by_preset.items() if value != by_preset[PAPER])
 
 
 def sources(cls: type[ConfidenceMethod]) -> dict[str, str]:

@@ -28,40 +28,31 @@ def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _KINDS and value.dtype.itemsize <= _LONGEST:
-        return _put(value, path, arrays)
+        # one that lies column by column is kept so, as products of it may differ in the last bit
+        array = np.asarray(value)
+        by_columns = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
+        arrays[path] = np.array(array.T if by_columns else array, order="C")
+        if isinstance(value, np.generic):
+            return {_SCALAR: path}
+        return {_ARRAY: path, _ORDER: "F"} if by_columns else {_ARRAY: path}
     if isinstance(value, AdapterRef):
         return {_ADAPTER: str(value.folder), _FINGERPRINT: value.fingerprint}
     if type(value) in {list, tuple} or (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
-        return _split_items(value, path, arrays)
+        if isinstance(value, Mapping):
+            if frozenset(value) in _READERS:
+                raise ContractError(
+                    f"fitted attribute {path.lstrip('/')!r} has the keys {', '.join(value)}, which mean something else"
+                    " in its file; name one otherwise"
+                )
+            return {key: _split_arrays(item, f"{path}/{key}", arrays) for key, item in value.items()}
+        items = [_split_arrays(item, f"{path}/{i}", arrays) for i, item in enumerate(value)]
+        return items if isinstance(value, list) else {_TUPLE: items}
     if not estimators.is_part(value):
         raise ContractError(
             f"fitted attribute {path.lstrip('/')!r} is a {_named(value)}; only numbers, strings, arrays, adapters,"
             " estimators of scikit-learn, and lists, tuples and dicts of them can be saved"
         )
     return estimators.written(value, path, lambda held, where: _split_arrays(held, where, arrays))
-
-
-def _split_items(value: Any, path: str, arrays: Arrays) -> Any:
-    """A dict, list or tuple as JSON."""
-    if isinstance(value, Mapping):
-        if frozenset(value) in _READERS:
-            raise ContractError(
-                f"fitted attribute {path.lstrip('/')!r} has the keys {', '.join(value)}, which mean something else in"
-                " its file; name one otherwise"
-            )
-        return {key: _split_arrays(item, f"{path}/{key}", arrays) for key, item in value.items()}
-    items = [_split_arrays(item, f"{path}/{i}", arrays) for i, item in enumerate(value)]
-    return items if isinstance(value, list) else {_TUPLE: items}
-
-
-def _put(value: npt.NDArray[Any] | np.generic, path: str, arrays: Arrays) -> dict[str, str]:
-    """An array as JSON; one that lies column by column is kept so, as products of it may differ in the last bit."""
-    array = np.asarray(value)
-    by_columns = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
-    arrays[path] = np.array(array.T if by_columns else array, order="C")
-    if isinstance(value, np.generic):
-        return {_SCALAR: path}
-    return {_ARRAY: path, _ORDER: "F"} if by_columns else {_ARRAY: path}
 
 
 def _join_arrays(value: Any, arrays: Arrays, path: str = "") -> Any:

@@ -108,7 +108,8 @@ def rank(
     )
     excluded = {line.key: reason for line in own if (reason := _excluded(line, standings, name))}
     able = [line for line in own if line.key not in excluded]
-    labels = _majority([line for line in able if line.rank(name) is not None] or able)
+    # labels that most methods of a table rest on have the smallest number
+    labels = min(map(_labels, [line for line in able if line.rank(name) is not None] or able), default=0)
     for line in able:
         if _labels(line) != labels:
             excluded[line.key] = OTHER_LABELS
@@ -143,8 +144,3 @@ def _excluded(line: Line, standings: Standings | None, metric: str) -> str:
 def _labels(line: Line) -> int:
     """Number of the answers and labels that a method rests on; 0 where nothing was compared."""
     return line.standing.labels if line.standing else 0
-
-
-def _majority(lines: Iterable[Line]) -> int:
-    """Labels that most methods of a table rest on have the smallest number."""
-    return min(map(_labels, lines), default=0)

@@ -80,14 +80,6 @@ def write(folder: Path, cache: Path | None = None) -> Path:
     Raises:
         UserError: there are no results, some that don't belong together, or some that `bench check` refuses.
     """
-    _refuse_unchecked(folder)
-    tables = formats.render(shown(View(folder), cache), "md")
-    path = folder / NAME
-    write_whole(path, (_ABOUT + tables).encode())
-    return path
-
-
-def _refuse_unchecked(folder: Path) -> None:
     verdicts = check_results(folder)
     refused = [verdict for verdict in verdicts if verdict.problems]
     if refused:
@@ -95,6 +87,10 @@ def _refuse_unchecked(folder: Path) -> None:
             f"{len(refused)} of {len(verdicts)} files can't stand on the leaderboard, e.g. {refused[0].file}:"
             f" {refused[0].problems[0]}; see them all: bench check --results {folder}"
         )
+    tables = formats.render(shown(View(folder), cache), "md")
+    path = folder / NAME
+    write_whole(path, (_ABOUT + tables).encode())
+    return path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

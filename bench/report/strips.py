@@ -59,7 +59,8 @@ def page(title: str, given: Strips) -> str:
     """
     values = [piece.value for strip in given.strips for piece in strip.pieces if piece.value is not None]
     scale, style = _Scale(max(values, default=0.0)), _STYLE + "".join(_rules(given))
-    policy = f"default-src 'none'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     head = el(
         "head", {},
         el("meta", {"charset": "utf-8"}),
@@ -110,7 +111,3 @@ def _piece(piece: Piece, given: Strips, scale: _Scale) -> Element | str:
     told = f"{piece.value:{_EXACT}}: {piece.told}" if piece.told else f"{piece.value:{_EXACT}}"
     inner = el("span", {"class": " ".join([f"c{scale.step(piece.value)}", *marks])}, text)
     return el("ruby", {"title": visible(told)}, inner, el("rt", {}, number))
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

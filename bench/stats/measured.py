@@ -57,7 +57,21 @@ def checked_measures(who: str, given: Measures) -> Measures:
     Raises:
         ContractError: they are not as `Measures` says.
     """
-    keys = _keys(who, given.columns)
+    # key of a value -> its kind; ends of an interval have that of their column
+    if not given.columns or given.columns[0].kind != "text":
+        raise ContractError(f"{who}: expected columns of which the first is text and names the row")
+    keys: dict[str, str] = {}
+    for column in given.columns:
+        if column.kind not in get_args(Kind):
+            raise ContractError(
+                f"{who}: column {column.key!r}: unknown kind {column.kind!r}; {', '.join(get_args(Kind))}"
+            )
+        if bool(column.low) != bool(column.high) or (column.low and column.kind == "text"):
+            raise ContractError(f"{who}: column {column.key!r}: expected both ends of an interval of numbers, or none")
+        for key in filter(None, (column.key, column.low, column.high)):
+            if key in keys:
+                raise ContractError(f"{who}: the key {key!r} is there twice")
+            keys[key] = column.kind
     if given.drawn and keys.get(given.drawn, "text") == "text":
         raise ContractError(f"{who}: drawn: expected the key of a column of numbers, got {given.drawn!r}")
     if not isinstance(given.answer, str) or not given.answer.strip():
@@ -69,25 +83,6 @@ def checked_measures(who: str, given: Measures) -> Measures:
         raise ContractError(f"{who}: expected a different name in {name!r} for each row, got {named}")
     _check_strips(who, given.strips)
     return replace(given, columns=tuple(given.columns), rows=rows, notes=tuple(given.notes))
-
-
-def _keys(who: str, columns: Sequence[MeasureColumn]) -> dict[str, str]:
-    """Key of a value -> its kind; ends of an interval have that of their column."""
-    if not columns or columns[0].kind != "text":
-        raise ContractError(f"{who}: expected columns of which the first is text and names the row")
-    found: dict[str, str] = {}
-    for column in columns:
-        if column.kind not in get_args(Kind):
-            raise ContractError(
-                f"{who}: column {column.key!r}: unknown kind {column.kind!r}; {', '.join(get_args(Kind))}"
-            )
-        if bool(column.low) != bool(column.high) or (column.low and column.kind == "text"):
-            raise ContractError(f"{who}: column {column.key!r}: expected both ends of an interval of numbers, or none")
-        for key in filter(None, (column.key, column.low, column.high)):
-            if key in found:
-                raise ContractError(f"{who}: the key {key!r} is there twice")
-            found[key] = column.kind
-    return found
 
 
 def _row(who: str, row: Mapping[str, Value], keys: Mapping[str, str]) -> dict[str, Value]:

@@ -225,10 +225,15 @@ def resample(
     total = {name: np.zeros((len(stacked), settings.replicates)) for name in metrics}
     redrawn = {name: np.zeros(len(stacked), dtype=np.int64) for name in metrics}
     for s, (subject, rows) in enumerate(strata.by_name()):
-        p, labels = stacked[:, rows], correct[rows]
+        p, ranked, labels = stacked[:, rows], ordered[:, rows], correct[rows]
         once = np.ones((rows.size, 1))
-        observed = resampled_metrics(p, labels, once, bins=settings.bins, order=ordered[:, rows], metrics=metrics)
-        drawn = _drawn(p, ordered[:, rows], labels, subject, settings, metrics)
+        observed = resampled_metrics(p, labels, once, bins=settings.bins, order=ranked, metrics=metrics)
+        rng = np.random.default_rng([settings.seed, seed_of(subject)])
+        parts = [
+            resampled_metrics(p, labels, counts, bins=settings.bins, order=ranked, metrics=metrics)
+            for counts in resample_counts(labels.size, settings.replicates, rng)
+        ]
+        drawn = {name: np.concatenate([part[name] for part in parts], axis=1) for name in metrics}
         for name in metrics:
             by_subject[name][:, s] = observed[name][:, 0]
             defined = ~np.isnan(observed[name][:, 0])
@@ -246,18 +251,6 @@ def resample(
         }
         for method, place in zip(runs, places, strict=True)
     }
-
-
-def _drawn(
-    p: FloatArray, order: FloatArray, o: BoolArray, subject: str, settings: Settings, metrics: Collection[str]
-) -> dict[str, FloatArray]:
-    """Metrics of one subject in every replicate: (runs, replicates)."""
-    rng = np.random.default_rng([settings.seed, seed_of(subject)])
-    parts = [
-        resampled_metrics(p, o, counts, bins=settings.bins, order=order, metrics=metrics)
-        for counts in resample_counts(o.size, settings.replicates, rng)
-    ]
-    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in metrics}
 
 
 def _redraw_undefined(drawn: FloatArray, observed: FloatArray) -> IntArray:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import Batch, BoolArray, ConfidenceMethod, ContractError, Format, Needs, RunFacts, Signal, UserError
+from bench.api import Batch, ConfidenceMethod, ContractError, Format, Needs, RunFacts, Signal, UserError
 from bench.api.confidence import as_float64
 from bench.api.configurations import configuration, refuse_search, searched
 from bench.api.constants import sources
@@ -209,14 +209,11 @@ def check_order_invariance(make: MakeMethod) -> None:
 def check_orientation(make: MakeMethod) -> None:
     """Higher means surer: right answers rank above wrong ones on the planted truth."""
     batch, correct = held_out(make, HELD_OUT)
-    area = _auroc(_predicted(observed_fit(make).method, batch), correct)
-    assert area > _ORIENTATION, f"expected an AUROC above {_ORIENTATION} on held-out questions, got {area:.3f}"
-
-
-def _auroc(p: npt.NDArray[Any], correct: BoolArray) -> float:
-    """Share of (right, wrong) pairs in which the right one has the higher value; ties count half."""
+    # share of (right, wrong) pairs in which the right one has the higher value; ties count half
+    p = _predicted(observed_fit(make).method, batch)
     right, wrong = p[correct][:, None], p[~correct][None, :]
-    return float(((right > wrong) + 0.5 * (right == wrong)).mean())
+    area = float(((right > wrong) + 0.5 * (right == wrong)).mean())
+    assert area > _ORIENTATION, f"expected an AUROC above {_ORIENTATION} on held-out questions, got {area:.3f}"
 
 
 def check_reproducible(make: MakeMethod) -> None:

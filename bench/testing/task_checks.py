@@ -111,16 +111,13 @@ def check_prompts(make: MakeTask) -> str:
         )
         for piece in (question.text, *(question.choices if task.format is Format.CHOICE else ())):
             assert piece in message, f"{question.id}: the prompt does not show {piece[:40]!r}"
-    return _remark_on(short, protocol.shots)
-
-
-def _remark_on(short: dict[str, int], shots: int) -> str:
-    """Remark on subjects with fewer exemplars than the protocol shows, with which a run goes on and says so."""
+    # with fewer exemplars than the protocol shows, a run goes on and says so
     if not short:
         return ""
     subject, n = next(iter(short.items()))
     subjects = f"{len(short)} subject{'s have' if len(short) > 1 else ' has'}"
-    return f"{subjects} fewer than {shots} exemplars, e.g. {subject!r} {n}; a run goes on with them and says so"
+    shots = f"{protocol.shots} exemplars"
+    return f"{subjects} fewer than {shots}, e.g. {subject!r} {n}; a run goes on with them and says so"
 
 
 def _tested(make: MakeTask) -> Split:

@@ -161,7 +161,7 @@ def log_odds(who: str, arrays: Arrays, inputs: FloatArray) -> FloatArray:
 
 
 def probability(odds: FloatArray) -> FloatArray:
-    """Sigmoid of log odds, without overflow."""
+    """Sigmoid of log odds, without overflow and exact in its lower tail."""
     return np.asarray(np.exp(-np.logaddexp(0.0, -odds)))
 
 

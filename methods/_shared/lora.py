@@ -76,7 +76,9 @@ def ct_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
     """
     query, gold = examples["query"], examples["gold"]
     n, weight = len(query), float(settings["divergence_weight"])
-    continued = _continued(examples["prompt"], gold)
+    # the gold answer without its last token, which predicts nothing that is compared
+    prompt = examples["prompt"]
+    continued = Ragged.of([np.concatenate([prompt[i], gold[i][:-1]]) for i in range(len(prompt))])
     # One call: where the query begins with the prompt, the gold answer costs its own tokens only.
     both = Ragged.of([query[i] for i in range(n)] + [continued[i] for i in range(n)])
     last = np.concatenate([np.ones(n, dtype=np.int64), gold.lengths])
@@ -90,11 +92,6 @@ def ct_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
     reference = model.logits(continued, gold.lengths, adapted=False)
     divergence = DIVERGENCES[settings["divergence"]](logits[n:], reference)
     return loss + weight * divergence.sum()
-
-
-def _continued(prompt: Ragged, gold: Ragged) -> Ragged:
-    """Prompt and gold answer without its last token, which predicts nothing that is compared."""
-    return Ragged.of([np.concatenate([prompt[i], gold[i][:-1]]) for i in range(len(prompt))])
 
 
 def _cross_entropy(logits: Tensor, targets: Any) -> Tensor:

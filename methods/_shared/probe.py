@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import Batch, Context, FloatArray
+from methods._shared.logistic import probability
 from methods._shared.training import batches_of, check_finite, descend, drawing_from, threads_for
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def predict_probe(who: str, weights: Mapping[str, npt.NDArray[np.float32]], feat
         if i < last:
             np.maximum(x, 0.0, out=x)
     odds = x[:, 1].astype(np.float64) - x[:, 0]
-    return np.asarray(np.exp(-np.logaddexp(0.0, -odds)))  # the sigmoid, without overflow and exact in its lower tail
+    return probability(odds)
 
 
 def n_parameters(hidden_size: int, hidden_layers: Sequence[int]) -> int:

@@ -99,14 +99,10 @@ def by_seed(given: AnalysisInput, trained: Callable[[Context], FloatArray], name
     return np.stack(found)
 
 
-def _restricted(splits: Splits, columns: Sequence[int]) -> Splits:
-    train, validation = (part and part._replace(features=part.features[..., columns]) for part in splits)
-    return Splits(train, validation)  # type: ignore[arg-type]
-
-
 def retrained(material: Material, columns: Sequence[int], ctx: Context) -> FloatArray:
     """Confidences `(n,)` in the test answers of a network that has these columns."""
-    network = material.method.trained(_restricted(material.splits, columns), ctx)
+    train, validation = (part and part._replace(features=part.features[..., columns]) for part in material.splits)
+    network = material.method.trained(Splits(train, validation), ctx)  # type: ignore[arg-type]
     return probabilities(network, material.test[..., columns])
 
 

@@ -70,24 +70,16 @@ class Variant:
 def assemble(readings: Mapping[str, Array]) -> Array:
     """The 75 columns `(t, 75)`, from `(t, 1)` arrays of the original state and `(t, s)` of the perturbed ones."""
     drop = readings["original_log_prob_actual"] - readings["perturbed_log_prob_actual"]
+    # PEI: mean height of the trapezoids through f_0 = 0, f_k = max(0, drop in log-probability)
+    f = np.maximum(0.0, drop)
+    energy: Array = np.mean(f, axis=1, keepdims=True) - f[:, -1:] / (2 * f.shape[1])
     known = {
         **readings,
-        "pei_value_token": _perturbation_energy(drop),
+        "pei_value_token": energy,
         "delta_log_prob_actual_from_original": drop,
     }
     once = [known[name] for name in (*ORIGINAL, *OVERALL)]
-    statistics = _statistics(np.stack([known[name] for name in PER_STATE], axis=1))
-    return np.concatenate([*once, statistics.reshape(len(drop), -1)], axis=1)
-
-
-def _statistics(x: Array) -> Array:
-    """`STATISTICS` over the states, `(t, q, 4)`, from `(t, q, s)`; the standard deviation is the population's."""
+    x = np.stack([known[name] for name in PER_STATE], axis=1)
     spread = np.std(x - x[:, :, :1], axis=2)  # exactly 0 where nothing changes
-    return np.stack([x.min(axis=2), x.max(axis=2), x.mean(axis=2), spread], axis=2)
-
-
-def _perturbation_energy(drop: Array) -> Array:
-    """PEI `(t, 1)`: mean height of the trapezoids through f_0 = 0, f_k = max(0, drop in log-probability)."""
-    f = np.maximum(0.0, drop)
-    energy: Array = np.mean(f, axis=1, keepdims=True) - f[:, -1:] / (2 * f.shape[1])
-    return energy
+    statistics = np.stack([x.min(axis=2), x.max(axis=2), x.mean(axis=2), spread], axis=2)
+    return np.concatenate([*once, statistics.reshape(len(drop), -1)], axis=1)

@@ -195,7 +195,9 @@ class Ccps(ConfidenceMethod):
         Raises:
             UserError: hidden states or output weights that are not finite.
         """
-        self.weights_ = _snapshot(self.trained(self.prepared(train, ctx), ctx))
+        network = self.trained(self.prepared(train, ctx), ctx)
+        # copies: a state dict shares memory with the live network (docs/methods.md §6 #17)
+        self.weights_ = {name: tensor.detach().cpu().numpy().copy() for name, tensor in network.state_dict().items()}
         return self
 
     def predict(self, batch: Batch) -> FloatArray:
@@ -234,7 +236,12 @@ class Ccps(ConfidenceMethod):
 
     def test_inputs(self, batch: Batch) -> npt.NDArray[np.float32]:
         """Inputs of networks for answers that are not learned from, `(n, 75)` or `(n, max_tokens, 75)`."""
-        return self._network_inputs(self._test_tokens(batch, Format(self.format_)))
+        answer_format = Format(self.format_)
+        tokens = self._tokens(batch, answer_format)
+        if answer_format is Format.CHOICE and self.unflipped_at_test is not None:
+            unflipped = tokens.features[:, _EVER_FLIPPED] == 0
+            tokens.features[unflipped, _EPSILON_TO_FLIP] = self.unflipped_at_test
+        return self._network_inputs(tokens)
 
     def trained(self, splits: Splits, ctx: Context) -> Network:
         """A network of as many features as the splits have, after both stages.
@@ -302,16 +309,13 @@ class Ccps(ConfidenceMethod):
             directions=self.directions(batch.ids, lengths, hidden.values.shape[1]),
         )
         array: npt.NDArray[np.float32] = features.numpy()
-        _check_finite(array)
+        bad = ~np.isfinite(array).all(axis=1)
+        if bad.any():
+            raise UserError(
+                f"ccps: expected finite hidden states and output weights; {bad.sum()} of {len(array)} answer tokens"
+                " gave none; load the model in another precision, e.g. --dtype float32"
+            )
         return _Tokens(array, lengths)
-
-    def _test_tokens(self, batch: Batch, answer_format: Format) -> _Tokens:
-        """The same of answers that are not learned from, where the official code reads one feature otherwise."""
-        tokens = self._tokens(batch, answer_format)
-        if answer_format is Format.CHOICE and self.unflipped_at_test is not None:
-            unflipped = tokens.features[:, _EVER_FLIPPED] == 0
-            tokens.features[unflipped, _EPSILON_TO_FLIP] = self.unflipped_at_test
-        return tokens
 
     def _network_inputs(self, tokens: _Tokens) -> npt.NDArray[np.float32]:
         """Standardised features `(n, 75)`, or `(n, max_tokens, 75)` padded with zeros; the same in fit and predict."""
@@ -358,15 +362,6 @@ def _first_tokens(rows: Ragged, limit: int) -> tuple[IntArray, IntArray]:
     return np.repeat(rows.offsets[:-1], lengths) + within, lengths
 
 
-def _check_finite(features: npt.NDArray[np.float32]) -> None:
-    bad = ~np.isfinite(features).all(axis=1)
-    if bad.any():
-        raise UserError(
-            f"ccps: expected finite hidden states and output weights; {bad.sum()} of {len(features)} answer tokens gave"
-            " none; load the model in another precision, e.g. --dtype float32"
-        )
-
-
 def _scaler(features: npt.NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
     """Mean and population standard deviation per column, float64; 1 where a column is constant (docs/methods.md §2.9).
 
@@ -383,8 +378,3 @@ def _data(inputs: npt.NDArray[np.float32], correct: BoolArray, device: str) -> D
     from methods.ccps.networks import Data
 
     return Data(torch.from_numpy(inputs).to(device), torch.tensor(correct, dtype=torch.int64, device=device))
-
-
-def _snapshot(network: Network) -> dict[str, npt.NDArray[np.float32]]:
-    """Copies of the weights: a state dict shares memory with the live network (docs/methods.md §6 #17)."""
-    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in network.state_dict().items()}

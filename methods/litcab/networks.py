@@ -106,7 +106,9 @@ def _chunks(tokens: Tokens, head: OutputHead) -> Iterator[_Chunk]:
     device = head.weight.device
     accelerated = device.type in _ACCELERATED
     size = _CHUNK_ACCELERATED if accelerated else CHUNK_TOKENS
-    short = accelerated and head.weight.dtype == torch.bfloat16 and _is_bfloat16(tokens.states)
+    short = accelerated and head.weight.dtype == torch.bfloat16
+    if short:  # in states of a model in bfloat16 the lower halves of all numbers are 0
+        short = not np.bitwise_or.reduce(np.ascontiguousarray(tokens.states).view(np.uint32), axis=None) & 0xFFFF
     for start in range(0, len(tokens.states), size):
         inside = np.flatnonzero((tokens.state >= start) & (tokens.state < start + size))
         states = torch.tensor(tokens.states[start : start + size])
@@ -116,11 +118,6 @@ def _chunks(tokens: Tokens, head: OutputHead) -> Iterator[_Chunk]:
             torch.tensor(tokens.ids[inside], dtype=torch.int64, device=device),
             inside,
         )
-
-
-def _is_bfloat16(states: npt.NDArray[np.float32]) -> bool:
-    """Whether the lower halves of all numbers are 0, as in states of a model in bfloat16."""
-    return not np.bitwise_or.reduce(np.ascontiguousarray(states).view(np.uint32), axis=None) & 0xFFFF
 
 
 def _frozen_logits(head: OutputHead, states: Tensor) -> Tensor:

@@ -168,7 +168,12 @@ class Kept(Sequence[Question]):
         position = index + len(self) if index < 0 else index
         if position < 0 or self.counted(position + 1) <= position:
             raise IndexError(index)
-        return self._question(position)
+        name = self._data_set.name
+        row = self._rows[position if self._data_set.filter is None else self._kept_rows[position]]
+        # the official code seeds with the index among the kept rows, not with the row of the file
+        how = ReadOptions(self._how.format, self._how.seed + position)
+        item = self._data_set.read(Row(row.index, f"{row.where} ({name})", row.values), how)
+        return Question(f"ct/{name}/{self._split}/{row.index}", name, item.text, item.choices, item.gold, item.parts)
 
     def counted(self, most: int) -> int:
         """Number of questions, `most` if there are more.
@@ -197,14 +202,6 @@ class Kept(Sequence[Question]):
                 what = f"{self._data_set.name} {self._split}: {why}"
                 self._counts[what] = self._counts.get(what, 0) + 1
         return min(most, len(self._kept_rows))
-
-    def _question(self, position: int) -> Question:
-        name = self._data_set.name
-        row = self._rows[position if self._data_set.filter is None else self._kept_rows[position]]
-        # the official code seeds with the index among the kept rows, not with the row of the file
-        how = ReadOptions(self._how.format, self._how.seed + position)
-        item = self._data_set.read(Row(row.index, f"{row.where} ({name})", row.values), how)
-        return Question(f"ct/{name}/{self._split}/{row.index}", name, item.text, item.choices, item.gold, item.parts)
 
 
 # --- reading columns --------------------------------------------------------------------------------------------------

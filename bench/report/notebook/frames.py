@@ -5,7 +5,7 @@ A cell that failed or was skipped stands in every frame, with its status and rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.metrics import METRICS
@@ -42,15 +42,14 @@ def long(tables: Sequence[Table]) -> DataFrame:
     `value` and `std` (over subjects) are those of the seed; `mean` is that over seeds, and `low` and `high` are the
     ends of its 95 % interval for these subjects and other questions. All are fractions, NaN where there is none.
     """
-    return _frame(list(_long(tables)), LONG)
-
-
-def _long(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
-    for table in tables:
-        names = _metrics(table)
-        for line in table.lines:
-            for row in line.rows:
-                yield from ({**_of_line(table, line), **_of_row(row), **_value(line, row, name)} for name in names)
+    records = [
+        {**_of_line(table, line), **_of_row(row), **_value(line, row, name)}
+        for table in tables
+        for line in table.lines
+        for row in line.rows
+        for name in _metrics(table)
+    ]
+    return _frame(records, LONG)
 
 
 def _metrics(table: Table) -> Sequence[str]:

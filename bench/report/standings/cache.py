@@ -63,7 +63,11 @@ class StandingsReader:
                 )
             found = computed(files, settings)
             if path:
-                self._keep(path, found)
+                body = msgspec.msgpack.encode(found)
+                try:
+                    write_whole(path, hashlib.sha256(body).digest() + body)
+                except OSError as error:
+                    self.say(f"intervals and tests can't be kept in {path.parent} ({error.strerror or error})")
         return found
 
     def _path(self, row: ResultRow) -> Path:
@@ -76,13 +80,6 @@ class StandingsReader:
                     " both files of each"
                 )
         return path.with_suffix(".parquet")
-
-    def _keep(self, path: Path, found: Standings) -> None:
-        body = msgspec.msgpack.encode(found)
-        try:
-            write_whole(path, hashlib.sha256(body).digest() + body)
-        except OSError as error:
-            self.say(f"intervals and tests can't be kept in {path.parent} ({error.strerror or error})")
 
 
 def _key(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Settings) -> str:

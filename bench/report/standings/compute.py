@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +19,7 @@ from bench.report.grouping import Key
 from bench.results.files import read_records
 from bench.results.records import Records
 from bench.results.row import ResultRow
-from bench.stats import Comparison, Estimate, Interval, Settings, Strata, Summary, summary
-
-if TYPE_CHECKING:
-    from bench.api import BoolArray
+from bench.stats import Comparison, Estimate, Interval, Settings, summary
 
 _ORDER_ALONE = "its scores are no probabilities: no interval, no rank, never best"
 _SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
@@ -63,7 +59,9 @@ class LineStanding:
     def worse_than_constant(self) -> bool:
         """Whether its Brier is no better than that of the constant confidence."""
         brier = self.metrics.get("brier")
-        return brier is not None and _at_least(brier.value, self.constant)
+        if brier is None or brier.value is None or self.constant is None:
+            return False
+        return brier.value > self.constant - ROUNDING
 
 
 Pair = Comparison[Key]
@@ -109,7 +107,10 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
     records = {key: [_sorted(read_records(path), path) for _, path in runs] for key, runs in files.items()}
     left_out = {key: _SEEDS_DIFFER for key, runs in records.items() if any(not _same(a, b) for a, b in pairwise(runs))}
     left_out |= {key: _ORDER_ALONE for key, runs in records.items() if any(run.probabilities is None for run in runs)}
-    rates = _base_rates(files)
+    # share of right answers in training; for a line that doesn't learn, that of the first line which does
+    own = {key: [row.base_rate for row, _ in runs if row.base_rate is not None] for key, runs in files.items()}
+    of_table = next((rates for rates in own.values() if rates), [])
+    rates = {key: float(np.mean(rates or of_table)) if rates or of_table else None for key, rates in own.items()}
     short = {key for key, runs in files.items() if any(row.training and row.training.is_cut_short for row, _ in runs)}
     lines: dict[Key, LineStanding] = {}
     pairs: list[Pair] = []
@@ -117,22 +118,31 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
         first = records[keys[0]][0]
         # Names are numbers because a method and its settings may hold any separator.
         confidence = {str(i): np.stack([run.confidence for run in records[key]]) for i, key in enumerate(keys)}
-        score = {str(i): np.stack([run.order for run in records[k]]) for i, k in enumerate(keys) if _scored(records[k])}
+        score = {
+            str(i): np.stack([run.order for run in records[k]])
+            for i, k in enumerate(keys)
+            if all(run.score is not None for run in records[k])
+        }
         told = summary(confidence, first.correct, first.subject, settings, _blocks(keys, short), score)
         for i, key in enumerate(keys):
-            constant = _brier_of_constant(rates[key], first.correct, told.strata)
-            lines[key] = replace(_line(told, str(i), number), constant=constant)
+            rate = rates[key]
+            constant = None if rate is None else float(told.strata.means(np.square(rate - first.correct)).mean())
+            method = told.methods[str(i)]
+            lines[key] = LineStanding(
+                labels=number,
+                metrics=method.estimates,
+                calibration_error=method.calibration.value,
+                calibration=method.calibration.interval,
+                calibrated_p=method.calibrated_p,
+                ranks={metric: ranks[str(i)] for metric, ranks in told.ranks.items() if str(i) in ranks},
+                constant=constant,
+            )
         pairs += [
             replace(pair, first=keys[int(pair.first)], second=keys[int(pair.second)])  # type: ignore[arg-type,misc]
             for of_metric in told.comparisons.values()
             for pair in of_metric
         ]
     return Standings(settings.level, {key: lines[key] for key in records if key in lines}, tuple(pairs), left_out)
-
-
-def _scored(runs: Sequence[Records]) -> bool:
-    """Whether the seeds of a line have scores beside their confidences."""
-    return all(run.score is not None for run in runs)
 
 
 def _blocks(keys: Sequence[Key], short: Collection[Key]) -> list[list[str]]:
@@ -145,21 +155,6 @@ def _blocks(keys: Sequence[Key], short: Collection[Key]) -> list[list[str]]:
         if key not in short:
             blocks.setdefault(key.recalibration, []).append(str(i))
     return list(blocks.values())
-
-
-def _base_rates(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]]) -> dict[Key, float | None]:
-    """Share of right answers in training; for a line that doesn't learn, that of the first line which does."""
-    own = {key: [row.base_rate for row, _ in runs if row.base_rate is not None] for key, runs in files.items()}
-    of_table = next((rates for rates in own.values() if rates), [])
-    return {key: float(np.mean(rates or of_table)) if rates or of_table else None for key, rates in own.items()}
-
-
-def _brier_of_constant(rate: float | None, correct: BoolArray, strata: Strata) -> float | None:
-    return None if rate is None else float(strata.means(np.square(rate - correct)).mean())
-
-
-def _at_least(value: float | None, bound: float | None) -> bool:
-    return value is not None and bound is not None and value > bound - ROUNDING
 
 
 def _sorted(records: Records, path: Path) -> Records:
@@ -189,15 +184,3 @@ def _by_labels(records: Mapping[Key, Sequence[Records]]) -> list[list[Key]]:
         else:
             alike.append([key])
     return sorted(alike, key=len, reverse=True)
-
-
-def _line(told: Summary, name: str, labels: int) -> LineStanding:
-    method = told.methods[name]
-    return LineStanding(
-        labels=labels,
-        metrics=method.estimates,
-        calibration_error=method.calibration.value,
-        calibration=method.calibration.interval,
-        calibrated_p=method.calibrated_p,
-        ranks={metric: ranks[name] for metric, ranks in told.ranks.items() if name in ranks},
-    )

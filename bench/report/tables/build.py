@@ -173,22 +173,20 @@ def _with_best(lines: Sequence[Line], standings: Standings | None) -> Iterator[L
 
 def _line(key: Key, rows: Sequence[ResultRow], standings: Standings | None, origins: Origins, styles: Styles) -> Line:
     """The line of one method from its seeds."""
+    # of one that is not built in, the group follows from whether it learned
+    learned = any(row.train_on is not None for row in rows)
     line = Line(
         key=key,
         style=styles.of(key.method),
         place=(*styles.place(key.method), key.variant),
-        group=_group(key, rows),
+        group=registry.groups_built_in().get(base_of(key.method), "trained" if learned else "untrained"),
         rows=tuple(rows),
         standing=standings.lines.get(key) if standings else None,
     )
-    estimates = {name: _estimate(line, name) for name in METRICS if _is_known(line, name)}
+    computed = {name for row in line.done for name in row.metrics}  # the paper's are told where they weren't, too
+    known = [name for name in METRICS if line.done and (name in COLUMNS or name in computed)]
+    estimates = {name: _estimate(line, name) for name in known}
     return replace(line, estimates=estimates, notes=distinct(_notes(line, standings, origins)))
-
-
-def _group(key: Key, rows: Sequence[ResultRow]) -> str:
-    """The group of a method; of one that is not built in, by whether it learned."""
-    learned = any(row.train_on is not None for row in rows)
-    return registry.groups_built_in().get(base_of(key.method), "trained" if learned else "untrained")
 
 
 def _notes(line: Line, standings: Standings | None, origins: Origins) -> Iterator[str]:
@@ -211,11 +209,6 @@ def _on_labels(line: Line, lines: Sequence[Line]) -> Iterator[str]:
             if other.key != line.key and other.standing and other.standing.labels == line.standing.labels
         ]
         yield f"{_OTHER_LABELS}: {f'ranked and compared only with {listed(alike)}' if alike else 'compared with none'}"
-
-
-def _is_known(line: Line, name: str) -> bool:
-    """The paper's metrics are always told, others where a run computed them."""
-    return bool(line.done) and (name in COLUMNS or any(name in row.metrics for row in line.done))
 
 
 def _estimate(line: Line, name: str) -> MetricValue:

@@ -63,7 +63,19 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     yield from _tuning(rows)
     if first.limit is not None:
         yield limit_of(first)
-    yield from _facts_on_answers(rows)
+    # the model's own answers, which are the same for all methods
+    subjects = max(len(row.per_subject) for row in rows)
+    where = f" in {subjects} subject{'s' * (subjects > 1)}" if subjects else ""
+    right = [row.llm_accuracy for row in rows]
+    of_model = (
+        f"; the model answers {span(right, percent)} % of them right" if any(r is not None for r in right) else ""
+    )
+    if any(row.n is not None for row in rows):
+        yield f"n = {span([row.n for row in rows], count)} questions{where}{of_model}."
+    yield from _many("answer", "could not be read", (row.n_unparsed for row in rows))
+    yield from _many("answer", "empty", (row.n_empty for row in rows))
+    yield from _many("answer without a verdict", "left out", (row.n_undecided for row in rows))
+    yield from _many("exemplar", "dropped for lack of room", (row.n_shots_dropped for row in rows))
     yield origins.source
     yield from counts_of(rows)
     yield origins.judge
@@ -94,22 +106,6 @@ def _tuning(rows: Sequence[ResultRow]) -> Iterable[str]:
         if row.train_on is not None and row.tuning is not None and row.tuning.reason is not None:
             reasons[row.tuning.reason].add(base_of(row.method))
     yield from (f"Not tuned: {listed(names)} ({reason})." for reason, names in sorted(reasons.items()))
-
-
-def _facts_on_answers(rows: Sequence[ResultRow]) -> Iterable[str]:
-    """The model's own answers, which are the same for all methods."""
-    subjects = max(len(row.per_subject) for row in rows)
-    where = f" in {subjects} subject{'s' * (subjects > 1)}" if subjects else ""
-    right = [row.llm_accuracy for row in rows]
-    of_model = (
-        f"; the model answers {span(right, percent)} % of them right" if any(r is not None for r in right) else ""
-    )
-    if any(row.n is not None for row in rows):
-        yield f"n = {span([row.n for row in rows], count)} questions{where}{of_model}."
-    yield from _many("answer", "could not be read", (row.n_unparsed for row in rows))
-    yield from _many("answer", "empty", (row.n_empty for row in rows))
-    yield from _many("answer without a verdict", "left out", (row.n_undecided for row in rows))
-    yield from _many("exemplar", "dropped for lack of room", (row.n_shots_dropped for row in rows))
 
 
 def _many(what: str, happened: str, values: Iterable[int | None]) -> Iterable[str]:

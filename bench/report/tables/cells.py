@@ -62,21 +62,12 @@ def _number(line: Line, name: str, *, is_bare: bool) -> Cell:
     text = shown(metric, estimate.mean)
     if not is_bare:
         text += "" if estimate.half is None else f" ±{shown(metric, estimate.half)}"
-        text += _floor(line) if name == "ece" else ""
-    return Cell(text, estimate.best == "beyond chance", _signs(line, name), estimate.notes)
-
-
-def _floor(line: Line) -> str:
-    floor = line.estimate("ece_floor").mean
-    return "" if floor is None else f" / {percent(floor)}"
-
-
-def _signs(line: Line, name: str) -> str:
-    """Signs that the legend explains, after a number."""
-    best = line.estimates[name].best
+        floor = line.estimate("ece_floor").mean
+        text += "" if floor is None or name != "ece" else f" / {percent(floor)}"
     signs = legend.DAGGER * (name == "ece" and line.is_calibrated and line.orders_answers)
-    signs += SIGNS[best] if best else ""
-    return signs + legend.WORSE * (name == "brier" and line.is_worse_than_constant)
+    signs += SIGNS[estimate.best] if estimate.best else ""
+    signs += legend.WORSE * (name == "brier" and line.is_worse_than_constant)
+    return Cell(text, estimate.best == "beyond chance", signs, estimate.notes)
 
 
 def ranks(table: Table) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:

@@ -52,7 +52,10 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
             raise UserError(f"--compare: no result of method {name!r}; there are {listed(known)}.{hint}")
     if len(set(names)) < _TWO or len(set(names)) < len(names):
         raise UserError(f"--compare: expected at least two different methods, got {listed(names) or 'none'}")
-    _refuse_untested(tables)
+    for metric in next((table.metrics for table in tables if table.metrics), ()):
+        # where all metrics were asked for, that is those with a test
+        if judged_by(metric) not in RANKED and set(tables[0].metrics or ()) != set(METRICS):
+            raise UserError(f"--compare: {metric} has no test; there are tests of ece, {listed(RANKED)}")
     chosen = [(table, list(_chosen(table, names))) for table in tables]
     return TableViews(
         [_grid(table, pairs, names) for table, pairs in chosen],
@@ -74,7 +77,7 @@ def _chosen(table: Table, names: Sequence[str]) -> Iterator[Pair]:
     pairs = table.standings.pairs if table.standings else ()
     metrics = RANKED if table.metrics is None else tuple(dict.fromkeys(map(judged_by, table.metrics)))
     found = [
-        _turned(pair, names)
+        pair if names.index(pair.first.method) <= names.index(pair.second.method) else pair.reversed()
         for pair in pairs
         if {pair.first.method, pair.second.method} <= set(names) and pair.metric in metrics
     ]
@@ -85,17 +88,6 @@ def _chosen(table: Table, names: Sequence[str]) -> Iterator[Pair]:
             metrics.index(pair.metric),
         ),
     )  # fmt: skip
-
-
-def _refuse_untested(tables: Sequence[Table]) -> None:
-    """Metrics without tests have no comparison; where all were asked for, that is those with one."""
-    for name in next((table.metrics for table in tables if table.metrics), ()):
-        if judged_by(name) not in RANKED and set(tables[0].metrics or ()) != set(METRICS):
-            raise UserError(f"--compare: {name} has no test; there are tests of ece, {listed(RANKED)}")
-
-
-def _turned(pair: Pair, names: Sequence[str]) -> Pair:
-    return pair if names.index(pair.first.method) <= names.index(pair.second.method) else pair.reversed()
 
 
 def _missing(table: Table, names: Sequence[str]) -> list[str]:

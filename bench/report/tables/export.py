@@ -56,7 +56,8 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     record |= {name: training.mean_of(line.training, name) for name in training.LOSSES}
     record["base_rate"] = line.base_rate
     record |= _costs(line)
-    record["notes"] = "; ".join(_notes(line, names))
+    of_cells = (note for name in names if name in line.estimates for note in line.estimates[name].notes)
+    record["notes"] = "; ".join(dict.fromkeys([*line.notes, *line.reasons, *of_cells]))
     record["caption"] = ". ".join((table.facts[0], " ".join(table.facts[1:])))
     return record
 
@@ -87,11 +88,6 @@ def _flat_estimate(table: Table, line: Line, name: str) -> dict[str, Any]:
             "no_target": cell and cell.reason,
         }
     return record
-
-
-def _notes(line: Line, names: Sequence[str]) -> list[str]:
-    of_cells = (note for name in names if name in line.estimates for note in line.estimates[name].notes)
-    return list(dict.fromkeys([*line.notes, *line.reasons, *of_cells]))
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

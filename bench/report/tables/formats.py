@@ -72,12 +72,6 @@ def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
     return writers[kind]()
 
 
-def _numbers(grid: Grid, cell: Cell) -> str:
-    """Numbers of a cell's footnotes."""
-    footnotes = grid.footnotes
-    return ",".join(str(footnotes.index(note) + 1) for note in cell.notes)
-
-
 # --- terminal ---------------------------------------------------------------------------------------------------------
 
 
@@ -139,7 +133,9 @@ def _print(grid: Grid, console: Console) -> list[Column]:
         console.print(Text(" ".join(grid.facts[1:]), style="dim"), highlight=False)
     console.print()
     for panel in panels if grid.rows else ():
-        console.print(_roomy(grid, panel, console))
+        # further apart where there is room
+        drawn = _drawn(grid, panel, gap=1)
+        console.print(drawn if _fits(drawn, console) else _drawn(grid, panel, gap=0))
         console.print()
     for number, note in enumerate(grid.footnotes, start=1):
         console.print(Text(f"{str(number).translate(_SUPERSCRIPTS)} {note}"), highlight=False)
@@ -182,12 +178,6 @@ def _fits(drawn: Drawn, console: Console) -> bool:
     return drawn.__rich_measure__(console, console.options.update(max_width=_MEASURED)).maximum <= console.width
 
 
-def _roomy(grid: Grid, numbers: Sequence[int], console: Console) -> Drawn:
-    """These columns, further apart where there is room."""
-    drawn = _drawn(grid, numbers, gap=1)
-    return drawn if _fits(drawn, console) else _drawn(grid, numbers, gap=0)
-
-
 def _drawn(grid: Grid, numbers: Sequence[int], *, gap: int) -> Drawn:
     """These columns."""
     from rich import box
@@ -227,7 +217,7 @@ def _text(grid: Grid, cell: Cell, *, tail: int, indent: bool) -> Text:
 
 
 def _tail(grid: Grid, cell: Cell) -> str:
-    return cell.mark + _numbers(grid, cell).translate(_SUPERSCRIPTS)
+    return cell.mark + grid.numbers(cell).translate(_SUPERSCRIPTS)
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
@@ -278,7 +268,7 @@ def _markdown_row(grid: Grid, row: GridRow) -> list[str]:
 def _markdown_cell(grid: Grid, cell: Cell) -> str:
     text = markdown_text(cell.text)
     bold = f"**{text}**" if cell.bold else text
-    return bold + markdown_text(cell.mark) + (f"<sup>{_numbers(grid, cell)}</sup>" if cell.notes else "")
+    return bold + markdown_text(cell.mark) + (f"<sup>{grid.numbers(cell)}</sup>" if cell.notes else "")
 
 
 def markdown_text(text: str) -> str:
@@ -295,16 +285,12 @@ def latex(grids: Sequence[Grid]) -> str:
     The leading group is shaded. A paper would not print the columns of a run's labels: they stand there only with
     statistics.
     """
-    labels = [_latex_label(grid.label) for grid in grids]
+    # without signs that LaTeX would read as something else
+    labels = ["tab:" + "-".join(re.findall(r"[A-Za-z0-9.]+", grid.label)) for grid in grids]
     twice = {label for label in labels if labels.count(label) > 1}
     named = [f"{label}-{number}" if label in twice else label for number, label in enumerate(labels, start=1)]
     lines = (line for grid, label in zip(grids, named, strict=True) for line in _latex_lines(grid, label))
     return "\n".join((_LATEX_HEAD, *lines))
-
-
-def _latex_label(name: str) -> str:
-    """A name without signs that LaTeX would read as something else."""
-    return "tab:" + "-".join(re.findall(r"[A-Za-z0-9.]+", name))
 
 
 def _latex_lines(grid: Grid, label: str) -> list[str]:
@@ -375,7 +361,7 @@ def _latex_row(grid: Grid, row: GridRow, *, is_first: bool) -> list[str]:
 def _latex_cell(grid: Grid, cell: Cell) -> str:
     mean, space, rest = map(_latex_text, cell.text.partition(" "))
     text = (rf"\textbf{{{mean}}}" if cell.bold else mean) + space + rest + _latex_text(cell.mark)
-    return text + (rf"\textsuperscript{{{_numbers(grid, cell)}}}" if cell.notes else "")
+    return text + (rf"\textsuperscript{{{grid.numbers(cell)}}}" if cell.notes else "")
 
 
 def _latex_text(text: str) -> str:
@@ -393,9 +379,7 @@ def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
     names = list(dict.fromkeys(key for record in records for key in record))
     writer = csv.DictWriter(stream, fieldnames=names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({key: _no_formula(value) for key, value in record.items()} for record in records)
+    for record in records:
+        formulas = {k: f"'{v}" for k, v in record.items() if isinstance(v, str) and v.startswith(_FORMULA_STARTS)}
+        writer.writerow({**record, **formulas})
     return stream.getvalue()
-
-
-def _no_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value

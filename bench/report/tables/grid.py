@@ -76,6 +76,10 @@ class Grid:
         """Number k is at k - 1."""
         return tuple(dict.fromkeys(note for row in self.rows for cell in row.cells for note in cell.notes))
 
+    def numbers(self, cell: Cell) -> str:
+        """Numbers of a cell's footnotes."""
+        return ",".join(str(self.footnotes.index(note) + 1) for note in cell.notes)
+
     @property
     def verdicts(self) -> list[tuple[str, str]]:
         """Paragraphs of the verdict: the first sentence, and the others."""

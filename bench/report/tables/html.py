@@ -55,8 +55,7 @@ def _row(grid: Grid, row: GridRow, *, is_first: bool) -> str:
 def _cell(grid: Grid, cell: Cell) -> str:
     text = _text(cell.text)
     shown = (f"<b>{text}</b>" if cell.bold else text) + _text(cell.mark)
-    numbers = ",".join(str(grid.footnotes.index(note) + 1) for note in cell.notes)
-    return f"{shown}<sup>{numbers}</sup>" if numbers else shown
+    return f"{shown}<sup>{grid.numbers(cell)}</sup>" if cell.notes else shown
 
 
 def _side(grid: Grid, number: int) -> str:

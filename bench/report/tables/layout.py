@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from bench.metrics import METRICS
@@ -38,18 +38,16 @@ _RANKING_COLUMNS = tuple(
 
 def methods(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
     """One grid for each model and task; with statistics, up to four."""
-    return [grid for table in tables for grid in _grids(table, stats=stats)]
-
-
-def _grids(table: Table, *, stats: bool) -> Iterator[Grid]:
-    yield _main(table, stats=stats)
-    if stats:
-        if table.metrics is None or {"ece", *_CALIBRATION_COLUMNS} & set(table.metrics):
-            yield _further(table, "calibration", _CALIBRATION_COLUMNS, chance=True)
-        if table.metrics is None:
-            yield _further(table, "losses and selection", _RANKING_COLUMNS, chance=False)
-        if any(line.training for line in table.lines):
-            yield _trained(table)
+    grids = []
+    for table in tables:
+        grids.append(_main(table, stats=stats))
+        if stats and (table.metrics is None or {"ece", *_CALIBRATION_COLUMNS} & set(table.metrics)):
+            grids.append(_further(table, "calibration", _CALIBRATION_COLUMNS, chance=True))
+        if stats and table.metrics is None:
+            grids.append(_further(table, "losses and selection", _RANKING_COLUMNS, chance=False))
+        if stats and any(line.training for line in table.lines):
+            grids.append(_trained(table))
+    return grids
 
 
 def _main(table: Table, *, stats: bool) -> Grid:

@@ -103,14 +103,11 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
     names = tables[0].columns
     sentences = [mean(nats=stats or "nll" in names)] + [ACC] * ("acc" in names)
     if not is_bare:
-        sentences += [HALF] * _is_any(lines, "half", names)
+        sentences += [HALF] * any(line.estimate(metric).half is not None for line in lines for metric in names)
         sentences += [FLOOR] * ("ece" in names and any("ece_floor" in line.estimates for line in lines))
-    sentences += (
-        [_BLOCKS] * (_group(lines) == "block")
-        + [_GROUPS.format(group=_group(lines))] * has_groups(lines)
-        + marks(tables, names)
-    )
-    sentences += [order(tables)]
+    sentences += [_BLOCKS] * (_group(lines) == "block")
+    sentences += [_GROUPS.format(group=_group(lines))] * has_groups(lines)
+    sentences += [*marks(tables, names), order(tables)]
     if not is_bare:
         sentences += [LABELS]
         sentences += [SEEDS] if len({(len(line.seeds), line.runs) for line in lines}) > 1 else []
@@ -185,20 +182,17 @@ def _ranks(group: str, lines: Sequence[Line], headline: str) -> str:
 
 
 def _order(lines: Sequence[Line], headline: str) -> str:
-    return ORDER.format(rows=_rows(lines), metric=metric_name(judged_by(headline)))
+    return ORDER.format(rows=_ROWS_OF_GROUPS if has_groups(lines) else _ROWS, metric=metric_name(judged_by(headline)))
 
 
-def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> list[str]:
+def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> Iterator[str]:
     """Sentences on the signs that occur.
 
     Args:
         tables: that hold them.
         names: of the metrics shown.
     """
-    return list(_marks([line for table in tables for line in table.lines], names))
-
-
-def _marks(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
+    lines = [line for table in tables for line in table.lines]
     found = {line.estimates[name].best for line in lines for name in names if name in line.estimates}
     group = _group(lines)
     yield from (sentence.format(group=group) for best, sentence in _BEST.items() if best in found)
@@ -217,14 +211,6 @@ def has_groups(lines: Sequence[Line]) -> bool:
     return len({line.group for line in lines}) > 1
 
 
-def _rows(lines: Sequence[Line]) -> str:
-    return _ROWS_OF_GROUPS if has_groups(lines) else _ROWS
-
-
 def _group(lines: Sequence[Line]) -> str:
     """Name of the methods that compete."""
     return "block" if len({line.key.recalibration for line in lines}) > 1 else "table"
-
-
-def _is_any(lines: Sequence[Line], name: str, metrics: Sequence[str]) -> bool:
-    return any(getattr(line.estimate(metric), name) is not None for line in lines for metric in metrics)

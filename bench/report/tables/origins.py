@@ -36,7 +36,7 @@ class Origins:
     @property
     def judge(self) -> str:
         """The sentence that says who graded; empty where nobody had to."""
-        judges = _all(self._judges)
+        judges = {value for found in self._judges.values() for value in found}
         if len(judges) < SEVERAL:
             return f"Answers were graded by {listed(judges)}." if judges else ""
         return (
@@ -84,10 +84,6 @@ def _revision(row: ResultRow, of: str = "") -> str:
     """Revision of the row's model, or of something else; empty where its file, which may hold anything, tells none."""
     revisions = row.provenance.get("revisions")
     return str(revisions.get(of or row.model) or "") if isinstance(revisions, Mapping) else ""
-
-
-def _all(values: Values) -> set[str]:
-    return {value for found in values.values() for value in found}
 
 
 def _usual(values: Values) -> str:

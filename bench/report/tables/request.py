@@ -32,7 +32,17 @@ def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _:
     Raises:
         UserError: options that exclude each other, nothing to show, or a result that is not as it must be.
     """
-    _refuse_both(view)
+    other = {
+        "--against": view.against, "--stats": view.stats, "--layout models": view.layout == Layout.MODELS,
+        "--method": view.methods, "--sort": view.headline,
+    }  # fmt: skip
+    named = [name for name, is_on in other.items() if is_on]
+    if view.compare is not None and named:
+        raise UserError(
+            f"--compare makes a table of its own, of the methods that it names; leave out {' and '.join(named)}"
+        )
+    if view.stats and view.layout == Layout.MODELS:
+        raise UserError("--layout models has no room for --stats; leave out one of them")
     found = tables_of(view, cache, say)
     if view.compare is not None:
         return comparison.build(found, view.compare)
@@ -70,17 +80,3 @@ def tables_of(
         standings_of=StandingsReader(folder, cache, say), styles=style.read(folder),
     )  # fmt: skip
     return chosen(build.marked(found, registry.built_in()[0].names()), selection)
-
-
-def _refuse_both(view: View) -> None:
-    other = {
-        "--against": view.against, "--stats": view.stats, "--layout models": view.layout == Layout.MODELS,
-        "--method": view.methods, "--sort": view.headline,
-    }  # fmt: skip
-    named = [name for name, is_on in other.items() if is_on]
-    if view.compare is not None and named:
-        raise UserError(
-            f"--compare makes a table of its own, of the methods that it names; leave out {' and '.join(named)}"
-        )
-    if view.stats and view.layout == Layout.MODELS:
-        raise UserError("--layout models has no room for --stats; leave out one of them")
