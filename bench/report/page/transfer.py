@@ -13,8 +13,8 @@ from bench.report.page.elements import Element, el, html
 from bench.report.text import EN_DASH, half_width, plain, shown, with_arrow
 from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Matrix, MeanPrice, Price, Worst
 from bench.report.transfer.stored import Unshown
-from bench.report.transfer.tables import MEAN, ON_CONSTANT, SAME, SHOWN, columns_of, priced, sentences_on
 from bench.report.transfer.verdict import verdict
+from bench.report.transfer.views import MEAN, ON_CONSTANT, SAME, SHOWN, columns_of, priced, sentences_on
 from bench.results.transfer import Corpus
 from bench.stats import Interval
 
