@@ -41,11 +41,9 @@ def read_published(found: Variants, results: Path) -> Published:
 
 def sorted_rows(found: Variants, metric: str) -> list[VariantRow]:
     """Rows of a metric: the one that the reference is furthest above first; undefined ones last."""
-    rows = found.of(metric)
-    known = [row for row in rows if row.difference is not None]
-    return sorted(known, key=lambda row: -(row.difference.value if row.difference else 0)) + [
-        row for row in rows if row.difference is None
-    ]
+    return sorted(
+        found.of(metric), key=lambda row: (row.difference is None, -row.difference.value if row.difference else 0)
+    )
 
 
 def is_long(found: Variants) -> bool:

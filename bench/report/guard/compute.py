@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from bench import registry
 from bench.api import UserError
 from bench.api.errors import did_you_mean
@@ -187,8 +185,7 @@ class _Guarding:
         else:
             there = self._records(other)
             self._refuse_overlap(row, other, own, there)
-            calibration = answers_of(there, np.ones(len(there.id), dtype=np.bool_))
-            rest = answers_of(own, np.ones(len(own.id), dtype=np.bool_))
+            calibration, rest = answers_of(there), answers_of(own)
         return Guarded.of(row, self.terms, calibration, rest, is_score=is_score)
 
     def _records(self, row: ResultRow) -> Records:

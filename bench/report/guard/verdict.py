@@ -85,11 +85,7 @@ def _kept(found: GuardedTable, methods: int) -> Iterator[str]:
         f"{best.line.key.label} keeps{most} {percent(best.coverage)} % of the answers, from {kind} of {at}"
         f" on{seeds}{observed}."
     )
-    yield from _broken(found)
-
-
-def _broken(found: GuardedTable) -> Iterator[str]:
-    """Sentence on lines that kept more mistakes of the other questions than chance explains, empty without any."""
+    # more mistakes on the other questions than chance explains
     told = []
     for line in found.some:
         over = [

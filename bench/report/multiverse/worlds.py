@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from bench.api import FloatArray, UserError
 from bench.metrics.answers import ranked
 from bench.report.multiverse.definitions import NONE, RECALIBRATION, SEED
@@ -207,7 +205,7 @@ def worlds(
     made: list[World] = []
     for at in sorted(cells, key=lambda at: (at[0] != reference, at[1] != NONE, at)):
         own = {name: cells[at][name] for name in methods if name in cells[at]}
-        world = _world(at, {name: _sorted(read_records(place_of(row, folder))) for name, row in own.items()}, gaps)
+        world = _world(at, {name: read_records(place_of(row, folder)).by_id() for name, row in own.items()}, gaps)
         if world is None:
             continue
         if made and world.any.id != made[0].any.id:
@@ -239,10 +237,6 @@ def _world(at: At, records: Mapping[str, Records], gaps: Gaps) -> World | None:
     if len(records) == 1:
         gaps.add(f"Left out: {names[0]} alone has a result with {_words(at)}")
     return World(*at, {name: records[name] for name in names}) if len(names) > 1 else None
-
-
-def _sorted(records: Records) -> Records:
-    return records.take(np.argsort(np.asarray(records.id, dtype=object), kind="stable"))
 
 
 def order_of(records: Records) -> FloatArray:

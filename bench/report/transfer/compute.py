@@ -169,8 +169,7 @@ def _records(cells: Sequence[TransferCell]) -> tuple[dict[Key, list[Records]], l
     found: dict[Key, list[Records]] = defaultdict(list)
     for cell in cells:
         if cell.path is not None:
-            records = read_records(cell.path)
-            found[cell.method, cell.corpus].append(records.take(np.argsort(np.asarray(records.id), kind="stable")))
+            found[cell.method, cell.corpus].append(read_records(cell.path).by_id())
     first = next(iter(found.values()), [None])[0]
     odd = [
         key
