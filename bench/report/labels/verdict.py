@@ -45,25 +45,31 @@ def _of_metric(curves: LabelCurves, metric: str) -> Iterator[str]:
         if not compared:
             yield f"{label}: nothing was tested, so that no crossing is claimed."
             return
-        lacking = named([name for name in study.untrained if name not in compared] or [""], most=_NAMED)
-        why = f"{lacking} can't be compared" if lacking else "with each number of labels one can't be compared"
-        yield f"{label}: whether a trained method beats {every} can't be said, since {why}; the others cross as below."
+        lacking, why = [name for name in study.untrained if name not in compared], "with each number of labels one"
+        if lacking:
+            why = named(lacking, most=_NAMED)
+        yield (
+            f"{label}: whether a trained method beats {every} can't be said, since {why} can't be compared; the"
+            " others cross as below."
+        )
         yield from _behind(curves, metric)
         return
     shown = [each for each in ahead if each.is_shown(study.level)]
-    if not shown:
+    first = min((each.size for each in shown), default=None)
+    below = [size for size in study.sizes if first is None or size < first]
+    if first is None:
         yield f"{label}: with none of these numbers of labels a trained method is shown to beat {every}."
-        yield from _holding_out(curves, metric, study.sizes)
-        yield from _behind(curves, metric)
-        return
-    first = min(each.size for each in shown)
-    below = [size for size in study.sizes if size < first]
-    if below:
+    elif below:
         yield f"{label}: up to {count(below[-1])} labels no trained method is shown to beat {every}."
-        yield from _holding_out(curves, metric, below)
     else:
         yield f"{label}: with as few as {count(first)} labels a trained method is shown to beat {every}."
-    yield from _beating(curves, shown, every)
+    own = [gain for gain in curves.gains if gain.metric == metric and gain.size in below]
+    beaten = {gain.untrained for gain in own if gain.shows(1, study.level)}
+    left = [name for name in study.untrained if name not in beaten]
+    if below and left and len(study.untrained) > 1:
+        yield f"There, none is shown to beat {named(left, most=_NAMED)}."
+    if shown:
+        yield from _beating(curves, shown, every)
     yield from _behind(curves, metric)
 
 
@@ -86,18 +92,6 @@ def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
             f"Even with {count(largest)} labels shown to be worse than untrained methods (than how many):"
             f" {named(told, most=_NAMED)}."
         )
-
-
-def _holding_out(curves: LabelCurves, metric: str, sizes: Sequence[int]) -> Iterator[str]:
-    """Sentence on the untrained methods that no trained one is shown to beat with these numbers of labels."""
-    beaten = {
-        gain.untrained
-        for gain in curves.gains
-        if gain.metric == metric and gain.size in sizes and gain.shows(1, curves.study.level)
-    }
-    left = [name for name in curves.study.untrained if name not in beaten]
-    if left and len(curves.study.untrained) > 1:
-        yield f"There, none is shown to beat {named(left, most=_NAMED)}."
 
 
 def _beating(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ it by values, and tested by itself. Example: `computed(MultiverseRequest("tiny",
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -60,7 +60,10 @@ def computed(
     gaps = Gaps()
     of_setting = admitted(_found(request, cache, say), gaps)
     reference, own = _reference(request, of_setting)
-    lines = _lines(own, request.results)
+    styles, lines = style.read(request.results), defaultdict[Key, list[ResultRow]](list)
+    for row in sorted(own, key=lambda row: (styles.place(row.method), row.seed)):
+        if not recalibration_of(row.method):
+            lines[Key(row.method, "")].append(row)
     standings = StandingsReader(request.results, cache, say)(lines)
     ranked = _ranked(lines, standings, gaps)
     known = _checked(request, ranked)
@@ -118,16 +121,6 @@ def _reference(request: MultiverseRequest, rows: Sequence[ResultRow]) -> tuple[S
     chosen = [row for row in rows if row.preset == (request.preset or next(iter(presets)))]
     reference = reference_of(chosen)
     return reference, [row for row in chosen if setting_of(row) == reference]
-
-
-def _lines(own: Sequence[ResultRow], results: Path) -> dict[Key, list[ResultRow]]:
-    """The table's lines: its methods as they are, in the order of figures."""
-    styles = style.read(results)
-    lines: dict[Key, list[ResultRow]] = {}
-    for row in sorted(own, key=lambda row: (styles.place(row.method), row.seed)):
-        if not recalibration_of(row.method):
-            lines.setdefault(Key(row.method, ""), []).append(row)
-    return lines
 
 
 def _ranked(rows: Mapping[Key, Sequence[ResultRow]], standings: Standings, gaps: Gaps) -> dict[str, tuple[str, ...]]:

@@ -145,6 +145,11 @@ def computed(
         for key in each.resampled
         if (sample := each.sample(key, metric)) is not None
     )
+    stored = tuple(  # by which one who reads the matrix later can tell whether results are still those
+        StoredCell(c.method, c.corpus, c.test, path_of(c.row, Path()).as_posix(), c.row.records_digest)
+        for c in cells
+        if c.row is not None and c.row.records_digest is not None and not c.missing
+    )
     worst = tuple(w for metric in METRICS_SHOWN for w in _worst(metric, about, tested, missing))
     homes = {test: about.home(test) for test in tested}
     moves = {test: [(at, home) for at in about.corpora if home and at != home] for test, home in homes.items()}
@@ -156,7 +161,7 @@ def computed(
     return Matrix(
         about, entries, prices, tuple(_means(about, tested, prices)), worst,
         tuple(with_holm(_beside(about, tested, worst))), tuple(dict.fromkeys(missing)),
-        novelty, tuple(_means(about, tested, novelty)), tuple(_constants(about, tested)), tuple(_stored(cells)),
+        novelty, tuple(_means(about, tested, novelty)), tuple(_constants(about, tested)), stored,
         tuple(_remarks(cells, tested)),
     )  # fmt: skip
 
@@ -179,14 +184,6 @@ def _records(cells: Sequence[TransferCell]) -> tuple[dict[Key, list[Records]], l
                 or not np.array_equal(run.correct, first.correct) for run in runs)
     ]  # fmt: skip
     return {key: runs for key, runs in found.items() if key not in odd}, odd
-
-
-def _stored(cells: Sequence[TransferCell]) -> Iterator[StoredCell]:
-    """Results with numbers, by which one who reads the matrix later can tell whether they are still those."""
-    for cell in cells:
-        if cell.row is not None and cell.row.records_digest is not None and not cell.missing:
-            file = path_of(cell.row, Path()).as_posix()
-            yield StoredCell(cell.method, cell.corpus, cell.test, file, cell.row.records_digest)
 
 
 def _remarks(cells: Sequence[TransferCell], tested: Mapping[str, _Tested]) -> Iterator[str]:
@@ -250,16 +247,15 @@ def _constants(about: About, tested: Mapping[str, _Tested]) -> Iterator[Constant
     """Brier scores of CONSTANT."""
     for test, each in tested.items():
         home = about.home(test)
-        for key in (key for key in each.brier if key[0] == CONSTANT):
-            corpus, loss = key[1], each.brier[key]
-            if corpus is None:
+        for (name, corpus), loss in each.brier.items():
+            if name != CONSTANT or corpus is None:
                 continue
             interval = mean_interval(loss, each.strata, level=LEVEL)
             value = float(each.strata.means(loss).mean())
             if corpus == home or (CONSTANT, home) not in each.brier:
                 yield Constant(corpus, test, value, interval, None, Interval("fixed-subjects"))
             else:
-                points, moved, _ = each.worsening([key], [(CONSTANT, home)], "brier")
+                points, moved, _ = each.worsening([(CONSTANT, corpus)], [(CONSTANT, home)], "brier")
                 yield Constant(corpus, test, value, interval, points, moved)
 
 
