@@ -210,7 +210,7 @@ def verdict(found: Variants) -> str:
     if not told:
         return begin + f"It can't be said: there are no intervals of {metric.label}."
     begin += _along(found)
-    decided = [row for row in told if row.p_corrected is not None and row.p_corrected < _ALPHA]
+    decided = [row for row in told if _is_decided(row)]
     widths = [
         (e.high - e.low) / 2 for row in told if (e := row.difference) and e.high is not None and e.low is not None
     ]
@@ -220,8 +220,10 @@ def verdict(found: Variants) -> str:
         f" smaller effects can't be seen with {found.n:,} questions and {len(found.seeds)} seeds."
     )
     if not decided:
-        elsewhere = _elsewhere(found)
-        is_some_step = any(step.p_corrected is not None and step.p_corrected < _ALPHA for step in _own_steps(found))
+        counts = {name: sum(_is_decided(row) for row in found.of(name)) for name in found.metrics[:-1]}
+        others = ", ".join(f"{count} in {METRICS[name].label}" for name, count in counts.items() if count)
+        elsewhere = f" In other metrics some do: {others}." if others else ""
+        is_some_step = any(map(_is_decided, _own_steps(found)))
         none = "None" if is_some_step or elsewhere else "Nothing shows: none"
         most = max(told, key=lambda row: abs(row.difference.value) if row.difference else 0)
         return begin + (
@@ -240,14 +242,8 @@ def verdict(found: Variants) -> str:
     return begin + f"In {metric.label}, after Holm's correction: {'; '.join(parts)}{more}.{others}"
 
 
-def _elsewhere(found: Variants) -> str:
-    """Sentence on variants that differ in other metrics than the last one; empty where there are none."""
-    counts = {
-        METRICS[name].label: sum(row.p_corrected is not None and row.p_corrected < _ALPHA for row in found.of(name))
-        for name in found.metrics[:-1]
-    }
-    told = [f"{count} in {label}" for label, count in counts.items() if count]
-    return f" In other metrics some do: {', '.join(told)}." if told else ""
+def _is_decided(row: VariantRow | StepRow) -> bool:
+    return row.p_corrected is not None and row.p_corrected < _ALPHA
 
 
 def _along(found: Variants) -> str:
