@@ -14,7 +14,7 @@ from bench.api import UserError
 from bench.cli import loudness
 from bench.cli.commands import AsJson, Commands
 from bench.cli.options import GroupedHelp, options_from
-from bench.cli.printing import OutFormat, announcer, print_notes, print_views
+from bench.cli.printing import OutFormat, announcer, print_analyses, print_listing, print_notes
 from bench.report.selection import MultiverseRequest
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
 
@@ -76,8 +76,6 @@ def analyze(
     from bench.run.analyses import of_methods
 
     if analysis is None:
-        from bench.cli.printing import print_listing
-
         known = of_methods.analyses_of(method)
         print_listing([{"name": name, "what": of_methods.sentence_of(each)} for name, each in known.items()])
         return
@@ -87,13 +85,11 @@ def analyze(
         from bench.results.files import ensure_writable
 
         ensure_writable(out)
-    from bench.report import method_analyses as shown
+    from bench.report.method_analyses import read_published, shown
 
     found = of_methods.analysed(method, analysis, request, loudness.progress())
-    published = [shown.views_of(found).read_published(each, Path("results")) for each in found]
-    kinds = [each.value for each in figure or [FigureFormat.SVG]]
-    written = [] if out is None else shown.write(found, published, out, kinds)
-    print_views(shown.views(found, published), written, format_)
+    kinds = tuple(each.value for each in figure or [FigureFormat.SVG])
+    print_analyses([shown(each, read_published(each, Path("results")), kinds) for each in found], out, format_)
 
 
 @app.command("transfer", cls=GroupedHelp)
@@ -106,15 +102,12 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
 
     Example: bench analyze transfer --model tiny --on atlas-choice,atlas-oe --leave-subject-out
     """
-    from bench.report import transfer as shown
-    from bench.report.analysis_files import write_files
+    from bench.report.transfer import computed, shown
     from bench.run.analyses.transfer import run_transfer
 
     report = run_transfer(configs, loudness.progress())
-    matrix = shown.computed(report.cells, report.about, announcer())
-    views, of = shown.views(matrix), (report.about.model, "transfer")
-    written = write_files(configs[0].out, of, views, shown.figures(matrix))
-    print_views(views, written, OutFormat.JSON if as_json else OutFormat.TERMINAL)
+    matrix = computed(report.cells, report.about, announcer())
+    print_analyses([shown(matrix)], configs[0].out, OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)
     raise typer.Exit(1 if report.failed else 0)
 
@@ -129,17 +122,13 @@ def labels(config: LabelsConfig, *, as_json: AsJson = False) -> None:
 
     Example: bench analyze labels --model tiny --task atlas-choice --method combined,pik,untrained
     """
-    from bench.report import labels as shown
-    from bench.report.analysis_files import write_files
+    from bench.report.labels import read_counts, shown
     from bench.run.analyses.labels import run_labels
 
     report = run_labels(config, loudness.progress())
-    published = shown.read_counts(Path("results"))
-    written: list[Path] = []
-    for each in report.curves:
-        of = each.study.model, "labels", each.study.task
-        written += write_files(config.out, of, shown.views([each], published), {"": shown.small_multiples(each)})
-    print_views(shown.views(report.curves, published), written, OutFormat.JSON if as_json else OutFormat.TERMINAL)
+    counts = read_counts(Path("results"))
+    studies = [shown(each, counts) for each in report.curves]
+    print_analyses(studies, config.out, OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)
 
 
@@ -154,13 +143,10 @@ def multiverse(request: MultiverseRequest, *, format_: Format = OutFormat.TERMIN
 
     Example: bench analyze multiverse --model tiny --task atlas-oe
     """
-    from bench.report import multiverse as shown
-    from bench.report.analysis_files import write_files
+    from bench.report.multiverse import computed, shown
     from bench.results.files import ensure_writable
     from bench.store.folders import cache_folder
 
     ensure_writable(request.out)
-    found = shown.computed(request, cache_folder(), announcer())
-    of = found.model, "multiverse", found.task
-    written = write_files(request.out, of, shown.views(found), shown.figures(found))
-    print_views(shown.views(found, request.methods), written, format_)
+    found = computed(request, cache_folder(), announcer())
+    print_analyses([shown(found, request.methods)], request.out, format_)

@@ -15,8 +15,7 @@ from bench.report.selection import GuardRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.report.guard.found import Guarded, GuardedTable
-    from bench.report.tables.grid import TableViews
+    from bench.report.guard import GuardedTable
     from bench.run.heads.card import GuardCard
 
 
@@ -44,36 +43,23 @@ def guard(
 
     Example: bench guard --risk 0.1 --method ccps
     """
-    from bench.cli.printing import announcer, print_notes, print_views
-    from bench.report.guard import guarded, views_of
+    from bench.cli.printing import announcer, print_analyses, print_notes
+    from bench.report.guard import guarded, shown
     from bench.results.cells import passed_over
     from bench.run.heads.card import read_card, write_guard
     from bench.store.folders import cache_folder
 
+    if request.out is not None and request.out.exists() and not request.out.is_dir():
+        raise UserError(f"--out {request.out}: expected a folder, or a name for one, got a file")
     if head is not None:
         read_card(head)  # what is wrong with it is said before the work
     print_notes(passed_over(request.results, partial=request.partial))
     found = guarded(request, cache_folder(), announcer())
     card = None if head is None else _card_of(head, found)
-    views = views_of(found)
-    written = [] if request.out is None else _files(request.out, found, views)
-    print_views(views, written, format_)
+    print_analyses([shown(found)], request.out, format_)
     if head is not None and card is not None:
         write_guard(head, card)
         print_notes([f"{head}: trusted are {card.terms}; bench score says so of each answer"])
-
-
-def _files(out: Path, found: Sequence[GuardedTable], views: TableViews) -> list[Path]:
-    """Write figures and data; returns the files."""
-    from bench.report.analysis_files import write_whole_files
-    from bench.report.guard.figure import figures_of
-    from bench.report.tables import formats
-
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out}: expected a folder, or a name for one, got a file")
-    return write_whole_files(
-        out, {f"guard.{kind}": formats.render(views, kind) for kind in ("csv", "json")}, figures_of(found)
-    )
 
 
 def _card_of(folder: Path, found: Sequence[GuardedTable]) -> GuardCard:
@@ -82,17 +68,23 @@ def _card_of(folder: Path, found: Sequence[GuardedTable]) -> GuardCard:
     Raises:
         UserError: none of the guards is that of the head, or it has no threshold.
     """
-    from bench.report.guard.words import lacks, share
+    from bench.report.guard.verdict import lacks, share
     from bench.run.heads.card import GuardCard, read_card
 
     card = read_card(folder)
-    pairs = [(table, seed) for table in found for line in table.lines for seed in line.seeds]
-    table, seed = next((pair for pair in pairs if _is_of(pair[1], card.test.records)), (None, None))
-    if table is None or seed is None:
+    own = [
+        (table, seed)
+        for table in found
+        for line in table.lines
+        for seed in line.seeds
+        if card.test.records is not None and seed.row.records_digest == card.test.records
+    ]
+    if not own:
         raise UserError(
             f"--head {folder}: none of these guards is of the result of its run ({card.name}, by the SHA-256 of its"
             " questions); name the folder with --results, and leave out what chooses other methods, models or tasks."
         )
+    table, seed = own[0]
     if seed.threshold is None:
         raise UserError(
             f"--head {folder}: no threshold of {card.name} keeps mistakes to {share(seed.terms.risk)}: {lacks(seed)}."
@@ -105,8 +97,3 @@ def _card_of(folder: Path, found: Sequence[GuardedTable]) -> GuardCard:
         task=table.calibrated_on, answers=len(seed.calibration.values), kept=seed.kept, mistakes=seed.mistakes,
         share=request.share if divided else None, split_seed=request.split_seed if divided else None,
     )  # fmt: skip
-
-
-def _is_of(seed: Guarded, records: str | None) -> bool:
-    """Whether a cell is the one that a head was tested in."""
-    return records is not None and seed.row.records_digest == records

@@ -19,7 +19,7 @@ from bench.cli.loudness import is_quiet
 from bench.progress import terminal, visible, visible_json
 
 if TYPE_CHECKING:
-    from bench.report.tables.grid import TableViews
+    from bench.report.analysis import Analysis
 
 _MANY = 100
 """Ratio from which on decimals are not printed."""
@@ -136,10 +136,13 @@ def print_memory(records: Sequence[Mapping[str, Any]]) -> None:
     )
 
 
-def print_views(views: TableViews, written: Sequence[Path], format_: OutFormat) -> None:
-    """Print tables, and the files that they were written to."""
+def print_analyses(analyses: Sequence[Analysis], out: Path | None, format_: OutFormat) -> None:
+    """Write analyses, unless there is no folder for them, and print their tables and files."""
+    from bench.report.analysis import printed, write
     from bench.report.tables import formats
 
+    written = [] if out is None else write(analyses, out)
+    views = printed(analyses)
     if format_ is OutFormat.TERMINAL:
         formats.print_terminal(views.grids, console())
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -10,14 +10,14 @@ from statistics import median
 from bench.api import MeasureColumn
 from bench.api.analyses import Value
 from bench.report.tables.published import finite, values_of
-from bench.report.text import count, plain, probability, rounded
+from bench.report.text import NO_BREAK, count, plain, probability, rounded
 from bench.stats.measured import Measured
+from bench.stats.variants import Variants
 
 COLUMNS = ("model", "row", "column", "value")
 """Columns of a file of published measures."""
 _DECIMALS = {"percent": 1, "points": 1, "number": 3}
 _IN_PERCENT = ("percent", "points")
-NO_BREAK = "\u00a0"
 
 Published = Mapping[tuple[str, str, str], float]
 """Model, row and column -> value, a fraction where it was printed in percent."""
@@ -38,13 +38,17 @@ def read_published(found: Measured, results: Path) -> Published:
     return dict(values_of(results, found.measures.published, COLUMNS, value, "numbers"))
 
 
-def title(found: Measured) -> str:
+def title(found: Measured | Variants) -> str:
     """Heading that says of what the numbers are."""
-    seeds = ", ".join(map(str, found.seeds))
     return (
-        f"{found.method} {found.analysis}: {found.model} on {found.task}, preset {found.preset}, seeds {seeds},"
-        f" {found.n:,} questions"
+        f"{found.method} {found.analysis}: {found.model} on {found.task}, preset {found.preset}, seeds"
+        f" {', '.join(map(str, found.seeds))}, {found.n:,} questions"
     )
+
+
+def filled(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Rows without the columns that are empty in all of them."""
+    return [{key: row[key] for key in row if any(each[key] for each in rows)} for row in rows]
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
@@ -81,20 +85,17 @@ def _scaled(column: MeasureColumn, value: float) -> tuple[float, int]:
 
 def blocks(found: Measured, published: Published) -> list[list[dict[str, str]]]:
     """Tables for people, without columns that are empty in all rows: one, or none where nothing was measured."""
-    told = [_row(found, row, published) for row in found.shown]
-    rows = [{key: row[key] for key in row if any(each[key] for each in told)} for row in told]
-    return [rows] if rows else []
-
-
-def _row(found: Measured, row: Mapping[str, Value], published: Published) -> dict[str, str]:
-    record: dict[str, str] = {}
-    for column in found.measures.columns:
-        record[column.label] = value_text(column, row[column.key])
-        if column.low:
-            record[f"{column.label}: interval"] = interval_text(column, row).replace(" ", NO_BREAK)
-        paper = published.get((found.model, str(row[found.naming]), column.key))
-        record[f"{column.label}: paper"] = value_text(column, paper)
-    return record
+    told = []
+    for row in found.shown:
+        record: dict[str, str] = {}
+        for column in found.measures.columns:
+            record[column.label] = value_text(column, row[column.key])
+            if column.low:
+                record[f"{column.label}: interval"] = interval_text(column, row).replace(" ", NO_BREAK)
+            paper = published.get((found.model, str(row[found.naming]), column.key))
+            record[f"{column.label}: paper"] = value_text(column, paper)
+        told.append(record)
+    return [filled(told)] if told else []
 
 
 def verdict(found: Measured) -> str:
@@ -144,12 +145,7 @@ def data(found: Measured, published: Published) -> dict[str, object]:
 
 def records(found: Measured, published: Published) -> Iterator[dict[str, object]]:
     """A record for each row, with all its values and those that the paper has of the same model."""
-    base = {
-        "model": found.model, "task": found.task, "method": found.method, "analysis": found.analysis,
-        "preset": found.preset,
-    }  # fmt: skip
     printed = dict.fromkeys(column for _, _, column in published)
     for row in found.measures.rows:
         name = str(row[found.naming])
-        paper = {f"published_{key}": published.get((found.model, name, key)) for key in printed}
-        yield {**base, **row, **paper}
+        yield {**row, **{f"published_{key}": published.get((found.model, name, key)) for key in printed}}

@@ -17,6 +17,7 @@ _JOINERS = "\u200c\u200d"
 """Characters without width that Persian and composed emoji are written with."""
 EN_DASH = "\u2013"
 MINUS = "\u2212"
+NO_BREAK = "\u00a0"
 _METRIC_NAMES = {"brier": "Brier score", "ece_debiased": "ECE minus floor"}
 """Metrics whose label is no name for a sentence."""
 _ROUNDING = 1e-12
@@ -73,6 +74,16 @@ def shown(metric: Metric, value: float) -> str:
 def half_width(metric: Metric, value: float, low: float | None, high: float | None) -> str:
     """The longer half of an interval; empty where there is none."""
     return "" if low is None or high is None else shown(metric, max(high - value, value - low))
+
+
+def with_half(name: str, value: float, low: float | None, high: float | None) -> str:
+    """A value of a metric with half its interval, where there is one.
+
+    >>> with_half("brier", 0.18, 0.17, 0.2), with_half("brier", 0.18, None, None)
+    ('18.0 ±2.0', '18.0')
+    """
+    half = half_width(METRICS[name], value, low, high)
+    return shown(METRICS[name], value) + f" ±{half}" * bool(half)
 
 
 def signed(metric: Metric, value: float) -> str:
@@ -132,6 +143,24 @@ def probability(p: float) -> str:
 def count(value: float) -> str:
     """A whole number with commas between thousands."""
     return f"{value:,.0f}"
+
+
+def several(n: int, noun: str) -> str:
+    """A number of things.
+
+    >>> several(1, "universe"), several(1200, "universe")
+    ('1 universe', '1,200 universes')
+    """
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Seeds with their noun.
+
+    >>> seeds_text([0]), seeds_text([0, 1])
+    ('seed 0', 'seeds 0, 1')
+    """
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
 def span(values: Iterable[float | None], text: Callable[[float], str]) -> str:

@@ -8,8 +8,10 @@ from pathlib import Path
 from statistics import median
 
 from bench.metrics import METRICS
+from bench.report import measures
+from bench.report.measures import filled
 from bench.report.tables.published import finite, values_of
-from bench.report.text import MINUS, interval_text, plain, probability, shown, signed
+from bench.report.text import MINUS, NO_BREAK, interval_text, plain, probability, several, shown, signed
 from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants, parts_of
 
 COLUMNS = ("model", "task", "variant", "metric", "mean")
@@ -19,7 +21,6 @@ ENDS = 5
 _LONG = 12
 """Variants from which on a list is long."""
 _ALPHA = 0.05
-NO_BREAK = "\u00a0"
 
 Published = Mapping[tuple[str, str, str, str], float]
 """Model, task, variant and metric -> fraction."""
@@ -40,11 +41,9 @@ def read_published(found: Variants, results: Path) -> Published:
 
 def sorted_rows(found: Variants, metric: str) -> list[VariantRow]:
     """Rows of a metric: the one that the reference is furthest above first; undefined ones last."""
-    rows = found.of(metric)
-    known = [row for row in rows if row.difference is not None]
-    return sorted(known, key=lambda row: -(row.difference.value if row.difference else 0)) + [
-        row for row in rows if row.difference is None
-    ]
+    return sorted(
+        found.of(metric), key=lambda row: (row.difference is None, -row.difference.value if row.difference else 0)
+    )
 
 
 def is_long(found: Variants) -> bool:
@@ -62,11 +61,7 @@ def shown_rows(found: Variants, metric: str) -> list[VariantRow]:
 
 def title(found: Variants) -> str:
     """Heading that says of what the numbers are."""
-    seeds = ", ".join(map(str, found.seeds))
-    return (
-        f"{found.method} {found.analysis}: {found.model} on {found.task}, preset {found.preset}, seeds {seeds},"
-        f" {found.n:,} questions ({100 * found.accuracy:.1f} % right)"
-    )
+    return f"{measures.title(found)} ({100 * found.accuracy:.1f} % right)"
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
@@ -75,30 +70,31 @@ def title(found: Variants) -> str:
 def variant_rows(found: Variants, published: Published) -> list[dict[str, str]]:
     """Variants for people, values in percent."""
     told: list[dict[str, str]] = []
-    for metric in found.metrics:
-        own = next(row for row in found.rows if row.metric == metric and row.variant == found.reference)
-        told += [_told_row(found, row, published) for row in (own, *shown_rows(found, metric))]
-    return [{key: record[key] for key in record if any(each[key] for each in told)} for record in told]
+    for name in found.metrics:
+        metric = METRICS[name]
+        own = next(row for row in found.rows if (row.metric, row.variant) == (name, found.reference))
+        for row in (own, *shown_rows(found, name)):
+            difference, size = row.difference, found.sizes.get(row.variant)
+            paper = published.get((found.model, found.task, row.variant, name))
+            share = None if difference is None else difference.seed_share
+            told.append({
+                "metric": metric.label,
+                "variant": plain(row.variant),
+                "columns": "" if size is None else str(size),
+                "value": "undefined" if row.estimate is None else shown(metric, row.estimate.value),
+                "interval": _ends(name, row.estimate),
+                f"{found.reference} {MINUS} it": "" if difference is None else signed(metric, difference.value),
+                "its interval": _ends(name, difference),
+                "p": _probability(row.p),
+                "Holm": _probability(row.p_corrected),
+                "seeds": "" if share is None else f"{100 * share:.0f} %",
+                "paper": "" if paper is None else shown(metric, paper),
+            })  # fmt: skip
+    return filled(told)
 
 
-def _told_row(found: Variants, row: VariantRow, published: Published) -> dict[str, str]:
-    metric, difference = METRICS[row.metric], row.difference
-    paper = published.get((found.model, found.task, row.variant, row.metric))
-    size = found.sizes.get(row.variant)
-    share = None if difference is None else difference.seed_share
-    return {
-        "metric": metric.label,
-        "variant": plain(row.variant),
-        "columns": "" if size is None else str(size),
-        "value": "undefined" if row.estimate is None else shown(metric, row.estimate.value),
-        "interval": _ends(row.metric, row.estimate),
-        f"{found.reference} {MINUS} it": "" if difference is None else signed(metric, difference.value),
-        "its interval": _ends(row.metric, difference),
-        "p": "" if row.p is None else probability(row.p),
-        "Holm": "" if row.p_corrected is None else probability(row.p_corrected),
-        "seeds": "" if share is None else f"{100 * share:.0f} %",
-        "paper": "" if paper is None else shown(metric, paper),
-    }
+def _probability(p: float | None) -> str:
+    return "" if p is None else probability(p)
 
 
 def blocks(found: Variants, published: Published) -> list[list[dict[str, str]]]:
@@ -117,12 +113,12 @@ def step_rows(found: Variants) -> list[dict[str, str]]:
             "adds": plain(step.adds),
             "difference": "undefined" if step.difference is None else signed(metric, step.difference.value),
             "its interval": _ends(step.metric, step.difference),
-            "p": "" if step.p is None else probability(step.p),
-            "Holm": "" if step.p_corrected is None else probability(step.p_corrected),
+            "p": _probability(step.p),
+            "Holm": _probability(step.p_corrected),
             "share": "" if share is None else _percent(share.value),
             "interval of the share": _of_share(share).replace(" ", NO_BREAK),
         })  # fmt: skip
-    return [{key: record[key] for key in record if any(each[key] for each in told)} for record in told]
+    return filled(told)
 
 
 def _percent(share: float) -> str:
@@ -138,12 +134,8 @@ def _of_share(share: SeedMean | None) -> str:
 def tested(found: Variants) -> str:
     """Family over which p values are corrected, in words."""
     count, more = len(found.of(found.metrics[-1])), len(_own_steps(found))
-    steps = f" and {more} step{'s' if more > 1 else ''}" if more else ""
-    return f"{_variants(count)}{steps}"
-
-
-def _variants(count: int) -> str:
-    return "1 variant" if count == 1 else f"{count} variants"
+    steps = f" and {several(more, 'step')}" if more else ""
+    return f"{several(count, 'variant')}{steps}"
 
 
 def _own_steps(found: Variants) -> list[StepRow]:
@@ -218,23 +210,31 @@ def verdict(found: Variants) -> str:
     if not told:
         return begin + f"It can't be said: there are no intervals of {metric.label}."
     begin += _along(found)
-    decided = [row for row in told if row.p_corrected is not None and row.p_corrected < _ALPHA]
+    decided = [row for row in told if _is_decided(row)]
     widths = [
         (e.high - e.low) / 2 for row in told if (e := row.difference) and e.high is not None and e.low is not None
     ]
+    width = f"{100 * median(widths):.1f} points" if metric.is_fraction else f"{median(widths):.3f}"
     unseen = (
-        f"Without correction an interval reaches {_points(median(widths), found)} to each side (median), so that"
+        f"Without correction an interval reaches {width} to each side (median), so that"
         f" smaller effects can't be seen with {found.n:,} questions and {len(found.seeds)} seeds."
     )
     if not decided:
+        counts = {name: sum(_is_decided(row) for row in found.of(name)) for name in found.metrics[:-1]}
+        others = ", ".join(f"{count} in {METRICS[name].label}" for name, count in counts.items() if count)
+        elsewhere = f" In other metrics some do: {others}." if others else ""
+        is_some_step = any(map(_is_decided, _own_steps(found)))
+        none = "None" if is_some_step or elsewhere else "Nothing shows: none"
         most = max(told, key=lambda row: abs(row.difference.value) if row.difference else 0)
         return begin + (
-            f"{_none(found)} of the {_variants(len(told))} differs significantly from {found.reference} in"
+            f"{none} of the {several(len(told), 'variant')} differs significantly from {found.reference} in"
             f" {metric.label} after Holm's correction. The largest difference is {_difference(most)}, {most.variant}."
-            f"{_elsewhere(found)} {unseen}"
+            f"{elsewhere} {unseen}"
         )
     parts = [
-        f"{_better(row, found)} {_difference(row)}, p {probability(row.p_corrected or 0.0)}" for row in decided[:ENDS]
+        f"{found.reference} is {'better' if _is_better(row) else 'worse'} than {row.variant}, by {_difference(row)},"
+        f" p {_probability(row.p_corrected)}"
+        for row in decided[:ENDS]
     ]
     more = f"; and {len(decided) - ENDS} more" if len(decided) > ENDS else ""
     rest = len(told) - len(decided)
@@ -242,20 +242,8 @@ def verdict(found: Variants) -> str:
     return begin + f"In {metric.label}, after Holm's correction: {'; '.join(parts)}{more}.{others}"
 
 
-def _none(found: Variants) -> str:
-    """Beginning of a sentence that no variant differs; a step may."""
-    decided = any(step.p_corrected is not None and step.p_corrected < _ALPHA for step in _own_steps(found))
-    return "None" if decided or _elsewhere(found) else "Nothing shows: none"
-
-
-def _elsewhere(found: Variants) -> str:
-    """Sentence on variants that differ in other metrics than the last one; empty where there are none."""
-    counts = {
-        METRICS[name].label: sum(row.p_corrected is not None and row.p_corrected < _ALPHA for row in found.of(name))
-        for name in found.metrics[:-1]
-    }
-    told = [f"{count} in {label}" for label, count in counts.items() if count]
-    return f" In other metrics some do: {', '.join(told)}." if told else ""
+def _is_decided(row: VariantRow | StepRow) -> bool:
+    return row.p_corrected is not None and row.p_corrected < _ALPHA
 
 
 def _along(found: Variants) -> str:
@@ -268,7 +256,8 @@ def _along(found: Variants) -> str:
     from_to = f"{METRICS[name].label} of {found.reference} minus {whole.variant} is {_difference(whole)}"
     corrected = f"p {probability(whole.p_corrected)} after Holm's correction"
     parts = [
-        f"{step.adds} {_told(name, step.difference, signed(METRICS[name], step.difference.value))}{_p_of(step)}"
+        f"{step.adds} {_told(name, step.difference, signed(METRICS[name], step.difference.value))}"
+        + ("" if step.p_corrected is None else f", p {probability(step.p_corrected)}")
         + ("" if step.share is None else f", {_percent(step.share.value)} of it ({_of_share(step.share)})")
         for step in steps
         if step.difference is not None
@@ -281,21 +270,9 @@ def _along(found: Variants) -> str:
     return f"No share can be said, since {lacking}: {from_to}, {corrected}. Step by step: {'; '.join(parts)}. "
 
 
-def _p_of(step: StepRow) -> str:
-    return "" if step.p_corrected is None else f", p {probability(step.p_corrected)}"
-
-
-def _points(width: float, found: Variants) -> str:
-    return f"{100 * width:.1f} points" if METRICS[found.metrics[-1]].is_fraction else f"{width:.3f}"
-
-
 def _difference(row: VariantRow) -> str:
     assert row.difference is not None  # noqa: S101  # for the type checker
     return _told(row.metric, row.difference, signed(METRICS[row.metric], row.difference.value))
-
-
-def _better(row: VariantRow, found: Variants) -> str:
-    return f"{found.reference} is {'better' if _is_better(row) else 'worse'} than {row.variant}, by"
 
 
 def _is_better(row: VariantRow) -> bool:
@@ -316,14 +293,10 @@ def data(found: Variants, published: Published) -> dict[str, object]:
 
 def records(found: Variants, published: Published) -> Iterator[dict[str, object]]:
     """A record for each metric of each variant, and of each step."""
-    base = {
-        "model": found.model, "task": found.task, "method": found.method, "analysis": found.analysis,
-        "preset": found.preset,
-    }  # fmt: skip
     shares = ("share", "share_low", "share_high")
     for row in found.rows:
         yield {
-            **base, "variant": row.variant, "columns": found.sizes.get(row.variant), "metric": row.metric,
+            "variant": row.variant, "columns": found.sizes.get(row.variant), "metric": row.metric,
             **parts_of(row.estimate), **parts_of(row.difference, "difference_"), "p": row.p, "p_holm": row.p_corrected,
             "published": published.get((found.model, found.task, row.variant, row.metric)),
             "against": None if row.variant == found.reference else found.reference,
@@ -332,7 +305,7 @@ def records(found: Variants, published: Published) -> Iterator[dict[str, object]
     for step in found.steps:
         ends = (None,) * len(shares) if step.share is None else (step.share.value, step.share.low, step.share.high)
         yield {
-            **base, "variant": step.start, "columns": found.sizes.get(step.start), "metric": step.metric,
+            "variant": step.start, "columns": found.sizes.get(step.start), "metric": step.metric,
             **parts_of(step.difference, "difference_"), "p": step.p, "p_holm": step.p_corrected, "against": step.end,
             "adds": step.adds, **dict(zip(shares, ends, strict=True)),
         }  # fmt: skip

@@ -35,6 +35,10 @@ class Records:
         """Numbers that the metrics of order are of: scores where there are any, else confidences."""
         return self.confidence if self.score is None else self.score
 
+    def by_id(self) -> Records:
+        """The same questions in the order of their ids, in which results of several runs can be compared."""
+        return self.take(np.argsort(np.asarray(self.id, dtype=object), kind="stable"))
+
     def take(self, rows: IntArray) -> Records:
         """The given rows, in the given order."""
         return Records(

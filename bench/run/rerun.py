@@ -25,7 +25,7 @@ from bench.results.files import RECALIBRATED
 from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, Verdict
-from bench.results.submissions.cell import Cell, Known, draws, in_order
+from bench.results.submissions.cell import Cell, Known, draws
 from bench.results.submissions.numbers import with_numbers_of
 from bench.results.transfer import LEAVE_OUT
 from bench.run.config import RunConfig
@@ -119,7 +119,7 @@ def _cell(path: Path) -> Cell:
     if row.status != "ok":
         raise UserError(f"result {path} is {row.status}; expected one with numbers")
     records = files.read_records(path)
-    return Cell(path, with_numbers_of(row, records), in_order(records))
+    return Cell(path, with_numbers_of(row, records), records.by_id())
 
 
 def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:

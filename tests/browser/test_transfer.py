@@ -14,7 +14,7 @@ from bench.report.page.transfer import Shift, section
 from bench.report.transfer import Matrix, computed, verdict
 from bench.report.transfer.model import METRICS_SHOWN
 from bench.report.transfer.stored import Unshown
-from bench.report.transfer.tables import columns_of, priced, text_of
+from bench.report.transfer.views import columns_of, priced, text_of
 from bench.results.transfer import TransferCell
 from tests.browser.conftest import SCRIPT
 from tests.fixtures.shifted import A_FEWER, A_OUT, SHARES, A, B, about, cells
@@ -73,7 +73,7 @@ def test_every_number_of_the_matrix_stands_on_the_page_with_its_price(plain: Any
                         prices.get((method, corpus, test, metric)),
                     )
                     assert entry is not None
-                    assert text.startswith(text_of(entry).replace("±", "± "))
+                    assert text.startswith(text_of(metric, entry).replace("±", "± "))
                     assert (price is None) == (corpus == matrix.about.home(test))
                     if price is not None:
                         assert priced(metric, price.points, price.interval) in text

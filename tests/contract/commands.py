@@ -188,6 +188,8 @@ TABLES = {
     "bench.report.tables.formats.render": lambda _views, kind: shown_as(kind),
     "bench.report.tables.formats.print_terminal": lambda _grids, console: console.print("as terminal"),
 }
+SHOWN = Fake(views=Fake(grids=[]), printed=None)
+"""What an analysis ends in."""
 FORMAT_AND_FILES: Mapping[str, Values] = {"format_": {"stdout": shown_as, "stderr": Holding("note: wrote ")}}
 """Where data are printed, the files that were written are notes."""
 SOURCE = {"bench.data.sources.FolderSource": "source"}
@@ -266,19 +268,18 @@ TABLE = [
         "guard",
         {
             "bench.report.guard.guarded": guarded, "bench.results.cells.passed_over": NOTES,
-            "bench.report.analysis_files.write_whole_files": [Path("a.svg")],
+            "bench.report.analysis.write": [Path("a.svg")],
             "bench.run.heads.card.read_card": Fake(name="a head", test=Fake(records="d")),
             "bench.run.heads.card.write_guard": None,
         },
         given={"out": "a", "head": "b"},
-        replaced={**TABLES, "bench.report.guard.views_of": lambda _found: Fake(grids=[]),
-                  "bench.report.guard.figure.figures_of": lambda _found: []},
+        replaced={**TABLES, "bench.report.guard.shown": lambda _found: SHOWN},
         changes={
             "results": "passed_over.folder",
             "partial": "passed_over.partial",
             "share": "write_guard.guard.share",
             "split_seed": "write_guard.guard.split_seed",
-            "out": "write_whole_files.out",
+            "out": "write.out",
             "head": {"read_card.folder": same, "write_guard.folder": same, "stderr": Holding("a-head: trusted")},
             "calibrate_on": {"write_guard.guard.share": None, "write_guard.guard.split_seed": None},
             **FORMAT_AND_FILES,
@@ -436,15 +437,15 @@ TABLE = [
     Row(
         "analyze METHOD",
         {
-            "bench.run.analyses.of_methods.analysed": [], "bench.results.files.ensure_writable": None,
-            "bench.report.method_analyses.write": [Path("a.json")],
+            "bench.run.analyses.of_methods.analysed": ["found"], "bench.results.files.ensure_writable": None,
+            "bench.report.method_analyses.shown": SHOWN, "bench.report.analysis.write": [Path("a.json")],
         },
         given={"method": "ccps", "analysis": "features", "out": "a"},
-        replaced={**TABLES, "bench.report.method_analyses.views": lambda *_: Fake(grids=[])},
+        replaced={**TABLES, "bench.report.method_analyses.read_published": lambda *_: {}},
         changes={
             "analysis": "analysed.name",
             "out": {"ensure_writable.out": same, "write.out": same},
-            "figure": "write.kinds",
+            "figure": "shown.figure_formats",
             **FORMAT_AND_FILES,
         },
     ),
@@ -454,37 +455,35 @@ TABLE = [
             "bench.run.analyses.transfer.run_transfer": Fake(
                 about=Fake(model="m"), cells=[], notes=NOTES, failed=False
             ),
-            "bench.report.transfer.computed": None, "bench.report.analysis_files.write_files": [Path("a.csv")],
+            "bench.report.transfer.computed": None, "bench.report.analysis.write": [Path("a.csv")],
         },
         given={"model": "tiny"},
-        replaced={**TABLES, "bench.report.transfer.views": lambda _found: Fake(grids=[]),
-                  "bench.report.transfer.figures": lambda _found: {}},
-        changes={"out": "write_files.out", "as_json": {"stderr": Holding("note: wrote ")}},
+        replaced={**TABLES, "bench.report.transfer.shown": lambda _found: SHOWN},
+        changes={"out": "write.out", "as_json": {"stderr": Holding("note: wrote ")}},
     ),
     Row(
         "analyze labels",
         {
-            "bench.run.analyses.labels.run_labels": Fake(curves=[Fake(study=Fake(model="m", task="t"))], notes=NOTES),
-            "bench.report.analysis_files.write_files": [Path("a.csv")],
+            "bench.run.analyses.labels.run_labels": Fake(curves=["curves"], notes=NOTES),
+            "bench.report.analysis.write": [Path("a.csv")],
         },
         given={"model": "tiny"},
-        replaced={**TABLES, "bench.report.labels.views": lambda *_: Fake(grids=[]),
-                  "bench.report.labels.read_counts": lambda _results: [],
-                  "bench.report.labels.small_multiples": lambda _curves: None},
-        changes={"out": "write_files.out", "as_json": {"stderr": Holding("note: wrote ")}},
+        replaced={**TABLES, "bench.report.labels.shown": lambda *_: SHOWN,
+                  "bench.report.labels.read_counts": lambda _results: []},
+        changes={"out": "write.out", "as_json": {"stderr": Holding("note: wrote ")}},
     ),
     Row(
         "analyze multiverse",
         {
-            "bench.report.multiverse.computed": Fake(model="m", task="t"), "bench.results.files.ensure_writable": None,
-            "bench.report.multiverse.views": Fake(grids=[]),
-            "bench.report.analysis_files.write_files": [Path("a.csv")],
+            "bench.report.multiverse.computed": None, "bench.results.files.ensure_writable": None,
+            "bench.report.multiverse.shown": SHOWN,
+            "bench.report.analysis.write": [Path("a.csv")],
         },
         given={"model": "tiny", "task": "t"},
-        replaced={**TABLES, "bench.report.multiverse.figures": lambda _found: {}},
+        replaced=TABLES,
         changes={
-            "out": {"ensure_writable.out": same, "write_files.out": same},
-            "methods": {"views.methods": lambda value: ((), value)},  # all are written, these are printed
+            "out": {"ensure_writable.out": same, "write.out": same},
+            "methods": "shown.methods",
             **FORMAT_AND_FILES,
         },
         environment={"CONFBENCH_CACHE": ["computed.cache"]},

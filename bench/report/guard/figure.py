@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.report.analysis import stem_of
 from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel, percent
 from bench.report.figures.sheet import EDGE, LINE, fitted, marker_settings, sheet, styled
-from bench.report.figures.write import safe_name
-from bench.report.guard.found import Guarded, GuardedLine, GuardedTable
-from bench.report.guard.words import share
+from bench.report.guard.model import Guarded, GuardedLine, GuardedTable
+from bench.report.guard.verdict import share
 from bench.report.style import INK, MUTED, NORMAL, TEXT_WIDTH
 from bench.report.text import plain
-from bench.results.files import SEPARATOR, model_folder
+from bench.results.files import SEPARATOR
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,10 +29,10 @@ COVERAGES = (0.0, 0.5, 1.0)
 
 
 def figures_of(tables: Sequence[GuardedTable]) -> Iterator[tuple[str, Figure]]:
-    """Figures of all tables by the names of their SVG files."""
+    """Figures of all tables by the names of their files."""
     names: set[str] = set()
     for found in tables:
-        stem = SEPARATOR.join((model_folder(found.table.model), safe_name(found.table.task), "guard"))
+        stem = stem_of(found.table.model, found.table.task, "guard")
         figures = list(drawn(found))
         for k, figure in enumerate(figures, start=1):
             name = own = f"{stem}{SEPARATOR}{k}" if len(figures) > 1 else stem
@@ -40,7 +40,7 @@ def figures_of(tables: Sequence[GuardedTable]) -> Iterator[tuple[str, Figure]]:
             while name in names:  # of another table, e.g. of a partial run of the same task
                 name, again = f"{own}-{again}", again + 1
             names.add(name)
-            yield f"{name}.svg", figure
+            yield name, figure
 
 
 def drawn(found: GuardedTable) -> Iterator[Figure]:
@@ -58,9 +58,16 @@ def _page(found: GuardedTable, lines: Sequence[GuardedLine]) -> Figure:
         height = min(side, 1.5)
         heading = LINE * 1.3
         step = heading + height + AXIS_X + GAP
+        note = (
+            f"{found.source}. Solid: mistakes among the calibration answers that a threshold keeps, for each threshold"
+            " that could be tested, the strictest on the left; dashed: the upper bound at a level of"
+            f" {share(found.terms.level)}; dotted: the risk asked for. Tests go from left to right and stop at the"
+            " first bound above it. Filled: bound of the chosen threshold; hollow with its 95 % interval: what it came"
+            " to on the other questions. Without a filled marker there is no threshold. A line for each seed."
+        )
         page = sheet(
             width, -(-len(lines) // across) * step - GAP,
-            title=f"{found.title}: {share(found.terms.risk)} of mistakes at most", note=_note(found),
+            title=f"{found.title}: {share(found.terms.risk)} of mistakes at most", note=note,
         )  # fmt: skip
         for k, line in enumerate(lines):
             row, column = divmod(k, across)
@@ -73,16 +80,6 @@ def _page(found: GuardedTable, lines: Sequence[GuardedLine]) -> Figure:
             top = min(1.0, HIGHEST * found.terms.risk)
             _panel(Panel(page, plain(name), (x, y, side, height), (0.0, 1.0), (0.0, top)), line)
         return page.figure
-
-
-def _note(found: GuardedTable) -> str:
-    return (
-        f"{found.source}. Solid: mistakes among the calibration answers that a threshold keeps, for each threshold that"
-        " could be tested, the strictest on the left; dashed: the upper bound at a level of"
-        f" {share(found.terms.level)}; dotted: the risk asked for. Tests go from left to right and stop at the first"
-        " bound above it. Filled: bound of the chosen threshold; hollow with its 95 % interval: what it came to on the"
-        " other questions. Without a filled marker there is no threshold. A line for each seed."
-    )
 
 
 def _panel(panel: Panel, line: GuardedLine) -> None:

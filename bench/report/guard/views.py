@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
-from bench.report.guard.found import Guarded, GuardedLine, GuardedTable
-from bench.report.guard.words import lacks, needs, not_less, notes_of, number, share, verdict
+from bench.report.guard.model import Guarded, GuardedLine, GuardedTable
+from bench.report.guard.verdict import lacks, needs, not_less, notes_of, number, share, verdict
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, percent, span
 
 _NONE = "none"
 
 
-def views_of(tables: Sequence[GuardedTable]) -> TableViews:
+def views(tables: Sequence[GuardedTable]) -> TableViews:
     """The guards for every format."""
-    return TableViews([_grid(table) for table in tables], partial(_records, tables), partial(_data, tables))
+    return TableViews(
+        [_grid(table) for table in tables],
+        lambda: [record for table in tables for record in _records(table)],
+        lambda: list(map(_data, tables)),
+    )
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
@@ -64,7 +67,7 @@ def _grid(found: GuardedTable) -> Grid:
             " of Kept."
         )
     remarks = (*needs(found), *found.remarks, *found.table.remarks)
-    return Grid((found.title,), columns, tuple(rows), tuple(legend), remarks, verdict(found))
+    return Grid((found.title,), columns, tuple(rows), tuple(legend), remarks, tuple(verdict(found)))
 
 
 def _rows(line: GuardedLine) -> Iterator[GridRow]:
@@ -94,87 +97,56 @@ def _rows(line: GuardedLine) -> Iterator[GridRow]:
 
 
 def _cells(seed: Guarded, label: str, notes: tuple[str, ...]) -> list[Cell]:
-    realised, bound, calibration = seed.realised, Cell(percent(seed.bound)), Cell(f"{seed.mistakes:,} of {seed.kept:,}")
-    if realised is None or seed.threshold is None:
-        return [Cell(label), Cell(_NONE, notes=notes), *(Cell(EN_DASH) for _ in range(3)), bound, calibration]
-    interval = realised.risk_interval
-    return [
-        Cell(label),
-        Cell(number(seed.threshold), notes=notes),
-        Cell(percent(realised.coverage)),
-        Cell(EN_DASH if realised.risk is None else percent(realised.risk)),
-        Cell(EN_DASH if interval is None else f"{percent(interval[0])} to {percent(interval[1])}"),
-        bound,
-        calibration,
-    ]
+    realised = seed.realised
+    texts = [_NONE, EN_DASH, EN_DASH, EN_DASH]
+    if realised is not None and seed.threshold is not None:
+        texts = [number(seed.threshold), percent(realised.coverage)]
+        texts.append(EN_DASH if realised.risk is None else percent(realised.risk))
+        texts.append(" to ".join(map(percent, realised.risk_interval or ())) or EN_DASH)
+    texts += [percent(seed.bound), f"{seed.mistakes:,} of {seed.kept:,}"]
+    return [Cell(label), Cell(texts[0], notes=notes), *map(Cell, texts[1:])]
 
 
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
-def _records(tables: Sequence[GuardedTable]) -> list[dict[str, Any]]:
-    return [record for table in tables for record in _table_records(table)]
-
-
-def _table_records(found: GuardedTable) -> Iterator[dict[str, Any]]:
+def _records(found: GuardedTable) -> Iterator[dict[str, Any]]:
     """A record for each cell, and one for each method without any."""
+    terms = {"risk": found.terms.risk, "level": found.terms.level, "calibrated_on": found.calibrated_on}
     for line in found.lines:
         head = {
             "model": found.table.model, "task": found.table.task, "results": found.aside, "method": line.line.method,
             "variant": line.line.variant,
         }  # fmt: skip
-        terms = {"risk": found.terms.risk, "level": found.terms.level, "calibrated_on": found.calibrated_on}
-        for seed in line.seeds:
-            yield {**head, "seed": seed.row.seed, **terms, **record_of(seed)}
         if not line.seeds:
             yield {**head, "seed": None, **terms, "status": line.line.status, "reason": line.reason}
+        for seed in line.seeds:
+            realised, lacking = seed.realised, seed.threshold is None
+            coverage = (realised and realised.coverage_interval) or (None, None)
+            risk = (realised and realised.risk_interval) or (None, None)
+            yield {
+                **head, "seed": seed.row.seed, **terms,
+                "status": "ok", "threshold": seed.threshold,
+                "threshold_of": "score" if seed.is_score else "confidence", "bound": seed.bound,
+                "calibration_n": len(seed.calibration.values), "calibration_kept": seed.kept,
+                "calibration_mistakes": seed.mistakes,
+                "thresholds_tested": min(seed.guard.passed + 1, len(seed.guard.grid)),
+                "rest_n": len(seed.rest.values), "rest_kept": realised and realised.kept,
+                "rest_mistakes": realised and realised.mistakes, "coverage": realised and realised.coverage,
+                "coverage_low": coverage[0], "coverage_high": coverage[1], "realised_risk": realised and realised.risk,
+                "realised_risk_low": risk[0], "realised_risk_high": risk[1],
+                "calibration_needed": seed.needed if lacking else None, "reason": lacks(seed) if lacking else "",
+            }  # fmt: skip
 
 
-def record_of(seed: Guarded) -> dict[str, Any]:
-    """All numbers of a cell."""
-    realised = seed.realised
-    coverage = (None, None) if realised is None else realised.coverage_interval or (None, None)
-    risk = (None, None) if realised is None else realised.risk_interval or (None, None)
+def _data(found: GuardedTable) -> dict[str, Any]:
+    possible = found.feasible
     return {
-        "status": "ok",
-        "threshold": seed.threshold,
-        "threshold_of": "score" if seed.is_score else "confidence",
-        "bound": seed.bound,
-        "calibration_n": len(seed.calibration.values),
-        "calibration_kept": seed.kept,
-        "calibration_mistakes": seed.mistakes,
-        "thresholds_tested": min(seed.guard.passed + 1, len(seed.guard.grid)),
-        "rest_n": len(seed.rest.values),
-        "rest_kept": None if realised is None else realised.kept,
-        "rest_mistakes": None if realised is None else realised.mistakes,
-        "coverage": None if realised is None else realised.coverage,
-        "coverage_low": coverage[0],
-        "coverage_high": coverage[1],
-        "realised_risk": None if realised is None else realised.risk,
-        "realised_risk_low": risk[0],
-        "realised_risk_high": risk[1],
-        "calibration_needed": seed.needed if seed.threshold is None else None,
-        "reason": "" if seed.threshold is not None else lacks(seed),
-    }
-
-
-def _data(tables: Sequence[GuardedTable]) -> list[dict[str, Any]]:
-    return [
-        {
-            "model": found.table.model,
-            "task": found.table.task,
-            "results": found.aside,
-            "verdict": list(verdict(found)),
-            "feasible": {
-                "calibration_n": found.feasible.n,
-                "calibration_right": found.feasible.right,
-                "fewest_without_mistake": found.feasible.fewest,
-                "fewest_with_one_mistake": found.feasible.fewest_with_one,
-                "least_risk": found.feasible.least_risk,
-                "most_kept": found.feasible.most,
-            },
-            "remarks": list(found.remarks),
-            "cells": list(_table_records(found)),
-        }
-        for found in tables
-    ]
+        "model": found.table.model, "task": found.table.task, "results": found.aside, "verdict": list(verdict(found)),
+        "feasible": {
+            "calibration_n": possible.n, "calibration_right": possible.right,
+            "fewest_without_mistake": possible.fewest, "fewest_with_one_mistake": possible.fewest_with_one,
+            "least_risk": possible.least_risk, "most_kept": possible.most,
+        },
+        "remarks": list(found.remarks), "cells": list(_records(found)),
+    }  # fmt: skip

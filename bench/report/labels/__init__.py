@@ -1,8 +1,18 @@
 """Label budgets for people: tables, a figure, a verdict, and the paper's label counts beside ours."""
 
-from bench.report.labels.figure import small_multiples
-from bench.report.labels.published import PaperCount, read_counts
-from bench.report.labels.tables import views
-from bench.report.labels.verdict import verdict
+from collections.abc import Sequence
 
-__all__ = ["PaperCount", "read_counts", "small_multiples", "verdict", "views"]
+from bench.report.analysis import Analysis, stem_of
+from bench.report.labels.figure import small_multiples
+from bench.report.labels.verdict import verdict
+from bench.report.labels.views import PaperCount, read_counts, views
+from bench.stats.labels import LabelCurves
+
+
+def shown(curves: LabelCurves, published: Sequence[PaperCount]) -> Analysis:
+    """The study of one test, with small multiples."""
+    stem = stem_of(curves.study.model, "labels", curves.study.task)
+    return Analysis(stem, views(curves, published), lambda: {stem: small_multiples(curves)})
+
+
+__all__ = ["PaperCount", "read_counts", "shown", "small_multiples", "verdict"]

@@ -10,8 +10,8 @@ from bench.metrics import METRICS
 from bench.report.figures.panel import AXIS_X, AXIS_Y, LABELS_X, Panel
 from bench.report.figures.sheet import LINE, Sheet, fitted, sheet, short, styled
 from bench.report.figures.ticks import tick_names, ticks_between
-from bench.report.labels.tables import basis, is_flat
 from bench.report.labels.verdict import told_of
+from bench.report.labels.views import basis, is_flat
 from bench.report.style import DASHED, FAINT, INK, MUTED, NORMAL, TEXT_WIDTH, Style, built_in
 from bench.report.text import plain, with_arrow
 from bench.stats.labels import METRICS_SHOWN, LabelCurves, Point
@@ -44,28 +44,22 @@ def small_multiples(curves: LabelCurves) -> Figure:
         rows = math.ceil(len(names) / ACROSS)
         across = max(3, math.ceil(len(names) / rows))
         block = LINE * 1.7 + rows * ROW + AXIS_X - LABELS_X
+        told = {name: max(told_of(curves, name).values()) for name in names}
+        fewer = [f"{plain(name)} {own:,} at most" for name, own in told.items() if own < study.sizes[-1]]
         note = (
             "Mean over subjects and draws of labels, with the"
             f" {100 * study.level:g} % interval for other questions, draws and training seeds. Filled: better than"
             " every untrained method with as many labels, corrected by Holm's rule for all panels and sizes of a"
             " metric; hollow: not shown. Grey: untrained methods; dashed: the best of them at each number of labels."
-            f" A curve that lacks draws has no dot there.{_fewer(curves, names)} {basis(curves)}"
+            f" A curve that lacks draws has no dot there."
         )
-        page = sheet(TEXT_WIDTH, len(METRICS_SHOWN) * block + BETWEEN, title=_title(curves), note=note)
+        if fewer:
+            note += f" Told fewer, as there are no more labels for them: {', '.join(fewer)}."
+        title = f"{study.model} on {study.task}: what labels buy"
+        page = sheet(TEXT_WIDTH, len(METRICS_SHOWN) * block + BETWEEN, title=title, note=f"{note} {basis(curves)}")
         for i, metric in enumerate(METRICS_SHOWN):
             _block(page, curves, metric, names, i * (block + BETWEEN), across)
         return page.figure
-
-
-def _fewer(curves: LabelCurves, names: Sequence[str]) -> str:
-    """Sentence on methods that were told fewer labels than where they are drawn."""
-    most = {name: max(told_of(curves, name).values()) for name in names}
-    told = [f"{plain(name)} {own:,} at most" for name, own in most.items() if own < curves.study.sizes[-1]]
-    return f" Told fewer, as there are no more labels for them: {', '.join(told)}." if told else ""
-
-
-def _title(curves: LabelCurves) -> str:
-    return f"{curves.study.model} on {curves.study.task}: what labels buy"
 
 
 def _block(page: Sheet, curves: LabelCurves, metric: str, names: Sequence[str], top: float, across: int) -> None:
@@ -76,6 +70,8 @@ def _block(page: Sheet, curves: LabelCurves, metric: str, names: Sequence[str], 
     width = (TEXT_WIDTH - AXIS_Y - 0.05 - GAP * (across - 1)) / across
     ahead = {(a.method, a.size) for a in curves.ahead if a.metric == metric and a.is_shown(study.level)}
     ticks = ticks_between(*y, most=4)
+    few = 4  # sizes that can all be named below the axis; of more the outer ones, and every other one between
+    at = study.sizes if len(study.sizes) <= few else (*study.sizes[:-1:2], study.sizes[-1])
     for i, name in enumerate(names):
         row, column = divmod(i, across)
         left = AXIS_Y + column * (width + GAP)
@@ -84,16 +80,10 @@ def _block(page: Sheet, curves: LabelCurves, metric: str, names: Sequence[str], 
         panel = Panel(page, f"{metric}/{name}", (left, above + LINE * 1.3, width, HEIGHT), x, y)
         _untrained(panel, curves, metric)
         _curve(panel, curves.of(name, metric), built_in().of(name), {size for each, size in ahead if each == name})
-        at = _x_ticks(study.sizes)
         panel.x_axis([math.log10(size) for size in at], [short(size) for size in at])
         panel.y_axis(ticks, [] if column else tick_names(ticks, metric))
     bottom = top + LINE * 1.7 + math.ceil(len(names) / across) * ROW
     page.text(AXIS_Y, bottom - 0.14, "labels, training and validation together (logarithmic)", color=MUTED)
-
-
-def _x_ticks(sizes: Sequence[int]) -> list[int]:
-    """Sizes that are named below the axis: the outer ones and, with many, every other one between."""
-    return [*sizes[:-1:2], sizes[-1]] if len(sizes) > 4 else list(sizes)  # noqa: PLR2004 - as many as fit
 
 
 def _known(points: Iterable[Point]) -> list[tuple[Point, SeedMean]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bench.report.text import count, metric_name
@@ -44,63 +45,53 @@ def _of_metric(curves: LabelCurves, metric: str) -> Iterator[str]:
         if not compared:
             yield f"{label}: nothing was tested, so that no crossing is claimed."
             return
-        lacking = [name for name in study.untrained if name not in compared]
-        why = (
-            f"{named(lacking, most=_NAMED)} can't be compared"
-            if lacking
-            else "with each number of labels one can't be compared"
+        lacking, why = [name for name in study.untrained if name not in compared], "with each number of labels one"
+        if lacking:
+            why = named(lacking, most=_NAMED)
+        yield (
+            f"{label}: whether a trained method beats {every} can't be said, since {why} can't be compared; the"
+            " others cross as below."
         )
-        yield f"{label}: whether a trained method beats {every} can't be said, since {why}; the others cross as below."
         yield from _behind(curves, metric)
         return
     shown = [each for each in ahead if each.is_shown(study.level)]
-    if not shown:
+    first = min((each.size for each in shown), default=None)
+    below = [size for size in study.sizes if first is None or size < first]
+    if first is None:
         yield f"{label}: with none of these numbers of labels a trained method is shown to beat {every}."
-        yield from _holding_out(curves, metric, study.sizes)
-        yield from _behind(curves, metric)
-        return
-    first = min(each.size for each in shown)
-    below = [size for size in study.sizes if size < first]
-    if below:
+    elif below:
         yield f"{label}: up to {count(below[-1])} labels no trained method is shown to beat {every}."
-        yield from _holding_out(curves, metric, below)
     else:
         yield f"{label}: with as few as {count(first)} labels a trained method is shown to beat {every}."
-    yield from _beating(curves, shown, every)
+    own = [gain for gain in curves.gains if gain.metric == metric and gain.size in below]
+    beaten = {gain.untrained for gain in own if gain.shows(1, study.level)}
+    left = [name for name in study.untrained if name not in beaten]
+    if below and left and len(study.untrained) > 1:
+        yield f"There, none is shown to beat {named(left, most=_NAMED)}."
+    if shown:
+        yield from _beating(curves, shown, every)
     yield from _behind(curves, metric)
 
 
 def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
     """Sentence on those that fall behind even with the most labels, corrected for all pairs and sizes."""
     study, largest = curves.study, curves.study.sizes[-1]
-    behind: dict[str, int] = {}
-    for gain in curves.gains:
-        is_shown = gain.p_all is not None and gain.p_all < 1 - study.level
-        if (
-            gain.metric == metric
-            and gain.size == largest
-            and is_shown
-            and gain.difference
-            and gain.difference.value < 0
-        ):
-            behind[gain.method] = behind.get(gain.method, 0) + 1
-    if behind:
-        most = {name: told_of(curves, name).get(largest, largest) for name in behind}
-        fewer = {name: f", told {count(own)}" if own < largest else "" for name, own in most.items()}
-        told = named([f"{name} ({number}{fewer[name]})" for name, number in behind.items()], most=_NAMED)
-        yield f"Even with {count(largest)} labels shown to be worse than untrained methods (than how many): {told}."
-
-
-def _holding_out(curves: LabelCurves, metric: str, sizes: Sequence[int]) -> Iterator[str]:
-    """Sentence on the untrained methods that no trained one is shown to beat with these numbers of labels."""
-    beaten = {
-        gain.untrained
+    behind = Counter(
+        gain.method
         for gain in curves.gains
-        if gain.metric == metric and gain.size in sizes and gain.shows(1, curves.study.level)
-    }
-    left = [name for name in curves.study.untrained if name not in beaten]
-    if left and len(curves.study.untrained) > 1:
-        yield f"There, none is shown to beat {named(left, most=_NAMED)}."
+        if (gain.metric, gain.size) == (metric, largest)
+        and gain.p_all is not None and gain.p_all < 1 - study.level
+        and gain.difference and gain.difference.value < 0
+    )  # fmt: skip
+    told = []
+    for name, number in behind.items():
+        labels = told_of(curves, name).get(largest, largest)
+        told.append(f"{name} ({number}{f', told {count(labels)}' * (labels < largest)})")
+    if told:
+        yield (
+            f"Even with {count(largest)} labels shown to be worse than untrained methods (than how many):"
+            f" {named(told, most=_NAMED)}."
+        )
 
 
 def _beating(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> Iterator[str]:
@@ -118,9 +109,7 @@ def _beating(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> Iterato
     is_all = largest == curves.study.available
     most = f"all {count(largest)}" if is_all else count(largest)
     told = [
-        f"{named(names, most=_NAMED)} from {count(size)}"
-        if size < largest
-        else f"{named(names, most=_NAMED)} with {most}"
+        f"{named(names, most=_NAMED)} {f'from {count(size)}' if size < largest else f'with {most}'}"
         for size, names in sorted(lasting.items())
     ]
     if told:
@@ -145,13 +134,13 @@ def _gaps(curves: LabelCurves) -> Iterator[str]:
             worst[key] = max(worst.get(key, (0, "")), (draws, reason))
             metrics.setdefault(key, set()).add(metric_name(point.metric))
     if worst:
-        total = len(study.seeds)
-        alone = {key: "" if len(own) > 1 else f", {min(own)} alone" for key, own in metrics.items()}
-        told = [f"{key[0]} with {count(key[1])} labels, {draws} of {total} draws ({reason}{alone[key]})"
-                for key, (draws, reason) in worst.items()]  # fmt: skip
-        yield f"Without numbers, and so without interval and test at that size: {'; '.join(told[:_FEW])}" + (
-            f"; and {len(told) - _FEW} more." if len(told) > _FEW else "."
-        )
+        told = []
+        for (name, size), (draws, reason) in worst.items():
+            own = metrics[name, size]
+            alone = "" if len(own) > 1 else f", {min(own)} alone"
+            told.append(f"{name} with {count(size)} labels, {draws} of {len(study.seeds)} draws ({reason}{alone})")
+        more = f"; and {len(told) - _FEW} more" if len(told) > _FEW else ""
+        yield f"Without numbers, and so without interval and test at that size: {'; '.join(told[:_FEW])}{more}."
     if len(study.seeds) < MIN_SEEDS:
         yield (
             f"{len(study.seeds)} of at least {MIN_SEEDS} seeds: no intervals, no tests, and so no crossings; name more"

@@ -6,7 +6,8 @@ it by values, and tested by itself. Example: `computed(MultiverseRequest("tiny",
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from bench.report.multiverse.values import gradings, universes
 from bench.report.multiverse.worlds import LETTERS, Gaps, Setting, World, admitted, reference_of, setting_of, worlds
 from bench.report.selection import MultiverseRequest
 from bench.report.standings.cache import StandingsReader
-from bench.report.standings.compute import LineStanding, Pair, Standings
+from bench.report.standings.compute import Pair, Standings
 from bench.report.tables.choice import require
 from bench.report.tables.model import Line, MetricValue
 from bench.report.text import listed, plain
@@ -59,7 +60,10 @@ def computed(
     gaps = Gaps()
     of_setting = admitted(_found(request, cache, say), gaps)
     reference, own = _reference(request, of_setting)
-    lines = _lines(own, request.results)
+    styles, lines = style.read(request.results), defaultdict[Key, list[ResultRow]](list)
+    for row in sorted(own, key=lambda row: (styles.place(row.method), row.seed)):
+        if not recalibration_of(row.method):
+            lines[Key(row.method, "")].append(row)
     standings = StandingsReader(request.results, cache, say)(lines)
     ranked = _ranked(lines, standings, gaps)
     known = _checked(request, ranked)
@@ -73,7 +77,7 @@ def computed(
         tuple(_options(every, reference, effects)), every,
         tuple(c for family in FAMILIES for c in _contests(family, ranked[family.name], every, standings)),
         tuple(p for family in FAMILIES for p in _places(family, ranked[family.name], every, standings)),
-        (*_uncrossed(made), *_alone(made), *gaps.sentences(), *_without_order(ranked), *remarks, _NOT_SEEDS),
+        (*_few_options(made), *gaps.sentences(), *_without_order(ranked), *remarks, _NOT_SEEDS),
     )  # fmt: skip
 
 
@@ -119,19 +123,13 @@ def _reference(request: MultiverseRequest, rows: Sequence[ResultRow]) -> tuple[S
     return reference, [row for row in chosen if setting_of(row) == reference]
 
 
-def _lines(own: Sequence[ResultRow], results: Path) -> dict[Key, list[ResultRow]]:
-    """The table's lines: its methods as they are, in the order of figures."""
-    styles = style.read(results)
-    lines: dict[Key, list[ResultRow]] = {}
-    for row in sorted(own, key=lambda row: (styles.place(row.method), row.seed)):
-        if not recalibration_of(row.method):
-            lines.setdefault(Key(row.method, ""), []).append(row)
-    return lines
-
-
 def _ranked(rows: Mapping[Key, Sequence[ResultRow]], standings: Standings, gaps: Gaps) -> dict[str, tuple[str, ...]]:
     """Family -> methods that the table compares there."""
-    lines = [_line(key, runs, standings.lines.get(key)) for key, runs in rows.items()]
+    lines, styles = [], style.built_in()
+    for key, runs in rows.items():
+        standing, place = standings.lines.get(key), (*styles.place(key.method), "")
+        estimates = {name: MetricValue(mean=of.value) for name, of in standing.metrics.items()} if standing else {}
+        lines.append(Line(key, styles.of(key.method), place, rows=tuple(runs), estimates=estimates, standing=standing))
     contests = {family.name: rank(lines, standings, family.metric) for family in FAMILIES}
     for key, reason in contests[FAMILIES[1].name].excluded.items():
         if reason == OTHER_LABELS:
@@ -141,20 +139,6 @@ def _ranked(rows: Mapping[Key, Sequence[ResultRow]], standings: Standings, gaps:
     return {
         name: tuple(line.method for line in lines if line in contest.comparable) for name, contest in contests.items()
     }
-
-
-def _line(key: Key, rows: Sequence[ResultRow], standing: LineStanding | None) -> Line:
-    metrics = standing.metrics if standing else {}
-    estimates = {name: MetricValue(mean=of.value) for name, of in metrics.items()}
-    styles = style.built_in()
-    return Line(
-        key,
-        styles.of(key.method),
-        (*styles.place(key.method), ""),
-        rows=tuple(rows),
-        estimates=estimates,
-        standing=standing,
-    )
 
 
 def _checked(request: MultiverseRequest, ranked: Mapping[str, Sequence[str]]) -> list[str]:
@@ -189,25 +173,20 @@ def _options(every: Sequence[Universe], reference: Setting, effects: Mapping[tup
             yield Option(DEFINITION, definition.label, definition.metric == family.metric, f"of {family.name}")
 
 
-def _uncrossed(made: Sequence[World]) -> Iterator[str]:
-    """A sentence where not every combination of the data's options is there."""
-    names = list(made[0].choices)
-    product = int(np.prod([len({world.choices[name] for world in made}) for name in names]))
+def _few_options(made: Sequence[World]) -> Iterator[str]:
+    """Sentences on combinations of the data's options that are not there, and on dimensions with one option."""
+    options = {name: {world.choices[name] for world in made} for name in made[0].choices}
+    product = math.prod(map(len, options.values()))
     if product > len(made):
         yield (
             f"Of {product:,} combinations of what runs were made with (preset, tuning, judge, seed, recalibration ...),"
             f" {len(made):,} are there: options that come with more of the others weigh more in every share, and what"
             " is told of one choice may be due to another that came with it."
         )
-
-
-def _alone(made: Sequence[World]) -> Iterator[str]:
-    """A sentence on dimensions of which there is one option."""
     adds = {"preset": "--preset", "tuning": "--tune", "judge": "--judge", RECALIBRATION: "--recalibrate"}
     if made[0].setting.judge == LETTERS:
         del adds["judge"]
-    told = {name: {world.choices[name] for world in made} for name in adds}
-    alone = {name: options.pop() for name, options in told.items() if len(options) == 1}
+    alone = {name: next(iter(options[name])) for name in adds if len(options[name]) == 1}
     if alone:
         yield (
             f"No choice here, as there are results of one option: {', '.join(f'{n} ({o})' for n, o in alone.items())}."
@@ -243,17 +222,9 @@ def _contest(pair: Pair, family: Family, every: Sequence[Universe]) -> Contest:
     own = pair if is_first else pair.reversed()
     first, second = own.first.method, own.second.method
     both = [u for u in every if first in u.values and second in u.values]
-    holds = [_is_better(u, first, second) for u in both]
+    signs = [1 if METRICS[u.metric].higher_is_better else -1 for u in both]
+    holds = [sign * (u.values[first] - u.values[second]) > ROUNDING for sign, u in zip(signs, both, strict=True)]
     tested = [u.wins for u in both if u.wins is not None]
-    return Contest(
-        family.name, first, second, own.difference, own.p_corrected, winner is not None, len(both), sum(holds),
-        len(tested), sum((first, second) in wins for wins in tested), sum((second, first) in wins for wins in tested),
-        *_by_choice(both, holds),
-    )  # fmt: skip
-
-
-def _by_choice(both: Sequence[Universe], holds: Sequence[bool]) -> tuple[tuple[Share, ...], dict[str, float]]:
-    """Shares by option of each dimension with several, and how much of where the direction holds each explains."""
     shares, influence = list[Share](), dict[str, float]()
     for dimension in both[0].choices if both else ():
         options = [universe.choices[dimension] for universe in both]
@@ -262,13 +233,11 @@ def _by_choice(both: Sequence[Universe], holds: Sequence[bool]) -> tuple[tuple[S
             for name in dict.fromkeys(options):
                 of_option = [is_so for is_so, option in zip(holds, options, strict=True) if option == name]
                 shares.append(Share(dimension, name, len(of_option), sum(of_option)))
-    return tuple(shares), influence
-
-
-def _is_better(universe: Universe, first: str, second: str) -> bool:
-    """Whether the first is better by value, by more than rounding."""
-    difference = universe.values[first] - universe.values[second]
-    return (difference if METRICS[universe.metric].higher_is_better else -difference) > ROUNDING
+    return Contest(
+        family.name, first, second, own.difference, own.p_corrected, winner is not None, len(both), sum(holds),
+        len(tested), sum((first, second) in wins for wins in tested), sum((second, first) in wins for wins in tested),
+        tuple(shares), influence,
+    )  # fmt: skip
 
 
 # --- places -----------------------------------------------------------------------------------------------------------

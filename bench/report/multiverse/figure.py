@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from bench.report.figures.intervals import rows
 from bench.report.figures.panel import AXIS_X, Panel, percent
 from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, room_of, sheet, styled
-from bench.report.multiverse.definitions import FAMILIES
 from bench.report.multiverse.model import SURVIVES, Contest, Multiverse, Places, by_survival
-from bench.report.multiverse.words import THRESHOLD, claim, decided_by, share
+from bench.report.multiverse.verdict import THRESHOLD, claim, decided_by, share
 from bench.report.style import BAND, FAINT, INK, MUTED, NORMAL, TEXT_WIDTH, tint
 
 if TYPE_CHECKING:
@@ -28,11 +27,6 @@ _DARK = 0.6
 """Share from which on numbers are white."""
 _MOST = 16
 """Claims of a family that are drawn."""
-
-
-def figures(found: Multiverse) -> dict[str, Figure | None]:
-    """Both figures; None where there is nothing to draw."""
-    return {"places": places_drawn(found), "claims": claims_drawn(found)}
 
 
 def places_drawn(found: Multiverse) -> Figure | None:
@@ -55,18 +49,11 @@ def places_drawn(found: Multiverse) -> Figure | None:
         )  # fmt: skip
         y = 0.0
         for (family, places), height in zip(families, heights, strict=True):
-            page.text(EDGE, y, _measured(family.name), fontsize=NORMAL)
+            by = f", by {len(family.definitions)} definitions" if len(family.definitions) > 1 else ""
+            page.text(EDGE, y, f"{family.name}{by}", fontsize=NORMAL)
             _block(page, places, y + LINE * 2.7)
             y += height + GAP
         return page.figure
-
-
-def _measured(family: str) -> str:
-    """Heading of a family, with what it is measured by where that is a choice."""
-    definitions = next(each.definitions for each in FAMILIES if each.name == family)
-    if len(definitions) == 1:
-        return family
-    return f"{family}, by {len(definitions)} definitions"
 
 
 def _block(page: Sheet, places: Sequence[Places], top: float) -> None:

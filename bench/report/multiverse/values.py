@@ -146,14 +146,6 @@ def universes(graded: Sequence[Graded], settings: Settings) -> Iterator[Universe
                     )
 
 
-def _resampled_metrics() -> dict[int | None, set[str]]:
-    """Bins -> metrics of which resamples with so many are needed; None where a metric has none."""
-    found: dict[int | None, set[str]] = defaultdict(set)
-    for definition in (each for family in FAMILIES for each in family.definitions if each.tested):
-        found[definition.bins].add("ece" if definition.metric == EXCESS else definition.metric)
-    return found
-
-
 @dataclass(frozen=True, eq=False)
 class _View:
     """The answers of one universe before a definition is chosen."""
@@ -173,9 +165,13 @@ class _View:
         confidence = {name: own.confidence[rows] for name, own in records.items()}
         order = {name: order_of(own)[rows] for name, own in records.items()}
         runs, orders = ({name: p[None] for name, p in of.items()} for of in (confidence, order))
+        needed: dict[int | None, set[str]] = defaultdict(set)
+        # bins -> metrics of which resamples with so many are needed; None where a metric has none
+        for definition in (each for family in FAMILIES for each in family.definitions if each.tested):
+            needed[definition.bins].add("ece" if definition.metric == EXCESS else definition.metric)
         drawn = {
             bins: resample(runs, correct, strata, replace(settings, bins=bins or settings.bins), orders, metrics)
-            for bins, metrics in _resampled_metrics().items()
+            for bins, metrics in needed.items()
         }
         return cls(confidence, order, correct, strata, drawn)
 

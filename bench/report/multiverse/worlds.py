@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from bench.api import FloatArray, UserError
 from bench.metrics.answers import ranked
 from bench.report.multiverse.definitions import NONE, RECALIBRATION, SEED
@@ -110,16 +108,27 @@ def admitted(rows: Sequence[ResultRow], gaps: Gaps) -> list[ResultRow]:
         UserError: two results of one cell have different numbers.
     """
     odd = _odd_settings(rows)
-    short = {_line_of(row) for row in rows if row.training and row.training.is_cut_short}
+    lines = [(setting_of(row), base_of(row.method)) for row in rows]
+    short = {line for line, row in zip(lines, rows, strict=True) if row.training and row.training.is_cut_short}
     seen: dict[tuple[object, ...], ResultRow] = {}
-    for row in rows:
-        reason = _inadmissible(row, odd)
-        if not reason and _line_of(row) in short:  # as in tables, where one such seed takes the line's rank
-            reason = f"Left out: training of {plain(row.method)} was cut short with {_words_of(setting_of(row))}"
+    for (at, base), row in zip(lines, rows, strict=True):
+        own = [name for name in row.deviations if not name.startswith(_PROTOCOL)]
+        own += [name for name in row.config if name in odd and name not in row.deviations]
+        reason = ""
+        if row.status != "ok":
+            reason = f"{plain(base)} was {row.status} with {_words_of(at)}"
+        elif row.limit is not None:
+            reason = "runs with --limit"
+        elif own:
+            reason = f"{plain(base)} with settings of its own ({listed(own)})"
+        elif row.is_order_alone:
+            reason = f"{plain(base)} gives scores that nothing scales, so it has no confidence to measure"
+        elif (at, base) in short:  # as in tables, where one such seed takes the line's rank
+            reason = f"training of {plain(row.method)} was cut short with {_words_of(at)}"
         if reason:
-            gaps.add(reason)
+            gaps.add(f"Left out: {reason}")
             continue
-        first = seen.setdefault((setting_of(row), row.method, row.seed), row)
+        first = seen.setdefault((at, row.method, row.seed), row)
         if first.records_digest != row.records_digest:
             raise UserError(
                 f"{plain(row.method)} on {plain(row.task)}, seed {row.seed}: two results of one setting differ,"
@@ -142,26 +151,6 @@ def _odd_settings(rows: Sequence[ResultRow]) -> frozenset[str]:
             if name == "train_on" and row.train_on is not None:
                 values[name, ""].add(told)
     return frozenset(name for (name, _), told in values.items() if len(told) > 1)
-
-
-def _inadmissible(row: ResultRow, odd: frozenset[str]) -> str:
-    """Why a result belongs to no setting; empty where it does."""
-    method = plain(base_of(row.method))
-    own = [name for name in row.deviations if not name.startswith(_PROTOCOL)]
-    others = [name for name in row.config if name in odd and name not in row.deviations]
-    if row.status != "ok":
-        return f"Left out: {method} was {row.status} with {_words_of(setting_of(row))}"
-    if row.limit is not None:
-        return "Left out: runs with --limit"
-    if own or others:
-        return f"Left out: {method} with settings of its own ({listed([*own, *others])})"
-    if row.is_order_alone:
-        return f"Left out: {method} gives scores that nothing scales, so it has no confidence to measure"
-    return ""
-
-
-def _line_of(row: ResultRow) -> tuple[Setting, str]:
-    return setting_of(row), base_of(row.method)
 
 
 def reference_of(rows: Sequence[ResultRow]) -> Setting:
@@ -207,7 +196,7 @@ def worlds(
     made: list[World] = []
     for at in sorted(cells, key=lambda at: (at[0] != reference, at[1] != NONE, at)):
         own = {name: cells[at][name] for name in methods if name in cells[at]}
-        world = _world(at, {name: _sorted(read_records(place_of(row, folder))) for name, row in own.items()}, gaps)
+        world = _world(at, {name: read_records(place_of(row, folder)).by_id() for name, row in own.items()}, gaps)
         if world is None:
             continue
         if made and world.any.id != made[0].any.id:
@@ -239,10 +228,6 @@ def _world(at: At, records: Mapping[str, Records], gaps: Gaps) -> World | None:
     if len(records) == 1:
         gaps.add(f"Left out: {names[0]} alone has a result with {_words(at)}")
     return World(*at, {name: records[name] for name in names}) if len(names) > 1 else None
-
-
-def _sorted(records: Records) -> Records:
-    return records.take(np.argsort(np.asarray(records.id, dtype=object), kind="stable"))
 
 
 def order_of(records: Records) -> FloatArray:

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from bench.metrics import METRICS
 from bench.report.page.elements import Element, el, html
-from bench.report.text import EN_DASH, half_width, plain, shown, with_arrow
+from bench.report.text import EN_DASH, half_width, plain, seeds_text, shown, with_arrow
 from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Matrix, MeanPrice, Price, Worst
 from bench.report.transfer.stored import Unshown
-from bench.report.transfer.tables import MEAN, ON_CONSTANT, SAME, SHOWN, columns_of, priced, sentences_on
 from bench.report.transfer.verdict import verdict
+from bench.report.transfer.views import MEAN, ON_CONSTANT, SAME, SHOWN, columns_of, priced, sentences_on
 from bench.results.transfer import Corpus
 from bench.stats import Interval
 
@@ -89,9 +89,8 @@ def _shown(matrix: Matrix, shift: Shift) -> Iterator[Element]:
     names = [name for name in every if shift.methods is None or name in shift.methods]
     if len(shift.matrices) > 1:
         yield el("h3", {}, plain(about.model))
-    seeds = f"seed{'s' * (len(about.seeds) > 1)} {', '.join(map(str, about.seeds))}"
-    facts = f"{plain(about.model)}. Preset {about.preset}, {seeds}; tested on {', '.join(about.tests)}."
-    facts = " ".join((facts, *matrix.remarks))
+    seeds, tests = seeds_text(about.seeds), ", ".join(about.tests)
+    facts = " ".join((f"{plain(about.model)}. Preset {about.preset}, {seeds}; tested on {tests}.", *matrix.remarks))
     hidden = f" Shown are {len(names)} of {len(every)} methods; ranks, prices and sentences are of all."
     yield el("p", {"class": "muted legend"}, facts + hidden * (len(every) > len(names)))
     first, *others = verdict(matrix)

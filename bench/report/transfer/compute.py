@@ -145,13 +145,23 @@ def computed(
         for key in each.resampled
         if (sample := each.sample(key, metric)) is not None
     )
+    stored = tuple(  # by which one who reads the matrix later can tell whether results are still those
+        StoredCell(c.method, c.corpus, c.test, path_of(c.row, Path()).as_posix(), c.row.records_digest)
+        for c in cells
+        if c.row is not None and c.row.records_digest is not None and not c.missing
+    )
     worst = tuple(w for metric in METRICS_SHOWN for w in _worst(metric, about, tested, missing))
-    prices = tuple(price for metric in METRICS_SHOWN for price in with_holm(_prices(metric, about, tested)))
-    novelty = tuple(price for metric in METRICS_SHOWN for price in with_holm(_novelty(metric, about, tested)))
+    homes = {test: about.home(test) for test in tested}
+    moves = {test: [(at, home) for at in about.corpora if home and at != home] for test, home in homes.items()}
+    parted = [(at, replace(at, leaves_out=AT_RANDOM)) for at in about.corpora if at.leaves_out == SUBJECT]
+    prices, novelty = (
+        tuple(price for metric in METRICS_SHOWN for price in with_holm(_prices(metric, about, tested, compared)))
+        for compared in (moves, dict.fromkeys(tested, parted))
+    )
     return Matrix(
         about, entries, prices, tuple(_means(about, tested, prices)), worst,
         tuple(with_holm(_beside(about, tested, worst))), tuple(dict.fromkeys(missing)),
-        novelty, tuple(_means(about, tested, novelty)), tuple(_constants(about, tested)), tuple(_stored(cells)),
+        novelty, tuple(_means(about, tested, novelty)), tuple(_constants(about, tested)), stored,
         tuple(_remarks(cells, tested)),
     )  # fmt: skip
 
@@ -164,19 +174,16 @@ def _records(cells: Sequence[TransferCell]) -> tuple[dict[Key, list[Records]], l
     found: dict[Key, list[Records]] = defaultdict(list)
     for cell in cells:
         if cell.path is not None:
-            records = read_records(cell.path)
-            found[cell.method, cell.corpus].append(records.take(np.argsort(np.asarray(records.id), kind="stable")))
+            found[cell.method, cell.corpus].append(read_records(cell.path).by_id())
     first = next(iter(found.values()), [None])[0]
-    odd = [key for key, runs in found.items() if first is not None and not all(_same(first, run) for run in runs)]
+    odd = [
+        key
+        for key, runs in found.items()
+        if first is not None
+        and any((run.id, run.subject) != (first.id, first.subject)
+                or not np.array_equal(run.correct, first.correct) for run in runs)
+    ]  # fmt: skip
     return {key: runs for key, runs in found.items() if key not in odd}, odd
-
-
-def _stored(cells: Sequence[TransferCell]) -> Iterator[StoredCell]:
-    """Results with numbers, by which one who reads the matrix later can tell whether they are still those."""
-    for cell in cells:
-        if cell.row is not None and cell.row.records_digest is not None and not cell.missing:
-            file = path_of(cell.row, Path()).as_posix()
-            yield StoredCell(cell.method, cell.corpus, cell.test, file, cell.row.records_digest)
 
 
 def _remarks(cells: Sequence[TransferCell], tested: Mapping[str, _Tested]) -> Iterator[str]:
@@ -188,10 +195,6 @@ def _remarks(cells: Sequence[TransferCell], tested: Mapping[str, _Tested]) -> It
     if overridden:
         yield f"Overridden constants: {overridden}."
     yield from map(plain, counts_of([cell.row for cell in cells if cell.row is not None]))
-
-
-def _same(a: Records, b: Records) -> bool:
-    return a.id == b.id and a.subject == b.subject and bool(np.array_equal(a.correct, b.correct))
 
 
 def _tested(test: str, records: Mapping[Key, Sequence[Records]], about: About, settings: Settings) -> _Tested:
@@ -221,20 +224,7 @@ def _tested(test: str, records: Mapping[Key, Sequence[Records]], about: About, s
 # --- prices -----------------------------------------------------------------------------------------------------------
 
 
-def _prices(metric: str, about: About, tested: Mapping[str, _Tested]) -> Iterator[Price]:
-    """Prices of learning elsewhere than at home."""
-    homes = {test: about.home(test) for test in tested}
-    moves = {test: [(at, home) for at in about.corpora if home and at != home] for test, home in homes.items()}
-    return _priced(metric, about, tested, moves)
-
-
-def _novelty(metric: str, about: About, tested: Mapping[str, _Tested]) -> Iterator[Price]:
-    """Prices of learning without the subject, against without as many answers at random."""
-    moves = [(at, replace(at, leaves_out=AT_RANDOM)) for at in about.corpora if at.leaves_out == SUBJECT]
-    return _priced(metric, about, tested, dict.fromkeys(tested, moves))
-
-
-def _priced(
+def _prices(
     metric: str, about: About, tested: Mapping[str, _Tested], moves: Mapping[str, Sequence[tuple[Corpus, Corpus]]]
 ) -> Iterator[Price]:
     """Prices of all methods that are told labels; scaling changes no order, so it has no price in AUROC.
@@ -257,16 +247,15 @@ def _constants(about: About, tested: Mapping[str, _Tested]) -> Iterator[Constant
     """Brier scores of CONSTANT."""
     for test, each in tested.items():
         home = about.home(test)
-        for key in (key for key in each.brier if key[0] == CONSTANT):
-            corpus, loss = key[1], each.brier[key]
-            if corpus is None:
+        for (name, corpus), loss in each.brier.items():
+            if name != CONSTANT or corpus is None:
                 continue
             interval = mean_interval(loss, each.strata, level=LEVEL)
             value = float(each.strata.means(loss).mean())
             if corpus == home or (CONSTANT, home) not in each.brier:
                 yield Constant(corpus, test, value, interval, None, Interval("fixed-subjects"))
             else:
-                points, moved, _ = each.worsening([key], [(CONSTANT, home)], "brier")
+                points, moved, _ = each.worsening([(CONSTANT, corpus)], [(CONSTANT, home)], "brier")
                 yield Constant(corpus, test, value, interval, points, moved)
 
 

@@ -10,8 +10,8 @@ from bench.report.figures.panel import Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, room_of, sheet, styled, text_width
 from bench.report.style import BAND, INK, MUTED, NORMAL, TEXT_WIDTH, tint
 from bench.report.text import plain, with_arrow
-from bench.report.transfer.model import METRICS_SHOWN, Matrix
-from bench.report.transfer.tables import SAME, SHOWN, columns_of, text_of
+from bench.report.transfer.model import Matrix
+from bench.report.transfer.views import SAME, SHOWN, columns_of, text_of
 from bench.results.transfer import Corpus
 
 if TYPE_CHECKING:
@@ -26,13 +26,6 @@ WORSE, BETTER = "#e08a3c", "#4b8fcc"
 """Orange and blue are told apart with any kind of colour vision; the numbers say it without colour."""
 FULL = 0.10
 """Price at which the colour is full, as a fraction."""
-
-
-def figures(matrix: Matrix) -> dict[str, Figure]:
-    """A heat map for each metric that has numbers."""
-    return {
-        metric: heat_map(matrix, metric) for metric in METRICS_SHOWN if metric in {e.metric for e in matrix.entries}
-    }
 
 
 def heat_map(matrix: Matrix, metric: str) -> Figure:
@@ -109,7 +102,7 @@ def _block(
             entry = matrix.entry(name, corpus, test, metric)
             words, colour = "missing" if matrix.reason(name, corpus, test) else "undefined", MUTED
             if entry is not None and (entry.corpus or not j):
-                words, colour = text_of(entry) + SHOWN * bool(price and price.is_shown), INK
+                words, colour = text_of(metric, entry) + SHOWN * bool(price and price.is_shown), INK
             elif entry is not None:
                 words = SAME
             points = 0.0 if price is None else price.points

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bench.metrics import METRICS
@@ -17,7 +18,7 @@ _NAMED = 7
 
 def verdict(matrix: Matrix) -> tuple[str, ...]:
     """Sentences: who leads by its worst cell, what moving costs, and who falls behind what is not trained."""
-    parts = (_leaders, _moves, _novelty, _dearest, _beside, _untold, _gaps)
+    parts = (_leaders, _moves, _novelty, _dearest, _beside, _gaps)
     return tuple(sentence for part in parts for sentence in part(matrix))
 
 
@@ -76,9 +77,8 @@ def _in_both(mean: MeanPrice, means: Sequence[MeanPrice], learners: int) -> str:
     beside = next((m for m in means if m.metric == "auroc" and (m.corpus, m.home, m.test) == key), None)
     is_gain = _is_gain(mean)
     also = "" if beside is None else f" and {_points(beside, turned=is_gain)} of AUROC"
-    methods = "the only method that learns" if learners == 1 else f"the mean of the {mean.n} methods that learn"
-    if mean.n < learners:
-        methods = f"the mean of {mean.n} of the {learners} methods that learn"
+    those = f"the {mean.n}" if mean.n == learners else f"{mean.n} of the {learners}"
+    methods = "the only method that learns" if learners == 1 else f"the mean of {those} methods that learn"
     return f"{_points(mean, turned=is_gain)} of Brier{also}, {methods}"
 
 
@@ -93,8 +93,7 @@ def _counted(mean: MeanPrice, prices: Sequence[Price], learners: Sequence[str]) 
 def _of_share(matrix: Matrix, mean: MeanPrice) -> str:
     """Effect of the changed share of right answers alone, where another corpus was learned on."""
     home, there = (matrix.about.share(corpus) for corpus in (mean.home, mean.corpus))
-    found = (c for c in matrix.constants if (c.corpus, c.test) == (mean.corpus, mean.test))
-    constant = next(found, None)
+    constant = next((c for c in matrix.constants if (c.corpus, c.test) == (mean.corpus, mean.test)), None)
     if home is None or there is None or mean.corpus.leaves_out or constant is None or constant.points is None:
         return ""
     points = f"{signed(METRICS['brier'], constant.points)} points{between('brier', constant.price_interval)}"
@@ -166,18 +165,14 @@ def _beside(matrix: Matrix) -> Iterator[str]:
     reference = matrix.beside[0].reference
     decided = [each for each in matrix.beside if each.p_holm is not None and each.p_holm < 0.05]  # noqa: PLR2004
     worse = list(dict.fromkeys(each.method for each in decided if each.points > 0))
-    names = list(dict.fromkeys(each.method for each in matrix.beside))
+    cells = Counter(each.method for each in matrix.beside)
+    wins = Counter(each.method for each in decided if each.points < 0)
     gaps = {each.method for each in matrix.missing}
-    cells = {name: sum(each.method == name for each in matrix.beside) for name in names}
-    better = [
-        name
-        for name in names
-        if name not in gaps and sum(e.method == name and e.points < 0 for e in decided) == cells[name]
-    ]
+    better = [name for name, n in cells.items() if name not in gaps and wins[name] == n]
     which = f"{reference}, the untrained method with the best worst Brier"
     if worse:
         kind = "is worse" if len(worse) == 1 else "are worse"
-        counted = f"{len(worse)} of {len(names)}"
+        counted = f"{len(worse)} of {len(cells)}"
         yield f"Trained elsewhere, {named(worse, most=_NAMED)} {kind} than {which}, in at least one cell ({counted})."
     else:
         yield f"Trained elsewhere, no method is shown to be worse than {which}."
@@ -186,13 +181,9 @@ def _beside(matrix: Matrix) -> Iterator[str]:
         yield f"In every cell elsewhere, {named(better, most=_NAMED)} {kind} than it."
 
 
-def _untold(matrix: Matrix) -> Iterator[str]:
-    told = {*matrix.about.learners, *matrix.about.scaled}
-    if any(name not in told for name in matrix.methods):
-        yield "Methods that are told nothing have one number for each test; their price is 0 by construction."
-
-
 def _gaps(matrix: Matrix) -> Iterator[str]:
+    if any(matrix.group(name) > 1 for name in matrix.methods):
+        yield "Methods that are told nothing have one number for each test; their price is 0 by construction."
     if matrix.missing:
         names = list(dict.fromkeys(each.method for each in matrix.missing))
         yield f"Cells without numbers: {len(matrix.missing)} ({named(names, most=_NAMED)}); their methods have no rank."

@@ -21,7 +21,7 @@ from bench.results import questions as question_texts
 from bench.results.records import Records
 from bench.results.row import ResultRow as ResultRow
 from bench.results.submissions import declared, numbers, questions, together
-from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, in_order
+from bench.results.submissions.cell import Cell, Finding, Known, Unchecked
 from bench.results.submissions.questions import Questions
 from bench.results.transfer import FOLDER, MATRIX
 
@@ -120,7 +120,7 @@ class _Check:
         elif not records.id:
             yield "its Parquet file has no rows"
         else:
-            yield from self._of_cell(Cell(path, row, in_order(records)), records)
+            yield from self._of_cell(Cell(path, row, records.by_id()), records)
 
     def _of_cell(self, cell: Cell, records: Records) -> Iterator[Finding]:
         if len(set(records.id)) != len(records.id):
@@ -135,7 +135,7 @@ class _Check:
         if cell.recalibration:
             origin = results.path_of(replace(cell.row, method=cell.base), self.folder)
             try:
-                row, before = results.read(origin), in_order(results.read_records(origin))
+                row, before = results.read(origin), results.read_records(origin).by_id()
             except UserError:
                 yield f"{origin.name} is not beside it, of which it is a recalibration; copy both"
             else:

@@ -72,11 +72,6 @@ class Cell:
         return hashlib.sha256(json.dumps(self.records.id).encode() + rounded.tobytes()).hexdigest()
 
 
-def in_order(records: Records) -> Records:
-    """The same rows in the order of their ids."""
-    return records.take(np.argsort(np.asarray(records.id, dtype=object), kind="stable"))
-
-
 @dataclass(frozen=True)
 class Known:
     """The methods and tasks of this package; those of others are never imported."""

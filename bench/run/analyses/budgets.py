@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from bench.data.splits import TaskSplit
 from bench.signals.reading import Reading
@@ -57,15 +58,20 @@ class Pool:
     validation: Reading | None = None
 
     @property
+    def readings(self) -> list[Reading]:
+        """The splits that there are."""
+        return [reading for reading in (self.learned, self.validation) if reading is not None]
+
+    @property
     def available(self) -> int:
         """Labels that there are."""
-        return sum(_usable(reading) for reading in (self.learned, self.validation) if reading is not None)
+        return sum(int(reading.usable.sum()) for reading in self.readings)
 
     def shares(self, size: int) -> tuple[int, int]:
         """Labels of each of the two splits at most."""
         if self.learned is None or self.validation is None:
             return size, size
-        return shares(size, _usable(self.learned), _usable(self.validation))
+        return shares(size, int(self.learned.usable.sum()), int(self.validation.usable.sum()))
 
     def drawn(self, size: int, seed: int) -> tuple[Mapping[TaskSplit, Reading], int]:
         """The splits with all but the drawn questions left out, and how many labels these are.
@@ -75,20 +81,14 @@ class Pool:
         """
         found, told = {}, 0
         for reading, most in zip((self.learned, self.validation), self.shares(size), strict=True):
-            if reading is not None:
-                found[reading.where], count = _first(reading, most, seed)
-                told += count
+            if reading is None:
+                continue
+            ids = [question.id for question in reading.questions]
+            usable = list(compress(ids, reading.usable))
+            found[reading.where] = reading
+            if most < len(usable):
+                chosen = ordered(usable, reading.where, seed)[:most]
+                left_out = reading.left_out | frozenset(ids).difference(chosen)
+                found[reading.where] = replace(reading, left_out=left_out)
+            told += min(most, len(usable))
         return found, told
-
-
-def _usable(reading: Reading) -> int:
-    return int(reading.usable.sum())
-
-
-def _first(reading: Reading, most: int, seed: int) -> tuple[Reading, int]:
-    usable = [q.id for q, is_usable in zip(reading.questions, reading.usable, strict=True) if is_usable]
-    if most >= len(usable):
-        return reading, len(usable)
-    chosen = set(ordered(usable, reading.where, seed)[:most])
-    others = frozenset(question.id for question in reading.questions) - chosen
-    return replace(reading, left_out=reading.left_out | others), most

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -43,10 +43,11 @@ class Folds:
     _without: dict[tuple[str, str], dict[TaskSplit, Reading]] = field(default_factory=dict, init=False)
     """Part that is left out, and the subject for which -> the readings without it."""
 
-    def whole(self, name: str, test: TaskSplit) -> tuple[Inputs, Outcome]:
-        """Prediction of a test by a method that learned on the whole corpus."""
-        inputs = self._inputs(name, test, self.made)
-        return inputs, self._outcome(name, inputs)
+    def whole(self, name: str, tests: Sequence[TaskSplit]) -> Iterator[tuple[TaskSplit, tuple[Inputs, Outcome]]]:
+        """For each test its prediction by a method that learned on the whole corpus."""
+        for test in tests:
+            inputs = self._inputs(name, test, self.made)
+            yield test, (inputs, self._outcome(name, inputs))
 
     def parted(
         self, name: str, leaves_out: str, tests: Sequence[TaskSplit]
@@ -132,8 +133,10 @@ class Folds:
                 self._inputs(name, test, made), predicted=replace(reading, left_out=reading.left_out | others)
             )
             outcome = self._outcome(name, inputs)
+            if isinstance(outcome, Skipped):
+                return whole, replace(outcome, reason=f"without {subject}: {outcome.reason}")
             if not isinstance(outcome, Prediction):
-                return whole, _of_fold(subject, outcome)
+                return whole, outcome
             parts.append((mine, inputs, outcome))
         words = Corpus(learned.where.task, leaves_out).label
         return self._joined(whole, f"scaled subject by subject on the labelled answers of {words}", learned, parts)
@@ -142,21 +145,21 @@ class Folds:
         """The same readings, without a part of all that is learned from and chosen by."""
         key = leaves_out, subject
         if key not in self._without:
-            part = _of if leaves_out == SUBJECT else self._as_many
             self._without[key] = {
-                where: reading
-                if where.split == "test"
-                else replace(reading, left_out=reading.left_out | part(reading, subject))
+                where: reading if where.split == "test" else self._lacking(reading, leaves_out, subject)
                 for where, reading in self.made.readings.items()
             }
         return self._without[key]
 
-    def _as_many(self, reading: Reading, subject: str) -> frozenset[str]:
-        """Questions with as many usable answers as the subject has, drawn from all subjects, this one included."""
-        usable = np.flatnonzero(reading.usable)
-        n = sum(reading.questions[row].subject == subject for row in usable)
-        rng = np.random.default_rng(derived_seed(self.fitter.seed, "as many", str(reading.where), subject))
-        return frozenset(reading.questions[row].id for row in rng.choice(usable, n, replace=False))
+    def _lacking(self, reading: Reading, leaves_out: str, subject: str) -> Reading:
+        """A reading without a subject, or without as many usable answers drawn from all subjects, this one included."""
+        part = {question.id for question in reading.questions if question.subject == subject}
+        if leaves_out != SUBJECT:
+            usable = np.flatnonzero(reading.usable)
+            n = sum(reading.questions[row].subject == subject for row in usable)
+            rng = np.random.default_rng(derived_seed(self.fitter.seed, "as many", str(reading.where), subject))
+            part = {reading.questions[row].id for row in rng.choice(usable, n, replace=False)}
+        return replace(reading, left_out=reading.left_out | part)
 
     # --- one fit ------------------------------------------------------------------------------------------------------
 
@@ -208,8 +211,17 @@ class Folds:
         odd = Counter[str]()
         for _, _, made in parts:
             odd.update(made.oddities)
-        seconds = _sums([inputs.seconds for _, inputs, _ in parts])
-        fitted = None if first.fitted is None else replace(first.fitted, labels=_labels(first.fitted, whole))
+        stages = dict.fromkeys(stage for _, each, _ in parts for stage in each.seconds)
+        seconds = {stage: sum(each.seconds.get(stage, 0.0) for _, each, _ in parts) for stage in stages}
+        fitted = first.fitted
+        if fitted is not None:  # all folds together were told the labels of the whole corpus
+            told, n_learned, chosen = fitted.labels, whole.n_learned, whole.selection
+            n_chosen = n_learned if chosen is None else int(chosen.usable.sum())
+            labels = LabelsSeen(
+                train=n_learned * bool(told.train), validation=n_chosen * bool(told.validation),
+                gold=n_learned * bool(told.gold),
+            )  # fmt: skip
+            fitted = replace(fitted, labels=labels)
         inputs = replace(whole, fitted=fitted, adapted=first.adapted, failure=None, seconds=seconds)
         prediction = Prediction(
             confidence, sum(made.seconds for _, _, made in parts), score, scaled_by, note, dict(odd)
@@ -223,33 +235,3 @@ def subjects_of(*readings: Reading) -> list[str]:
         question for reading in readings for question in reading.questions if question.id not in reading.left_out
     )
     return list(dict.fromkeys(question.subject for question in counted))
-
-
-def _of(reading: Reading, subject: str) -> frozenset[str]:
-    return frozenset(question.id for question in reading.questions if question.subject == subject)
-
-
-def _of_fold(subject: str, outcome: Skipped | BaseException) -> Skipped | BaseException:
-    if isinstance(outcome, Skipped):
-        return replace(outcome, reason=f"without {subject}: {outcome.reason}")
-    return outcome
-
-
-def _labels(fitted: Fitted, whole: Inputs) -> LabelsSeen:
-    """Labels that all folds together were told: those of the whole corpus."""
-    told = fitted.labels
-    learned = whole.n_learned
-    chosen = whole.selection
-    validation = learned if chosen is None else int(chosen.usable.sum())
-    return LabelsSeen(
-        train=learned if told.train else 0, validation=validation if told.validation else 0,
-        gold=learned if told.gold else 0,
-    )  # fmt: skip
-
-
-def _sums(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for part in parts:
-        for stage, seconds in part.items():
-            total[stage] = total.get(stage, 0.0) + seconds
-    return total

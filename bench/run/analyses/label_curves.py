@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bench.api import ConfidenceMethod, FloatArray, IntArray, UserError
+from bench.api import FloatArray, IntArray, UserError
 from bench.api.errors import attempted, reason_of
 from bench.backbone.memory import give_back
 from bench.backbone.models import model_label
@@ -51,8 +51,15 @@ class TaskStudy:
         absent: Mapping[str, str], progress: Progress,
     ) -> TaskStudy:  # fmt: skip
         """Decide what each method can be told."""
-        batches, methods = Batches(resources.reader), made.resolved.methods
-        pools = {name: _pool(name, method, made, test) for name, method in methods.items() if name not in absent}
+        batches, train_on, pools = Batches(resources.reader), made.resolved.learn_on[test.task], {}
+        for name, method in made.resolved.methods.items():
+            if name in absent:
+                continue
+            if method.trains():
+                where = train_on.where(method)
+                pools[name] = Pool(made.readings[where], made.selection(name, where))
+            else:
+                pools[name] = Pool(None, made.readings.get(train_on.validation) if method.output == "score" else None)
         predictor = Predictor(made.resolved, {}, batches, Silent())
         return cls(config, resources, made, test, batches, predictor, progress, dict(absent), pools)
 
@@ -108,13 +115,19 @@ class TaskStudy:
             raise UserError(
                 f"{self.test.task}: no method that learns can take part ({reasons}); name others (--method)"
             )
+        counts, readings = [], {each.where: each for pool in self.pools.values() for each in pool.readings}
+        for where, each in sorted(readings.items()):
+            right = int(each.correct[each.usable].sum())
+            counts.append(LabelCount(str(where), right, int(each.usable.sum()) - right))
+        both = next((pool for pool in self.pools.values() if len(pool.readings) > 1), None)
+        validation = {} if both is None else {size: both.shares(size)[1] for size in self.sizes}
         study = Study(
             model_label(self.config.model), self.test.task, self.made.resolved.preset, self.sizes, self.available,
             self.config.numbers(),
             tuple(name for name in present if kinds[name] == "trained"),
             tuple(name for name in present if kinds[name] == "score"),
             tuple(name for name in present if kinds[name] not in {"trained", "score"}),
-            tuple(self._counts()), dict(self.absent), self._validation(), self.resources.reader.forward_tokens,
+            tuple(counts), dict(self.absent), validation, self.resources.reader.forward_tokens,
         )  # fmt: skip
         self.progress.say(f"{self.test.task}: resampling {len(kept):,} questions")
         subjects = [reading.questions[row].subject for row in kept]
@@ -187,26 +200,3 @@ class TaskStudy:
                 sure[usable] = Scale.fit(labelled[chosen], correct).apply(outcome.score[usable])
                 confidence[seed] = sure[kept]
             yield size, Told(labels, confidence, order, missing)
-
-    # --- counts -------------------------------------------------------------------------------------------------------
-
-    def _counts(self) -> Iterator[LabelCount]:
-        """Answers of each kind in what can be told."""
-        readings = [each for pool in self.pools.values() for each in (pool.learned, pool.validation) if each]
-        for where, reading in sorted({reading.where: reading for reading in readings}.items()):
-            right = int(reading.correct[reading.usable].sum())
-            yield LabelCount(str(where), right, int(reading.usable.sum()) - right)
-
-    def _validation(self) -> dict[int, int]:
-        """Size -> validation labels of a method that is told both."""
-        both = next((pool for pool in self.pools.values() if pool.learned and pool.validation), None)
-        return {} if both is None else {size: both.shares(size)[1] for size in self.sizes}
-
-
-def _pool(name: str, method: ConfidenceMethod, made: StepResults, test: TaskSplit) -> Pool:
-    """Labels that a method can be told."""
-    train_on = made.resolved.learn_on[test.task]
-    if method.trains():
-        where = train_on.where(method)
-        return Pool(made.readings[where], made.selection(name, where))
-    return Pool(None, made.readings.get(train_on.validation) if method.output == "score" else None)

@@ -233,22 +233,19 @@ class _Reached:
         test = batches.batch(inputs.predicted, reads.predict, labels=False)
         return AnalysisInput(method, train, test, contexts, progress.say, partial(_pieces, reader.backbone.chat.pieces))
 
-    def _check_path(self, findings: Findings) -> None:
+    def _whole(self, findings: Findings, inputs: Inputs, seeds: int, n: int) -> Iterator[tuple[str, FloatArray]]:
+        """Variants with their confidences `(seeds, questions)`, also in questions without an answer."""
+        if findings.reference not in findings.confidence or len(findings.confidence) < 2:  # noqa: PLR2004
+            raise ContractError(f"{self.method}: an analysis gave no variant beside a reference {findings.reference!r}")
         on_path = [step.variant for step in findings.path]
-        known = set(findings.confidence)
-        if on_path and (on_path[:-1] == [] or on_path[-1] != findings.reference or not known.issuperset(on_path)):
+        is_whole = findings.confidence.keys() >= set(on_path) and len(on_path) != 1
+        if on_path and not (is_whole and on_path[-1] == findings.reference):
             raise ContractError(
                 f"{self.method}: expected a path from a variant to the reference {findings.reference!r}, got"
                 f" {' -> '.join(on_path)}"
             )
         if len(set(on_path)) < len(on_path):
             raise ContractError(f"{self.method}: expected each variant once on a path, got {' -> '.join(on_path)}")
-
-    def _whole(self, findings: Findings, inputs: Inputs, seeds: int, n: int) -> Iterator[tuple[str, FloatArray]]:
-        """Variants with their confidences `(seeds, questions)`, also in questions without an answer."""
-        if findings.reference not in findings.confidence or len(findings.confidence) < 2:  # noqa: PLR2004
-            raise ContractError(f"{self.method}: an analysis gave no variant beside a reference {findings.reference!r}")
-        self._check_path(findings)
         reading = inputs.predicted
         nothing = confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
         for name, given in findings.confidence.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bench.run.forecast import duration
@@ -62,17 +62,14 @@ def in_words(fits: Sequence[FitsOf]) -> list[str]:
     seconds = {name: sum(n * one for n, one in own) for name, own in known.items()}
     whole = sum(seconds.values())
     named = sorted((name for name in seconds if seconds[name] > _SHARE * whole), key=lambda name: -seconds[name])
-    told = [_in_words(name, known) for name in named[:_NAMED]]
+    told = []
+    for name in named[:_NAMED]:
+        count, longest = sum(n for n, _ in known[name]), max(one for _, one in known[name])
+        dearest = duration(longest, "at most")
+        told.append(f"{name} {duration(seconds[name], 'at most')} ({count} of {dearest} each)")
     told += [f"others {duration(whole - sum(seconds[name] for name in named[:_NAMED]), 'at most')}"] * (
         len(seconds) > len(told)
     )
     also = f"; not known of {', '.join(f'{name} ({n})' for name, n in unknown.items())}" if unknown else ""
     times = f"{duration(whole, 'at most')}, of which {', '.join(told)}" if known else "in a time that can't be said"
     return [f"{left} of {total} fits are not stored: {times}{also}", _ADVICE]
-
-
-def _in_words(name: str, known: Mapping[str, Sequence[tuple[int, float]]]) -> str:
-    """One method: all its fits, and how long the longest of them takes."""
-    count, longest = sum(n for n, _ in known[name]), max(one for _, one in known[name])
-    whole = duration(sum(n * one for n, one in known[name]), "at most")
-    return f"{name} {whole} ({count} of {duration(longest, 'at most')} each)"

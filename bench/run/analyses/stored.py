@@ -96,33 +96,23 @@ def read_all(
     readings, signals = opened(needed), union(needed, names)
     lacking = missing(needed, names, resources)
     if lacking:
-        cost = _cost(lacking, readings, signals, resources)
+        times = [
+            None if (seconds := resources.reader.estimate(readings[where], signals[where])) is None else seconds * share
+            for where, share in lacking.items()
+        ]
+        known = [seconds for seconds in times if seconds is not None]
+        cost = duration(sum(known)) if len(known) == len(times) else "in a time that can't be said before"
+        names_lacking = ", ".join(map(str, lacking))
         if not read:
-            raise _not_stored(len(readings), lacking, ordinary, cost)
-        progress.say(f"--read: {', '.join(map(str, lacking))} are read first, {cost}")
+            run = "an ordinary run" if len(ordinary) == 1 else "ordinary runs"
+            way_out = f"Read them with {run}: {' ; '.join(ordinary)} - or add --read" if ordinary else "Add --read"
+            raise UserError(
+                f"{len(lacking)} of {len(readings)} splits are not stored with all that these methods read"
+                f" ({names_lacking}), so nothing was computed. {way_out}, which reads them here ({cost})."
+            )
+        progress.say(f"--read: {names_lacking} are read first, {cost}")
     grader = resources.grader
     return {where: grader.grade(resources.reader.read(readings[where], own)) for where, own in sorted(signals.items())}
-
-
-def _cost(
-    lacking: Mapping[TaskSplit, float], readings: Mapping[TaskSplit, Reading], signals: Signals, resources: Resources
-) -> str:
-    """Time of reading what is missing, in words."""
-    times = [
-        None if (seconds := resources.reader.estimate(readings[where], signals[where])) is None else seconds * share
-        for where, share in lacking.items()
-    ]
-    known = [seconds for seconds in times if seconds is not None]
-    return duration(sum(known)) if len(known) == len(times) else "in a time that can't be said before"
-
-
-def _not_stored(n: int, lacking: Mapping[TaskSplit, float], ordinary: Sequence[str], cost: str) -> UserError:
-    run = "an ordinary run" if len(ordinary) == 1 else "ordinary runs"
-    way_out = f"Read them with {run}: {' ; '.join(ordinary)} - or add --read" if ordinary else "Add --read"
-    return UserError(
-        f"{len(lacking)} of {n} splits are not stored with all that these methods read"
-        f" ({', '.join(map(str, lacking))}), so nothing was computed. {way_out}, which reads them here ({cost})."
-    )
 
 
 def commands(needed: Sequence[Needed], config: TransferConfig, homes: Mapping[str, str]) -> list[str]:

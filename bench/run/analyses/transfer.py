@@ -22,7 +22,6 @@ from bench.run.analyses.adapters import Adapters
 from bench.run.analyses.folds import Folds, Outcome, Untaken, subjects_of
 from bench.run.analyses.request import TransferConfig
 from bench.run.analyses.stored import Needed, commands, read_all
-from bench.run.config import RunConfig
 from bench.run.fitting import Fitter
 from bench.run.forecast import Forecast
 from bench.run.heads.saving import HeadWriter
@@ -30,7 +29,7 @@ from bench.run.inputs import Inputs, StepResults
 from bench.run.pipeline import CellWriter, RunReport, Work, at_work
 from bench.run.plan import Fit, TrainOn
 from bench.run.predicting import Predictor
-from bench.run.preparation import Opened, Prepared, infeasible_in, prepare
+from bench.run.preparation import Opened, infeasible_in, prepare
 from bench.run.resolve import ResolvedRun
 from bench.run.rows import RowBuilder
 from bench.signals.batches import Batches
@@ -70,19 +69,18 @@ def run_transfer(configs: Sequence[TransferConfig], progress: Progress) -> Trans
         with at_work(config.run_config(), progress, opened=opened) as work:
             report = _Matrix.of(config, work, progress).made()
         report.notes += work.notes(failed=report.failed)
-        joint = report if joint is None else _joined(joint, report)
+        if joint is None:
+            joint = report
+            continue
+        one, other = joint.about, report.about
+        tokens = one.forward_tokens + other.forward_tokens
+        joint = TransferReport(
+            replace(one, seeds=one.seeds + other.seeds, forward_tokens=tokens), joint.cells + report.cells,
+            list(dict.fromkeys(joint.notes + report.notes)),
+        )  # fmt: skip
     if joint is None:
         raise UserError("--seed: expected a seed, got none; give for example --seed 0")
     return joint
-
-
-def _joined(first: TransferReport, second: TransferReport) -> TransferReport:
-    one, other = first.about, second.about
-    tokens = one.forward_tokens + other.forward_tokens
-    return TransferReport(
-        replace(one, seeds=one.seeds + other.seeds, forward_tokens=tokens), first.cells + second.cells,
-        list(dict.fromkeys(first.notes + second.notes)),
-    )  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -151,9 +149,15 @@ class _Matrix:
         resources, reader, guard = self.work.resources, self.work.resources.reader, self.work.resolved.isolation
         adapters = Adapters(self.config, self.learning, resources, self.progress)
         taking = adapters.taking()
-        self._announce(taking)
+        about = self.report.about
+        learners = [name for name in taking if name in about.learners]
+        self.progress.say(
+            f"Transfer on {self.config.model}, preset {about.preset}, seed {self.config.seed}: {len(learners)} methods"
+            f" that learn and {len(taking) - len(learners)} that don't; learned on"
+            f" {', '.join(corpus.label for corpus in about.corpora)}; tested on {', '.join(about.tests)}"
+        )
         guard.attach(reader.backbone, self.work.resolved.cache)
-        ordinary = commands(self.learning, self.config, self.report.about.homes)
+        ordinary = commands(self.learning, self.config, about.homes)
         with guard.weights_watched("the splits were read"):
             readings = read_all(
                 self.learning, taking, resources, self.progress, read=self.config.read, ordinary=ordinary
@@ -161,13 +165,13 @@ class _Matrix:
         folds = [self._folds(each, readings, adapters) for each in self.learning]
         shares = tuple(share for each in folds for share in each.shares(self.config.leave_out()))
         taking = self._say_fits(taking, folds)
-        adapters.say_cost(taking, self._times())
+        subjects = max(len(subjects_of(*each.prepared.readings.values())) for each in self.learning)
+        adapters.say_cost(taking, times=1 + subjects * len(self.config.leave_out()))
         reader.working.rest()
         heads = HeadWriter(None, self.config.run_config(), self.work.resolved, reader, resources.tasks)
         writer = CellWriter(self.config.out, self.work.resolved.protocol.letters, RunReport([]), heads)
-        self._learn_whole(taking, folds, writer)
-        for kind in self.config.leave_out():
-            self._leave_out(kind, taking, folds, writer)
+        for kind in ("", *self.config.leave_out()):
+            self._learn(kind, taking, folds, writer)
         guard.check_weights("after the last prediction")
         self.report.about = replace(self.report.about, shares=shares, forward_tokens=reader.forward_tokens)
         notes = [note for each in self.learning for note in each.prepared.notes]
@@ -183,21 +187,6 @@ class _Matrix:
         self.report.cells.sort(key=lambda cell: place[cell.method])
         return self.report
 
-    def _announce(self, taking: Sequence[str]) -> None:
-        """Say what is done."""
-        about = self.report.about
-        learners = [name for name in taking if name in about.learners]
-        self.progress.say(
-            f"Transfer on {self.config.model}, preset {about.preset}, seed {self.config.seed}: {len(learners)} methods"
-            f" that learn and {len(taking) - len(learners)} that don't; learned on"
-            f" {', '.join(corpus.label for corpus in about.corpora)}; tested on {', '.join(about.tests)}"
-        )
-
-    def _times(self) -> int:
-        """Fits of a method on each corpus, at most."""
-        subjects = max(len(subjects_of(*each.prepared.readings.values())) for each in self.learning)
-        return 1 + subjects * len(self.config.leave_out())
-
     def _say_fits(self, taking: Sequence[str], folds: Sequence[Folds]) -> list[str]:
         """Say how long the fits take that are not stored; returns the methods in the order in which they are made."""
         fits: list[outlook.FitsOf] = []
@@ -212,27 +201,23 @@ class _Matrix:
             self.progress.say(f"  {line}")
         return outlook.dearest_last(taking, fits)
 
-    def _learn_whole(self, taking: Sequence[str], folds: Sequence[Folds], writer: CellWriter) -> None:
+    def _learn(self, kind: str, taking: Sequence[str], folds: Sequence[Folds], writer: CellWriter) -> None:
+        """Cells of what was learned on each whole corpus (`kind` is empty), or without a part for each subject."""
+        resources = self.work.resources
         for number, (each, own) in enumerate(zip(self.learning, folds, strict=True)):
-            rows = self._rows(each.resolved, each.prepared)
-            for name in taking:
-                told = self.work.resolved.is_told(name)
-                if not told and number:  # what is told nothing is the same for all corpora
-                    continue
-                for test in each.resolved.test_splits:
-                    inputs, outcome = own.whole(name, test)
-                    cell = TransferCell(name, test.task, Corpus(each.task) if told else None)
-                    self._put(cell, rows, inputs, outcome, writer)
-                give_back()
-
-    def _leave_out(self, kind: str, taking: Sequence[str], folds: Sequence[Folds], writer: CellWriter) -> None:
-        for each, own in zip(self.learning, folds, strict=True):
-            unusual = {**each.resolved.unusual, LEAVE_OUT: kind}
-            rows, corpus = self._rows(replace(each.resolved, unusual=unusual), each.prepared), Corpus(each.task, kind)
+            corpus, unusual = Corpus(each.task, kind), {LEAVE_OUT: kind} if kind else {}
+            resolved = replace(each.resolved, unusual={**each.resolved.unusual, **unusual})
+            origins, judge = each.prepared.origins, resources.grader.judge
+            rows = RowBuilder(self.config.run_config(), resolved, resources.reader, origins, judge)
             tests = self.tests_of(corpus)
-            for name in filter(self.work.resolved.is_told, taking) if tests else ():
-                for test, (inputs, outcome) in own.parted(name, kind, tests):
-                    self._put(TransferCell(name, test.task, corpus), rows, inputs, outcome, writer)
+            for name in taking if tests else ():
+                told = self.work.resolved.is_told(name)
+                if not told and (kind or number):  # what is told nothing is the same for all corpora
+                    continue
+                outcomes = own.parted(name, kind, tests) if kind else own.whole(name, tests)
+                for test, (inputs, outcome) in outcomes:
+                    cell = TransferCell(name, test.task, corpus if told else None)
+                    self._put(cell, rows, inputs, outcome, writer)
                 give_back()
 
     def _folds(self, each: Needed, readings: Mapping[TaskSplit, Reading], adapters: Adapters) -> Folds:
@@ -244,11 +229,6 @@ class _Matrix:
         )  # fmt: skip
         predictor = Predictor(resolved, each.prepared.infeasible, self.batches, self.progress)
         return Folds(each.task, StepResults(resolved, each.prepared.selecting, own), fitter, predictor, adapters)
-
-    def _rows(self, resolved: ResolvedRun, prepared: Prepared) -> RowBuilder:
-        config: RunConfig = self.config.run_config()
-        resources = self.work.resources
-        return RowBuilder(config, resolved, resources.reader, prepared.origins, resources.grader.judge)
 
     def _put(self, cell: TransferCell, rows: RowBuilder, inputs: Inputs, outcome: Outcome, writer: CellWriter) -> None:
         """Write a cell, or tell why there is none."""

@@ -18,7 +18,7 @@ from bench.api import Question, UserError
 from bench.api.protocol import Protocol
 from bench.cli.app import app
 from bench.data.contamination import oddities
-from bench.report.guard import GuardedTable, GuardRequest, guarded, views_of
+from bench.report.guard import GuardedTable, GuardRequest, guarded, shown
 from bench.report.tables import formats
 from bench.results import files, questions
 from bench.results.files import write
@@ -66,7 +66,7 @@ def found(folder: Path, **options: Any) -> GuardedTable:
 
 
 def text(table: GuardedTable, kind: str = "terminal", width: int = 200) -> str:
-    return " ".join(formats.render(views_of([table]), kind, width=width).split())
+    return " ".join(formats.render(shown([table]).views, kind, width=width).split())
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_failed_seed_is_a_footnote_of_its_method(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", skill=0.95)
     plant(tmp_path, "ccps", seed=1, status="failed", reason="CUDA out of memory")
     plant(tmp_path, "pik", skill=0.95)
-    (grid,) = views_of([found(tmp_path, risk=0.1)]).grids
+    (grid,) = shown([found(tmp_path, risk=0.1)]).views.grids
     assert list(grid.footnotes) == ["failed (seed 1): CUDA out of memory"]
 
 
@@ -208,17 +208,17 @@ def test_skipped_methods_are_listed_with_their_reason(planted: Path) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_names_stay_whole_however_narrow_the_terminal(planted: Path, width: int) -> None:
-    printed = formats.render(views_of([found(planted, risk=0.1)]), "terminal", width=width)
+    printed = formats.render(shown([found(planted, risk=0.1)]).views, "terminal", width=width)
     for name in ("ccps", "self-consistency", "margin", "seed 1"):
         assert re.search(rf"^ *{name} ", printed, flags=re.MULTILINE), printed
 
 
 def test_formats_for_programs_have_a_record_for_each_seed(planted: Path) -> None:
     table = found(planted, risk=0.1)
-    records = list(csv.DictReader(io.StringIO(formats.render(views_of([table]), "csv"))))
+    records = list(csv.DictReader(io.StringIO(formats.render(shown([table]).views, "csv"))))
     assert [(r["method"], r["seed"]) for r in records][:2] == [("ccps", "0"), ("ccps", "1")]
     assert len(records) == 6
-    (data,) = json.loads(formats.render(views_of([table]), "json"))
+    (data,) = json.loads(formats.render(shown([table]).views, "json"))
     cell = data["cells"][0]
     assert cell["threshold"] == table.lines[0].seeds[0].threshold == float(records[0]["threshold"])
     assert cell["realised_risk_low"] < cell["realised_risk"] < cell["realised_risk_high"]
@@ -340,7 +340,7 @@ def test_tables_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", skill=0.95)
     plant(tmp_path, "ccps", skill=0.5, config={"tune": 8}, tuning=Tuning(8))
     tables = guarded(GuardRequest(tmp_path, risk=0.1), None)
-    views = views_of(tables)
+    views = shown(tables).views
     assert [grid.facts[0] for grid in views.grids] == [
         "alpha on atlas-oe",
         "alpha on atlas-oe (tuned, 8 configurations)",

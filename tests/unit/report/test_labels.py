@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from bench.api import FloatArray, UserError
-from bench.report.analysis_files import write_files
-from bench.report.labels import read_counts, small_multiples, verdict, views
-from bench.report.labels.tables import bracket
+from bench.report.analysis import write
+from bench.report.labels import read_counts, shown, small_multiples, verdict
+from bench.report.labels.views import bracket
 from bench.report.tables.formats import render
 from bench.report.text import EN_DASH
 from bench.stats.labels import ONE_KIND, Crossing, LabelCount, LabelCurves, Study, Told, curves_of
@@ -81,7 +81,7 @@ def test_the_most_labels_that_were_tried_are_not_all_that_there_are() -> None:
 def test_a_method_that_is_told_fewer_labels_is_not_said_to_have_had_more() -> None:
     curves = made((0.1, 0.1, 0.1), most=30)
     assert "(than how many): pupil (1, told 30)." in " ".join(verdict(curves))
-    text = render(views([curves], ()), "md")
+    text = render(shown(curves, ()).views, "md")
     assert "is told 30 labels at most" in text
     assert "&gt; 30" in text
     assert "&gt; 100" not in text
@@ -115,7 +115,7 @@ def test_a_lead_from_the_first_size_on_has_no_size_below() -> None:
 def test_broken_draws_are_counted_in_verdict_and_table_and_have_no_interval() -> None:
     curves = made((0.1, 0.8, 2.5), broken=2)
     assert f"pupil with 20 labels, 2 of 5 draws ({ONE_KIND})" in " ".join(verdict(curves))
-    text = render(views([curves], ()), "md")
+    text = render(shown(curves, ()).views, "md")
     assert f"2 of 5 draws: {ONE_KIND}" in text
     assert "mean of 3 of 5 draws, the others have no number" in text
 
@@ -124,7 +124,9 @@ def test_too_few_seeds_have_no_crossing_and_the_verdict_says_it() -> None:
     told = " ".join(verdict(made((0.1, 0.8, 2.5), seeds=(0, 1))))
     assert "nothing was tested, so that no crossing is claimed" in told
     assert "2 of at least 5 seeds: no intervals, no tests, and so no crossings" in told
-    assert "overtakes" not in render(views([made((0.1, 0.8, 2.5), seeds=(0, 1))], ()), "md"), "dashes would be findings"
+    assert "overtakes" not in render(shown(made((0.1, 0.8, 2.5), seeds=(0, 1)), ()).views, "md"), (
+        "dashes would be findings"
+    )
     assert "beat" not in told
 
 
@@ -133,19 +135,20 @@ def test_too_few_seeds_have_no_crossing_and_the_verdict_says_it() -> None:
     [(100, (20, 50), "50 to 100"), (20, (), "≤ 20"), (None, (20, 1600), "> 1,600"), (None, (), EN_DASH)],
 )
 def test_a_bracket_is_what_is_shown_on_both_sides(better_from: int | None, worse: tuple[int, ...], text: str) -> None:
-    assert bracket(Crossing("a", "b", "brier", better_from, worse, ())) == text
+    told = {size: size for size in (*SIZES, 1600)}
+    assert bracket(Crossing("a", "b", "brier", better_from, worse, ()), told) == text
 
 
 def test_tables_have_every_number_and_what_takes_no_part() -> None:
-    text = render(views([GROWS], ()), "md")
+    text = render(shown(GROWS, ()).views, "md")
     assert "it takes no part: not trained again" in text
     assert "| pupil" in text
     assert "all 100" in text
     assert "20 to 100" in text
     assert "validation has 4 of 20, 10 of 50, 20 of 100" in text
-    lines = list(csv.DictReader(io.StringIO(render(views([GROWS], ()), "csv"))))
+    lines = list(csv.DictReader(io.StringIO(render(shown(GROWS, ()).views, "csv"))))
     assert len(lines) == 2 * 2 * 3 + 2 * 3
-    (data,) = json.loads(render(views([GROWS], ()), "json"))
+    (data,) = json.loads(render(shown(GROWS, ()).views, "json"))
     assert data["verdict"] == list(verdict(GROWS))
     assert {point["size"] for point in data["points"]} == set(SIZES)
     assert [each["base_rate"] if "base_rate" in each else each["right"] for each in data["study"]["counts"]] == [60, 15]
@@ -161,10 +164,10 @@ def paper(folder: Path, *lines: str) -> Path:
 def test_the_papers_counts_stand_beside_ours_or_their_range_below(tmp_path: Path) -> None:
     counts = read_counts(paper(tmp_path, "atlas,train,big,30,70,100", "ct,validation,big,90,10,100",
                                "mmlu,test,big,1,99,100"))  # fmt: skip
-    same = render(views([made((0.1, 0.8, 2.5), model="big")], counts), "md")
+    same = render(shown(made((0.1, 0.8, 2.5), model="big"), counts).views, "md")
     assert "| atlas/train | 60 | 20 | 75.0 | 30 | 70 | 30.0 |" in same
     assert "Paper, " not in same
-    other = render(views([GROWS], counts), "md")
+    other = render(shown(GROWS, counts).views, "md")
     assert "Paper, 2 training and validation splits of other models and tasks, 100 to 100 answers each" in other
     assert "30.0 to 90.0 % right" in other, "tests are none that is learned from"
 
@@ -212,8 +215,7 @@ def test_a_broken_point_has_no_dot_in_the_figure() -> None:
 
 
 def test_files_are_named_after_model_and_task(tmp_path: Path) -> None:
-    of, shown = ("tiny", "labels", "atlas"), views([GROWS], ())
-    paths = write_files(tmp_path / "a", of, shown, {"": small_multiples(GROWS)})
+    paths = write([shown(GROWS, ())], tmp_path / "a")
     assert [path.name for path in paths] == [
         f"tiny--labels--atlas.{kind}" for kind in ("md", "csv", "json", "svg", "png")
     ]

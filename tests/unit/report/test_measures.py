@@ -14,6 +14,7 @@ import pytest
 
 from bench.api import MeasureColumn, Measures, Piece, Strip, Strips, UserError
 from bench.report import measures, method_analyses, strips
+from bench.report.analysis import write
 from bench.report.figures.measures import dots_of_measures
 from bench.report.tables import formats
 from bench.stats.measured import Measured, checked_measures
@@ -51,12 +52,12 @@ def test_data_has_all_rows_and_people_the_first() -> None:
     found = made(shown=1)
     assert len(measures.blocks(found, {})[0]) == 1
     assert "Shown: the first 1 of 3 rows" in " ".join(measures.legend(found, {}))
-    (record,) = json.loads(formats.render(method_analyses.views([found], [{}]), "json"))
+    (record,) = json.loads(formats.render(method_analyses.shown(found, {}).views, "json"))
     assert record["rows"][0]["impact"] == 0.0182
     assert [row["what"] for row in record["rows"]] == ["content", "function", "other"]
-    lines = list(csv.DictReader(io.StringIO(formats.render(method_analyses.views([found], [{}]), "csv"))))
+    lines = list(csv.DictReader(io.StringIO(formats.render(method_analyses.shown(found, {}).views, "csv"))))
     assert [(line["what"], line["low"]) for line in lines] == [("content", "1e-05"), ("function", ""), ("other", "")]
-    text = formats.render(method_analyses.views([found], [{}]), "md")
+    text = formats.render(method_analyses.shown(found, {}).views, "md")
     assert r"| content | 1,234 | \+1.82 | 0.001" in text
     assert "Is it so? It is." in text
 
@@ -72,7 +73,7 @@ def test_the_papers_numbers_stand_beside_ours_or_are_told_as_a_range(tmp_path: P
     assert measures.legend(found, paper) == ["Known."]
     told = " ".join(measures.legend(made("tiny", published="words.csv"), paper))
     assert "2 other models, single runs: impact of content is +1.60 to +2.50, median +2.05" in told
-    (record,) = json.loads(formats.render(method_analyses.views([found], [paper]), "json"))
+    (record,) = json.loads(formats.render(method_analyses.shown(found, paper).views, "json"))
     assert {"model": "qwen14b", "row": "content", "column": "impact", "value": 0.025} in record["published"]
     (folder / "words.csv").write_text("model,row,column,value\na,b,c,much\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"words\.csv: expected numbers"):
@@ -134,6 +135,7 @@ def test_a_page_of_coloured_texts_is_text_alone() -> None:
 
 
 def test_files_are_written_for_what_there_is(tmp_path: Path) -> None:
-    names = [path.name for path in method_analyses.write([made(strips=STRIPS)], [{}], tmp_path / "a", ["png"])]
+    names = [path.name for path in write([method_analyses.shown(made(strips=STRIPS), {}, ("png",))], tmp_path / "a")]
     assert names == [f"llama8b--mmlu-oe--ccps-tokens.{kind}" for kind in ("json", "html", "png")]
-    assert [path.suffix for path in method_analyses.write([made(drawn="")], [{}], tmp_path / "b", ["png"])] == [".json"]
+    bare = write([method_analyses.shown(made(drawn=""), {}, ("png",))], tmp_path / "b")
+    assert [path.suffix for path in bare] == [".json"]

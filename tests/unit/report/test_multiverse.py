@@ -20,8 +20,8 @@ from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
 from bench.cli.app import app
 from bench.metrics import METRICS
-from bench.report.analysis_files import write_files
-from bench.report.multiverse import Contest, Multiverse, Universe, computed, figures, verdict, views
+from bench.report.analysis import printed, write
+from bench.report.multiverse import Contest, Multiverse, Universe, claims_drawn, computed, places_drawn, shown, verdict
 from bench.report.multiverse.definitions import FAMILIES, OPEN_RULES, is_right, squad_normalised
 from bench.report.selection import MultiverseRequest
 from bench.report.tables import formats
@@ -75,7 +75,7 @@ def contest(multiverse: Multiverse, family: str, first: str, second: str) -> Con
 
 
 def text(multiverse: Multiverse) -> str:
-    return " ".join(formats.render(views(multiverse), "terminal", width=250).split())
+    return " ".join(formats.render(shown(multiverse).views, "terminal", width=250).split())
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_equal_methods_claim_nothing_and_neither_is_said_to_be_better(tmp_path: 
     assert {places.spread.first for places in multiverse.places} == {1.0}
     assert "one and two are equal and first in Brier in all 2 universes" in text(multiverse)
     assert "the table claims nothing, so nothing can fall" in text(multiverse)
-    assert figures(multiverse)["claims"] is None
+    assert claims_drawn(multiverse) is None
 
 
 # --- against references -----------------------------------------------------------------------------------------------
@@ -467,9 +467,9 @@ def test_a_single_subject_has_no_two_averages(tmp_path: Path, monkeypatch: pytes
 
 
 def test_tables_csv_and_json_say_the_same(multiverse: Multiverse) -> None:
-    shown = views(multiverse)
-    records = list(csv.DictReader(io.StringIO(formats.render(shown, "csv"))))
-    data = json.loads(formats.render(shown, "json"))
+    views = shown(multiverse).views
+    records = list(csv.DictReader(io.StringIO(formats.render(views, "csv"))))
+    data = json.loads(formats.render(views, "json"))
     assert len(records) == len(data["claims"]) == len(multiverse.contests)
     for record, claim, one in zip(records, data["claims"], multiverse.contests, strict=True):
         assert record["first"] == claim["first"] == one.first
@@ -479,11 +479,11 @@ def test_tables_csv_and_json_say_the_same(multiverse: Multiverse) -> None:
     told = text(multiverse)
     assert "share of that list, and no level of confidence" in told
     assert "good beats poor" in told
-    assert "|" in formats.render(shown, "md")
+    assert "|" in formats.render(views, "md")
 
 
 def test_claims_of_some_methods_can_be_printed_alone(multiverse: Multiverse, folder: Path) -> None:
-    told = " ".join(formats.render(views(multiverse, ("fair",)), "terminal", width=250).split())
+    told = " ".join(formats.render(printed([shown(multiverse, ("fair",))]), "terminal", width=250).split())
     assert "fair beats poor" in told
     assert "good beats poor" not in told
     with pytest.raises(UserError, match="--method: no ranked method 'god'; there are fair, good, poor"):
@@ -491,7 +491,7 @@ def test_claims_of_some_methods_can_be_printed_alone(multiverse: Multiverse, fol
 
 
 def test_figures_show_every_method_and_the_shares(multiverse: Multiverse) -> None:
-    places, claims = figures(multiverse).values()
+    places, claims = places_drawn(multiverse), claims_drawn(multiverse)
     assert places is not None
     assert claims is not None
     words = [each.get_text() for each in places.texts]
@@ -501,15 +501,14 @@ def test_figures_show_every_method_and_the_shares(multiverse: Multiverse) -> Non
 
 
 def test_files_are_written_and_a_folder_that_can_not_be_is_one_sentence(multiverse: Multiverse, tmp_path: Path) -> None:
-    of = MODEL, "multiverse", TASK
-    written = write_files(tmp_path / "out", of, views(multiverse), figures(multiverse))
+    written = write([shown(multiverse)], tmp_path / "out")
     assert {path.name for path in written} == {
         *(f"{MODEL}--multiverse--{TASK}.{kind}" for kind in ("md", "csv", "json")),
         *(f"{MODEL}--multiverse--{TASK}--{name}.{kind}" for name in ("places", "claims") for kind in ("svg", "png")),
     }
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="can't be written"):
-        write_files(tmp_path / "file", of, views(multiverse), {})
+        write([shown(multiverse)], tmp_path / "file")
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from bench.api import BoolArray, FloatArray, UserError
-from bench.report.analysis_files import write_files
+from bench.report.analysis import write
 from bench.report.page.transfer import Shift, section
 from bench.report.tables.formats import render
 from bench.report.text import MINUS
-from bench.report.transfer import Matrix, computed, figures, heat_map, verdict, views
+from bench.report.transfer import Matrix, computed, heat_map, shown, verdict
 from bench.report.transfer.figure import heading
 from bench.report.transfer.stored import Unshown, stored
 from bench.results import files
@@ -167,8 +167,8 @@ def test_partial_results_and_overridden_constants_are_told_wherever_the_matrix_i
     matrix = computed(made, about(), settings=Settings(replicates=50))
     drawn = " ".join(text.get_text() for text in heat_map(matrix, "brier").texts)
     page = section(Shift([matrix]))
-    for shown in (render(views(matrix), "terminal", width=100), render(views(matrix), "json"), drawn, page):
-        told = " ".join(shown.split())
+    for text in (render(shown(matrix).views, "terminal", width=100), render(shown(matrix).views, "json"), drawn, page):
+        told = " ".join(text.split())
         assert "n = 120 questions of a, 120 questions of b." in told
         assert "Results are partial (--limit 120)." in told
         assert "Overridden constants: good.steps=3." in told
@@ -191,7 +191,7 @@ def test_scores_that_one_corpus_can_t_scale_have_no_rank_by_brier(tmp_path: Path
     matrix = computed(made, told)
     found = {w.metric: (w.rank is None, w.reason) for w in matrix.worst if w.method == "scored"}
     assert found == {"brier": (True, "undefined in a cell"), "auroc": (False, "")}
-    assert "undefined" in render(views(matrix), "terminal", width=120)
+    assert "undefined" in render(shown(matrix).views, "terminal", width=120)
 
 
 def test_a_missing_cell_is_told_and_its_method_has_no_rank(tmp_path: Path) -> None:
@@ -203,12 +203,11 @@ def test_a_missing_cell_is_told_and_its_method_has_no_rank(tmp_path: Path) -> No
     assert worst.rank is None
     assert "missing" in worst.reason
     assert not [p for p in matrix.prices if (p.method, p.corpus, p.test) == ("good", B, "a")]
-    shown = render(views(matrix), "md")
-    assert "skipped: nothing to learn" in shown
-    assert "Cells without numbers: 1" in shown
-    assert [
-        row for row in csv.DictReader(io.StringIO(render(views(matrix), "csv"))) if "nothing to learn" in row["reason"]
-    ]
+    printed = render(shown(matrix).views, "md")
+    assert "skipped: nothing to learn" in printed
+    assert "Cells without numbers: 1" in printed
+    records = csv.DictReader(io.StringIO(render(shown(matrix).views, "csv")))
+    assert any("nothing to learn" in record["reason"] for record in records)
     heat_map(matrix, "brier")
 
 
@@ -382,7 +381,7 @@ def kept(tmp_path: Path) -> tuple[Matrix, Path]:
     told = about(corpora=(A, B, A_OUT, A_FEWER), shares=SHARES)
     made = [*cells(tmp_path, told), TransferCell("gone", "a", A, missing="skipped: no rows")]
     matrix = computed(made, told)
-    (tmp_path / "tiny--transfer.json").write_text(render(views(matrix), "json"), encoding="utf-8")
+    (tmp_path / "tiny--transfer.json").write_text(render(shown(matrix).views, "json"), encoding="utf-8")
     return matrix, tmp_path
 
 
@@ -452,17 +451,17 @@ def test_no_cell_with_numbers_is_an_error_with_the_reason() -> None:
 
 
 def test_files_say_the_same_as_the_tables(matrix: Matrix, tmp_path: Path) -> None:
-    shown = views(matrix)
-    written = write_files(tmp_path / "t", ("tiny", "transfer"), shown, figures(matrix))
+    analysis = shown(matrix)
+    written = write([analysis], tmp_path / "t")
     assert {path.name for path in written} >= {"tiny--transfer.json", "tiny--transfer--brier.svg"}
     data = json.loads((tmp_path / "t" / "tiny--transfer.json").read_text(encoding="utf-8"))
     assert data["verdict"] == list(verdict(matrix))
     assert len(data["entries"]) == len(matrix.entries)
-    records = list(csv.DictReader(io.StringIO(render(shown, "csv"))))
+    records = list(csv.DictReader(io.StringIO(render(analysis.views, "csv"))))
     price = next(p for p in matrix.prices if p.method == "rote" and p.metric == "brier")
     row = next(r for r in records if r["method"] == "rote" and r["metric"] == "brier" and r["price"])
     assert float(row["price"]) == pytest.approx(price.points)
-    text = render(shown, "terminal", width=100)
+    text = render(analysis.views, "terminal", width=100)
     assert "same" in text
     svg = (tmp_path / "t" / "tiny--transfer--brier.svg").read_text(encoding="utf-8")
     assert all(name in svg for name in ("good", "rote", "plain", "tested on a"))

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from bench.report.selection import GuardRequest
 
 
+ALL = slice(None)
+
+
 @dataclass(frozen=True)
 class Terms:
     """Risk that a threshold has to keep, and the chance of that."""
@@ -37,8 +40,8 @@ class Answers(NamedTuple):
     """(n,)."""
 
 
-def answers_of(records: Records, rows: BoolArray) -> Answers:
-    """The chosen answers (n,) of a cell."""
+def answers_of(records: Records, rows: BoolArray | slice = ALL) -> Answers:
+    """The chosen answers (n,) of a cell; by default all."""
     values = records.confidence if records.probabilities is not None else records.order
     return Answers(values[rows], records.correct[rows])
 

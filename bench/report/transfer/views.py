@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from bench.metrics import METRICS
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
-from bench.report.text import EN_DASH, half_width, plain, shown, signed, with_arrow
-from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Constant, Entry, Matrix, Price
+from bench.report.text import EN_DASH, plain, seeds_text, signed, with_arrow, with_half
+from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Constant, Entry, Matrix, Price, Worst
 from bench.report.transfer.verdict import between, verdict
 from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus
 from bench.stats import Interval
@@ -21,7 +21,12 @@ MEAN = "mean of those that learn"
 
 def views(matrix: Matrix) -> TableViews:
     """The matrix for every format."""
-    return TableViews(list(_grids(matrix)), lambda: list(_records(matrix)), lambda: _data(matrix))
+    places = [(metric, test) for metric in METRICS_SHOWN for test in matrix.about.tests]
+    grids = [_worst(matrix), *(_numbers(matrix, *place) for place in places)]
+    for is_novelty, prices in ((False, matrix.prices), (True, matrix.novelty)):
+        there = {(price.metric, price.test) for price in prices}
+        grids += [_prices(matrix, *place, is_novelty=is_novelty) for place in places if place in there]
+    return TableViews(grids, lambda: list(_records(matrix)), lambda: _data(matrix))
 
 
 def columns_of(matrix: Matrix, test: str) -> list[Corpus]:
@@ -35,19 +40,6 @@ def columns_of(matrix: Matrix, test: str) -> list[Corpus]:
     )
 
 
-def _grids(matrix: Matrix) -> Iterator[Grid]:
-    places = [(metric, test) for metric in METRICS_SHOWN for test in matrix.about.tests]
-    yield _worst(matrix)
-    yield from (_numbers(matrix, *place) for place in places)
-    for prices, grid in ((matrix.prices, _prices), (matrix.novelty, _novelty)):
-        there = {(price.metric, price.test) for price in prices}
-        yield from (grid(matrix, *place) for place in places if place in there)
-
-
-def _head(corpus: Corpus) -> Column:
-    return Column(plain(corpus.label), is_metric=True)
-
-
 def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
     """Rows are methods, columns what they learned on."""
     corpora = columns_of(matrix, test)
@@ -59,7 +51,7 @@ def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
         before = group
     constants = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test)}
     if constants:
-        cells = [Cell(of_constant(constants[c]) if c in constants else EN_DASH) for c in corpora]
+        cells = [Cell(text_of(metric, constants[c]) if c in constants else EN_DASH) for c in corpora]
         rows.append(GridRow([Cell(CONSTANT), *cells], is_apart=True))
     facts = (f"{matrix.about.model}, tested on {test}: {with_arrow(metric)} by what methods learned on",)
     legend = (
@@ -68,7 +60,7 @@ def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
         f"{SAME}: it is told nothing, so that its number does not depend on the corpus.",
         *([ON_CONSTANT] if constants else []),
     )
-    return Grid(facts, (Column("method", is_left=True), *map(_head, corpora)), tuple(rows), legend)
+    return Grid(facts, _columns(corpora), tuple(rows), legend)
 
 
 ON_CONSTANT = (
@@ -90,11 +82,6 @@ def sentences_on(corpora: Sequence[Corpus]) -> list[str]:
     return [text for kind, text in ((SUBJECT, _WITHOUT), (AT_RANDOM, _AS_MANY)) if kind in kinds]
 
 
-def of_constant(constant: Constant) -> str:
-    """Number of the constant confidence with half its interval."""
-    return text_of(Entry(CONSTANT, constant.corpus, constant.test, "brier", constant.value, constant.interval))
-
-
 def priced(metric: str, points: float, interval: Interval) -> str:
     """A price with its interval."""
     return f"{signed(METRICS[metric], points)}{between(metric, interval)}"
@@ -103,62 +90,48 @@ def priced(metric: str, points: float, interval: Interval) -> str:
 def _number(matrix: Matrix, name: str, corpus: Corpus, test: str, metric: str, column: int) -> Cell:
     entry, reason = matrix.entry(name, corpus, test, metric), matrix.reason(name, corpus, test)
     if entry is not None:
-        return Cell(SAME if entry.corpus is None and column else text_of(entry))
+        return Cell(SAME if entry.corpus is None and column else text_of(metric, entry))
     return Cell("missing", notes=(plain(f"{name}: {reason}"),)) if reason else Cell("undefined")
 
 
-def text_of(entry: Entry) -> str:
+def text_of(metric: str, of: Entry | Worst | Constant) -> str:
     """A number with half its interval."""
-    metric = METRICS[entry.metric]
-    half = half_width(metric, entry.value, entry.interval.low, entry.interval.high)
-    return shown(metric, entry.value) + f" ±{half}" * bool(half)
+    return with_half(metric, of.value, of.interval.low, of.interval.high)
 
 
-def _prices(matrix: Matrix, metric: str, test: str) -> Grid:
-    home = matrix.about.home(test)
-    elsewhere = f"the price of learning elsewhere than on {home.label if home else EN_DASH}"
-    facts = (f"{matrix.about.model}, tested on {test}: {elsewhere}, {METRICS[metric].label}, points",)
-    corpora = [corpus for corpus in columns_of(matrix, test) if corpus != home]
-    grid = _price_grid(matrix, (metric, test), corpora, facts, is_novelty=False)
-    found = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test) and c.points is not None}
-    if not found:
-        return grid
-    texts = (
-        EN_DASH if (c := found.get(at)) is None else priced(metric, c.points or 0, c.price_interval) for at in corpora
-    )
-    row = GridRow([Cell(CONSTANT), *map(Cell, texts)])
-    return replace(grid, rows=(*grid.rows, row), legend=(*grid.legend, ON_CONSTANT))
-
-
-def _novelty(matrix: Matrix, metric: str, test: str) -> Grid:
-    facts = (
-        f"{matrix.about.model}, tested on {test}: the price of a new subject, {METRICS[metric].label}, points",
-        "Learned without the subject, against learned without as many answers drawn from all subjects.",
-    )
-    there = {price.corpus for price in matrix.novelty if (price.metric, price.test) == (metric, test)}
-    corpora = [corpus for corpus in columns_of(matrix, test) if corpus in there]
-    return _price_grid(matrix, (metric, test), corpora, facts, is_novelty=True)
-
-
-def _price_grid(
-    matrix: Matrix, place: tuple[str, str], corpora: Sequence[Corpus], facts: tuple[str, ...], *, is_novelty: bool
-) -> Grid:
-    """Rows are methods and their mean, columns corpora; the place is a metric and a test."""
+def _prices(matrix: Matrix, metric: str, test: str, *, is_novelty: bool) -> Grid:
+    """Prices of learning elsewhere, or of a new subject: rows are methods and their mean, columns corpora."""
+    home, label, place = matrix.about.home(test), METRICS[metric].label, (metric, test)
     prices, means, kind = matrix.prices, matrix.means, "of"
+    what = f"learning elsewhere than on {home.label if home else EN_DASH}"
     if is_novelty:
-        prices, means, kind = matrix.novelty, matrix.novelty_means, "of a new subject in"
+        prices, means, kind, what = matrix.novelty, matrix.novelty_means, "of a new subject in", "a new subject"
     own = {(p.method, p.corpus): p for p in prices if (p.metric, p.test) == place}
+    there = {corpus for _, corpus in own}
+    corpora = [corpus for corpus in columns_of(matrix, test) if (corpus in there if is_novelty else corpus != home)]
     names = [name for name in matrix.methods if any((name, corpus) in own for corpus in corpora)]
     rows = [GridRow([Cell(plain(name)), *(_price(own.get((name, corpus))) for corpus in corpora)]) for name in names]
     mean = {m.corpus: priced(m.metric, m.points, m.interval) for m in means if (m.metric, m.test) == place}
     if mean:
         rows.append(GridRow([Cell(MEAN), *(Cell(mean.get(corpus, EN_DASH)) for corpus in corpora)], is_apart=True))
-    n, label = sum(p.metric == place[0] and p.p_holm is not None for p in prices), METRICS[place[0]].label
-    legend = (
+    n = sum(p.metric == metric and p.p_holm is not None for p in prices)
+    facts = [f"{matrix.about.model}, tested on {test}: the price of {what}, {label}, points"]
+    legend = [
         "Prices are paired, on the same test questions; positive is worse.",
         f"{SHOWN}: different from 0, p < 0.05 by Holm's correction for the {n} prices {kind} {label}.",
-    )
-    return Grid(facts, (Column("method", is_left=True), *map(_head, corpora)), tuple(rows), legend)
+    ]
+    constants = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test) and c.points is not None}
+    if is_novelty:
+        facts.append("Learned without the subject, against learned without as many answers drawn from all subjects.")
+    elif constants:
+        moved = {at: priced(metric, c.points or 0, c.price_interval) for at, c in constants.items()}
+        rows.append(GridRow([Cell(CONSTANT), *(Cell(moved.get(corpus, EN_DASH)) for corpus in corpora)]))
+        legend.append(ON_CONSTANT)
+    return Grid(tuple(facts), _columns(corpora), tuple(rows), tuple(legend))
+
+
+def _columns(corpora: Sequence[Corpus]) -> tuple[Column, ...]:
+    return (Column("method", is_left=True), *(Column(plain(corpus.label), is_metric=True) for corpus in corpora))
 
 
 def _price(price: Price | None) -> Cell:
@@ -186,18 +159,13 @@ def _worst(matrix: Matrix) -> Grid:
             if worst is None:
                 cells += [Cell(EN_DASH), Cell(EN_DASH), Cell(EN_DASH)]
                 continue
-            rank = (
-                Cell(EN_DASH, notes=(worst.reason,) if worst.reason else ())
-                if worst.rank is None
-                else Cell(str(worst.rank))
-            )
-            entry = Entry(name, worst.corpus, worst.test, metric, worst.value, worst.interval)
-            cells += [rank, Cell(text_of(entry)), Cell(plain(worst.where))]
+            notes = (worst.reason,) if worst.rank is None and worst.reason else ()
+            rank = Cell(str(worst.rank or EN_DASH), notes=notes)
+            cells += [rank, Cell(text_of(metric, worst)), Cell(plain(worst.where))]
         rows.append(GridRow(cells))
-    seeds = ", ".join(map(str, about.seeds))
     learned, tested = "; ".join(corpus.label for corpus in about.corpora), ", ".join(about.tests)
     basis = (
-        f"Preset {about.preset}, seed{'s' * (len(about.seeds) > 1)} {seeds}; learned on {learned}; tested on {tested};"
+        f"Preset {about.preset}, {seeds_text(about.seeds)}; learned on {learned}; tested on {tested};"
         f" {about.forward_tokens:,} tokens were read for it. {' '.join(matrix.remarks)}"
     )
     legend = (
@@ -256,16 +224,12 @@ def _data(matrix: Matrix) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Value as JSON knows it."""
+    """Value as JSON knows it, with names for the ends of intervals."""
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
-    return _named(asdict(value))
-
-
-def _named(values: dict[str, Any]) -> dict[str, Any]:
-    """Intervals with the names of their ends."""
+    record = asdict(value)
     for field, key in (("interval", "ends"), ("price_interval", "price_ends")):
-        if field in values:
-            interval = values.pop(field)
-            values[key] = {name: interval[name] for name in ("low", "high", "reason")}
-    return values
+        if field in record:
+            interval = record.pop(field)
+            record[key] = {name: interval[name] for name in ("low", "high", "reason")}
+    return record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bench.report.guard.found import Guarded, GuardedLine, GuardedTable, Realised
+from bench.report.guard.model import Guarded, GuardedLine, GuardedTable
 from bench.report.text import count, percent, span
 
 _ROUNDING = 1e-6
@@ -41,12 +41,8 @@ def not_less(level: float) -> str:
     return f"{1 - lower:.{digits}f}".rstrip("0")
 
 
-def verdict(found: GuardedTable) -> tuple[str, ...]:
+def verdict(found: GuardedTable) -> Iterator[str]:
     """Sentences on top of a table; the first is the answer."""
-    return tuple(_verdict(found))
-
-
-def _verdict(found: GuardedTable) -> Iterator[str]:
     risk, level, possible = share(found.terms.risk), share(found.terms.level), found.feasible
     methods = len(found.tested)
     if not possible.most:
@@ -61,10 +57,12 @@ def _verdict(found: GuardedTable) -> Iterator[str]:
             f"No threshold can keep mistakes to {risk} here: {whose} confidence above which that holds with a chance of"
             f" {level}."
         )
-        yield _closest(found)
+        line, seed = min(((line, seed) for line in found.tested for seed in line.seeds), key=lambda at: at[1].bound)
+        named = f" (seed {seed.row.seed})" if len(line.seeds) > 1 else ""
+        yield f"Closest is {line.line.key.label}{named}: {lacks(seed)}."
     else:
         yield from _kept(found, methods)
-    yield feasibility(found)
+    yield _feasibility(found)
 
 
 def _kept(found: GuardedTable, methods: int) -> Iterator[str]:
@@ -87,18 +85,18 @@ def _kept(found: GuardedTable, methods: int) -> Iterator[str]:
         f"{best.line.key.label} keeps{most} {percent(best.coverage)} % of the answers, from {kind} of {at}"
         f" on{seeds}{observed}."
     )
-    yield from _broken(found)
-
-
-def _broken(found: GuardedTable) -> Iterator[str]:
-    """Sentence on lines that kept more mistakes of the other questions than chance explains, empty without any."""
+    # more mistakes on the other questions than chance explains
     told = []
     for line in found.some:
-        over = [seed.realised for seed in line.done if seed.realised and _is_over(seed.realised, found.terms.risk)]
+        over = [
+            (made.risk, made.risk_interval)
+            for seed in line.done
+            if (made := seed.realised) and made.risk and made.risk_interval and made.risk_interval[0] > found.terms.risk
+        ]
         if over:
-            most = max(over, key=lambda each: each.risk or 0.0)
-            ends = " to ".join(map(percent, most.risk_interval or ()))
-            told.append(f"{line.line.key.label} ({percent(most.risk or 0.0)} %, 95 % interval {ends})")
+            risk, ends = max(over, key=lambda each: each[0])
+            interval = " to ".join(map(percent, ends))
+            told.append(f"{line.line.key.label} ({percent(risk)} %, 95 % interval {interval})")
     if told:
         yield (
             f"But on the other questions, of {found.table.task}, more than {share(found.terms.risk)} of what it keeps"
@@ -106,19 +104,7 @@ def _broken(found: GuardedTable) -> Iterator[str]:
         )
 
 
-def _is_over(realised: Realised, risk: float) -> bool:
-    return realised.risk_interval is not None and realised.risk_interval[0] > risk
-
-
-def _closest(found: GuardedTable) -> str:
-    """The method whose strictest threshold came closest."""
-    seeds = [(line, seed) for line in found.tested for seed in line.seeds]
-    line, seed = min(seeds, key=lambda pair: pair[1].bound)
-    named = f" (seed {seed.row.seed})" if len(line.seeds) > 1 else ""
-    return f"Closest is {line.line.key.label}{named}: {lacks(seed)}."
-
-
-def feasibility(found: GuardedTable) -> str:
+def _feasibility(found: GuardedTable) -> str:
     """The most that any method could have certified with these labels."""
     possible, risk = found.feasible, share(found.terms.risk)
     start = f"{found.source}. {possible.right:,} of the {possible.n:,} answers are right"
@@ -144,18 +130,13 @@ def lacks(seed: Guarded) -> str:
     if _is_worse(seed):
         return f"{told}; more answers would not help, a better order of the answers or a higher --risk would"
     needed = "more" if seed.needed is None else f"about {_about(seed.needed):,}"
-    return (
-        f"{told}; with that share of mistakes {risk} takes {needed} calibration answers, of which there are {_n(seed)}"
-    )
+    n = len(seed.calibration.values)
+    return f"{told}; with that share of mistakes {risk} takes {needed} calibration answers, of which there are {n:,}"
 
 
 def _about(number: int) -> int:
     """A number with two digits that say something."""
     return int(float(f"{number:.1e}"))
-
-
-def _n(seed: Guarded) -> str:
-    return f"{len(seed.calibration.values):,}"
 
 
 def _is_worse(seed: Guarded) -> bool:

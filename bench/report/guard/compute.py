@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from bench import registry
-from bench.api import BoolArray, UserError
+from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.report import recomputed, style
-from bench.report.guard.found import Guarded, GuardedLine, GuardedTable, Terms, answers_of
+from bench.report.guard.model import Guarded, GuardedLine, GuardedTable, Terms, answers_of
 from bench.report.selection import GuardRequest
 from bench.report.tables import build
 from bench.report.tables.caption import apart
@@ -51,7 +49,13 @@ def guarded(
         UserError: numbers outside their range, nothing to guard, no questions on one of both sides, a task to calibrate
             on without results or with the same questions, or a result that is not as it must be.
     """
-    _refuse_numbers(request)
+    for option, value, meaning in (
+        ("--risk", request.risk, "a share of mistakes, e.g. 0.05"),
+        ("--level", request.level, "a chance, e.g. 0.9"),
+        ("--share", request.share, "a share of the questions, e.g. 0.5"),
+    ):
+        if not 0 < value < 1:  # also where it is NaN
+            raise UserError(f"{option}: expected {meaning}, between 0 and 1 and neither of both, got {value:g}")
     rows = recomputed.rows_of(request.results, cache, partial=request.partial, say=say)
     _refuse_task(request, rows)
     others = [row for row in rows if row.task == request.calibrate_on and row.status == "ok"]
@@ -69,16 +73,6 @@ def guarded(
     made = [_Guarding(request, others).table(table) for table in ready or tables]
     asides = apart([each.table.rows[0] for each in made])
     return [replace(each, aside=aside) for each, aside in zip(made, asides, strict=True)]
-
-
-def _refuse_numbers(request: GuardRequest) -> None:
-    for option, value, meaning in (
-        ("--risk", request.risk, "a share of mistakes, e.g. 0.05"),
-        ("--level", request.level, "a chance, e.g. 0.9"),
-        ("--share", request.share, "a share of the questions, e.g. 0.5"),
-    ):
-        if not 0 < value < 1:  # also where it is NaN
-            raise UserError(f"{option}: expected {meaning}, between 0 and 1 and neither of both, got {value:g}")
 
 
 def _refuse_task(request: GuardRequest, rows: Sequence[ResultRow]) -> None:
@@ -121,22 +115,20 @@ class _Guarding:
             )
         n, right = len(first.calibration.correct), int(first.calibration.correct.sum())
         possible = feasible(n, right, risk=self.terms.risk, level=self.terms.level)
-        return GuardedTable(
-            self.request, table, self.terms, tuple(lines), possible,
-            self._source(first), self.request.calibrate_on or table.task, tuple(self._remarks(table, first)),
-        )  # fmt: skip
-
-    def _source(self, first: Guarded) -> str:
-        n, rest = len(first.calibration.values), len(first.rest.values)
-        if self.request.calibrate_on is not None:
-            return (
-                f"All {n:,} questions of {self.request.calibrate_on} choose the thresholds, the {rest:,} of"
+        request, rest = self.request, len(first.rest.values)
+        source = (
+            f"{n:,} of {n + rest:,} questions choose the thresholds (--share {request.share:g}, --split-seed"
+            f" {request.split_seed}), the other {rest:,} show what they keep"
+        )
+        if request.calibrate_on is not None:
+            source = (
+                f"All {n:,} questions of {request.calibrate_on} choose the thresholds, the {rest:,} of"
                 f" {first.row.task} show what they keep"
             )
-        return (
-            f"{n:,} of {n + rest:,} questions choose the thresholds (--share {self.request.share:g}, --split-seed"
-            f" {self.request.split_seed}), the other {rest:,} show what they keep"
-        )
+        return GuardedTable(
+            request, table, self.terms, tuple(lines), possible, source, request.calibrate_on or table.task,
+            tuple(self._remarks(table, first)),
+        )  # fmt: skip
 
     def _remarks(self, table: Table, first: Guarded) -> Iterator[str]:
         if self.request.calibrate_on is not None:
@@ -146,7 +138,16 @@ class _Guarding:
             )
         task = self.request.calibrate_on or first.row.task
         used = [row for row in (*table.rows, *self.others) if (row.model, row.task) == (first.row.model, task)]
-        yield from _not_alike(task, used)
+        # no binomial count knows of copies, and of answers without a verdict
+        repeated = max((row.counts.get(f"{task}/test: {_REPEATED}", 0) for row in used), default=0)
+        if repeated:
+            yield (
+                f"Of the questions of {plain(task)}, {repeated:,} repeat an earlier one. Copies are right or wrong"
+                " together but count as so many answers, so the level that is really kept is lower than it says."
+            )
+        undecided = max((row.n_undecided or 0 for row in used), default=0)
+        if undecided:
+            yield f"On {undecided:,} further answers the judge came to no verdict; nothing here holds for such answers."
         if not all(self.texts.values()):
             yield (
                 f"Questions of {self.request.calibrate_on} and {table.task} were compared by their ids alone, since"
@@ -171,27 +172,24 @@ class _Guarding:
         own = self._records(row)
         is_score = own.probabilities is None
         if other is None:
-            aside = set_aside(own.id, share=self.request.share, seed=self.request.split_seed)
-            self._refuse_few(row, aside)
+            share = self.request.share
+            aside = set_aside(own.id, share=share, seed=self.request.split_seed)
+            if aside.all() or not aside.any():
+                way = "another --split-seed" if share == 0.5 else f"--share nearer to 0.5 than {share:g}"  # noqa: PLR2004
+                raise UserError(
+                    f"{plain(row.model)} on {plain(row.task)}: expected questions on both sides, got"
+                    f" {int(aside.sum()):,} to choose thresholds by and {int((~aside).sum()):,} others; test more"
+                    f" questions, or name {way}"
+                )
             calibration, rest = answers_of(own, aside), answers_of(own, ~aside)
         else:
             there = self._records(other)
             self._refuse_overlap(row, other, own, there)
-            calibration = answers_of(there, np.ones(len(there.id), dtype=np.bool_))
-            rest = answers_of(own, np.ones(len(own.id), dtype=np.bool_))
+            calibration, rest = answers_of(there), answers_of(own)
         return Guarded.of(row, self.terms, calibration, rest, is_score=is_score)
 
     def _records(self, row: ResultRow) -> Records:
         return files.read_records(files.place_of(row, self.request.results))
-
-    def _refuse_few(self, row: ResultRow, aside: BoolArray) -> None:
-        if aside.all() or not aside.any():
-            share = self.request.share
-            other = "another --split-seed" if share == 0.5 else f"--share nearer to 0.5 than {share:g}"  # noqa: PLR2004
-            raise UserError(
-                f"{plain(row.model)} on {plain(row.task)}: expected questions on both sides, got {int(aside.sum()):,}"
-                f" to choose thresholds by and {int((~aside).sum()):,} others; test more questions, or name {other}"
-            )
 
     # --- another task -------------------------------------------------------------------------------------------------
 
@@ -205,16 +203,14 @@ class _Guarding:
         same = [each for each in seeds if all(getattr(each, name) == getattr(row, name) for name in _SAME)]
         if len(same) != 1:
             return _why_none(row, seeds, same, task)
-        self._refuse_scores(row, same[0])
-        return same[0]
-
-    def _refuse_scores(self, row: ResultRow, other: ResultRow) -> None:
+        (other,) = same
         if row.is_order_alone != other.is_order_alone:
             raise UserError(
                 f"{plain(row.method)}: it has scores alone on one of {plain(row.task)} and {plain(other.task)} and"
                 " confidences on the other, so no threshold is the same on both; run it again with --train-on, by whose"
                 " validation split scores are scaled"
             )
+        return other
 
     def _refuse_overlap(self, row: ResultRow, other: ResultRow, own: Records, there: Records) -> None:
         shared = set(own.id) & set(there.id)
@@ -234,24 +230,6 @@ class _Guarding:
         if key not in self.texts:
             self.texts[key] = questions.read(self.request.results, *key)
         return self.texts[key]
-
-
-def _not_alike(task: str, rows: Sequence[ResultRow]) -> Iterator[str]:
-    """Sentences on calibration questions that no binomial count knows of: copies, and those without a verdict.
-
-    Args:
-        task: whose questions choose thresholds.
-        rows: results of it.
-    """
-    repeated = max((row.counts.get(f"{task}/test: {_REPEATED}", 0) for row in rows), default=0)
-    if repeated:
-        yield (
-            f"Of the questions of {plain(task)}, {repeated:,} repeat an earlier one. Copies are right or wrong together"
-            " but count as so many answers, so the level that is really kept is lower than it says."
-        )
-    undecided = max((row.n_undecided or 0 for row in rows), default=0)
-    if undecided:
-        yield f"On {undecided:,} further answers the judge came to no verdict; nothing here holds for such answers."
 
 
 def _why_none(row: ResultRow, seeds: Sequence[ResultRow], same: Sequence[ResultRow], task: str) -> str:

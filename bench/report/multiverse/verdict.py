@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from bench.report.multiverse.definitions import DEFINITION, Family
 from bench.report.multiverse.model import SURVIVES, Contest, Multiverse
-from bench.report.text import MINUS
+from bench.report.text import MINUS, several
+from bench.report.verdict.phrases import joined
 
 _FEW = 4
 """Claims that a sentence names one by one."""
@@ -55,30 +56,23 @@ def weakest(contest: Contest) -> str:
 
 def verdict(found: Multiverse) -> tuple[str, ...]:
     """Sentences: what survives in each family, what falls and why, who is first, and what was open to picking."""
-    return tuple(_verdict(found))
-
-
-def _verdict(found: Multiverse) -> Iterator[str]:
-    for family in found.families:
-        yield _survivors(found, family)
-    for family in found.families:
-        yield from _fallen(found.claims(family.name), family)
-    for family in found.families:
-        yield from _first(found, family)
-    yield from _open(found)
-    yield (
-        "Universes are a list of analyses that somebody could defend, not a sample of anything:"
-        f" {THRESHOLD} is a share of that list, and no level of confidence."
-    )
+    return (
+        *(_survivors(found, family) for family in found.families),
+        *(sentence for family in found.families for sentence in _fallen(found.claims(family.name), family)),
+        *(sentence for family in found.families for sentence in _first(found, family)),
+        *_open(found),
+        ("Universes are a list of analyses that somebody could defend, not a sample of anything:"
+        f" {THRESHOLD} is a share of that list, and no level of confidence."),
+    )  # fmt: skip
 
 
 def _survivors(found: Multiverse, family: Family) -> str:
     claims, n = found.claims(family.name), len(found.of(family.name))
-    start = f"{family.name[0].upper()}{family.name[1:]} ({_counted(n, 'universe')})"
+    start = f"{family.name[0].upper()}{family.name[1:]} ({several(n, 'universe')})"
     if not claims:
         return f"{start}: the table claims nothing, so nothing can fall."
     kept, shown = sum(c.survives for c in claims), sum(c.is_shown for c in claims)
-    whole = f"all {kept} claims" if kept == len(claims) > 1 else f"{kept} of {_counted(len(claims), 'claim')}"
+    whole = f"all {kept} claims" if kept == len(claims) > 1 else f"{kept} of {several(len(claims), 'claim')}"
     verb = "survives, its" if len(claims) == 1 else "survive, their"
     few = "" if n * (1 - SURVIVES) >= 1 else ", which with so few means all of them"
     return (
@@ -93,7 +87,7 @@ def _fallen(claims: Sequence[Contest], family: Family) -> Iterator[str]:
         yield f"In {family.name}, “{claim(each)}” does not survive: {_why(each)}."
     if len(fallen) > _FEW:
         more = len(fallen) - _FEW
-        yield f"Nor do{'es' * (more == 1)} {_counted(more, 'further claim')} in {family.name}."
+        yield f"Nor do{'es' * (more == 1)} {several(more, 'further claim')} in {family.name}."
 
 
 def _why(each: Contest) -> str:
@@ -118,15 +112,15 @@ def _first(found: Multiverse, family: Family) -> Iterator[str]:
         return
     always = [p.method for p in firsts if p.spread.first == 1]
     if always:
-        where = f"in all {_counted(n, 'universe')}" if n > 1 else "in the one universe"
-        who = f"{always[0]} is" if len(always) == 1 else f"{', '.join(always[:-1])} and {always[-1]} are equal and"
+        where = f"in all {several(n, 'universe')}" if n > 1 else "in the one universe"
+        who = f"{always[0]} is" if len(always) == 1 else f"{joined(always)} are equal and"
         others = [p.method for p in firsts if p.spread.first < 1]
         also = f"; in some, {', '.join(others)} equal{'s' * (len(others) == 1)} it" if others else ""
         yield f"{who} first in {family.name} {where} in which all have numbers{also}."
         return
     told = ", ".join(f"{p.method} in {share(p.spread.first)}" for p in firsts[:_FEW])
     more = f" and {len(firsts) - _FEW} others" if len(firsts) > _FEW else ""
-    yield f"First in {family.name} by value, of {_counted(n, 'universe')}: {told}{more}."
+    yield f"First in {family.name} by value, of {several(n, 'universe')}: {told}{more}."
 
 
 def _open(found: Multiverse) -> Iterator[str]:
@@ -137,12 +131,8 @@ def _open(found: Multiverse) -> Iterator[str]:
         both = sum(bool(contest.significant and contest.reversed) for contest in decided)
         ways = f" ({both} of them in either direction)" if both else ""
         yield (
-            f"Of {_counted(len(pairs), 'pair')} that the table leaves open, {len(decided)} could be claimed by picking"
+            f"Of {several(len(pairs), 'pair')} that the table leaves open, {len(decided)} could be claimed by picking"
             f" a universe{ways}: there the difference is significant, corrected for all pairs."
         )
     elif pairs:
-        yield f"None of {_counted(len(pairs), 'pair')} that the table leaves open is significant in any universe."
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
+        yield f"None of {several(len(pairs), 'pair')} that the table leaves open is significant in any universe."

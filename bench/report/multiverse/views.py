@@ -9,45 +9,13 @@ from typing import Any
 
 from bench.metrics import METRICS
 from bench.report.multiverse.definitions import DEFINITION, Family
-from bench.report.multiverse.model import Contest, Multiverse, Option, by_survival
-from bench.report.multiverse.words import THRESHOLD, claim, decided_by, label, share, verdict, weakest
+from bench.report.multiverse.model import Contest, Multiverse, by_survival
+from bench.report.multiverse.verdict import THRESHOLD, claim, decided_by, label, share, verdict, weakest
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
-from bench.report.text import EN_DASH, metric_name, precise, probability
+from bench.report.text import EN_DASH, metric_name, precise, probability, seeds_text
 
 _MOST = 10
 """Surviving claims of a family that are printed; CSV and JSON have all."""
-
-_SURVIVE = (
-    f"Survive: its direction holds, by value, in at least {THRESHOLD} of the universes that have both methods, and no"
-    " universe shows the opposite."
-)
-_SHOWN = (
-    f"Shown: it survives, and is significant in at least {THRESHOLD} of the universes with a test; raw and debiased"
-    " equal-width and top-label ECE, Brier, AUROC and AUCPR have one, other definitions are compared by value."
-)
-_REVERSED = (
-    "Reversed: claims whose opposite is significant in some universe. Open: pairs that the table does not decide;"
-    " decided somewhere: significant in some universe, whoever is better there."
-)
-_SUMMARY = ("A claim is a significant difference of the table, corrected for all pairs.", _SURVIVE, _SHOWN, _REVERSED)
-_MEDIAN = (
-    "Median, 5 to 95 %: of places, 1 plus the methods with a better value, over the universes in which all methods have"
-    " numbers."
-)
-_PLACES = (
-    "Rank: that of the table, 1 plus the methods that are significantly better.", _MEDIAN,
-    "First: share of these universes in which its place is 1.",
-    "Leads: share of those with a test in which no method is significantly better.",
-)  # fmt: skip
-_TURNED = (
-    "Turned most by: the choice whose options differ most in whether the claim holds, and the share of the variance of"
-    " holding that lies between them (correlation ratio)."
-)
-_CLAIMS = ("P values are corrected for all pairs of the table.", _TURNED)
-_PERCENT = (
-    "Percent: share of all pairs of a claim and a universe with that option in which the claim's direction holds."
-)
-_CHOICES = (_PERCENT, "=: the option of the table, which averages seeds.")
 
 
 def views(found: Multiverse, methods: Collection[str] = ()) -> TableViews:
@@ -57,19 +25,14 @@ def views(found: Multiverse, methods: Collection[str] = ()) -> TableViews:
         found: the multiverse.
         methods: claims about these alone are printed; by default all.
     """
-    return TableViews(list(_grids(found, methods)), lambda: list(_records(found)), lambda: _data(found))
-
-
-def _grids(found: Multiverse, methods: Collection[str]) -> Iterator[Grid]:
-    yield _summary(found)
-    for family in found.families:
-        if any(places.family == family.name for places in found.places):
-            yield _places(found, family)
+    grids = [_summary(found)]
+    ranked = {places.family for places in found.places}
+    grids += [_places(found, family) for family in found.families if family.name in ranked]
     for family in found.families:
         claims = [c for c in found.claims(family.name) if not methods or {c.first, c.second} & set(methods)]
-        if claims:
-            yield _claims(found, family, claims)
-    yield _choices(found)
+        grids += [_claims(found, family, claims)] if claims else []
+    grids.append(_choices(found))
+    return TableViews(grids, lambda: list(_records(found)), lambda: _data(found))
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
@@ -92,12 +55,27 @@ def _summary(found: Multiverse) -> Grid:
                 Cell(str(sum(c.significant + c.reversed > 0 for c in left))),
             ])
         )  # fmt: skip
-    seeds = ", ".join(map(str, found.seeds))
     facts = (
         f"{found.model} on {found.task}: the table under every choice that costs no forward pass",
-        f"Preset {found.preset}, seed{'s' * (len(found.seeds) > 1)} {seeds}, {found.n:,} questions.",
+        f"Preset {found.preset}, {seeds_text(found.seeds)}, {found.n:,} questions.",
     )
-    return Grid(facts, columns, tuple(rows), _SUMMARY, found.remarks, verdict=verdict(found), is_folded=True)
+    legend = (
+        "A claim is a significant difference of the table, corrected for all pairs.",
+        (
+            f"Survive: its direction holds, by value, in at least {THRESHOLD} of the universes that have both methods,"
+            " and no universe shows the opposite."
+        ),
+        (
+            f"Shown: it survives, and is significant in at least {THRESHOLD} of the universes with a test; raw and"
+            " debiased equal-width and top-label ECE, Brier, AUROC and AUCPR have one, other definitions are"
+            " compared by value."
+        ),
+        (
+            "Reversed: claims whose opposite is significant in some universe. Open: pairs that the table does not"
+            " decide; decided somewhere: significant in some universe, whoever is better there."
+        ),
+    )
+    return Grid(facts, columns, tuple(rows), legend, found.remarks, verdict=verdict(found), is_folded=True)
 
 
 def _places(found: Multiverse, family: Family) -> Grid:
@@ -117,7 +95,16 @@ def _places(found: Multiverse, family: Family) -> Grid:
         )  # fmt: skip
     n = len(found.complete(family.name))
     facts = (f"{found.model} on {found.task}: places in {family.name} over {n:,} universes",)
-    return Grid(facts, columns, tuple(rows), _PLACES)
+    legend = (
+        "Rank: that of the table, 1 plus the methods that are significantly better.",
+        (
+            "Median, 5 to 95 %: of places, 1 plus the methods with a better value, over the universes in which all"
+            " methods have numbers."
+        ),
+        "First: share of these universes in which its place is 1.",
+        "Leads: share of those with a test in which no method is significantly better.",
+    )
+    return Grid(facts, columns, tuple(rows), legend)
 
 
 def _claims(found: Multiverse, family: Family, claims: Sequence[Contest]) -> Grid:
@@ -129,31 +116,28 @@ def _claims(found: Multiverse, family: Family, claims: Sequence[Contest]) -> Gri
     )  # fmt: skip
     ordered = by_survival(claims)
     shown = ordered[: sum(not c.survives for c in claims) + _MOST]
-    rows = [GridRow(_claim_cells(family, each)) for each in shown]
+    rows = [
+        GridRow([
+            Cell(claim(c)), Cell(precise(metric, c.difference)), Cell(EN_DASH if c.p is None else probability(c.p)),
+            Cell(f"{c.n:,}"), Cell(share(c.share) or EN_DASH),
+            Cell(share(c.significant / c.tested) if c.tested else EN_DASH), Cell(str(c.reversed)),
+            Cell("shown" if c.is_shown else "yes" if c.survives else "no"), Cell(decided_by(c)), Cell(weakest(c)),
+        ])
+        for c in shown
+    ]  # fmt: skip
     facts = [f"{found.model} on {found.task}: claims in {family.name}, those that hold least first"]
     if len(shown) < len(ordered):
         facts.append(f"Shown are {len(shown)} of {len(ordered)}; the others survive and hold at least as often.")
     unit = ", in percent" if metric.is_fraction else ""
     legend = (
         f"Difference: {metric_name(family.metric)} of the first minus that of the second in the table{unit}.",
-        *_CLAIMS,
+        "P values are corrected for all pairs of the table.",
+        (
+            "Turned most by: the choice whose options differ most in whether the claim holds, and the share of the"
+            " variance of holding that lies between them (correlation ratio)."
+        ),
     )
     return Grid(tuple(facts), columns, tuple(rows), legend, is_folded=True)
-
-
-def _claim_cells(family: Family, each: Contest) -> list[Cell]:
-    return [
-        Cell(claim(each)),
-        Cell(precise(METRICS[family.metric], each.difference)),
-        Cell(EN_DASH if each.p is None else probability(each.p)),
-        Cell(f"{each.n:,}"),
-        Cell(share(each.share) or EN_DASH),
-        Cell(share(each.significant / each.tested) if each.tested else EN_DASH),
-        Cell(str(each.reversed)),
-        Cell("shown" if each.is_shown else "yes" if each.survives else "no"),
-        Cell(decided_by(each)),
-        Cell(weakest(each)),
-    ]
 
 
 def _choices(found: Multiverse) -> Grid:
@@ -165,28 +149,27 @@ def _choices(found: Multiverse) -> Grid:
     rows = []
     for dimension, own in groupby(found.options, key=lambda option: option.dimension):
         options = list(own)
-        if len(options) == 1:
-            continue
-        for i, option in enumerate(options):
-            mark = "=" if option.is_tables else ""
-            cells = [Cell(dimension if not i else ""), Cell(label(option.name), mark=mark, notes=_notes(option))]
-            rows.append(
-                GridRow([*cells, *(Cell(_held(found, f.name, option)) for f in found.families)], is_apart=not i)
-            )
+        for i, option in enumerate(options if len(options) > 1 else ()):
+            notes = (option.note,) if option.note and option.dimension != DEFINITION else ()
+            cells = [
+                Cell("" if i else dimension), Cell(label(option.name), mark="=" * option.is_tables, notes=notes)
+            ]  # fmt: skip
+            for family in found.families:
+                shares = [
+                    each
+                    for contest in found.claims(family.name)
+                    for each in contest.shares
+                    if (each.dimension, each.option) == (dimension, option.name)
+                ]
+                n = sum(each.n for each in shares)
+                cells.append(Cell(share(sum(each.holds for each in shares) / n) if n else ""))
+            rows.append(GridRow(cells, is_apart=not i))
     facts = (f"{found.model} on {found.task}: the choices, and how often the table's claims hold under each",)
-    return Grid(facts, columns, tuple(rows), _CHOICES)
-
-
-def _notes(option: Option) -> tuple[str, ...]:
-    return (option.note,) if option.note and option.dimension != DEFINITION else ()
-
-
-def _held(found: Multiverse, family: str, option: Option) -> str:
-    shares = [
-        s for c in found.claims(family) for s in c.shares if (s.dimension, s.option) == (option.dimension, option.name)
-    ]
-    n = sum(s.n for s in shares)
-    return share(sum(s.holds for s in shares) / n) if n else ""
+    legend = (
+        "Percent: share of all pairs of a claim and a universe with that option in which the claim's direction holds.",
+        "=: the option of the table, which averages seeds.",
+    )
+    return Grid(facts, columns, tuple(rows), legend)
 
 
 # --- data -------------------------------------------------------------------------------------------------------------
@@ -208,9 +191,8 @@ def _records(found: Multiverse) -> Iterator[dict[str, Any]]:
 
 def _fate(each: Contest) -> dict[str, bool | None]:
     """Whether a claim survives and is shown; None for open pairs, which claim nothing."""
-    if not each.is_claim:
-        return {"survives": None, "shown": None}
-    return {"survives": each.survives, "shown": each.is_shown}
+    is_claim = each.is_claim
+    return {"survives": each.survives if is_claim else None, "shown": each.is_shown if is_claim else None}
 
 
 def _data(found: Multiverse) -> dict[str, Any]:
