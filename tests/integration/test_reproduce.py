@@ -107,6 +107,12 @@ def test_the_plan_of_the_paper_has_each_cell_and_what_it_costs(tmp_path: Path) -
     )
 
 
+def test_the_plan_for_people_begins_with_the_paper_and_what_is_run(tmp_path: Path) -> None:
+    said = called("ccps", "--dry-run", "--out", str(tmp_path)).stdout.splitlines()
+    assert said[0].endswith(": 11 methods, 5 tasks, preset paper")
+    assert said[0].startswith(read_grid("ccps", registry.methods()).reference)
+
+
 @pytest.mark.parametrize("model", ["llama8b", "qwen14b", "mistral24b", "qwen32b"])
 def test_its_hours_and_tokens_are_those_of_the_cost_model(model: str) -> None:
     computed = read_grid("ccps", registry.methods()).computed[model]

@@ -49,8 +49,8 @@ class Covering:
     def tests(self, change: Change, seconds: float) -> list[str]:
         """Tests to run for a change, at most so many seconds of them: those that run its line, else what is next to it.
 
-        Files that name the function, or are named after the source, give half; then each file gives its quickest test,
-        its second one, and so on.
+        Files that quote the words of the line, name its function, or are named after its source give half; then each
+        file gives its quickest test, its second one, and so on.
         """
         known = self._at(change)
         by_file: dict[str, list[str]] = defaultdict(list)
@@ -58,9 +58,13 @@ class Covering:
             by_file[test.partition("::")[0]].append(test)
         stem, name = change.source.stem, change.function.rpartition(".")[2]
         named = re.compile(rf"\b{name}\b" if name else r"(?!)")
-        own = {file for file in by_file if stem in Path(file).stem or named.search(_text(file))}
+        said = [text.strip() for text in re.findall(r"[^\"'{}]{8,}", change.old) if text.count(" ") > 1]
+        telling = {file for file in by_file if any(text in _text(file) for text in said)}
+        own = telling | {file for file in by_file if stem in Path(file).stem or named.search(_text(file))}
         folder = change.source.parent.name
-        files = sorted(by_file, key=lambda file: (file not in own, folder not in Path(file).parts, file))
+        files = sorted(
+            by_file, key=lambda file: (file not in telling, file not in own, folder not in Path(file).parts, file)
+        )
         first = chain.from_iterable(by_file[file] for file in files if file in own)
         others = filter(None, chain.from_iterable(zip_longest(*(by_file[file] for file in files))))
         taken: dict[str, float] = {}

@@ -31,6 +31,7 @@ from bench.results.records import Records
 from bench.results.row import ResultRow, Training
 from bench.results.submissions.numbers import with_numbers_of
 from bench.stats import Settings
+from tests.fixtures.readable import check_readable
 
 N, TASK, MODEL = 360, "shores-oe", "alpha"
 SUBJECTS = ("bells", "moss", "stars")
@@ -494,6 +495,8 @@ def test_figures_show_every_method_and_the_shares(multiverse: Multiverse) -> Non
     places, claims = places_drawn(multiverse), claims_drawn(multiverse)
     assert places is not None
     assert claims is not None
+    for figure in (places, claims):
+        check_readable(figure)
     words = [each.get_text() for each in places.texts]
     assert words.count("good") == words.count("poor") == 3
     assert "100" in words
