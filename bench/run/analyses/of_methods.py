@@ -143,7 +143,23 @@ def analysed(
         resolved = resolve(config, isolation, classes)
         resources = open_resources(config, resolved, progress)
         with closing(resources.reader.working), in_use(resolved.cache, label_of(resolved.model)):
-            reached = _Reached.of(resolved, resources, request, method)
+            reader, reasons = resources.reader, infeasible_in(resolved, resources)
+            if reasons:
+                raise UserError(f"{method} can't run there: {next(iter(reasons.values()))}")
+            prepared = prepare(resolved, resources, reasons, None)
+            reads = [step for step in prepared.steps if isinstance(step, Read)]
+            lacking = [str(r.where) for r in reads if reader.find(prepared.readings[r.where], r.signals)]
+            if lacking:
+                raise UserError(
+                    f"The cache {resolved.cache} lacks what {method} reads of {', '.join(lacking)}, and an analysis"
+                    f" runs no model. Run this first: {command_of(request.config(method, None))}"
+                )
+            made = StepResults(resolved, prepared.selecting, prepared.readings)
+            for step in reads:
+                made.readings[step.where] = resources.grader.grade(reader.read(made.readings[step.where], step.signals))
+            if reader.forward_tokens:
+                raise ContractError(f"an analysis fed {reader.forward_tokens} tokens to the model; it must feed none")
+            reached = _Reached(resolved, resources, made, request, method)
             return [reached.analysed(test, name, analysis, seeds, progress) for test in resolved.test_splits]
 
 
@@ -156,27 +172,6 @@ class _Reached:
     made: StepResults
     request: AnalysisRequest
     method: str
-
-    @classmethod
-    def of(cls, resolved: ResolvedRun, resources: Resources, request: AnalysisRequest, method: str) -> _Reached:
-        reader = resources.reader
-        reasons = infeasible_in(resolved, resources)
-        if reasons:
-            raise UserError(f"{method} can't run there: {next(iter(reasons.values()))}")
-        prepared = prepare(resolved, resources, reasons, None)
-        reads = [step for step in prepared.steps if isinstance(step, Read)]
-        lacking = [str(r.where) for r in reads if reader.find(prepared.readings[r.where], r.signals)]
-        if lacking:
-            raise UserError(
-                f"The cache {resolved.cache} lacks what {method} reads of {', '.join(lacking)}, and an analysis runs no"
-                f" model. Run this first: {command_of(request.config(method, None))}"
-            )
-        made = StepResults(resolved, prepared.selecting, prepared.readings)
-        for step in reads:
-            made.readings[step.where] = resources.grader.grade(reader.read(made.readings[step.where], step.signals))
-        if reader.forward_tokens:
-            raise ContractError(f"an analysis fed {reader.forward_tokens} tokens to the model; it must feed none")
-        return cls(resolved, resources, made, request, method)
 
     def analysed(
         self, test: TaskSplit, name: str, analysis: Analysis, seeds: Sequence[int], progress: Progress

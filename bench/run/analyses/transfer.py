@@ -109,7 +109,16 @@ class _Matrix:
             scaled=tuple(name for name, method in resolved.methods.items() if method.output == "score"),
             seeds=(config.seed,),
         )
-        learning = [cls._learning(task, tests, work, config.limit) for task in corpora]
+        learning, resources = [], work.resources
+        for task in corpora:
+            here = replace(resolved, tests=tuple(tests), learn_on=dict.fromkeys(tests, TrainOn(task)))
+            reasons = infeasible_in(here, resources)
+            for name, method in here.methods.items():
+                for signal in sorted(method.reads().fit, key=repr) if method.trains() else ():
+                    hindrance = definition(signal).hindrance(resources.tasks[task], resources.reader.prompts)
+                    if hindrance is not None:
+                        reasons.update({(name, test): f"on {task}: {hindrance}" for test in here.test_splits})
+            learning.append(Needed(here, prepare(here, resources, reasons, config.limit)))
         matrix = cls(config, work, progress, learning, TransferReport(about), Batches(work.resources.reader))
         there = tuple(corpus for corpus in about.corpora if matrix.tests_of(corpus))
         matrix.report.about = replace(about, corpora=there)
@@ -119,18 +128,6 @@ class _Matrix:
             if corpus not in there
         ]
         return matrix
-
-    @staticmethod
-    def _learning(task: str, tests: Sequence[str], work: Work, limit: int | None) -> Needed:
-        here = replace(work.resolved, tests=tuple(tests), learn_on=dict.fromkeys(tests, TrainOn(task)))
-        resources = work.resources
-        reasons = infeasible_in(here, resources)
-        for name, method in here.methods.items():
-            for signal in sorted(method.reads().fit, key=repr) if method.trains() else ():
-                hindrance = definition(signal).hindrance(resources.tasks[task], resources.reader.prompts)
-                if hindrance is not None:
-                    reasons.update({(name, test): f"on {task}: {hindrance}" for test in here.test_splits})
-        return Needed(here, prepare(here, resources, reasons, limit))
 
     def tests_of(self, corpus: Corpus) -> list[TaskSplit]:
         """Tests of which there are cells: of a part of a corpus those that ask about one of its subjects."""
