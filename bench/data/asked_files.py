@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,11 +75,6 @@ def read_asked(path: Path, subject: str) -> AskedFile:
             " take it out, and the model answers"
         )
     stem = path.stem if str(path) != STREAM else "asked"
-    return _questions(name, rows, subject, stem, flat=path.suffix.lower() == ".csv")
-
-
-def _questions(name: str, rows: Iterable[Row], subject: str, stem: str, *, flat: bool) -> AskedFile:
-    """The file's questions; `flat`: whether an empty cell is none, as in CSV."""
     asked: list[Question] = []
     dev: list[Question] = []
     given: dict[str, Released] = {}
@@ -99,7 +94,8 @@ def _questions(name: str, rows: Iterable[Row], subject: str, stem: str, *, flat:
         question = question_files.unanswered(filled, choices, stem)
         require_own_id(first, question.id, row.where)
         asked.append(question)
-        if row.values.get(GIVEN) is not None and (row.values[GIVEN] or not flat):
+        is_empty_cell = path.suffix.lower() == ".csv" and not row.values.get(GIVEN)
+        if row.values.get(GIVEN) is not None and not is_empty_cell:
             given[question.id] = Released(None, typed(row, GIVEN, str, "a text").strip(), None)
     if not asked:
         raise UserError(f"{name}: expected at least one question to be scored, found only exemplars (split 'dev')")

@@ -194,22 +194,16 @@ def _parquet_rows(file: io.BytesIO, name: str) -> TableRows:
 
 def _with_lists(row: Row) -> Row:
     """A row of a CSV file with its options, and its right answers where they are one, as a list."""
-    if row.values.get("answers"):
+    values, cell = dict(row.values), row.values.get("choices")
+    for column in ("answers", "choices"):
         with suppress(ValueError, RecursionError):
-            row = Row(row.index, row.where, {**row.values, "answers": json.loads(row.values["answers"])})
-    cell = row.values.get("choices")
-    if not cell:
-        return row
-    try:
-        choices = json.loads(cell)
-    except (ValueError, RecursionError):
-        choices = None
-    if not isinstance(choices, list):
+            values[column] = json.loads(row.values.get(column) or "")
+    if cell and not isinstance(values["choices"], list):
         raise UserError(
             f'{row.where}: expected a JSON list in column \'choices\', such as ["red", "blue"], got {cell[:60]!r};'
             " write one, or a column for each option: choice_a, choice_b, ..."
         )
-    return Row(row.index, row.where, {**row.values, "choices": choices})
+    return Row(row.index, row.where, values)
 
 
 # --- a row ------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import re
 import string
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -134,26 +134,19 @@ class Release:
         for part in (f"{own}{_WITH_WRONG}", own):
             folder = f"{part}/{self.model}"
             files = self.shelf.files(folder)
-            chosen = _of_split(files, split)
-            if chosen:
+            # the file with the split's name, a folder of its name, or for test one for each subject
+            named = [name for name in FILES.get(split, ()) if name in files][:1]
+            inside = [name for name in files if name.startswith(f"{split}/")]
+            taken = {name for names in FILES.values() for name in names}
+            others = [name for name in files if "/" not in name and name not in taken and split == "test"]
+            if chosen := named or inside or others:
                 return [f"{folder}/{name}" for name in chosen]
-            seen += [f"{part}/{self.model}/{name}" for name in files]
+            seen += [f"{folder}/{name}" for name in files]
         raise UserError(
             f"--answers released: expected {FOLDER}/{own}/{self.model}/{split}.jsonl, found"
             f" {', '.join(seen[:3]) or 'nothing in that folder'}; name another split or revision, or connect once if"
             " the Hub could not be reached."
         )
-
-
-def _of_split(files: Sequence[str], split: Split) -> list[str]:
-    """Files that belong to a split: the one with its name, a folder of its name, or for test one for each subject."""
-    for name in FILES.get(split, ()):
-        if name in files:
-            return [name]
-    inside = [name for name in files if name.startswith(f"{split}/")]
-    taken = {name for names in FILES.values() for name in names}
-    others = [name for name in files if "/" not in name and name not in taken]
-    return inside or (others if split == "test" else [])
 
 
 class _Turn(msgspec.Struct):
