@@ -66,8 +66,8 @@ def used(root: Path) -> list[Use]:
 def size_in_words(n: float) -> str:
     """Bytes for people.
 
-    >>> size_in_words(999), size_in_words(2_930_000), size_in_words(1.2e13)
-    ('999 B', '2.9 MB', '12.0 TB')
+    >>> size_in_words(999), size_in_words(2_930_000), size_in_words(1.2e16)
+    ('999 B', '2.9 MB', '12000.0 TB')
     """
     power = 0
     while n >= _STEP and power < len(_UNITS) - 1:

@@ -81,7 +81,8 @@ def test_training_is_scaled_down_with_the_tests(
     assert "rivers/train: 140 of 279 questions are kept (--scale-training)" in result.stderr
     assert "rivers/validation: 31 of 31 questions are kept" in result.stderr  # never below 32
     rows = {row["method"]: row for row in told(tmp_path / "out", "*.json") if "method" in row}
-    assert rows["echo"]["labels_seen"]["train"] <= 140
+    assert 0 < rows["echo"]["labels_seen"]["train"] <= 140
+    assert rows["echo"]["labels_seen"]["validation"] == 0  # it looks at none
     deviating = {name for name, row in rows.items() if row["deviations"] == {"scale_training": True}}
     assert deviating == {"echo", "echo+platt", "ptrue+platt"}
     assert "scale_training" in result.stdout

@@ -447,6 +447,14 @@ def broken(tmp_path, change):
     return path
 
 
+def nested(levels, kind):
+    """So many objects or lists, each in the one before."""
+    value = kind()
+    for _ in range(levels):
+        value = {"in": value} if kind is dict else [value]
+    return value
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -472,6 +480,8 @@ def broken(tmp_path, change):
             "per_subject.art.ece: expected a finite number, got 'inf'",
         ),
         (lambda v: v["cost"]["answers"].update(forward_tokens=1.5), "cost.answers.forward_tokens: expected int"),
+        (lambda v: v["provenance"].update(code={"a": nested(20, list)}), "provenance: expected at most 20 levels"),
+        (lambda v: v["provenance"].update(code=nested(20, dict)), "provenance: expected at most 20 levels"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_file(tmp_path, change, message):

@@ -157,6 +157,12 @@ def test_practice_questions_are_about_nothing(lines):
     assert {line["value"] for line in lines if line["kind"] == "practice"} == {""}
 
 
+def test_a_corpus_without_a_file_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        atlas.main([])
+    assert "--corpus" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
 def test_corpus_file_is_written_reproducibly(tmp_path, name, capsys):
     from benchmarks.tiny.corpus import Corpus
