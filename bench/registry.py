@@ -80,19 +80,16 @@ class Registry(Generic[T]):
             if entry.plugin is None:
                 broken.append(entry)
             else:
-                self._add(entry)
+                other = self._usable.get(entry.name)
+                if other is not None:
+                    raise UserError(
+                        f"Two {self._kind.word}s are called {entry.name!r}:"
+                        f" one in {other.module} ({other.origin}), one in {entry.module} ({entry.origin}); rename one"
+                    )
+                self._usable[entry.name] = entry
         self._broken = tuple(broken)
         self.notes = tuple(notes)
         """Notes that a user is told once, e.g. that a plugin file was executed."""
-
-    def _add(self, entry: PluginEntry[T]) -> None:
-        other = self._usable.get(entry.name)
-        if other is not None:
-            raise UserError(
-                f"Two {self._kind.word}s are called {entry.name!r}:"
-                f" one in {other.module} ({other.origin}), one in {entry.module} ({entry.origin}); rename one"
-            )
-        self._usable[entry.name] = entry
 
     def names(self) -> tuple[str, ...]:
         """The usable names, sorted."""
