@@ -261,13 +261,12 @@ def _refuse_intruders(kind: Kind, points: Iterable[importlib.metadata.EntryPoint
 
 
 def _from_entry_point(kind: Kind, point: importlib.metadata.EntryPoint) -> list[PluginEntry[Any]]:
-    if _is_ours(point):
-        return list(_entries_of(kind, point.module, _import_all(point.module), BUILT_IN))
-    origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+    foreign = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+    origin = BUILT_IN if _is_ours(point) else foreign
     try:
         return list(_entries_of(kind, point.module, _import_all(point.module), origin))
     except BaseException as error:  # whatever another package raises, ours must go on
-        if ends_the_program(error):
+        if origin == BUILT_IN or ends_the_program(error):
             raise
         return [PluginEntry(point.name, None, point.module, origin, reason_of(error))]
 
