@@ -80,19 +80,16 @@ class Registry(Generic[T]):
             if entry.plugin is None:
                 broken.append(entry)
             else:
-                self._add(entry)
+                other = self._usable.get(entry.name)
+                if other is not None:
+                    raise UserError(
+                        f"Two {self._kind.word}s are called {entry.name!r}:"
+                        f" one in {other.module} ({other.origin}), one in {entry.module} ({entry.origin}); rename one"
+                    )
+                self._usable[entry.name] = entry
         self._broken = tuple(broken)
         self.notes = tuple(notes)
         """Notes that a user is told once, e.g. that a plugin file was executed."""
-
-    def _add(self, entry: PluginEntry[T]) -> None:
-        other = self._usable.get(entry.name)
-        if other is not None:
-            raise UserError(
-                f"Two {self._kind.word}s are called {entry.name!r}:"
-                f" one in {other.module} ({other.origin}), one in {entry.module} ({entry.origin}); rename one"
-            )
-        self._usable[entry.name] = entry
 
     def names(self) -> tuple[str, ...]:
         """The usable names, sorted."""
@@ -264,13 +261,12 @@ def _refuse_intruders(kind: Kind, points: Iterable[importlib.metadata.EntryPoint
 
 
 def _from_entry_point(kind: Kind, point: importlib.metadata.EntryPoint) -> list[PluginEntry[Any]]:
-    if _is_ours(point):
-        return list(_entries_of(kind, point.module, _import_all(point.module), BUILT_IN))
-    origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+    foreign = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+    origin = BUILT_IN if _is_ours(point) else foreign
     try:
         return list(_entries_of(kind, point.module, _import_all(point.module), origin))
     except BaseException as error:  # whatever another package raises, ours must go on
-        if ends_the_program(error):
+        if origin == BUILT_IN or ends_the_program(error):
             raise
         return [PluginEntry(point.name, None, point.module, origin, reason_of(error))]
 

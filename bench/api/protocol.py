@@ -181,29 +181,6 @@ def changed(preset: str, values: Mapping[str, object]) -> Protocol:
     """
     protocol = preset_named(preset)
     protocol = replace(protocol, **{key: _like(protocol, key, value) for key, value in values.items()})
-    _check(protocol)
-    return protocol
-
-
-def _like(protocol: Protocol, key: str, value: object) -> Any:
-    """The value of a field, of the type that it has in the protocol."""
-    fields = {name: default for name, default in vars(protocol).items() if name != "preset"}
-    if key not in fields:
-        raise UserError(
-            f"protocol has no field {key!r}: expected one of {', '.join(fields)}.{did_you_mean(key, fields)}"
-        )
-    kind = type(fields[key])
-    if not issubclass(kind, enum.Enum):
-        if type(value) is kind:
-            return value
-        raise UserError(f"protocol.{key}: expected a value of type {kind.__name__}, got {value!r}.")
-    members = {member.value: member for member in kind}
-    if not isinstance(value, str) or value not in members:
-        raise UserError(f"protocol.{key}: expected one of {', '.join(members)}, got {value!r}.")
-    return members[value]
-
-
-def _check(protocol: Protocol) -> None:
     least = {
         "shots": 0,
         "exemplar_seed": 0,
@@ -228,3 +205,22 @@ def _check(protocol: Protocol) -> None:
             raise UserError(f"--set protocol.{key}: expected different letters, two at least, got {letters!r}.")
     if len(protocol.query_letters) != _TWO:
         raise UserError(f"--set protocol.query_letters: expected two letters, got {protocol.query_letters!r}.")
+    return protocol
+
+
+def _like(protocol: Protocol, key: str, value: object) -> Any:
+    """The value of a field, of the type that it has in the protocol."""
+    fields = {name: default for name, default in vars(protocol).items() if name != "preset"}
+    if key not in fields:
+        raise UserError(
+            f"protocol has no field {key!r}: expected one of {', '.join(fields)}.{did_you_mean(key, fields)}"
+        )
+    kind = type(fields[key])
+    if not issubclass(kind, enum.Enum):
+        if type(value) is kind:
+            return value
+        raise UserError(f"protocol.{key}: expected a value of type {kind.__name__}, got {value!r}.")
+    members = {member.value: member for member in kind}
+    if not isinstance(value, str) or value not in members:
+        raise UserError(f"protocol.{key}: expected one of {', '.join(members)}, got {value!r}.")
+    return members[value]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.api import UserError
 from bench.report.selection import Wanted
@@ -14,9 +13,6 @@ from bench.results import files, questions
 from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.transfer import FOLDER
-
-if TYPE_CHECKING:
-    from bench.report.page.transfer import Shift
 
 
 def write(wanted: Wanted, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> list[Path]:
@@ -52,6 +48,8 @@ def written(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None] 
         UserError: rows that don't belong together, or a file that can't be written.
     """
     from bench.report import page
+    from bench.report.page.transfer import Shift
+    from bench.report.transfer.stored import stored
 
     _refuse_folder(wanted.out)
 
@@ -61,21 +59,14 @@ def written(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None] 
     def asked(task: str, version: int) -> Mapping[str, questions.QuestionText]:
         return questions.read(wanted.results, task, version)
 
-    payload = page.payload(tables, records_of, asked, _shift(tables, wanted, say))
+    # matrices of the models of these tables, in the folder of results, and the methods that were asked for
+    names = {line.key.method for table in tables for line in table.lines} if wanted.methods else None
+    models = {row.model: table.preset for table in tables for row in table.rows[:1]}
+    found = stored(wanted.results / FOLDER, models, say)
+    payload = page.payload(tables, records_of, asked, Shift(found, names))
     paths = [page.write(wanted.out, payload)]
     if wanted.figures is not None:
         from bench.report.figures import write_figures
 
         paths += write_figures(tables, records_of, wanted.figures, say=say)
     return paths
-
-
-def _shift(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None]) -> Shift:
-    """Matrices of the models of these tables, in the folder of results, and the methods that were asked for."""
-    from bench.report.page.transfer import Shift
-    from bench.report.transfer.stored import stored
-
-    names = {line.key.method for table in tables for line in table.lines} if wanted.methods else None
-    models = {row.model: table.preset for table in tables for row in table.rows[:1]}
-    found = stored(wanted.results / FOLDER, models, say)
-    return Shift(found, names)

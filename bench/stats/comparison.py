@@ -243,7 +243,10 @@ def _compared(
     else:
         interval, p, error = _of_resamples(metric, difference, drawn, first.refused or second.refused, strata, level)
         alone = 0.0
-    found = Comparison(metric, *names, difference, interval, _clustered(first, second, level), p)
+    clustered = Interval("clustered", reason="its value is no mean over subjects")
+    if first.by_subject is not None and second.by_subject is not None:
+        clustered = clustered_interval(first.by_subject - second.by_subject, level=level)
+    found = Comparison(metric, *names, difference, interval, clustered, p)
     return _Pair(found, error, deviation, alone)
 
 
@@ -260,12 +263,6 @@ def _of_resamples(
     error = np.array([drawn.std(ddof=1)])
     (p,) = corrected(np.array([difference]), error, (drawn - drawn.mean())[None])
     return interval, float(p), float(error[0])
-
-
-def _clustered(first: Sample, second: Sample, level: float) -> Interval:
-    if first.by_subject is None or second.by_subject is None:
-        return Interval("clustered", reason="its value is no mean over subjects")
-    return clustered_interval(first.by_subject - second.by_subject, level=level)
 
 
 def _tested(pairs: Mapping[tuple[str, str], _Pair], alpha: float) -> dict[tuple[str, str], Comparison[str]]:

@@ -99,17 +99,14 @@ def _value(where: str, value: Any, kind: str) -> Value:
         return value
     if not isinstance(value, numbers.Real | None):
         raise ContractError(f"{where}: expected a number or None, got {value!r}")
-    return None if value is None or not math.isfinite(value) else _number(where, float(value), kind)
-
-
-def _number(where: str, value: float, kind: str) -> Value:
-    if kind == "count":
-        if value < 0 or value != int(value):
-            raise ContractError(f"{where}: expected a whole number from 0, got {value!r}")
-        return int(value)
-    if kind == "probability" and not 0 <= value <= 1:
-        raise ContractError(f"{where}: expected a number from 0 to 1, got {value!r}")
-    return value
+    if value is None or not math.isfinite(value):
+        return None
+    number = float(value)
+    if kind == "count" and (number < 0 or number != int(number)):
+        raise ContractError(f"{where}: expected a whole number from 0, got {number!r}")
+    if kind == "probability" and not 0 <= number <= 1:
+        raise ContractError(f"{where}: expected a number from 0 to 1, got {number!r}")
+    return int(number) if kind == "count" else number
 
 
 def _check_strips(who: str, strips: Strips | None) -> None:

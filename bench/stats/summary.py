@@ -133,10 +133,15 @@ def summary(
         )
         for metric in TESTED
     }
+    ranks_of: dict[str, dict[str, int]] = {metric: {} for metric in comparisons}
+    for metric, pairs in comparisons.items():
+        for block in blocks:
+            known = [name for name in block if methods[name].estimates[metric].value is not None]
+            ranks_of[metric] |= ranks(known, pairs, alpha=1 - settings.level)
     return Summary(
         methods=methods,
         comparisons=comparisons,
-        ranks={metric: _ranks(metric, blocks, methods, pairs, settings) for metric, pairs in comparisons.items()},
+        ranks=ranks_of,
         replicates={name: np.stack([values[m][name].replicates for m in runs]) for name in RESAMPLED},
         strata=strata,
         settings=settings,
@@ -171,21 +176,6 @@ def excess(value: float | None, ece: Resampled, refused: Interval | None) -> Sam
         return Sample(None, ece.replicates)
     around = value + ece.replicates - ece.replicates.mean()
     return Sample(max(0.0, value), np.maximum(0.0, around), refused=refused)
-
-
-def _ranks(
-    metric: str,
-    blocks: Sequence[Sequence[str]],
-    methods: Mapping[str, MethodSummary],
-    pairs: Sequence[Comparison[str]],
-    settings: Settings,
-) -> dict[str, int]:
-    """Ranks within each block, of the methods for which the metric is defined."""
-    found: dict[str, int] = {}
-    for block in blocks:
-        known = [name for name in block if methods[name].estimates[metric].value is not None]
-        found |= ranks(known, pairs, alpha=1 - settings.level)
-    return found
 
 
 # --- statistics of one method ---------------------------------------------------------------------------------------

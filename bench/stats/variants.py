@@ -325,9 +325,8 @@ class _Rule(NamedTuple):
         if self.bare:
             return SeedMean(float(gap.by_seed.mean()), None, None, None), None
         of_questions, freedom = float(gap.replicates.var(ddof=1)), float(self.freedom)
-        if (
-            gap.losses is not None
-        ):  # resamples of n questions vary too little, by (n - 1) / n: by half in subjects of two
+        if gap.losses is not None:
+            # resamples of n questions vary too little, by (n - 1) / n: by half in subjects of two
             _, error, freedom = macro_mean(gap.losses, self.strata)
             of_questions = error**2
         return estimated(gap.by_seed, of_questions, freedom=freedom, level=self.level, bounds=bounds)

@@ -32,6 +32,7 @@ from bench.api import (
     TokenIds,
     Validation,
 )
+from methods._shared.logistic import probability
 from methods._shared.training import RATE_AND_DECAY, check_fitted, check_shares
 
 if TYPE_CHECKING:
@@ -254,5 +255,4 @@ def verdict_confidence(model: AdapterModel, examples: Mapping[str, Any], setting
 def probability_of_yes(logits: FloatArray) -> FloatArray:
     """softmax(z)[yes], shape `(n,)` float64, of `(n, 2)` logits of (no, yes) (docs/methods.md §2.0)."""
     z = logits.astype(np.float64)
-    p: FloatArray = np.exp(-np.logaddexp(0.0, z[:, 0] - z[:, 1]))
-    return p
+    return probability(z[:, 1] - z[:, 0])

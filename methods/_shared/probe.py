@@ -84,7 +84,11 @@ def train_probe(
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, settings.steps)
 
     def weights() -> Weights:
-        return _arrays({"mean": mean, "scale": scale, **_named(network)})
+        tensors = {"mean": mean, "scale": scale}
+        for number, linear in enumerate(list(network)[::2]):  # every second module is a ReLU
+            tensors |= {f"{number}.{name}": parameter for name, parameter in linear.named_parameters()}
+        # copies, because numpy() shares memory with the live tensor (docs/methods.md §6 #17)
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
 
     with threads_for(network):
         descend(
@@ -133,20 +137,6 @@ def _network(widths: Sequence[int], initialisation: str) -> nn.Sequential:
             nn.init.xavier_normal_(linear.weight)
         layers += [linear, nn.ReLU()]
     return nn.Sequential(*layers[:-1])
-
-
-def _named(network: nn.Sequential) -> dict[str, Tensor]:
-    """Weights and biases by the number of their linear layer; every second module is a ReLU."""
-    return {
-        f"{number}.{name}": parameter
-        for number, linear in enumerate(list(network)[::2])
-        for name, parameter in linear.named_parameters()
-    }
-
-
-def _arrays(tensors: Mapping[str, Tensor]) -> Weights:
-    """Copies, because numpy() shares memory with the live tensor (docs/methods.md §6 #17)."""
-    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
 
 
 def _mean_and_scale(inputs: Tensor) -> tuple[Tensor, Tensor]:

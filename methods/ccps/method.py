@@ -40,7 +40,7 @@ from methods.ccps.columns import FEATURES, Variant
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from methods.ccps.networks import Data, Network, Splits, Stage, TimedStage
+    from methods.ccps.networks import Data, Network, Splits, TimedStage
 
 _HIDDEN = Hidden(1.0, At.ANSWER_PREDICTING)
 _SIGNALS = frozenset({_HIDDEN, TokenIds(Of.ANSWER), Unembedding()})
@@ -266,9 +266,24 @@ class Ccps(ConfidenceMethod):
 
     def stages(self, ctx: Context, n: int) -> tuple[TimedStage, TimedStage]:
         """Both stages of a training on n answers."""
-        from methods.ccps.networks import TimedStage
+        from methods.ccps.networks import Stage, TimedStage
 
-        contrastive, classification = self._stages(ctx.format)
+        is_open = ctx.format is Format.OPEN
+        contrastive = Stage(
+            self.contrastive_steps,
+            self.contrastive_batch_size_open if is_open else self.contrastive_batch_size,
+            self.contrastive_learning_rate_open if is_open else self.contrastive_learning_rate,
+            self.contrastive_dropout,
+            self.optimiser,
+            self.weight_decay,
+            self.margin,
+        )
+        classification = contrastive._replace(
+            steps=self.classifier_steps,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            dropout=self.classifier_dropout_open if is_open else self.classifier_dropout,
+        )
         return TimedStage("contrastive", contrastive, ctx, n), TimedStage("classification", classification, ctx, n)
 
     def directions(self, ids: Sequence[str], lengths: IntArray, width: int) -> Tensor | None:
@@ -331,27 +346,6 @@ class Ccps(ConfidenceMethod):
         from methods.ccps.networks import build
 
         return build(Format(self.format_), n_features, self.encoder_channels, pool_mask=self.pool_mask)
-
-    def _stages(self, answer_format: Format) -> tuple[Stage, Stage]:
-        from methods.ccps.networks import Stage
-
-        is_open = answer_format is Format.OPEN
-        contrastive = Stage(
-            self.contrastive_steps,
-            self.contrastive_batch_size_open if is_open else self.contrastive_batch_size,
-            self.contrastive_learning_rate_open if is_open else self.contrastive_learning_rate,
-            self.contrastive_dropout,
-            self.optimiser,
-            self.weight_decay,
-            self.margin,
-        )
-        classification = contrastive._replace(
-            steps=self.classifier_steps,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            dropout=self.classifier_dropout_open if is_open else self.classifier_dropout,
-        )
-        return contrastive, classification
 
 
 def _first_tokens(rows: Ragged, limit: int) -> tuple[IntArray, IntArray]:

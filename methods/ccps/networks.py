@@ -68,9 +68,8 @@ class TokenEncoder(nn.Module):
         """`(n, tokens, features)`, zero rows where an answer has ended -> `(n, 16)`."""
         y = x.transpose(1, 2)
         for convolution in self.convolutions:
-            y = functional.dropout(
-                functional.relu(convolution(y)), self.dropout, self.training
-            )  # (n, channels, tokens)
+            # y has the shape (n, channels, tokens)
+            y = functional.dropout(functional.relu(convolution(y)), self.dropout, self.training)
         if self.pool_mask:
             padding = x.eq(0).all(dim=2)[:, None]  # standardised features of a real token are never all 0
             y = y.masked_fill(padding, -torch.inf)

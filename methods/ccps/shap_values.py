@@ -17,8 +17,7 @@ diagonal alone. The logit of a mean is not the mean of logits either.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,7 +118,8 @@ def kernel_values(logit: Logit, x: Tensor, background: Tensor, coalitions: int, 
     """
     make = kernel_explainer()
     values = np.zeros((2, len(x), x.shape[-1]))
-    with drawing_like_before():
+    state = np.random.get_state()  # noqa: NPY002  # shap draws from numpy's global generator
+    try:
         for i, row in enumerate(x):
             own = fixed_after(background, row, explained)
             differs = (own != row).flatten(0, -2).any(0)
@@ -127,10 +127,12 @@ def kernel_values(logit: Logit, x: Tensor, background: Tensor, coalitions: int, 
             if not players:
                 continue
             (drawn,) = np.random.SeedSequence([seed, i]).generate_state(1)
-            np.random.seed(drawn)  # noqa: NPY002  # shap draws from numpy's global generator
+            np.random.seed(drawn)  # noqa: NPY002
             explainer = make(_game(logit, row, own, differs), np.zeros((1, players)))
             shared = explainer.shap_values(np.ones((1, players)), nsamples=coalitions, l1_reg=False, silent=True)
             values[:, i, differs.cpu().numpy()] = np.reshape(shared, (players, 2)).T
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
     return Kernel(*values)
 
 
@@ -178,13 +180,3 @@ def kernel_explainer() -> Any:
             f"ccps shap: expected the package shap, got none ({error}). Install it: pip install 'confbench[analysis]'"
         ) from error
     return shap.KernelExplainer
-
-
-@contextmanager
-def drawing_like_before() -> Iterator[None]:
-    """Put numpy's global generator back afterwards."""
-    state = np.random.get_state()  # noqa: NPY002  # shap draws from numpy's global generator
-    try:
-        yield
-    finally:
-        np.random.set_state(state)  # noqa: NPY002

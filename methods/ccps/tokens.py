@@ -195,18 +195,8 @@ def measures_of(read: Read, confidence: FloatArray, impact: FloatArray) -> Measu
         impact: `(seeds, t)`.
     """
     own = read.tokens(impact)
-    compared = _compared(read, own)
-    rows = [*_class_rows(read, impact), *map(_row_of, compared)] if own.has_both.any() else []
-    return Measures(
-        QUESTION, answer_of(compared, int(own.has_both.sum()), len(read.ids)), COLUMNS, rows, "difference",
-        published="token_masking.csv", notes=_notes(read, own, compared), strips=_strips(read, own, confidence, impact),
-    )  # fmt: skip
-
-
-def _compared(read: Read, own: Tokens) -> list[Compared]:
-    """Comparisons of content and function words, each with its lift."""
     rest = own.take(own.place > 0)
-    found = [
+    compared = [
         _comparison(ALL, own, contrasts.over_all(own)),
         _comparison(WITHIN, own.take(own.has_both[own.answer]), contrasts.within_answers(own)),
         _comparison(REST, rest.take(rest.has_both[rest.answer]), contrasts.within_answers(rest)),
@@ -214,8 +204,12 @@ def _compared(read: Read, own: Tokens) -> list[Compared]:
     ]
     if not read.is_first[[word is not None for word in read.word]].all():
         first = own.take(read.is_first[np.isin(read.kind, ("content", "function"))])
-        found.append(_comparison(SPLIT, first, contrasts.within_places(first)))
-    return found
+        compared.append(_comparison(SPLIT, first, contrasts.within_places(first)))
+    rows = [*_class_rows(read, impact), *map(_row_of, compared)] if own.has_both.any() else []
+    return Measures(
+        QUESTION, answer_of(compared, int(own.has_both.sum()), len(read.ids)), COLUMNS, rows, "difference",
+        published="token_masking.csv", notes=_notes(read, own, compared), strips=_strips(read, own, confidence, impact),
+    )  # fmt: skip
 
 
 def _comparison(what: str, own: Tokens, pair: tuple[Linear, Linear] | None) -> Compared:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -177,7 +177,9 @@ class Results:
         Raises:
             UserError: an unknown option or name, or options that exclude each other.
         """
-        own = {name: value for name, value in vars(self.selection).items() if name not in _options_given(options)}
+        fields_of = {"sort": "headline", "method": "methods"}  # by the names of the command line
+        replaced = {fields_of.get(name, name) for name in options}
+        own = {name: value for name, value in vars(self.selection).items() if name not in replaced}
         view = from_keywords(View, {**own, **options}, "table()")
         for name in ("results", "models", "tasks", "preset", "partial", "deviations"):
             if getattr(view, name) != getattr(self.selection, name):
@@ -238,9 +240,3 @@ class Results:
 
     def _records(self, row: ResultRow) -> Records:
         return files.read_records(files.place_of(row, self.folder))
-
-
-def _options_given(options: Iterable[str]) -> set[str]:
-    """Fields that options name, also by the names of the command line."""
-    other = {"sort": "headline", "method": "methods"}
-    return {other.get(name, name) for name in options}

@@ -204,11 +204,11 @@ def test_refcode_gives_unflipped_test_tokens_another_distance() -> None:
 
 def test_saved_weights_do_not_move_with_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """A state dict that is not copied follows the live weights (docs/methods.md §6 #17)."""
-    from methods.ccps import method, networks
+    from methods.ccps import networks
 
     seen: list[networks.Network] = []
-    snapshot = method._snapshot
-    monkeypatch.setattr(method, "_snapshot", lambda network: (seen.append(network), snapshot(network))[1])
+    trained = Ccps.trained
+    monkeypatch.setattr(Ccps, "trained", lambda *given: (seen.append(trained(*given)), seen[-1])[1])
     fitted = Ccps(**FEW).fit(batch(80), context())
     before = {name: array.copy() for name, array in fitted.weights_.items()}
     stage = networks.Stage(3, 8, 0.1, 0.0, "adamw", 0.1, 1.0)
