@@ -131,6 +131,18 @@ def test_a_claim_that_turns_with_the_definition_falls_and_the_definition_is_name
     assert "the choice of definition decides (100 % of it; ECE 15 bins: 0 of 4)" in told
 
 
+@pytest.mark.parametrize(
+    ("n", "rest"), [(4, ""), (5, "Nor does 1 further claim in "), (6, "Nor do 2 further claims in ")]
+)
+def test_four_claims_that_fall_are_named_and_the_others_counted(multiverse: Multiverse, n: int, rest: str) -> None:
+    (one, *_) = (c for c in multiverse.contests if c.is_claim)
+    fallen = tuple(replace(one, first=f"method-{k}", holds=0) for k in range(n))
+    said = " ".join(verdict(replace(multiverse, contests=fallen)))
+    assert said.count("does not survive") == min(n, 4)
+    assert ("Nor do" in said) is bool(rest)
+    assert rest in said
+
+
 def test_a_claim_that_one_seed_turns_names_the_seed(tmp_path: Path) -> None:
     for seed in (0, 1, 2):
         plant(tmp_path, "steady", 0.5 + 0.0 * CHANCE + 0.02 * noisy("steady", seed, 0.1), seed=seed)
