@@ -39,7 +39,20 @@ def reason_infeasible(
         hindrance = definition(signal).hindrance(task, prompts)
         if hindrance is not None:
             return hindrance
-    return unlearnable(method, train_on, tasks) or _unadaptable(method, facts)
+    untaught = unlearnable(method, train_on, tasks)
+    if untaught or not adapted(method):
+        return untaught
+    from bench.backbone import projections
+
+    named = str(method.params().get("target_modules") or "")
+    layers = [projections.Located(layer.name, layer) for layer in facts().projections]
+    try:
+        projections.targets(layers, named)
+    except UserError as error:
+        if named:
+            raise
+        return str(error).replace("METHOD.", f"{method.name}.")
+    return None
 
 
 def unlearnable(
@@ -56,23 +69,6 @@ def unlearnable(
     if has_validation(task):
         return None
     return f"it learns on a validation split, and {source.task} has neither that nor train rows; {way_out}"
-
-
-def _unadaptable(method: ConfidenceMethod, facts: Callable[[], ModelFacts]) -> str | None:
-    """Why no adapter can be trained for a method that reads through one; None where it can."""
-    if not adapted(method):
-        return None
-    from bench.backbone import projections
-
-    named = str(method.params().get("target_modules") or "")
-    layers = [projections.Located(layer.name, layer) for layer in facts().projections]
-    try:
-        projections.targets(layers, named)
-    except UserError as error:
-        if named:
-            raise
-        return str(error).replace("METHOD.", f"{method.name}.")
-    return None
 
 
 def check_room(

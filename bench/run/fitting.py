@@ -240,7 +240,18 @@ class Fitter:
 
         def write(folder: Path) -> None:
             _save(fitted, folder)
-            self._require_whole(fitted.method, name, fresh, folder, train if held is None else held)
+            labelled = train if held is None else held
+            if not reads.predict <= labelled.signals:
+                return
+            try:
+                sure = _predicted(fresh().load(folder), labelled)
+            except Exception:  # noqa: BLE001 - a plugin's own `load`; every run fits it again, and says so
+                return
+            if not np.allclose(sure, _predicted(method, labelled), atol=_SAME, equal_nan=True):
+                raise ContractError(  # a run that takes its fit from the store would differ
+                    f"{name} gives other confidences once its fit is saved and loaded: what `fit` learns must stand in"
+                    " attributes that end in _, or be in its own `save` and `load`"
+                )
 
         model = label_of(self.backbone.spec)
         rows = len(train) + (0 if held is None else len(held))
@@ -249,20 +260,6 @@ class Fitter:
             split=str(learned.where),
         )  # fmt: skip
         return fitted
-
-    def _require_whole(self, method: ConfidenceMethod, name: str, fresh: Fresh, folder: Path, labelled: Batch) -> None:
-        """Refuse a method that saves less than it learned: a run that takes its fit from the store would differ."""
-        if not method.reads().predict <= labelled.signals:
-            return
-        try:
-            sure = _predicted(fresh().load(folder), labelled)
-        except Exception:  # noqa: BLE001 - a plugin's own `load`; every run fits it again, and says so
-            return
-        if not np.allclose(sure, _predicted(method, labelled), atol=_SAME, equal_nan=True):
-            raise ContractError(
-                f"{name} gives other confidences once its fit is saved and loaded: what `fit` learns must stand in"
-                " attributes that end in _, or be in its own `save` and `load`"
-            )
 
 
 def _learn(method: ConfidenceMethod, train: Batch, ctx: Context, trainer: AdapterTrainer) -> None:

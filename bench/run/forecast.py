@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -67,16 +67,22 @@ class Forecast:
         """The plan in words."""
         steps = self.prepared.steps
         reads = [step for step in steps if isinstance(step, Read)]
-        lines = [*map(self._read_in_words, reads), *(line for step in reads for line in self._judged(step.where))]
+        lines = list(map(self._read_in_words, reads))
+        for where in (step.where for step in reads):
+            reading, judge = self.prepared.readings[where], self.grader.judge
+            if reading.task.format is Format.OPEN and not reading.graded_elsewhere and judge.comparing() is not None:
+                calls = f"{len(reading.questions):,} answers of {where}, and samples that differ from them"
+                lines.append(f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here")
         fits = [step for step in steps if isinstance(step, Fit)]
         for where in dict.fromkeys(step.where for step in fits):
             told = ", ".join(self._fit_in_words(step) for step in fits if step.where == where)
             lines.append(f"fit on {where}, what is not stored: {told}")
         adapted = [step for step in steps if isinstance(step, Adapt)]
-        lines += [
-            self._adapt_in_words([step for step in adapted if step.where == where])
-            for where in dict.fromkeys(step.where for step in adapted)
-        ]
+        for where in dict.fromkeys(step.where for step in adapted):  # those of one split take the same time each
+            alike = [step for step in adapted if step.where == where]
+            names, seconds = ", ".join(step.method for step in alike), self.seconds(alike[0])
+            left = f"a time that can't be said, {seconds}" if isinstance(seconds, str) else duration(seconds)
+            lines.append(f"read the query of {where} again through the adapters of {names}: {left} each, if not stored")
         lines += self._tuning()
         count = Counter(type(step).__name__ for step in steps)
         n_fits = sum(map(self._tried, fits))
@@ -99,21 +105,19 @@ class Forecast:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def _read_in_words(self, step: Read) -> str:
-        reading = self.prepared.readings[step.where]
+        reading, reader = self.prepared.readings[step.where], self.grader.reader
         signals = ", ".join(sorted(map(repr, step.signals))) or "answers only"
-        return f"read {step.where}: {len(reading.questions):,} questions; {signals}; {self._left(step, reading)}"
-
-    def _left(self, step: Read, reading: Reading) -> str:
-        reader, written, total = self.grader.reader, len(reading.rows), len(reading.shards)
+        questions, written, total = len(reading.questions), len(reading.rows), len(reading.shards)
         if any(len(shard.rows) == reader.sample for shard in reading.shards):  # one that was cut can't be looked up
-            return f"{self._reads(step, 1.0)} unless it is stored (from {written:,} of its prompts)"
-        missing = reader.find(reading, step.signals)
-        if not missing:
-            return "all stored"
-        left = self._reads(step, missing / total)
-        if written < len(reading.questions):
-            return f"about {missing / total:.0%} of its shards to compute, {left} (from {written:,} of its prompts)"
-        return f"{missing} of {total} shards to compute, {left}"
+            left = f"{self._reads(step, 1.0)} unless it is stored (from {written:,} of its prompts)"
+        elif not (missing := reader.find(reading, step.signals)):
+            left = "all stored"
+        elif written < questions:
+            share, time = missing / total, self._reads(step, missing / total)
+            left = f"about {share:.0%} of its shards to compute, {time} (from {written:,} of its prompts)"
+        else:
+            left = f"{missing} of {total} shards to compute, {self._reads(step, missing / total)}"
+        return f"read {step.where}: {questions:,} questions; {signals}; {left}"
 
     def _estimate(self, where: TaskSplit, signals: frozenset[Signal], *, adapted: bool = False) -> float | str:
         reader = self.grader.reader
@@ -136,12 +140,6 @@ class Forecast:
             signals = next((step.signals for step in reads if step.where == where), frozenset[Signal]())
             self._forecasts[where] = self.grader.reader.forecast(reading, signals)
         return self._forecasts[where]
-
-    def _judged(self, where: TaskSplit) -> Iterable[str]:
-        reading, judge = self.prepared.readings[where], self.grader.judge
-        if reading.task.format is Format.OPEN and not reading.graded_elsewhere and judge.comparing() is not None:
-            calls = f"{len(reading.questions):,} answers of {where}, and samples that differ from them"
-            yield f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here"
 
     def _tuning(self) -> Iterable[str]:
         """The choice of constants in words: what is drawn for which methods, and which have nothing to tune."""
@@ -240,9 +238,3 @@ class Forecast:
         looked_at = training.points * (validation + min(validation, rows)) if validation else 0
         frozen = min(rows, training.steps * size) if training.frozen else 0
         return _START + training.steps * step + (looked_at + frozen) * once
-
-    def _adapt_in_words(self, steps: Sequence[Adapt]) -> str:
-        """Steps of one split, which take the same time each."""
-        seconds, names = self.seconds(steps[0]), ", ".join(step.method for step in steps)
-        left = f"a time that can't be said, {seconds}" if isinstance(seconds, str) else duration(seconds)
-        return f"read the query of {steps[0].where} again through the adapters of {names}: {left} each, if not stored"

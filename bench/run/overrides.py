@@ -59,10 +59,22 @@ def typed(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
         hint = did_you_mean(key, defaults)
         raise UserError(f"{owner} has no field {key!r}: expected one of {', '.join(defaults) or 'none'}.{hint}")
     default = defaults[key]
+    expected = f"a value of type {type(default).__name__}"
     try:
-        value = _parse(text, default)
+        value: Any
+        if isinstance(default, bool):
+            expected = "true or false"
+            value = {"true": True, "false": False}[text.lower()]
+        elif default is None:  # a field without a value so far, which doesn't tell the type
+            value = _number_or_text(text)
+        elif isinstance(default, enum.Enum | int | float | str):
+            if isinstance(default, enum.Enum):
+                expected = "one of " + ", ".join(str(member.value) for member in type(default))
+            value = type(default)(text)
+        else:
+            raise ValueError(text)
     except (ValueError, KeyError) as error:
-        raise UserError(f"--set {owner}.{key}={text}: expected {_expected(default)}, got {text!r:.60}.") from error
+        raise UserError(f"--set {owner}.{key}={text}: expected {expected}, got {text!r:.60}.") from error
     bound = _bound_missed(value, default, counted=owner != "protocol")
     if bound:
         raise UserError(f"--set {owner}.{key}={text}: expected {bound}, got {text:.60}.")
@@ -91,16 +103,6 @@ def _bound_missed(value: object, default: object, *, counted: bool) -> str:
     return "at least 0" if value < 0 else ""
 
 
-def _parse(text: str, default: Any) -> Any:
-    if isinstance(default, bool):
-        return {"true": True, "false": False}[text.lower()]
-    if default is None:
-        return _number_or_text(text)
-    if isinstance(default, enum.Enum | int | float | str):
-        return type(default)(text)
-    raise ValueError(text)
-
-
 def _number_or_text(text: str) -> float | str | None:
     """Value of a field without one so far: its default doesn't tell the type."""
     if text.lower() == "none":
@@ -109,9 +111,3 @@ def _number_or_text(text: str) -> float | str | None:
         return float(text)
     except ValueError:
         return text
-
-
-def _expected(default: Any) -> str:
-    if isinstance(default, enum.Enum):
-        return "one of " + ", ".join(str(member.value) for member in type(default))
-    return "true or false" if isinstance(default, bool) else f"a value of type {type(default).__name__}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
@@ -101,33 +101,22 @@ def plan(
         for test in tests:
             target = learn_on[test.task] if (name, test) not in infeasible else None
             graph.add(Predict(name, test), Read(test, needed[test]))
-            for step, before, where in _made_before(name, method, test, target, validated):
-                graph.add(step, Read(where, needed[where]), *before)
-                graph.add(Predict(name, test), step)
-                chosen_by = target.selection(method, selecting) if target and isinstance(step, Fit) else None
+            if target is None:
+                continue
+            validation = [target.validation] if (name, target.validation) in validated else []
+            if method.trains():
+                source, chosen_by = target.where(method), target.selection(method, selecting)
+                fit = Fit(name, source)
+                graph.add(fit, Read(source, needed[source]))
+                graph.add(Predict(name, test), fit)
                 if chosen_by is not None:
-                    graph.add(step, Read(chosen_by, needed[chosen_by]))
-            if target is not None and (name, target.validation) in validated:
-                graph.add(Predict(name, test), Read(target.validation, needed[target.validation]))
+                    graph.add(fit, Read(chosen_by, needed[chosen_by]))
+                for where in (test, *validation) if adapted(method) else ():
+                    graph.add(Adapt(name, where, source), Read(where, needed[where]), fit)
+                    graph.add(Predict(name, test), Adapt(name, where, source))
+            for where in validation:
+                graph.add(Predict(name, test), Read(where, needed[where]))
     return list(graph.static_order())
-
-
-def _made_before(
-    name: str,
-    method: ConfidenceMethod,
-    test: TaskSplit,
-    target: TrainOn | None,
-    validated: Collection[tuple[str, TaskSplit]],
-) -> Iterator[tuple[Step, tuple[Step, ...], TaskSplit]]:
-    """Fits, and readings through adapters, that a prediction needs: each with the steps and the split before it."""
-    if target is None or not method.trains():
-        return
-    source = target.where(method)
-    fit = Fit(name, source)
-    yield fit, (), source
-    if adapted(method):
-        for where in (test, target.validation) if (name, target.validation) in validated else (test,):
-            yield Adapt(name, where, source), (fit,), where
 
 
 def signals_needed(

@@ -74,8 +74,25 @@ class Predictor:
             reason = self.resolved.methods[name].skip(inputs.facts(self.batches.reader.backbone.facts))
         if reason is not None:
             return Skipped(str(reason))
-        is_score = self.resolved.methods[name].output == "score"
-        return self._scaled(name, inputs) if is_score else self.confidences(name, inputs)
+        if self.resolved.methods[name].output != "score":
+            return self.confidences(name, inputs)
+        held, usable = inputs.selection, inputs.predicted.usable
+        predicted, seconds, odd = self.predicted(name, inputs)
+        score, confidence = np.full(len(usable), -np.inf), np.full(len(usable), np.nan)
+        score[usable] = predicted
+        correct = np.zeros(0, dtype=np.bool_) if held is None else held.correct[held.usable]
+        reason = unscalable(correct)
+        if held is None or reason is not None:
+            note = f"{reason}, by which its scores could become probabilities: metrics of order alone"
+            return Prediction(confidence, seconds, score, note=note, oddities=odd)
+        labelled, more, _ = self.predicted(name, replace(inputs, predicted=held, selection=None))
+        scale = Scale.fit(labelled, correct)
+        confidence[:] = confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
+        confidence[usable] = scale.apply(predicted)
+        note = f"scaled on validation: {len(correct):,} labelled answers of {held.where} made its scores probabilities"
+        if not scale.slope:
+            note += ", all the same one, since right answers have no higher scores there than wrong ones"
+        return Prediction(confidence, seconds + more, score, len(correct), note, odd, scale)
 
     def confidences(self, name: str, inputs: Inputs) -> Prediction:
         """Confidences in all answers of a split; where there is no answer, the protocol says how sure a method is.
@@ -114,26 +131,6 @@ class Predictor:
                 del batch
                 give_back()
         return values[reading.usable], seconds, dict(oddities)
-
-    def _scaled(self, name: str, inputs: Inputs) -> Prediction:
-        """Scores of all answers of a split, and the confidences that they become by labelled validation answers."""
-        held, usable = inputs.selection, inputs.predicted.usable
-        predicted, seconds, odd = self.predicted(name, inputs)
-        score, confidence = np.full(len(usable), -np.inf), np.full(len(usable), np.nan)
-        score[usable] = predicted
-        correct = np.zeros(0, dtype=np.bool_) if held is None else held.correct[held.usable]
-        reason = unscalable(correct)
-        if held is None or reason is not None:
-            note = f"{reason}, by which its scores could become probabilities: metrics of order alone"
-            return Prediction(confidence, seconds, score, note=note, oddities=odd)
-        labelled, more, _ = self.predicted(name, replace(inputs, predicted=held, selection=None))
-        scale = Scale.fit(labelled, correct)
-        confidence[:] = confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
-        confidence[usable] = scale.apply(predicted)
-        note = f"scaled on validation: {len(correct):,} labelled answers of {held.where} made its scores probabilities"
-        if not scale.slope:
-            note += ", all the same one, since right answers have no higher scores there than wrong ones"
-        return Prediction(confidence, seconds + more, score, len(correct), note, odd, scale)
 
     def read_through(self, name: str, reading: Reading, fitted: Fitted | BaseException) -> AdaptedReading | None:
         """A split read again through the adapter that a method trained.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bench.api import Split, Task, UserError
+from bench.api import Format, Split, Task, UserError
 from bench.api.errors import fenced
 from bench.api.protocol import KeptStep
-from bench.data.answer_files import AnswerFile
+from bench.data.answer_files import AnswerFile, UnansweredError
 from bench.data.contamination import contaminated
 from bench.data.loading import Loaded, Loader
 from bench.data.released import Release
@@ -20,11 +20,11 @@ from bench.engine.trainings import Trainings
 from bench.grading.judges import open_judge
 from bench.progress import Progress
 from bench.results import files
-from bench.run import answers
 from bench.run.config import RunConfig
 from bench.run.feasibility import has_validation, reason_infeasible
 from bench.run.plan import Read, Step, plan, signals_needed
 from bench.run.resolve import ResolvedRun, judge_options
+from bench.signals.definition import growth_of, stored
 from bench.signals.graded import Grader, Relating
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
@@ -33,6 +33,8 @@ from bench.store.folders import Store
 if TYPE_CHECKING:
     from bench.backbone.model import Backbone
 
+Reasons = Mapping[tuple[str, TaskSplit], str]
+"""Method and test -> why the method can't run there."""
 _SAMPLE = 2_500
 """Prompts of a large split by which a dry run estimates the whole."""
 
@@ -66,7 +68,7 @@ class Prepared:
     """Split -> where its rows, or released answers, come from."""
     notes: tuple[str, ...]
     """Validation splits that could not be had, and what is done without them; answers that are to no question."""
-    infeasible: Mapping[tuple[str, TaskSplit], str]
+    infeasible: Reasons
     """Method and test -> why the method can't run there, also for what a file of answers lacks."""
 
 
@@ -77,7 +79,7 @@ class _LoadedPlan:
     steps: list[Step]
     loaded: Mapping[TaskSplit, Loaded]
     selecting: frozenset[TaskSplit]
-    infeasible: Mapping[tuple[str, TaskSplit], str]
+    infeasible: Reasons
     notes: tuple[str, ...] = ()
 
 
@@ -157,7 +159,7 @@ def relating_of(config: RunConfig, device: str) -> Relating:
 def prepare(
     resolved: ResolvedRun,
     resources: Resources,
-    infeasible: Mapping[tuple[str, TaskSplit], str],
+    infeasible: Reasons,
     limit: int | None,
 ) -> Prepared:
     """Plan the steps of a run, load their questions and write the prompts.
@@ -182,7 +184,7 @@ def prepare(
             reading = replace(reading, counts={"questions that the answers' file lacks, left out": loaded.unanswered})
         readings[where] = _without_contaminated(reading, resolved, planned.loaded)
         origins[where] = _origins(where, task, resources.source, resolved)
-    notes = [*planned.notes, *answers.passed_over(resolved, planned.loaded)]
+    notes = [*planned.notes, *_passed_over(resolved, planned.loaded)]
     for where, reading in readings.items():
         short, asked = sum(shard.short for shard in reading.shards), sum(len(shard.rows) for shard in reading.shards)
         if short:
@@ -196,7 +198,7 @@ def prepare(
 def _load_plan(
     resolved: ResolvedRun,
     tasks: Mapping[str, Task],
-    infeasible: Mapping[tuple[str, TaskSplit], str],
+    infeasible: Reasons,
     validation: frozenset[TaskSplit],
     limit: int | None,
 ) -> _LoadedPlan:
@@ -231,7 +233,7 @@ def _load_plan(
             loaded[where] = loader.load(where)
         except UserError as error:
             if where not in validation:
-                untaught = answers.untaught(resolved, where, error, infeasible)
+                untaught = _untaught(resolved, where, error, infeasible)
                 if not untaught:
                     raise
                 return _load_plan(resolved, tasks, {**infeasible, **untaught}, validation, limit)
@@ -242,7 +244,7 @@ def _load_plan(
                 lost.append(f"no scores are scaled on {where}, they have metrics of order alone")
             fewer = _load_plan(resolved, tasks, infeasible, validation - {where}, limit)
             return replace(fewer, notes=(f"{'; '.join(lost)}: {error}", *fewer.notes))
-    without = answers.without_samples(resolved, loaded, infeasible)
+    without = _without_samples(resolved, loaded, infeasible)
     if without:
         return _load_plan(resolved, tasks, {**infeasible, **without}, validation, limit)
     notes = tuple(
@@ -291,3 +293,72 @@ def _origins(where: TaskSplit, task: Task, source: FolderSource | HubSource, res
 
 def _in_words(about: Mapping[str, str]) -> str:
     return ", ".join(f"{key} {value}" for key, value in about.items())
+
+
+# --- consequences of a file of answers --------------------------------------------------------------------------------
+
+
+def _untaught(resolved: ResolvedRun, where: TaskSplit, error: UserError, infeasible: Reasons) -> Reasons:
+    """Methods that learn on a split to whose questions a file has no answers, by test.
+
+    Args:
+        resolved: the run.
+        where: the split.
+        error: why it can't be had.
+        infeasible: what can't run anyway.
+    """
+    if not isinstance(error, UnansweredError) or where in resolved.test_splits:
+        return {}
+    return {
+        (name, test): f"it learns, and the answers' file lacks those to questions of {where}; add them"
+        for name, method in resolved.methods.items()
+        for test in resolved.test_splits
+        if (name, test) not in infeasible and method.trains() and resolved.learn_on[test.task].where(method) == where
+    }
+
+
+def _without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded], infeasible: Reasons) -> Reasons:
+    """Methods that read more samples than a file has, by test."""
+    release = resolved.release
+    if not isinstance(release, AnswerFile):
+        return {}
+    reasons = {}
+    for name, test in ((name, test) for name in resolved.methods for test in resolved.test_splits):
+        method, train_on = resolved.methods[name], resolved.learn_on[test.task]
+        reads = [(test, method.reads().predict)]
+        if method.trains():
+            reads.append((train_on.where(method), method.reads().fit))
+        for where, signals in reads:
+            # as of an open task: those of a choice task are read off a state, which names no samples
+            n = max((sampling.n for sampling in growth_of(stored(signals, Format.OPEN, 2)).samples), default=0)
+            if not n or where not in loaded or (name, test) in infeasible:
+                continue
+            given = min(len(answer.samples or ()) for answer in loaded[where].released.values())
+            if given < n:
+                reasons[name, test] = (
+                    f"it reads {n} samples, and {release.name} has {given or 'none'} of each question of {where};"
+                    " add them, or ask for fewer with --set"
+                )
+    return reasons
+
+
+def _passed_over(resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded]) -> Iterator[str]:
+    """Notes for the user on answers to questions that a run does not ask.
+
+    Raises:
+        UserError: two tasks have a question of one id, so that nobody knows which of them an answer is to.
+    """
+    release = resolved.release
+    if not isinstance(release, AnswerFile):
+        return
+    owners: dict[str, str] = {}
+    for where, split in loaded.items():
+        for question in split.whole:
+            if owners.setdefault(question.id, where.task) != where.task:
+                raise UserError(
+                    f"--answers {release.name}: the id {question.id!r} is that of a question of"
+                    f" {owners[question.id]} and of one of {where.task}; run one task at a time."
+                )
+    others = [key for key in release.answers if key not in owners]
+    if others:
+        yield f"{release.name}: {len(others):,} answers are to no question that this run reads, e.g. {others[0]!r}"

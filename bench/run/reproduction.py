@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import shlex
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,6 @@ from bench.api import ConfidenceMethod, Format, SampleAgreement, Task, UserError
 from bench.grading import prompt
 from bench.grading.openai import price_of
 from bench.results.cells import read_all
-from bench.results.row import ResultRow
 from bench.store.decoding import MisfitError, decoded
 
 NAME = "grid.toml"
@@ -100,24 +100,18 @@ class Reproduction:
     @cached_property
     def runs(self) -> list[Run]:
         """One for each model and seed, in the order of the grid."""
-        rows = read_all(self.out) if self.out.is_dir() else []
-        return [
-            Run(self, model, seed, self._there(rows, model, seed)) for model in self.models for seed in self.grid.seeds
-        ]
-
-    def _there(self, rows: Sequence[ResultRow], model: str, seed: int) -> int:
-        """Cells that have numbers."""
         wanted = {(method, task) for method in self.methods for task in self.grid.tasks}
         found = {
-            (row.method, row.task)
-            for row in rows
-            if (row.model, row.seed, row.preset, row.status) == (model, seed, self.grid.preset, "ok")
+            (row.model, row.seed, row.method, row.task)
+            for row in (read_all(self.out) if self.out.is_dir() else [])
+            if (row.preset, row.status) == (self.grid.preset, "ok")
             and (row.method, row.task) in wanted
             and not row.deviations
             and row.tuning is None
             and (self.tasks[row.task].format is not Format.OPEN or (row.judge or "").startswith(self.judge))
         }
-        return len(found)
+        there = Counter((model, seed) for model, seed, _, _ in found)
+        return [Run(self, model, seed, there[model, seed]) for model in self.models for seed in self.grid.seeds]
 
     @cached_property
     def judged(self) -> tuple[int, int]:

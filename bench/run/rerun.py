@@ -178,16 +178,12 @@ def _verdict(before: Cell, after: Cell, allowed: Mapping[str, float] | None, why
     relabelled = int((before.records.correct != after.records.correct).sum())
     if largest <= EXACT and not relabelled:
         return True, f"the largest difference of a confidence is {largest:.1e} ({EXACT:.0e} allowed)"
-    if allowed is not None:
-        return _metrics_agree(before.row, after.row, allowed, why)
-    if relabelled:
+    if allowed is None and relabelled:
         return False, f"{relabelled} of its answers have another label in the run"
-    return False, f"a confidence differs by {largest:.1e} ({EXACT:.0e} allowed: {why})"
-
-
-def _metrics_agree(before: ResultRow, after: ResultRow, allowed: Mapping[str, float], why: str) -> tuple[bool, str]:
+    if allowed is None:
+        return False, f"a confidence differs by {largest:.1e} ({EXACT:.0e} allowed: {why})"
     for name in _COMPARED:
-        reported, found = _mean(before, name), _mean(after, name)
+        reported, found = _mean(before.row, name), _mean(after.row, name)
         agree = reported == found if reported is None or found is None else abs(reported - found) <= allowed[name]
         if not agree:
             told = f"{name} was {_percent(reported)} and is {_percent(found)}"

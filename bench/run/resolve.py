@@ -175,7 +175,11 @@ def resolve(
     for test, target in learn_on.items():
         if target.split == "test" and target.task in tests:
             raise UserError(f"--train-on {target}: methods would learn the labels that {test} tests them on.")
-    _refuse_unlearnable(methods, learn_on, task_registry)
+    there = {target.task for target in learn_on.values()} & set(task_registry.names())
+    known = {name: task_registry.get(name) for name in there}
+    reasons = [unlearnable(method, target, known) for method in methods.values() for target in learn_on.values()]
+    if reasons and all(reasons):
+        raise UserError(f"{', '.join(methods)}: nothing can be run, because {reasons[0]}.")
     return ResolvedRun(
         model=model,
         preset=preset,
@@ -292,14 +296,3 @@ def _learn_on(test: str, train_on: str | None, known: Registry[Task], *, learner
             " methods must learn on the format that they are tested on."
         )
     return TrainOn(learned.name, split or "train")
-
-
-def _refuse_unlearnable(
-    methods: Mapping[str, ConfidenceMethod], learn_on: Mapping[str, TrainOn], known: Registry[Task]
-) -> None:
-    """Refuse a run of which nothing is left, since all of its methods learn and there is nothing to learn from."""
-    names = {target.task for target in learn_on.values()} & set(known.names())
-    tasks = {name: known.get(name) for name in names}
-    reasons = [unlearnable(method, target, tasks) for method in methods.values() for target in learn_on.values()]
-    if reasons and all(reasons):
-        raise UserError(f"{', '.join(methods)}: nothing can be run, because {reasons[0]}.")

@@ -110,6 +110,10 @@ class RowBuilder:
         kept = np.flatnonzero(test.kept)
         correct = test.correct[kept]
         unlike = _unlike(test, self.resolved.protocol)
+        read = tuple(reading.key for reading in inputs.readings)
+        if read not in self._costs:  # counted once for all methods that rest on the same readings
+            self._costs[read] = costs_of(inputs.readings, self.reader)
+        trained = [training_cost(adapter) for adapter in inputs.adapters]
         return ResultRow(
             method=name,
             model=model_label(self.config.model),
@@ -136,7 +140,7 @@ class RowBuilder:
             n_shots_dropped=sum(shard.dropped for reading in inputs.splits for shard in reading.shards),
             llm_accuracy=float(correct.mean()) if len(kept) else None,
             letter_rule_disagreement=_letter_rule_disagreement(test, self.resolved.protocol.letters),
-            cost=self._cost(inputs),
+            cost={**self._costs[read], **({"adapter_training": total(trained)} if trained else {})},
             limit=self.config.limit,
             notes=tuple(self._notes(name, inputs)),
             provenance=provenance.collect(",".join(self.reader.backbone.devices), self._revisions(name, inputs)),
@@ -186,14 +190,6 @@ class RowBuilder:
         alone = self._alone[key]
         training = sum(training_cost(adapter).forward_tokens for adapter in inputs.adapters)
         return replace(alone, forward=alone.forward + training)
-
-    def _cost(self, inputs: Inputs) -> dict[str, StageCost]:
-        """Counted once for all methods that rest on the same readings."""
-        key = tuple(reading.key for reading in inputs.readings)
-        if key not in self._costs:
-            self._costs[key] = costs_of(inputs.readings, self.reader)
-        trained = [training_cost(adapter) for adapter in inputs.adapters]
-        return {**self._costs[key], **({"adapter_training": total(trained)} if trained else {})}
 
     def _revisions(self, name: str, inputs: Inputs) -> dict[str, str | None]:
         revisions: dict[str, str | None] = {model_label(self.config.model): self.reader.backbone.fingerprint}

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 from bench import registry
 from bench.api import UserError
 from bench.cli.app import app
+from bench.run import reproduction
 from bench.run.reproduction import Reproduction, read_grid
 
 ROOT = Path(__file__).parents[2]
@@ -198,7 +200,9 @@ def test_runs_that_are_there_are_not_run_again(paper: list[str], tmp_path: Path)
     assert "Nothing is left to run" in called(*paper, "--dry-run", "--judge", "match").output
 
 
-def test_results_of_another_judge_preset_or_setting_do_not_count(paper: list[str], tmp_path: Path) -> None:
+def test_results_of_another_judge_preset_or_setting_do_not_count(
+    paper: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = registry.methods([tmp_path / "flat.py"])
     task = registry.tasks([tmp_path / "flat.py"]).get("isles")
     work = Reproduction(
@@ -209,7 +213,12 @@ def test_results_of_another_judge_preset_or_setting_do_not_count(paper: list[str
 
     row = {"method": "flat", "task": "isles", "model": "tiny", "seed": 0, "preset": "demo", "status": "ok"}
     row |= {"deviations": {}, "judge": None, "tuning": None}
-    assert work._there([Row(**row)], "tiny", 0) == 1
+
+    def there(**other: object) -> int:
+        monkeypatch.setattr(reproduction, "read_all", lambda _: [Row(**row | other)])
+        return replace(work).runs[0].there
+
+    assert (work.models[0], work.grid.seeds[0], there()) == ("tiny", 0, 1)
     others = ({"preset": "fixed"}, {"deviations": {"flat.a": 1}}, {"status": "failed"}, {"seed": 1}, {"model": "x"},
               {"task": "atlas-oe"}, {"tuning": {"n": 4}})  # fmt: skip
-    assert [work._there([Row(**row | other)], "tiny", 0) for other in others] == [0] * len(others)
+    assert [there(**other) for other in others] == [0] * len(others)

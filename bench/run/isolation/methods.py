@@ -116,8 +116,6 @@ class Apart:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _learned: WeakValueDictionary[int, ConfidenceMethod] = field(default_factory=WeakValueDictionary)
     """Methods that learn or have learned, by their number; those that nobody has any more are gone."""
-    _ended: str = ""
-    """Why the process that had learned is gone."""
     _source: str = ""
     """Digest of the file, and of those that it imports, when the run began."""
 
@@ -140,12 +138,34 @@ class Apart:
         if number is None and verb == "fitted":
             return {}
         if number is not None and verb in {"save", "predict", "fitted"} and not self.process.alive:
-            raise PluginError(self._ended)
-        try:
-            return self._there(method, number, verb, arguments)
-        except PluginError as error:
-            self._ended = str(error)
-            raise
+            raise PluginError(self.process.ended)
+        self._require_unchanged()
+        if verb in {"fit", "load"}:
+            number = next(self._numbers)
+            object.__setattr__(method, _NUMBER, number)
+            self._learned[number] = method
+        ctx: Context | None = arguments[1] if verb == "fit" else None
+        train_adapter, asked = None, arguments
+        if ctx is not None:
+            train_adapter, plain = ctx.train_adapter, replace(ctx, validation=None, train_adapter=None)
+            asked = (arguments[0], ctx.validation, plain, train_adapter is not None)
+
+        def sent(argument: Any) -> Any:
+            if isinstance(argument, Batch):
+                return lent(argument, self.isolation.head_file)
+            return argument.absolute() if isinstance(argument, Path) else argument
+
+        answer = self.process.ask(
+            self.plugin.name, verb, number, self.plugin.name, method.params(), list(self._learned), *map(sent, asked),
+            serve=train_adapter,
+        )  # fmt: skip
+        if ctx is not None:
+            learned: Learned = answer
+            for batch, read in ((arguments[0], learned.labels_read), (ctx.validation, learned.validation_labels_read)):
+                if read and batch is not None:
+                    _ = batch.correct  # so that it counts
+            ctx.trainings.extend(learned.trainings)
+        return method if verb in {"fit", "load"} else answer
 
     @property
     def process(self) -> Process:
@@ -167,33 +187,6 @@ class Apart:
                     f"{method.name} took {seconds:,.0f} s in {verb}, more than --method-timeout; it could not be"
                     " stopped, for it reads the output head, which lies on the accelerator"
                 )
-
-    def _there(self, method: ConfidenceMethod, number: int | None, verb: str, arguments: tuple[Any, ...]) -> Any:
-        """Do it in the process of the file."""
-        self._require_unchanged()
-        if verb in {"fit", "load"}:
-            number = next(self._numbers)
-            object.__setattr__(method, _NUMBER, number)
-            self._learned[number] = method
-        ctx: Context | None = arguments[1] if verb == "fit" else None
-        train_adapter = None if ctx is None else ctx.train_adapter
-        sent: list[Any] = []
-        for each in arguments if ctx is None else (arguments[0], ctx.validation):
-            batch_sent = lent(each, self.isolation.head_file) if isinstance(each, Batch) else each
-            sent.append(each.absolute() if isinstance(each, Path) else batch_sent)
-        if ctx is not None:
-            sent += [replace(ctx, validation=None, train_adapter=None), train_adapter is not None]
-        answer = self.process.ask(
-            self.plugin.name, verb, number, self.plugin.name, method.params(), list(self._learned), *sent,
-            serve=train_adapter,
-        )  # fmt: skip
-        if ctx is not None:
-            learned: Learned = answer
-            for batch, read in ((arguments[0], learned.labels_read), (ctx.validation, learned.validation_labels_read)):
-                if read and batch is not None:
-                    _ = batch.correct  # so that it counts
-            ctx.trainings.extend(learned.trainings)
-        return method if verb in {"fit", "load"} else answer
 
     def _require_unchanged(self) -> None:
         """Check that a fit can't be kept as that of other code than was run."""

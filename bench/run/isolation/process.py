@@ -39,6 +39,8 @@ class Process:
     """To which everything goes that it prints; None: nowhere."""
     note: Callable[[str], None] = field(default=lambda _: None)
     """Told what a plugin changed there and had put back."""
+    ended: str = ""
+    """Why the last one is gone, with what it had learned."""
     _running: Child | None = field(default=None, init=False)
 
     @property
@@ -63,12 +65,14 @@ class Process:
             answer = self._answer(who, verb, arguments, serve)
         except TimeoutError:
             self.close()
-            raise PluginError(f"{who} took longer than {self.seconds:g} s in {verb} (--method-timeout)") from None
+            self.ended = f"{who} took longer than {self.seconds:g} s in {verb} (--method-timeout)"
+            raise PluginError(self.ended) from None
         except Exception as error:  # noqa: BLE001 - e.g. what came is no message
             ending = "it could not be started" if self._running is None else self._running.own_ending()
             self.close()
             told = "" if isinstance(error, EOFError | OSError) else f" ({type(error).__name__} in a message)"
-            raise PluginError(f"{who}: its process ended in {verb}{told}: {ending}") from None
+            self.ended = f"{who}: its process ended in {verb}{told}: {ending}"
+            raise PluginError(self.ended) from None
         except BaseException:
             self.close()
             raise
