@@ -7,7 +7,8 @@ arguments and gives what the command needs to go on.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass
 from importlib import import_module
 from pathlib import Path
@@ -163,7 +164,7 @@ def guarded(arguments: Values) -> list[Fake]:
 class InThisProcess:
     """Stands for a process of plugins: its module is run here, and what it sends is received in order.
 
-    The message of each check says until when it was waited for.
+    The message of each check says how long it might take.
     """
 
     def __init__(self, module: str, arguments: Sequence[str], _log: object) -> None:
@@ -176,9 +177,14 @@ class InThisProcess:
     def send(self, message: Any) -> None:
         self.sent.append(message)
 
-    def receive(self, until: float) -> Any:
+    @contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        self.seconds = seconds
+        yield
+
+    def receive(self) -> Any:
         kind, value = self.sent.pop(0)
-        return kind, (*value[:2], f"until {until}", *value[3:]) if kind == "done" else value
+        return kind, (*value[:2], f"within {self.seconds}", *value[3:]) if kind == "done" else value
 
     def end(self) -> None:
         pass
@@ -369,10 +375,10 @@ TABLE = [
     Row(
         "check", {"bench.cli.checker.checks_of": [("a rule", lambda: CHECKED[0])], **SOURCE},
         given={"target": "a.py"}, without=["results", "rerun"], values={"target": {"b.py": "b.py"}},
-        replaced={"bench.cli.checker.Child": InThisProcess, "bench.cli.checker.time": Fake(monotonic=lambda: 0.0)},
+        replaced={"bench.cli.checker.Child": InThisProcess},
         changes={
             "target": "checks_of.target",
-            "timeout": {"stdout": lambda seconds: Holding(f"until {seconds}")},
+            "timeout": {"stdout": lambda seconds: Holding(f"within {seconds}")},
             **FROM_FOLDER,
         },
         environment=IN_FOLDER,

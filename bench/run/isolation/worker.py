@@ -64,9 +64,8 @@ class Host:
         """
         self.methods = {each: method for each, method in self.methods.items() if each in had}
         method = self.methods.get(number) or self._made(name, params)
-        for batch in arguments:
-            if isinstance(batch, Batch):
-                batch.is_own = True  # nobody else has its arrays
+        # A pickle keeps arrays read-only that were so; a plugin may write into its own.
+        arguments = tuple(each.own() if isinstance(each, Batch) else each for each in arguments)
         match verb:
             case "fit":
                 self.methods[number] = method
