@@ -333,7 +333,7 @@ def test_a_stopped_process_is_ended_in_time(what: str, tmp_path: Path, monkeypat
     monkeypatch.syspath_prepend(str(tmp_path))
     child = Child("stuck_child", [], None)
     try:
-        with pytest.raises(TimeoutError), child.limited(2.0):
+        with pytest.raises(TimeoutError), child.limited(1.0):
             child.pipe.send(np.zeros(10**6))
         assert child.own_ending() == "killed by SIGKILL"
     finally:
