@@ -246,7 +246,9 @@ def read(path: Path) -> ResultRow:
             _finish(path, str(row.records_digest))
         digest = _digest_of(parquet)
     except OSError as error:
-        raise UserError(f"result {path} can't be read ({error.strerror or error}); try again") from error
+        raise UserError(
+            f"result {error.filename or path} can't be read ({error.strerror or error}); try again"
+        ) from error
     if digest is None:
         raise UserError(f"result {path} has no {parquet.name} beside it; copy both, or run it again")
     if digest != row.records_digest:

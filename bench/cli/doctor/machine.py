@@ -54,9 +54,7 @@ def hub() -> Iterator[Finding]:
     """Whether models and data can be got, and as whom."""
     switches = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     offline = next((name for name in switches if os.environ.get(name, "").upper() in _YES), None)
-    from huggingface_hub import get_token
-
-    has_token = bool(get_token())  # it is neither shown nor sent
+    has_token = _token()
     token = "with a token" if has_token else "without a token"
     if offline:
         what = f"not asked, for {offline} is set ({token}): what lies in its cache is used"
@@ -70,6 +68,17 @@ def hub() -> Iterator[Finding]:
     else:
         fix = "" if has_token else "hf auth login, for models and data that ask for it"
         yield Finding("Hub", State.OK, f"{address} answers, {token}", fix)
+
+
+def _token() -> bool:
+    """Whether there is a token; it is neither shown nor sent."""
+    if os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN"):
+        return True
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    with suppress(OSError):
+        path = Path(os.environ.get("HF_TOKEN_PATH") or home / "token")
+        return path.is_file() and path.stat().st_size > 0
+    return False
 
 
 def _unreachable(address: str) -> str:
