@@ -63,6 +63,8 @@ class Host:
             *arguments: of the verb.
         """
         self.methods = {each: method for each, method in self.methods.items() if each in had}
+        if number not in self.methods and verb in {"save", "fitted"}:
+            raise ContractError(f"{name} has nothing to {verb}: the process in which it learned is gone")
         method = self.methods.get(number) or self._made(name, params)
         # A pickle keeps arrays read-only that were so; a plugin may write into its own.
         arguments = tuple(each.own() if isinstance(each, Batch) else each for each in arguments)
