@@ -87,7 +87,8 @@ class Here:
             PLUGINS.info("%s", failure.trace)
         finally:
             isolation.busy = False
-        if not isolation.head.intact(whole=has_head and not ours):
+        # One that was given the head may have kept a view of it.
+        if not isolation.head.intact(whole=not ours and method.name in isolation.head.seen_by):
             raise ContractError(
                 f"{method.name} wrote into the weights of the model's output head in {verb}; copy them first"
             )

@@ -9,8 +9,8 @@ import contextlib
 import os
 import pickle
 import resource
+import socket
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,17 +18,12 @@ from typing import Any
 
 from bench.store.processes import end_with
 
-_LOOK_S = 1.0
-"""Seconds between two looks whether the other process is there."""
-
 
 @dataclass(frozen=True)
 class Pipe:
     """One end of a connection; arrays go beside the pickles, so that they are not copied to be sent."""
 
     connection: Connection
-    alive: Callable[[], bool] = lambda: True
-    """Whether the other process is there: one that it forked may hold its end open."""
 
     def send(self, message: Any) -> None:
         """Send a message.
@@ -50,12 +45,15 @@ class Pipe:
             EOFError: the other end is gone; or an OSError.
             Exception: what came is no message.
         """
-        while not self.connection.poll(_LOOK_S):
-            if not self.alive() and not self.connection.poll():  # it may have written last
-                raise EOFError
         count = int(self.connection.recv_bytes())
         body = self.connection.recv_bytes()
-        return pickle.loads(body, buffers=[bytearray(self.connection.recv_bytes()) for _ in range(count)])  # noqa: S301
+        beside = [bytearray(self.connection.recv_bytes()) for _ in range(count)]
+        return pickle.loads(body, buffers=beside)  # noqa: S301 - from the own child, see above
+
+    def shut(self) -> None:
+        """End every wait for the other process, also amid a message; what it has sent can still be received."""
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
 
 
 def begin() -> tuple[Pipe, list[str]]:
@@ -65,6 +63,8 @@ def begin() -> tuple[Pipe, list[str]]:
     """
     descriptor, parent = map(int, sys.argv[1:3])
     end_with(parent)
+    with contextlib.suppress(OSError):  # Linux alone has it: rather this process than the run, where memory is short
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     with contextlib.suppress(OSError, ValueError):

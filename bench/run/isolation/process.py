@@ -24,6 +24,8 @@ from bench.run.isolation.pipe import Pipe
 from bench.store.processes import end_group
 
 _HOME = Path(__file__).resolve().parents[3]
+_LOOK_S = 1.0
+"""Seconds between two looks whether a process is there."""
 Serve = Callable[..., AdapterRef]
 
 
@@ -144,32 +146,39 @@ class Child:
                 end_group(child)
                 ours.close()
 
-        self.pipe = Pipe(ours, lambda: child.poll() is None)
+        self.pipe = Pipe(ours)
         self.end = weakref.finalize(self, end)
 
     @contextlib.contextmanager
     def limited(self, seconds: float) -> Iterator[None]:
         """Within it the process and its group are killed after so many seconds, be it stopped or amid a message.
 
+        A process that has ended is not waited for either, though one that it forked may hold its end of the pipe.
+
         Raises:
-            TimeoutError: it was.
+            TimeoutError: it was killed.
         """
-        late = threading.Event()
+        late, done, deadline = threading.Event(), threading.Event(), time.monotonic() + max(seconds, 0.0)
 
-        def kill() -> None:
-            late.set()
-            end_group(self.child)
+        def watch() -> None:
+            while not done.wait(min(_LOOK_S, max(0.0, deadline - time.monotonic()))):
+                if time.monotonic() >= deadline:
+                    late.set()
+                    end_group(self.child)
+                if late.is_set() or self.child.poll() is not None:
+                    self.pipe.shut()
+                    return
 
-        timer = threading.Timer(min(max(seconds, 0.0), threading.TIMEOUT_MAX), kill)
-        timer.daemon = True
-        timer.start()
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
         try:
             yield
         except Exception:
             if not late.is_set():
                 raise
         finally:
-            timer.cancel()
+            done.set()
+            watcher.join()
         if late.is_set():
             raise TimeoutError
 

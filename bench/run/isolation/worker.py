@@ -66,8 +66,9 @@ class Host:
         if number not in self.methods and verb in {"save", "fitted"}:
             raise ContractError(f"{name} has nothing to {verb}: the process in which it learned is gone")
         method = self.methods.get(number) or self._made(name, params)
-        # A pickle keeps arrays read-only that were so; a plugin may write into its own.
-        arguments = tuple(each.own() if isinstance(each, Batch) else each for each in arguments)
+        for batch in arguments:
+            if isinstance(batch, Batch):
+                batch.make_own()  # a pickle keeps arrays read-only that were so, but a plugin may write into its own
         match verb:
             case "fit":
                 self.methods[number] = method
@@ -124,7 +125,12 @@ def main() -> None:
             with contextlib.suppress(BaseException):  # a plugin may have closed them
                 sys.stdout.flush()
                 sys.stderr.flush()
-            pipe.send(("answer", answer))
+            try:
+                pipe.send(("answer", answer))
+            except OSError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a plugin put something there that can't be pickled
+                pipe.send(("answer", Failure.of(error, host.path)))
     except (EOFError, OSError):
         pass
     finally:

@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -93,6 +94,19 @@ def test_a_written_output_head_fails_the_cell_and_is_loaded_again(harm: Callable
     assert "does wrote into the weights of the model's output head in predict" in str(outcome)
     assert torch.equal(model.head.weight, HEAD)
     assert isolation.head.intact(whole=True)
+
+
+def test_a_view_of_the_head_that_was_kept_fails_the_call_that_writes_through_it() -> None:
+    isolation, model = Isolation(), Model()
+    isolation.head.backbone = model  # type: ignore[assignment]
+    kept: list[Any] = []
+    plugin = type("Keeps", (Does,), {"harm": staticmethod(lambda b: kept.append(weight(b).numpy()))})
+    plugin.skip = lambda *_: kept[0].__setitem__((7, 2), 1)  # type: ignore[method-assign, assignment]
+    method = guarded(plugin, isolation, None)()
+    method.predict(Batch(["a"], {QueryLogits(): np.zeros((1, 2), np.float32), Unembedding(): model.head}))
+    with pytest.raises(ContractError, match="does wrote into the weights of the model's output head in skip"):
+        method.skip(None)  # type: ignore[arg-type]
+    assert torch.equal(model.head.weight, HEAD)
 
 
 def test_weights_that_change_while_nothing_is_called_stop_the_run() -> None:
@@ -338,3 +352,66 @@ def test_a_stopped_process_is_ended_in_time(what: str, tmp_path: Path, monkeypat
         assert child.own_ending() == "killed by SIGKILL"
     finally:
         child.end()
+
+
+LEFT = """
+import os, signal, time
+from bench.run.isolation.pipe import begin
+
+def main():
+    pipe, arguments = begin()
+    if not os.fork():
+        os.setsid()
+        time.sleep(10)
+        os._exit(0)
+    pipe.connection._send(bytes([0, 0, 0, 99, 1]))
+    os.kill(os.getpid(), signal.{sign})
+"""
+
+
+@pytest.mark.parametrize(("sign", "error"), [("SIGKILL", OSError), ("SIGSTOP", TimeoutError)])
+def test_one_that_left_the_group_and_holds_the_pipe_amid_a_message_is_not_waited_for(
+    sign: str, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "left_child.py").write_text(LEFT.format(sign=sign), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    child, begun = Child("left_child", [], None), time.monotonic()
+    try:
+        with pytest.raises(error), child.limited(1.5 if sign == "SIGSTOP" else 60.0):
+            child.pipe.receive()
+        assert time.monotonic() - begun < 8
+    finally:
+        child.end()
+
+
+REMEMBERS = """
+from bench.api import ConfidenceMethod, EarlyStopping, Needs, method
+
+@method("remembers")
+class Remembers(ConfidenceMethod):
+    needs = Needs()
+
+    def fit(self, train, ctx):
+        return self
+
+    def predict(self, batch):
+        return lambda: 0
+
+    def skip(self, facts):
+        return None
+
+    def save(self, folder):
+        (folder / "saved").write_text("nothing was learned")
+"""
+
+
+def test_a_process_that_has_not_learned_a_method_saves_nothing_in_its_name(tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(REMEMBERS, encoding="utf-8")
+    asked = Process(tmp_path / "plugin.py", 40.0, None)
+    try:
+        for verb, more in (("save", [tmp_path]), ("fitted", [])):
+            with pytest.raises(ContractError, match=f"remembers has nothing to {verb}"):
+                asked.ask("remembers", verb, 0, "remembers", {}, [0], *more)
+        assert not (tmp_path / "saved").exists()
+    finally:
+        asked.close()
