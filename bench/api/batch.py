@@ -281,10 +281,10 @@ class Batch:
         """
         made = copy.copy(self)
         vars(made).update(_columns=dict(self._columns))
-        made.make_own()
+        made._make_own()  # noqa: SLF001 - of this class
         return made
 
-    def make_own(self) -> None:
+    def _make_own(self) -> None:
         """Copy the arrays of this batch, so that they can be written; no two columns are in memory twice."""
         for signal, column in self._columns.items():
             self._columns[signal] = copied(column)

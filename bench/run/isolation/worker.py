@@ -68,7 +68,7 @@ class Host:
         method = self.methods.get(number) or self._made(name, params)
         for batch in arguments:
             if isinstance(batch, Batch):
-                batch.make_own()  # a pickle keeps arrays read-only that were so, but a plugin may write into its own
+                batch._make_own()  # noqa: SLF001 - a pickle keeps arrays read-only, but a plugin may write into its own
         match verb:
             case "fit":
                 self.methods[number] = method
