@@ -351,6 +351,8 @@ def _save(fitted: Fitted, folder: Path) -> None:
     from safetensors.numpy import save_file
 
     fitted.method.save(folder)
+    if not folder.is_dir():  # writing the account would make another one, without what was learned
+        raise ContractError(f"{fitted.method.name} deleted the folder that save was given")
     account = {"training": asdict(fitted.training), "labels": asdict(fitted.labels)}
     write_json(folder / _ACCOUNT, account)
     if fitted.curve is not None:

@@ -82,6 +82,17 @@ class NoSave(Fine):
         raise ValueError("no room")
 
 
+@method("no-folder")
+class NoFolder(Fine):
+    "Deletes the folder that it is to write to."
+    def fit(self, train, ctx):
+        return self
+
+    def save(self, folder):
+        import shutil
+        shutil.rmtree(folder)
+
+
 @method("no-adapter")
 class NoAdapter(Fine):
     "Reads through an adapter that it never trained."
@@ -125,8 +136,8 @@ def cells(bench: Command, small_model: Path, tmp_path_factory: pytest.TempPathFa
     with pytest.MonkeyPatch.context() as patch:
         put_clock_in(patch)
         result = bench(
-            "run", "--method", "no-count,no-skip,no-save,no-adapter,learns,ptrue", "--model", small_model, "--plugin",
-            path, "--task", "small-a", "--task", "small-b", "--recalibrate", "temperature", "--out", folder / "out",
+            "run", "--method", "no-count,no-skip,no-save,no-adapter,learns,ptrue,no-folder", "--model", small_model,
+            "--plugin", path, "--task", "small-a", "--task", "small-b", "--recalibrate", "temperature", "--out", folder / "out",
             env={"CONFBENCH_CACHE": str(folder / "cache")},
         )  # fmt: skip
     assert result.returncode == 1, result.stderr
@@ -141,6 +152,7 @@ def cells(bench: Command, small_model: Path, tmp_path_factory: pytest.TempPathFa
         ("no-count", f"KeyError: 'layers' (broken.py:{line('layers')})"),
         ("no-skip", f"SystemExit: no idea (broken.py:{line('no idea')})"),
         ("no-save", f"ValueError: no room (broken.py:{line('no room')})"),
+        ("no-folder", "no-folder deleted the folder that save was given"),
         ("no-adapter", "no-adapter reads through an adapter of its own, and fit left none in `adapter_`"),
     ],
 )
@@ -160,4 +172,4 @@ def test_the_others_have_their_numbers(cells: dict[str, dict[str, Any]], method:
 
 def test_seconds_are_those_of_the_cell(cells: dict[str, dict[str, Any]]) -> None:
     first, second = (cells[f"learns {task}"]["timings"]["fit"] for task in ("small-a", "small-b"))
-    assert (first, second) == (3.0, 6.0)  # three methods are fitted for each task
+    assert (first, second) == (3.0, 7.0)  # four methods are fitted for each task, it is the third
