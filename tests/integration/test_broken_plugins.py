@@ -137,7 +137,8 @@ def cells(bench: Command, small_model: Path, tmp_path_factory: pytest.TempPathFa
         put_clock_in(patch)
         result = bench(
             "run", "--method", "no-count,no-skip,no-save,no-adapter,learns,ptrue,no-folder", "--model", small_model,
-            "--plugin", path, "--task", "small-a", "--task", "small-b", "--recalibrate", "temperature", "--out", folder / "out",
+            "--plugin", path, "--task", "small-a", "--task", "small-b", "--recalibrate", "temperature",
+            "--out", folder / "out",
             env={"CONFBENCH_CACHE": str(folder / "cache")},
         )  # fmt: skip
     assert result.returncode == 1, result.stderr
