@@ -22,7 +22,7 @@ from benchmarks.tiny.tokenizer import make_tokenizer
 from tasks.atlas import AtlasChoice, AtlasOpen, main
 
 FOLDER = Path(__file__).parents[2] / "bench" / "backbone" / "tiny"
-MMLU = Path(__file__).parents[4] / "shared" / "data" / "mmlu" / "test.parquet"
+MMLU = Path(__file__).parents[3] / "shared" / "data" / "mmlu" / "test.parquet"
 TASKS = {Format.CHOICE: AtlasChoice, Format.OPEN: AtlasOpen}
 
 
