@@ -17,6 +17,7 @@ from bench.metrics.calibration import (
     isotonic,
     n_clipped,
     nll,
+    rmsce,
     smece,
 )
 from bench.metrics.paper import (
@@ -40,5 +41,5 @@ __all__ = [
     "FLOOR_DRAWS", "FLOOR_VALUES_AT_ONCE", "HIGHER", "LOWER", "METRICS", "NLL_WORST", "THRESHOLD",
     "Decomposition", "Metric", "Scores", "accuracy", "aucpr", "aurc", "auroc", "brier", "brier_dsc", "brier_mcb",
     "brier_unc", "corp", "coverage95", "eaurc", "ece", "ece_debiased", "ece_floor", "ece_mass", "ece_ref",
-    "ece_ref_closed", "isotonic", "n_clipped", "n_excluded", "nll", "smece", "summarise",
+    "ece_ref_closed", "isotonic", "n_clipped", "n_excluded", "nll", "rmsce", "smece", "summarise",
 ]  # fmt: skip

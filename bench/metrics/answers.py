@@ -70,6 +70,17 @@ def distinct(p: FloatArray, o: BoolArray) -> tuple[FloatArray, IntArray, IntArra
     return values, size, np.bincount(group[o], minlength=values.size)
 
 
+def average_ranks(values: FloatArray) -> FloatArray:
+    """Rank of each value (n,), from 1; equal ones have the mean of theirs.
+
+    >>> average_ranks(np.array([0.2, 0.9, 0.2])).tolist()
+    [1.5, 3.0, 1.5]
+    """
+    _, group, size = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: FloatArray = (np.cumsum(size) - (size - 1) / 2)[group]
+    return ranks
+
+
 def portions(total: int, largest: int) -> Iterator[int]:
     """Split a count into parts of at most `largest`."""
     for start in range(0, total, largest):

@@ -6,6 +6,7 @@ Pure functions of `confidence (n,)` and `correct (n,)`. Example: the three `brie
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +14,14 @@ import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.api.protocol import ECE_BINS, NLL_CLIP
-from bench.metrics.answers import checked, distinct, gap
+from bench.metrics.answers import average_ranks, checked, distinct, gap
 
 NLL_WORST = -float(np.log(NLL_CLIP))
 """Loss of one sure mistake, in nats: 16.64."""
+MASS_BINS = 15
+"""Bins of `rmsce`, if there are answers enough."""
+ANSWERS_A_BIN = 10
+"""Answers that make a bin of `rmsce`."""
 _GRID = 2048
 """Intervals of [0, 1] on which `smece` smooths."""
 _PRECISION = 1e-6
@@ -87,9 +92,75 @@ def ece_mass(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = E
     0.25
     """
     p, o = checked(confidence, correct)
-    _, group, size = np.unique(p, return_inverse=True, return_counts=True)
-    twice_middle = 2 * np.cumsum(size) - size  # (d,): twice (mean rank + 1/2), whole
-    return gap(p, o, (twice_middle * bins // (2 * p.size))[group])
+    return gap(p, o, equal_mass(p, bins))
+
+
+def equal_mass(p: FloatArray, bins: int) -> IntArray:
+    """Number of the bin of each confidence (n,), as `ece_mass` has them."""
+    twice_middle = (2 * average_ranks(p) - 1).astype(np.int64)  # twice (mean rank from 0 + 1/2), whole
+    return twice_middle * bins // (2 * p.size)
+
+
+def rmsce(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
+    """Root mean squared calibration error over bins that hold equally many answers, rid of what chance adds.
+
+    The root of sum over bins of n_j/n * (g_j^2 - s_j^2/n_j), with g the mean of p - o and s its standard deviation
+    (ddof 1) in a bin (Kumar, Liang and Ma, 2019, who take the variance of the labels instead): each term is the mean of
+    (p_i - o_i)(p_k - o_k) over pairs of different answers, whose expectation is the square of the true gap, however few
+    answers there are. Where the sum is below 0, as it is half the time for calibrated confidences, its root is minus
+    that of its size. Bins as in `ece_mass`, one for ten answers, at most MASS_BINS; an answer that is alone in its bin
+    counts as 0.
+
+    Args:
+        confidence: shape (n,), float in [0, 1].
+        correct: shape (n,), bool.
+
+    Raises:
+        ValueError: as `accuracy`.
+
+    One bin of gap -0.3 and residuals -0.5, 0.5, -0.5, -0.7; its mean product of pairs is (1.2^2 - 1.24) / 12.
+
+    >>> round(rmsce([0.5, 0.5, 0.5, 0.3], [True, False, True, True]), 6)
+    0.129099
+    """
+    return signed_root(Bins.of(*checked(confidence, correct)).mean_square)
+
+
+def signed_root(square: float) -> float:
+    """Root of a square that was estimated, and so may be below 0; that of a negative one is negative.
+
+    >>> signed_root(0.09), signed_root(-0.04)
+    (0.3, -0.2)
+    """
+    return math.copysign(math.sqrt(abs(square)), square)
+
+
+class Bins(NamedTuple):
+    """Answers in bins of equally many, as `rmsce` takes them."""
+
+    group: IntArray
+    """Bin of each answer, shape (n,)."""
+    gap: FloatArray
+    """Mean of p - o in each bin, shape (b,)."""
+    within: FloatArray
+    """p - o less that, shape (n,)."""
+    square: FloatArray
+    """Estimate of the square of the true gap, shape (b,)."""
+
+    @classmethod
+    def of(cls, p: FloatArray, o: BoolArray) -> Bins:
+        """Bins of checked answers (n,)."""
+        bins = min(MASS_BINS, max(1, p.size // ANSWERS_A_BIN))
+        _, group, size = np.unique(equal_mass(p, bins), return_inverse=True, return_counts=True)
+        gap = np.bincount(group, weights=p - o) / size
+        within = p - o - gap[group]
+        noise = np.bincount(group, weights=np.square(within)) / (size * np.maximum(size - 1, 1))
+        return cls(group, gap, within, np.where(size > 1, np.square(gap) - noise, 0.0))
+
+    @property
+    def mean_square(self) -> float:
+        """Mean over answers of the square of the true gap of their bin."""
+        return float(self.square[self.group].mean())
 
 
 def nll(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:

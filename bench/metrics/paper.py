@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api.protocol import ECE_BINS
-from bench.metrics.answers import THRESHOLD, bin_of, checked, gap, portions, top_label
+from bench.metrics.answers import THRESHOLD, average_ranks, bin_of, checked, gap, portions, top_label
 
 FLOOR_DRAWS = 200
 """Label draws behind `ece_floor`; its error for one subject is then about 0.2 points, for 57 about 0.03."""
@@ -211,9 +211,7 @@ def auroc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     negatives = o.size - positives
     if not positives or not negatives:
         return None
-    _, group, size = np.unique(p, return_inverse=True, return_counts=True)
-    rank = np.cumsum(size) - (size - 1) / 2  # (distinct values,): average rank of each, from 1
-    wins = float(rank[group][o].sum()) - positives * (positives + 1) / 2
+    wins = float(average_ranks(p)[o].sum()) - positives * (positives + 1) / 2
     return wins / (positives * negatives)
 
 

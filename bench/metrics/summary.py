@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -18,7 +18,18 @@ import numpy.typing as npt
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.api.protocol import Protocol
 from bench.metrics.answers import checked, ranked
-from bench.metrics.calibration import NLL_WORST, brier_dsc, brier_mcb, brier_unc, ece_mass, n_clipped, nll, smece
+from bench.metrics.calibration import (
+    NLL_WORST,
+    brier_dsc,
+    brier_mcb,
+    brier_unc,
+    ece_mass,
+    n_clipped,
+    nll,
+    rmsce,
+    signed_root,
+    smece,
+)
 from bench.metrics.paper import (
     accuracy,
     aucpr,
@@ -39,7 +50,7 @@ class MetricSummary:
     """One metric over the subjects of a task, as fractions."""
 
     mean: float | None
-    """Unweighted mean over the subjects where it is defined; None where it is defined in none."""
+    """Unweighted mean over the subjects where it is defined, see `Metric.mean`; None where it is defined in none."""
     std: float | None
     """Standard deviation over these subjects (`Protocol.std_ddof`); None with too few of them."""
     pooled: float | None
@@ -76,6 +87,19 @@ class Metric:
     """Can be shown in percent; False for nats."""
     of_order: bool = False
     """Depends on the order of confidences alone, so that scores without a scale will do."""
+    is_root: bool = False
+    """Is the signed root of an estimated square. Its mean, over subjects or seeds, is the root of that of the squares."""
+
+    def mean(self, values: Iterable[float]) -> float | None:
+        """Mean over subjects, or seeds, where it is defined; None where it is in none.
+
+        >>> METRICS["brier"].mean([0.1, 0.3]), METRICS["rmsce"].mean([0.7, -0.1])
+        (0.2, 0.4898979485566356)
+        """
+        known = np.array([*values])
+        if not known.size:
+            return None
+        return signed_root(float((known * np.abs(known)).mean())) if self.is_root else float(known.mean())
 
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
@@ -94,6 +118,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
                 "ece_debiased", "ECE - floor", ece_debiased, "docs/methods.md §0.17", LOWER,
                 binned=True, drawn=True, bounds=(-1.0, 1.0),
             ),
+            Metric("rmsce", "RMSCE", rmsce, "arXiv:1909.10155", LOWER, bounds=(-1.0, 1.0), is_root=True),
             Metric("ece_mass", "ECE (equal mass)", ece_mass, "doi:10.18653/v1/D15-1182", LOWER, binned=True),
             Metric("smece", "smECE", smece, "arXiv:2309.12236", LOWER),
             Metric(
@@ -170,7 +195,7 @@ def summarise(
     }
     pooled = _all_metrics(p, order, o, protocol, 0)
     metrics = {
-        name: _over_subjects([values[name] for values in per_subject.values()], value, protocol.std_ddof)
+        name: _over_subjects(METRICS[name], [values[name] for values in per_subject.values()], value, protocol.std_ddof)
         for name, value in pooled.items()
     }
     if p is None:
@@ -195,10 +220,10 @@ def _all_metrics(
     }
 
 
-def _over_subjects(values: Sequence[float | None], pooled: float | None, ddof: int) -> MetricSummary:
+def _over_subjects(metric: Metric, values: Sequence[float | None], pooled: float | None, ddof: int) -> MetricSummary:
     defined = np.array([value for value in values if value is not None])
     return MetricSummary(
-        mean=float(defined.mean()) if defined.size else None,
+        mean=metric.mean(defined),
         std=float(defined.std(ddof=ddof)) if defined.size > ddof else None,
         pooled=pooled,
         n_undefined=len(values) - defined.size,

@@ -1,8 +1,8 @@
-"""Comparison of methods on the same questions: paired differences of any resampled metric, simultaneous tests, ranks.
+"""Comparison of methods on the same questions: paired differences, simultaneous tests, ranks.
 
-All pairs of a block of methods are tested together: a difference is significant where it exceeds, in standard errors,
-what the largest of all differences does by chance in 95 % of the resamples that the methods share. Example:
-`ranks(["a", "b"], compare("auroc", {"a": a, "b": b}, strata, [["a", "b"]]))["b"]` is 2 where a is better.
+All pairs of a block of methods are tested together: a difference is significant where it is farther from 0, in standard
+errors, than the largest of all differences is by chance in 95 % of draws. Example:
+`ranks(["a", "b"], compare("auroc", {"a": a, "b": b}, sampling, [["a", "b"]]))["b"]` is 2 where a is better.
 """
 
 from __future__ import annotations
@@ -10,33 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from bench.api import BoolArray, FloatArray
+from bench.api import FloatArray
 from bench.metrics import METRICS
-from bench.stats.intervals import Interval, basic_interval, clustered_interval, macro_mean, mean_interval
-from bench.stats.strata import Strata
-
-_TINY = 1e-12
-"""Differences and errors below it are rounding."""
-
-
-class Sample(NamedTuple):
-    """One metric of one method, as it is compared with others."""
-
-    value: float | None
-    """Macro mean, mean over seeds; None where undefined."""
-    replicates: FloatArray
-    """The same in every resample, (r,); resamples are shared by the methods that are compared."""
-    by_question: FloatArray | None = None
-    """Share of each question in a metric that is a mean, (n,), mean over seeds; None for other metrics."""
-    by_subject: FloatArray | None = None
-    """Mean over seeds in each subject, (S,), NaN where undefined; None where the value is no mean of them."""
-    refused: Interval | None = None
-    """Why resamples say nothing; None where they do."""
-
+from bench.stats.influence import Influence
+from bench.stats.intervals import TINY, Interval, Sampling, Spread, quantile
+from bench.stats.settings import Settings
 
 K = TypeVar("K")
 
@@ -50,7 +32,7 @@ class Comparison(Generic[K]):
     first: K
     second: K
     difference: float
-    """The first's macro mean minus the second's."""
+    """The first's value minus the second's; where the metric is the root of a square, less than 0 counts as 0."""
     fixed: Interval
     """Interval of the difference, for fixed subjects."""
     clustered: Interval
@@ -79,132 +61,121 @@ class Comparison(Generic[K]):
         )  # fmt: skip
 
 
-class _Pair(NamedTuple):
-    """A comparison, and what its correction needs."""
-
-    comparison: Comparison[str]
-    error: float
-    """Standard error of the difference."""
-    deviation: FloatArray
-    """Resampled differences less their mean, (r,)."""
-    critical: float = 0.0
-    """Standard errors that Student's t asks of this pair alone; 0 where its p value is from the resamples."""
-
-
 def compare(
     metric: str,
-    samples: Mapping[str, Sample],
-    strata: Strata,
-    blocks: Sequence[Sequence[str]],
-    *,
-    level: float = 0.95,
-) -> tuple[Comparison[str], ...]:
+    methods: Mapping[K, Influence | None],
+    sampling: Sampling,
+    blocks: Sequence[Sequence[K]],
+    settings: Settings,
+) -> tuple[Comparison[K], ...]:
     """All pairs of the methods for which the metric is defined.
 
-    Interval and p value of a pair alone are Student's t for metrics that are means over questions, else they are
-    from the resamples. Corrected p values are from the resamples for all metrics alike; see `corrected`.
-
     Args:
-        metric: by its name in `bench.metrics.METRICS`.
-        samples: by method.
-        strata: of the questions.
+        metric: one of `bench.stats.influence.TESTED`.
+        methods: by method, its influences.
+        sampling: of the questions.
         blocks: methods that are ranked together. The pairs of a block are tested together; a pair of methods that
             share no block is tested together with all pairs there are.
-        level: of the intervals; 1 - level is the level of significance of critical values.
+        settings: level and draws; 1 - level is the level of significance of critical values.
 
     Returns:
         Pairs in the order of the mapping.
     """
-    known = {name: sample for name, sample in samples.items() if sample.value is not None}
-    pairs = {(a, b): _compared(metric, (a, b), known, strata, level) for a, b in combinations(known, 2)}
-    everything = _tested(pairs, 1 - level)
-    for block in blocks:
-        everything |= _tested({key: pair for key, pair in pairs.items() if set(key) <= set(block)}, 1 - level)
-    return tuple(everything.get(key, pair.comparison) for key, pair in pairs.items())
+    known = {name: each for name, each in methods.items() if each is not None}
+    pairs = list(combinations(known, 2))
+    if not pairs:
+        return ()
+    first, second = np.triu_indices(len(known), 1)
+    weights = np.eye(len(known))[first] - np.eye(len(known))[second]
+    influences = np.stack([each.by_question for each in known.values()])
+    spread = sampling.spread(metric, influences, weights)
+    values, scale = np.array([each.value for each in known.values()]), np.ones(len(pairs))
+    if METRICS[metric].is_root:  # a - b is (a^2 - b^2) / (a + b), and so are its error and the ends of its interval
+        values = np.maximum(0.0, values)
+        scale = np.sqrt(values[first]) + np.sqrt(values[second])
+    difference = values[first] - values[second]
+    p = p_values(difference, spread)
+    corrected, critical = np.full(p.size, np.nan), np.full(p.size, np.nan)
+    reason = sampling.refused(metric)
+    for block in () if reason else (list(known), *blocks):  # what a pair's own block says stays
+        own = [k for k, names in enumerate(pairs) if set(names) <= set(block)]
+        if own:
+            family = Spread(spread.covariance, spread.error[own], spread.freedom[own])
+            corrected[own], critical[own] = max_t(p[own], weights[own], family, settings)
+
+    def compared(k: int) -> Comparison[K]:
+        low, high = METRICS[metric].bounds
+        middle, unit = float(difference[k]), float(scale[k])
+        half = quantile(spread.freedom[k], settings.level) * float(spread.error[k])
+        fixed = Interval("fixed-subjects", middle - half, middle + half, settings.level, "t")
+        influence = influences[first[k]] - influences[second[k]]
+        clustered = sampling.clustered(metric, middle, influence, settings.level)
+        found = Comparison(metric, *pairs[k], middle, fixed, clustered, None)
+        if not reason:
+            found = replace(found, p=float(p[k]), p_corrected=float(corrected[k]))
+        none = reason or ("neither is off by more than chance" if unit <= TINY else "")
+        if none:
+            clustered = clustered if clustered.reason else Interval("clustered", reason=none)
+            fixed = Interval("fixed-subjects", reason=none)
+            return replace(found, difference=middle / max(unit, TINY), fixed=fixed, clustered=clustered)
+
+        def shown(end: float) -> float:
+            return min(high - low, max(low - high, end / unit))
+
+        return replace(
+            found, difference=middle / unit, fixed=fixed.mapped(shown), clustered=clustered.mapped(shown),
+            error=float(spread.error[k]) / unit, critical=None if np.isnan(critical[k]) else float(critical[k]),
+        )  # fmt: skip
+
+    return tuple(map(compared, range(len(pairs))))
 
 
-def corrected(difference: FloatArray, error: FloatArray, deviation: FloatArray) -> FloatArray:
-    """P values of several differences, each corrected for all of them: single-step max-t (Westfall and Young, 1993).
+def p_values(difference: FloatArray, spread: Spread) -> FloatArray:
+    """Two-sided p value of each difference alone, Student's t; 1 or 0 where nothing varies, as it is 0 or isn't."""
+    from scipy.special import stdtr
 
-    The share of resamples in which the largest of all deviations, each in its own standard deviations, is at least as
-    large as the difference in its standard errors. Unlike corrections of single p values it uses that differences with
-    one method in common go together. The smallest value is 1 / (r + 1). A difference that never varies is certain.
-
-    Args:
-        difference: shape (m,).
-        error: shape (m,), their standard errors.
-        deviation: shape (m, r), resampled differences less their mean.
-
-    Returns:
-        Shape (m,).
-    """
-    varies, largest = _largest(error, deviation)
-    p = np.where(np.abs(difference) > _TINY, 0.0, 1.0)
-    if varies.any():
-        reached = largest.size - np.searchsorted(largest, np.abs(difference[varies]) / error[varies])
-        p[varies] = (1 + reached) / (1 + largest.size)
+    varies = spread.error > TINY
+    t = np.divide(np.abs(difference), spread.error, out=np.zeros(difference.size), where=varies)
+    p: FloatArray = np.where(varies, 2 * stdtr(spread.freedom, -t), np.abs(difference) <= TINY)
     return p
 
 
-def critical_value(error: FloatArray, deviation: FloatArray, alpha: float) -> float | None:
-    """Standard errors that a difference must exceed for its p value by `corrected` to be below alpha.
+def max_t(p: FloatArray, weights: FloatArray, spread: Spread, settings: Settings) -> tuple[FloatArray, FloatArray]:
+    """P values corrected for all of a family: single-step max-t (Hothorn, Bretz and Westfall, 2008).
+
+    Each |t| is taken as the normal deviate of the same p value, since with few degrees of freedom a |t| is large by
+    chance more often. Its corrected p value is the share of draws in which the largest of all deviates is at least as
+    large; draws are normal, with the correlations of the differences.
 
     Args:
-        error: shape (m,), standard errors of the differences.
-        deviation: shape (m, r), resampled differences less their mean.
-        alpha: level of significance.
+        p: shape (m,), of each difference alone.
+        weights: shape (m, k), of the k metrics in each difference.
+        spread: of these differences.
+        settings: draws, their seed, and the level.
 
     Returns:
-        None where no difference varies, or where there are too few resamples for any to be significant.
+        Corrected p values, none below its own, and the standard errors that each difference must exceed; NaN where
+        nothing varies, or where there are too few draws for any to be significant. Both (m,).
     """
-    varies, largest = _largest(error, deviation)
-    may_reach = int(np.ceil(alpha * (1 + largest.size) - 1)) - 1  # resamples, as (1 + reached) / (1 + r) < alpha
-    if not varies.any() or may_reach < 0:
-        return None
-    return float(largest[-1 - may_reach])
+    from scipy.special import ndtr, ndtri, stdtrit
 
-
-def _largest(error: FloatArray, deviation: FloatArray) -> tuple[BoolArray, FloatArray]:
-    """Which differences vary (m,), and the largest standardised deviation of each resample, ascending, (r,)."""
-    spread = deviation.std(axis=1, ddof=1)
-    varies = (error > _TINY) & (spread > _TINY)
+    varies = spread.error > TINY
     if not varies.any():
-        return varies, np.zeros(0)
-    return varies, np.sort(np.max(np.abs(deviation[varies]) / spread[varies, None], axis=0))
+        return p, np.full(p.size, np.nan)
+    size, vectors = np.linalg.eigh(spread.covariance)
+    draws = np.random.default_rng(settings.seed).standard_normal((settings.draws, size.size))
+    draws = draws @ (vectors * np.sqrt(np.maximum(0.0, size))).T @ weights[varies].T / spread.error[varies]
+    largest = np.sort(np.abs(draws).max(axis=1))
+    reached = settings.draws - np.searchsorted(largest, -ndtri(p[varies] / 2))
+    corrected = p.copy()
+    corrected[varies] = np.maximum(p[varies], (1 + reached) / (1 + settings.draws))
+    may_reach = int(np.ceil((1 - settings.level) * (1 + settings.draws) - 1)) - 1
+    if may_reach < 0:
+        return corrected, np.full(p.size, np.nan)
+    return corrected, np.where(varies, -stdtrit(spread.freedom, ndtr(-largest[-1 - may_reach])), np.nan)
 
 
-def t_test(values: FloatArray, strata: Strata, level: float) -> tuple[Interval, float | None, float]:
-    """Student's t test that a macro mean of one value per question (n,) is 0: its interval, p value and standard error.
-
-    The p value is None, and the error 0, where there is no interval.
-    """
-    from scipy.special import stdtr
-
-    interval = mean_interval(values, strata, level=level)
-    if interval.reason:
-        return interval, None, 0.0
-    mean, error, df = macro_mean(values, strata)
-    if error <= _TINY:
-        return interval, float(abs(mean) <= _TINY), error
-    return interval, float(2 * stdtr(min(df, 1e9), -abs(mean) / error)), error
-
-
-def normal_test(
-    value: float, drawn: FloatArray, strata: Strata, level: float, bounds: tuple[float, float]
-) -> tuple[Interval, float | None]:
-    """Normal test that a resampled value is 0, with the standard error of its resamples (r,): interval and p value.
-
-    The p value is None where there is no interval; `bounds` are the smallest and largest possible value.
-    """
-    from scipy.special import ndtr
-
-    interval, error = basic_interval(value, drawn, strata, level=level, bounds=bounds), float(drawn.std(ddof=1))
-    if interval.reason:
-        return interval, None
-    return interval, float(abs(value) <= _TINY) if error <= _TINY else float(2 * ndtr(-abs(value) / error))
-
-
-def ranks(methods: Sequence[str], comparisons: Sequence[Comparison[str]], *, alpha: float = 0.05) -> dict[str, int]:
+def ranks(methods: Sequence[K], comparisons: Sequence[Comparison[K]], *, alpha: float = 0.05) -> dict[K, int]:
     """Rank of each method: 1 + the number of these methods that are significantly better.
 
     Args:
@@ -224,65 +195,3 @@ def ranks(methods: Sequence[str], comparisons: Sequence[Comparison[str]], *, alp
         if winner is not None:
             ranked[pair.second if winner == pair.first else pair.first] += 1
     return ranked
-
-
-# --- one pair ---------------------------------------------------------------------------------------------------------
-
-
-def _compared(
-    metric: str, names: tuple[str, str], samples: Mapping[str, Sample], strata: Strata, level: float
-) -> _Pair:
-    first, second = (samples[name] for name in names)
-    difference = float(first.value or 0.0) - float(second.value or 0.0)
-    drawn = first.replicates - second.replicates
-    deviation = drawn - drawn.mean()
-    if first.by_question is not None and second.by_question is not None:
-        interval, p, error = t_test(first.by_question - second.by_question, strata, level)
-        ends = interval.ends
-        alone = 0.0 if ends is None or error <= _TINY else (ends[1] - ends[0]) / 2 / error
-    else:
-        interval, p, error = _of_resamples(metric, difference, drawn, first.refused or second.refused, strata, level)
-        alone = 0.0
-    clustered = Interval("clustered", reason="its value is no mean over subjects")
-    if first.by_subject is not None and second.by_subject is not None:
-        clustered = clustered_interval(first.by_subject - second.by_subject, level=level)
-    found = Comparison(metric, *names, difference, interval, clustered, p)
-    return _Pair(found, error, deviation, alone)
-
-
-def _of_resamples(
-    metric: str, difference: float, drawn: FloatArray, refused: Interval | None, strata: Strata, level: float
-) -> tuple[Interval, float | None, float]:
-    """Interval, p value and standard error from resampled differences (r,)."""
-    if refused:
-        return refused, None, 0.0
-    low, high = METRICS[metric].bounds
-    interval = basic_interval(difference, drawn, strata, level=level, bounds=(low - high, high - low))
-    if interval.reason:
-        return interval, None, 0.0
-    error = np.array([drawn.std(ddof=1)])
-    (p,) = corrected(np.array([difference]), error, (drawn - drawn.mean())[None])
-    return interval, float(p), float(error[0])
-
-
-def _tested(pairs: Mapping[tuple[str, str], _Pair], alpha: float) -> dict[tuple[str, str], Comparison[str]]:
-    """Comparisons that have a test, with its corrected p value and what it asks for, by pair.
-
-    No p value is smaller than that of the pair alone: Student's t knows of small samples, resamples don't.
-    """
-    tested = {key: pair for key, pair in pairs.items() if pair.comparison.p is not None}
-    if not tested:
-        return {}
-    difference = np.array([pair.comparison.difference for pair in tested.values()])
-    error = np.array([pair.error for pair in tested.values()])
-    deviation = np.stack([pair.deviation for pair in tested.values()])
-    critical = critical_value(error, deviation, alpha)
-    return {
-        key: replace(
-            pair.comparison,
-            p_corrected=max(p, pair.comparison.p or 0.0),
-            error=pair.error,
-            critical=None if critical is None else max(critical, pair.critical),
-        )
-        for (key, pair), p in zip(tested.items(), corrected(difference, error, deviation).tolist(), strict=True)
-    }

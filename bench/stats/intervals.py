@@ -1,27 +1,40 @@
-"""Intervals that name their estimand, of macro means: unweighted means over subjects.
+"""Intervals that name what varies: other questions of the same subjects, or other subjects.
 
-`fixed-subjects`: these subjects, other questions; questions are resampled within their subject. `clustered`: other
-subjects like these; subjects are the sample, so the interval is wider. Neither contains the chance in fits: several
-seeds are averaged, and their spread is told beside the interval. Example: `mean_interval(losses, strata_of(subjects))`.
+`fixed-subjects`: these subjects, other questions; questions vary within their subject. `clustered`: other subjects like
+these; subjects are the sample, so the interval is wider. Neither contains the chance in fits: several seeds are
+averaged, and their spread is told beside the interval. Both are Student's t of a sum of influences. Example:
+`Sampling.of(strata, correct, "questions").interval("brier", influence)`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bench.api import BoolArray, FloatArray
+from bench.api import BoolArray, FloatArray, IntArray
+from bench.metrics import METRICS
+from bench.metrics.calibration import ANSWERS_A_BIN, signed_root
+from bench.stats.influence import RANKED, Influence
+from bench.stats.settings import Average
 from bench.stats.strata import Strata
 
 Estimand = Literal["fixed-subjects", "clustered"]
 
 MIN_CLUSTERS = 20
 """Subjects from which on they may be taken for a sample of subjects."""
-
-FEW = 10
-"""Questions below which a subject's own spread says little: half the time two of them look as if nothing varied."""
+MIN_RARER = 5
+"""Answers of the rarer kind, right or wrong, below which nothing is told of how far AUROC and AUCPR vary."""
+MIN_SUBJECT = 3 * ANSWERS_A_BIN
+"""Questions of each subject below which nothing is told of how far a mean of calibration errors varies."""
+FEW = 3
+"""Questions below which a subject has no spread of its own; such subjects share one."""
+TINY = 1e-12
+"""Differences and errors below it are rounding."""
+MANY = 1e9
+"""Degrees of freedom that are as good as infinitely many."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,7 @@ class Interval:
     level: float | None = None
     """Level of confidence, e.g. 0.95."""
     kind: str = ""
-    """Kind of the interval: `t`, `basic`, or `inverted test`."""
+    """Kind of the interval: `t`, or `logit t` where it was taken of the logit."""
     reason: str = ""
     """Why there is none, in words for a reader: it would claim too much."""
 
@@ -52,134 +65,154 @@ class Interval:
         """Interval of the difference taken the other way round."""
         return self if self.ends is None else replace(self, low=-self.ends[1], high=-self.ends[0])
 
-
-class MacroMean(NamedTuple):
-    """A mean over subjects with its standard error under resampling within subjects."""
-
-    mean: float
-    error: float
-    df: float
-    """Degrees of freedom of the error (Welch and Satterthwaite); infinite where nothing varies."""
+    def mapped(self, function: Callable[[float], float]) -> Interval:
+        """Interval of an increasing function of the value."""
+        return self if self.ends is None else replace(self, low=function(self.ends[0]), high=function(self.ends[1]))
 
 
-def macro_mean(values: FloatArray, strata: Strata) -> MacroMean:
-    """Mean of subject means of one value per question, with the standard error of a stratified mean.
+class Spread(NamedTuple):
+    """How far metrics, or weighted sums of them, vary."""
 
-    error^2 = sum_s v_s / S^2 with v_s = s_s^2 / n_s; df = (sum v_s)^2 / sum(v_s^2 / (n_s - 1)) (Satterthwaite, 1946).
-    Subjects with fewer than FEW questions take the variance within all subjects together for s_s^2. A macro mean gives
-    them as much weight as the others, so their own guess at it would decide over the width.
-
-    Args:
-        values: shape (n,), e.g. losses, or differences of losses.
-        strata: of the same n questions, at least two in each subject.
-    """
-    means = strata.means(values)
-    freedom = strata.sizes - 1
-    squares = np.bincount(strata.group, weights=np.square(values - means[strata.group]), minlength=means.size)
-    few = strata.sizes < FEW
-    own = np.where(few, 0.0, squares / (freedom * strata.sizes))  # v_s, (S,)
-    pooled = float((1 / strata.sizes[few]).sum() * squares.sum() / freedom.sum())
-    total = float(own.sum()) + pooled
-    df = total**2 / float(np.sum(np.square(own) / freedom) + pooled**2 / freedom.sum()) if total > 0 else np.inf
-    return MacroMean(float(means.mean()), float(np.sqrt(total)) / means.size, df)
+    covariance: FloatArray
+    """Of the k metrics, shape (k, k)."""
+    error: FloatArray
+    """Standard error of each sum, shape (sums,)."""
+    freedom: FloatArray
+    """Its degrees of freedom, shape (sums,), at least 1."""
 
 
-def mean_interval(values: FloatArray, strata: Strata, *, level: float = 0.95) -> Interval:
-    """Student's t interval, fixed subjects, for a macro mean of one value per question.
+@dataclass(frozen=True, eq=False)
+class Sampling:
+    """How the questions of a comparison vary: within their subjects."""
 
-    For a mean, resampling questions has a closed form. It beats the bootstrap: no chance of its own, and the right
-    width in small subjects, where resampling is too narrow by the factor sqrt(1 - 1/n_s).
+    strata: Strata
+    correct: BoolArray
+    """Shape (n,)."""
+    average: Average
+    group: IntArray
+    """Questions among which each one varies, by number, shape (n,): its subject, or all subjects of fewer than FEW."""
 
-    Args:
-        values: shape (n,).
-        strata: of the same n questions.
-        level: of confidence.
+    @classmethod
+    def of(cls, strata: Strata, correct: BoolArray, average: Average) -> Sampling:
+        """Subjects of fewer than FEW questions are one group; if that has too few itself, it joins the smallest one."""
+        own = np.flatnonzero(strata.sizes >= FEW)
+        group = np.full(strata.sizes.size, -1)
+        if own.size and strata.sizes.sum() - strata.sizes[own].sum() < FEW:
+            group[:] = own[np.argmin(strata.sizes[own])]
+        group[own] = own
+        return cls(strata, correct, average, np.unique(group[strata.group], return_inverse=True)[1])
 
-    Returns:
-        No interval where a subject has one question only.
-    """
+    def refused(self, metric: str) -> str:
+        """Why nothing can be told of how far a metric varies; empty where it can."""
+        right = np.bincount(self.strata.group, weights=self.correct).astype(np.int64)
+        if self.correct.size < FEW:
+            return f"there are {self.correct.size} questions, from which no spread can be told"
+        if metric in RANKED:
+            kinds = {"right": int(right.sum()), "wrong": int(self.correct.size - right.sum())}
+            kind = min(kinds, key=lambda each: kinds[each])
+            if kinds[kind] < MIN_RARER:
+                return f"{MIN_RARER} {kind} answers are needed to tell the spread of {METRICS[metric].label}, there are {kinds[kind]}"
+        if self.average == "questions":
+            return ""
+        sizes = self.strata.sizes
+        if metric in RANKED:
+            lone = np.flatnonzero((sizes > 1) & ((right == 1) | (right == sizes - 1)))
+            if lone.size:
+                kind = "right" if right[lone[0]] == 1 else "wrong"
+                return f"subject {self.strata.names[lone[0]]!r} has one {kind} answer, from which no spread can be told"
+        if METRICS[metric].is_root and sizes.min() < MIN_SUBJECT:
+            name = self.strata.names[int(sizes.argmin())]
+            return (
+                f"{MIN_SUBJECT} questions of each subject are needed to tell the spread of mean calibration errors, subject"
+                f" {name!r} has {sizes.min()}"
+            )
+        return ""
+
+    def spread(self, metric: str, influences: FloatArray, weights: FloatArray | None = None) -> Spread:
+        """Standard errors of metrics, or of weighted sums of them such as differences.
+
+        Within a group of m questions influences c have the covariance m / (m - 1) * sum (c - mean c)(c' - mean c'), and
+        groups add up. Degrees of freedom are those of such a sum (Satterthwaite, 1946); of metrics of order also those
+        of the sum over right and wrong answers: a few of one kind tell little, however many there are of the other.
+
+        Args:
+            metric: one of `bench.stats.influence.TESTED`.
+            influences: shape (k, n).
+            weights: shape (sums, k); by default each of the k for itself.
+        """
+        weights = np.eye(len(influences)) if weights is None else weights
+        covariance, error, freedom = _spread(influences, weights, self.group)
+        if metric in RANKED:
+            kind = self.correct.astype(np.int64)
+            kind = kind if self.average == "questions" else 2 * self.strata.group + kind
+            freedom = np.minimum(freedom, _spread(influences, weights, kind)[2])
+        return Spread(covariance, error, np.clip(freedom, 1, MANY))
+
+    def intervals(self, metric: str, of: Influence, level: float) -> tuple[Interval, Interval]:
+        """Intervals of a metric: for these subjects and other questions, and for other subjects like these.
+
+        Of metrics of order the first is taken of the logit, so that it lies within 0 and 1 and is longer on the side of
+        one half (Pepe, 2003, section 5.2). Of a squared metric the ends are roots.
+        """
+        from scipy.special import expit, logit
+
+        def shown(end: float) -> float:
+            low, high = METRICS[metric].bounds
+            return signed_root(max(0.0, end)) if METRICS[metric].is_root else min(high, max(low, end))
+
+        reason = self.refused(metric)
+        _, (error,), (freedom,) = self.spread(metric, of.by_question[None])
+        if not reason and error <= TINY:
+            reason = "nothing varies between these questions"
+        half = quantile(freedom, level) * float(error)
+        clustered = self.clustered(metric, of.value, of.by_question, level).mapped(shown)
+        if reason:
+            fixed = Interval("fixed-subjects", reason=reason)
+        elif metric in RANKED:
+            middle, half = logit(of.value), half / (of.value * (1 - of.value))
+            ends = (float(expit(middle + sign * half)) for sign in (-1, 1))
+            fixed = Interval("fixed-subjects", *ends, level, "logit t")
+        else:
+            fixed = Interval("fixed-subjects", shown(of.value - half), shown(of.value + half), level, "t")
+        return fixed, clustered
+
+    def clustered(self, metric: str, value: float, influences: FloatArray, level: float) -> Interval:
+        """Interval of a value, or a difference, with influences (n,), for other subjects like these.
+
+        With c the sum of influences in each of S subjects, the variance is S / (S - 1) * sum c^2, of S - 1 degrees of
+        freedom.
+        """
+        subjects = self.strata.sizes.size
+        reason = self.refused(metric)
+        if subjects < MIN_CLUSTERS:
+            reason = f"{MIN_CLUSTERS} subjects are needed to speak of others, there are {subjects}"
+        if reason:
+            return Interval("clustered", reason=reason)
+        sums = np.bincount(self.strata.group, weights=influences)
+        half = quantile(subjects - 1, level) * float(np.sqrt(subjects / (subjects - 1) * np.square(sums).sum()))
+        return Interval("clustered", value - half, value + half, level, "t")
+
+
+def quantile(freedom: float, level: float) -> float:
+    """Standard errors of an interval to each side, Student's t."""
     from scipy.special import stdtrit
 
-    refused = _no_spread(strata)
-    if refused:
-        return refused
-    mean, error, df = macro_mean(values, strata)
-    half = float(stdtrit(min(df, 1e9), (1 + level) / 2)) * error
-    return Interval("fixed-subjects", mean - half, mean + half, level, "t")
+    return float(stdtrit(min(float(freedom), MANY), (1 + level) / 2))
 
 
-def clustered_interval(by_subject: FloatArray, *, level: float = 0.95) -> Interval:
-    """Student's t interval over subjects: mean +- t_{S-1} * standard deviation (ddof 1) / sqrt(S).
-
-    Args:
-        by_subject: shape (S,), the value in each subject; NaN where undefined, which is left out.
-        level: of confidence.
-
-    Returns:
-        No interval with fewer than MIN_CLUSTERS subjects that have a value.
-    """
-    from scipy.special import stdtrit
-
-    defined = by_subject[~np.isnan(by_subject)]
-    if defined.size < MIN_CLUSTERS:
-        return Interval(
-            "clustered", reason=f"{MIN_CLUSTERS} subjects are needed to speak of others, there are {defined.size}"
-        )
-    error = float(defined.std(ddof=1)) / np.sqrt(defined.size)
-    mean, half = float(defined.mean()), float(stdtrit(defined.size - 1, (1 + level) / 2) * error)
-    return Interval("clustered", mean - half, mean + half, level, "t")
-
-
-def basic_interval(
-    value: float, replicates: FloatArray, strata: Strata, *, level: float = 0.95, bounds: tuple[float, float] = (0, 1)
-) -> Interval:
-    """Basic (reverse percentile) bootstrap interval, fixed subjects, rid of the bootstrap's own bias.
-
-    With q the quantiles and m the mean of the replicates: [value - (q_high - m), value - (q_low - m)].
-
-    Why neither percentiles nor the plain basic interval, which has `value` for m: a resample repeats questions, so its
-    ECE is larger than the sample's, just as the sample's is larger than that of infinitely many answers. At MMLU's
-    sizes that shift is ten standard errors: [q_low, q_high] does not even contain the ECE it is meant for, and the
-    plain basic interval misses it on the other side. Taking m off leaves the spread, which resampling gets right; it is
-    a little too wide near perfect calibration. The estimand is then the mean ECE of so many answers; the ECE of
-    infinitely many has `calibration_error`. The same holds, more mildly, for average precision.
-
-    Args:
-        value: the macro mean in the sample.
-        replicates: shape (r,), the macro mean in each resample.
-        strata: of the questions.
-        level: of confidence.
-        bounds: smallest and largest possible value, beyond which the interval is cut.
-    """
-    refused = _no_spread(strata)
-    if refused:
-        return refused
-    tail = (1 - level) / 2
-    low, high = np.quantile(replicates, [tail, 1 - tail]) - replicates.mean()
-    low, high = np.clip([value - high, value - low], *bounds).tolist()
-    return Interval("fixed-subjects", low, high, level, "basic")
-
-
-def _no_spread(strata: Strata) -> Interval | None:
-    """Why questions can't be resampled within these subjects; None where they can."""
-    if strata.alone is None:
-        return None
-    return Interval(
-        "fixed-subjects", reason=f"subject {strata.alone!r} has one question, from which no spread can be told"
-    )
-
-
-def no_spread_of_ranks(correct: BoolArray, strata: Strata) -> Interval | None:
-    """Why rank metrics can't be resampled: a lone right or wrong answer is the same in every resample that has it.
-
-    Subjects of one class are no obstacle; the metric leaves them out.
-    """
-    right = np.bincount(strata.group, weights=correct).astype(np.int64)
-    lone = np.flatnonzero(((right == 1) & (strata.sizes > 1)) | ((right == strata.sizes - 1) & (right > 0)))
-    if not lone.size:
-        return None
-    kind = "right" if right[lone[0]] == 1 else "wrong"
-    name = strata.names[lone[0]]
-    return Interval(
-        "fixed-subjects", reason=f"subject {name!r} has one {kind} answer, from which no spread can be told"
-    )
+def _spread(influences: FloatArray, weights: FloatArray, group: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Covariance (k, k) of influences (k, n) that vary within groups; errors and degrees of freedom of sums of them."""
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    covariance = np.zeros((len(influences), len(influences)))
+    total, squares = np.zeros(len(weights)), np.zeros(len(weights))
+    for rows in np.split(order, starts[1:]):
+        if rows.size > 1:
+            own = influences[:, rows] - influences[:, rows].mean(axis=1, keepdims=True)
+            own = own @ own.T * (rows.size / (rows.size - 1))
+            variance = np.maximum(0.0, ((weights @ own) * weights).sum(axis=1))
+            covariance += own
+            total += variance
+            squares += np.square(variance) / (rows.size - 1)
+    freedom = np.divide(np.square(total), squares, out=np.full(total.size, MANY), where=squares > 0)
+    return covariance, np.sqrt(total), freedom

@@ -1,0 +1,169 @@
+"""How far each question moves a metric: from these influences all intervals and tests are made.
+
+A metric of n answers is, but for terms of order 1/n, its true value plus a sum with one term for each question, its
+influence (Hampel, 1974). So the error of a metric, of a difference between two methods, and of a mean over seeds is that
+of a sum, and what methods have in common on a question cancels. Example:
+`influence("auroc", p, p, correct, strata, "questions").by_question.sum()` is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from bench.api import BoolArray, FloatArray
+from bench.metrics import METRICS, THRESHOLD
+from bench.metrics.answers import average_ranks, distinct
+from bench.metrics.calibration import Bins, log_losses
+from bench.stats.settings import Average
+from bench.stats.strata import Strata
+
+TESTED = ("rmsce", "brier", "acc", "aucpr", "auroc", "nll")
+"""Metrics that have influences, hence intervals and tests."""
+RANKED = ("auroc", "aucpr")
+"""Those that need right and wrong answers."""
+
+
+class Influence(NamedTuple):
+    """A metric of one method and how far each question moves it."""
+
+    value: float
+    """The metric; of a root its square, which may be below 0."""
+    by_question: FloatArray
+    """Influences, shape (n,), which sum to 0; the variance of their sum is that of the value."""
+    by_subject: FloatArray
+    """The metric in each subject, shape (S,), NaN where undefined; empty if it is of all questions at once."""
+
+
+def influence(
+    metric: str, confidence: FloatArray, order: FloatArray, correct: BoolArray, strata: Strata, average: Average
+) -> Influence | None:
+    """A metric and its influences.
+
+    Args:
+        metric: one of TESTED.
+        confidence: shape (n,), float64 in [0, 1].
+        order: shape (n,), what metrics of order are of.
+        correct: shape (n,), bool.
+        strata: subjects of the n questions.
+        average: `questions` for the metric of all of them, `subjects` for its mean over the subjects where it is defined.
+
+    Returns:
+        None where it is undefined.
+    """
+    values = order if METRICS[metric].of_order else confidence
+    compute = _INFLUENCES[metric]
+    if average == "questions":
+        found = compute(values, correct)
+        return None if found is None else Influence(*found, np.empty(0))
+    by_subject = np.full(strata.sizes.size, np.nan)
+    by_question = np.zeros(correct.size)
+    for s, (_, rows) in enumerate(strata.by_name()):
+        found = compute(values[rows], correct[rows])
+        if found is not None:
+            by_subject[s], by_question[rows] = found
+    defined = ~np.isnan(by_subject)
+    if not defined.any():
+        return None
+    mean = float(by_subject[defined].mean())
+    # what sets a subject apart is spread over its questions; within subjects it is a constant, and takes no part
+    apart = np.where(defined, (by_subject - mean) / strata.sizes, 0.0)
+    return Influence(mean, (by_question + apart[strata.group]) / int(defined.sum()), by_subject)
+
+
+def over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
+    """Mean over seeds; None where one of them is undefined."""
+    known = [each for each in runs]
+    if any(each is None for each in known):
+        return None
+    value, by_question, by_subject = zip(*(each for each in known if each is not None), strict=True)
+    return Influence(float(np.mean(value)), np.mean(by_question, axis=0), np.mean(by_subject, axis=0))
+
+
+def losses(confidence: FloatArray, correct: BoolArray) -> Mapping[str, FloatArray]:
+    """Share of each answer in the metrics that are means: `brier`, `acc`, `nll`, each of the shape of `confidence`.
+
+    Args:
+        confidence: shape (..., n), float64 in [0, 1].
+        correct: shape (n,), bool.
+    """
+    return {
+        "brier": np.square(confidence - correct),
+        "acc": ((confidence > THRESHOLD) == correct).astype(np.float64),
+        "nll": log_losses(confidence, correct),
+    }
+
+
+# --- metrics: (n,), (n,) -> value, influences (n,) --------------------------------------------------------------------
+
+
+def _of_mean(loss: FloatArray) -> tuple[float, FloatArray]:
+    mean = float(loss.mean())
+    return mean, (loss - mean) / loss.size
+
+
+def _auroc(p: FloatArray, o: BoolArray) -> tuple[float, FloatArray] | None:
+    """Placements: share of the other class that an answer is on the right side of (DeLong et al., 1988)."""
+    right, wrong = int(o.sum()), int((~o).sum())
+    if not right or not wrong:
+        return None
+    above = average_ranks(p)  # among all
+    placement = np.empty(o.size)
+    placement[o] = (above[o] - average_ranks(p[o])) / wrong
+    placement[~o] = 1 - (above[~o] - average_ranks(p[~o])) / right
+    area = float(placement[o].mean())
+    return area, _by_class((placement - area) / np.where(o, right, wrong), o)
+
+
+def _aucpr(p: FloatArray, o: BoolArray) -> tuple[float, FloatArray] | None:
+    """Average precision is a mean over right answers of the precision at their confidence, which all answers move.
+
+    With precision P_j and number N_j of the answers down to a right answer j: (o_i (P_i - AP) + sum over the right
+    answers j that are not above i of (o_i - P_j) / N_j) / (number of right answers).
+    """
+    right = int(o.sum())
+    if not right or right == o.size:
+        return None
+    _, size, hits = (part[::-1] for part in distinct(p, o))  # the most confident first
+    reached = np.cumsum(size)
+    precision = np.cumsum(hits) / reached
+    area = float(hits @ precision / right)
+    below, below_precise = (np.cumsum(part[::-1]) for part in (hits / reached, hits * precision / reached))
+    group = np.unique(p, return_inverse=True)[1]  # ascending, as the two sums are
+    moved = o * (precision[::-1][group] - area + below[group]) - below_precise[group]
+    return area, _by_class(moved / right, o)
+
+
+def _by_class(influences: FloatArray, o: BoolArray) -> FloatArray:
+    """Influences, larger by the root of k/(k - 1) in a class of k: their own mean took part of the spread."""
+    right, wrong = int(o.sum()), int((~o).sum())
+    scaled: FloatArray = influences * np.where(o, _unbiased(right), _unbiased(wrong))
+    return scaled
+
+
+def _unbiased(k: int) -> float:
+    return float(np.sqrt(k / (k - 1))) if k > 1 else 1.0
+
+
+def _rmsce(p: FloatArray, o: BoolArray) -> tuple[float, FloatArray]:
+    """Square of `rmsce`: in a bin of gap g and residuals r, 2 g (r - g), and the bin's share of the mean.
+
+    The square of an observed gap is larger by chance than that of the true one, by the variance of the gap. So the sum
+    of these squares is too large for calibrated confidences, by half, and right for large gaps.
+    """
+    bins = Bins.of(p, o)
+    value = bins.mean_square
+    return value, (2 * bins.gap[bins.group] * bins.within + bins.square[bins.group] - value) / p.size
+
+
+_INFLUENCES: Mapping[str, Callable[[FloatArray, BoolArray], tuple[float, FloatArray] | None]] = MappingProxyType({
+    "auroc": _auroc,
+    "aucpr": _aucpr,
+    "rmsce": _rmsce,
+    "brier": lambda p, o: _of_mean(losses(p, o)["brier"]),
+    "acc": lambda p, o: _of_mean(losses(p, o)["acc"]),
+    "nll": lambda p, o: _of_mean(losses(p, o)["nll"]),
+})  # fmt: skip
