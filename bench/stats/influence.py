@@ -76,10 +76,11 @@ def influence(
 
 def over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
     """Mean over seeds; None where one of them is undefined."""
-    known = [each for each in runs]
-    if any(each is None for each in known):
+    every = list(runs)
+    known = [each for each in every if each is not None]
+    if len(known) < len(every):
         return None
-    value, by_question, by_subject = zip(*(each for each in known if each is not None), strict=True)
+    value, by_question, by_subject = zip(*known, strict=True)
     return Influence(float(np.mean(value)), np.mean(by_question, axis=0), np.mean(by_subject, axis=0))
 
 

@@ -111,7 +111,8 @@ class Sampling:
             kinds = {"right": int(right.sum()), "wrong": int(self.correct.size - right.sum())}
             kind = min(kinds, key=lambda each: kinds[each])
             if kinds[kind] < MIN_RARER:
-                return f"{MIN_RARER} {kind} answers are needed to tell the spread of {METRICS[metric].label}, there are {kinds[kind]}"
+                label = METRICS[metric].label
+                return f"{MIN_RARER} {kind} answers are needed to tell how far {label} varies, there are {kinds[kind]}"
         if self.average == "questions":
             return ""
         sizes = self.strata.sizes
@@ -123,7 +124,7 @@ class Sampling:
         if METRICS[metric].is_root and sizes.min() < MIN_SUBJECT:
             name = self.strata.names[int(sizes.argmin())]
             return (
-                f"{MIN_SUBJECT} questions of each subject are needed to tell the spread of mean calibration errors, subject"
+                f"{MIN_SUBJECT} questions of each subject are needed to tell how far mean calibration errors vary, subject"
                 f" {name!r} has {sizes.min()}"
             )
         return ""
@@ -170,8 +171,8 @@ class Sampling:
             fixed = Interval("fixed-subjects", reason=reason)
         elif metric in RANKED:
             middle, half = logit(of.value), half / (of.value * (1 - of.value))
-            ends = (float(expit(middle + sign * half)) for sign in (-1, 1))
-            fixed = Interval("fixed-subjects", *ends, level, "logit t")
+            low, high = float(expit(middle - half)), float(expit(middle + half))
+            fixed = Interval("fixed-subjects", low, high, level, "logit t")
         else:
             fixed = Interval("fixed-subjects", shown(of.value - half), shown(of.value + half), level, "t")
         return fixed, clustered
