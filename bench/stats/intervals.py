@@ -124,8 +124,8 @@ class Sampling:
         if METRICS[metric].is_root and sizes.min() < MIN_SUBJECT:
             name = self.strata.names[int(sizes.argmin())]
             return (
-                f"{MIN_SUBJECT} questions of each subject are needed to tell how far mean calibration errors vary, subject"
-                f" {name!r} has {sizes.min()}"
+                f"{MIN_SUBJECT} questions of each subject are needed to tell how far mean calibration errors vary,"
+                f" subject {name!r} has {sizes.min()}"
             )
         return ""
 
