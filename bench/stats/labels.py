@@ -31,7 +31,7 @@ from bench.stats.influence import RANKED, Influence, influence
 from bench.stats.intervals import Sampling
 from bench.stats.settings import Average, Settings
 from bench.stats.strata import strata_of
-from bench.stats.variants import MIN_SEEDS, SeedMean, estimated
+from bench.stats.variants import MIN_SEEDS, OverSeeds, SeedMean, estimated
 
 METRICS_SHOWN = ("brier", "auroc")
 """Metrics of the curves, by their names in `bench.metrics.METRICS`."""
@@ -279,7 +279,9 @@ class _Rule(NamedTuple):
     def point(self, name: str, size: int, told: Told, draws: Draws) -> Point:
         """Point of a method."""
         missing = Counter(told.missing.get(seed, "undefined") for seed in self.study.seeds if seed not in draws)
-        estimate, _ = self._estimate(list(draws.values()), [], METRICS[self.metric].bounds)
+        estimate = None
+        if draws:
+            estimate, _ = self._estimate(OverSeeds.of([*draws.values()]), METRICS[self.metric].bounds)
         return Point(name, self.metric, size, told.labels, estimate, len(draws), dict(missing))
 
     def gain(self, name: str, other: str, size: int, own: Draws, theirs: Draws) -> Gain:
@@ -288,27 +290,16 @@ class _Rule(NamedTuple):
         if len(own) < len(seeds) or len(theirs) < len(seeds):
             return Gain(name, other, self.metric, size, None, None)
         low, high = metric.bounds
-        better, worse = (own, theirs) if metric.higher_is_better else (theirs, own)
-        estimate, p = self._estimate(
-            [better[seed] for seed in seeds], [worse[seed] for seed in seeds], (low - high, high - low)
-        )
-        return Gain(name, other, self.metric, size, estimate, p)
+        pair = (own, theirs) if metric.higher_is_better else (theirs, own)
+        better, worse = (OverSeeds.of([each[seed] for seed in seeds]) for each in pair)
+        return Gain(name, other, self.metric, size, *self._estimate(better.less(1.0, worse), (low - high, high - low)))
 
-    def _estimate(
-        self, draws: Sequence[Influence], others: Sequence[Influence], bounds: tuple[float, float]
-    ) -> tuple[SeedMean | None, float | None]:
-        """Mean of the first, less that of the second where there are some, with its interval and p value of 0."""
-        if not draws:
-            return None, None
-        by_seed = np.array([each.value for each in draws])
-        influences = np.mean([each.by_question for each in draws], axis=0)
-        if others:
-            by_seed = by_seed - [each.value for each in others]
-            influences = influences - np.mean([each.by_question for each in others], axis=0)
+    def _estimate(self, of: OverSeeds, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
+        """Mean over draws with its interval and p value of 0."""
         asked = len(self.study.seeds)
-        if self.bare or len(draws) < asked or asked < MIN_SEEDS:
-            return SeedMean(float(by_seed.mean()), None, None, None), None
-        return estimated(self.metric, by_seed, influences, self.sampling, level=self.level, bounds=bounds)
+        if self.bare or len(of.by_seed) < asked or asked < MIN_SEEDS:
+            return SeedMean(float(of.by_seed.mean()), None, None, None), None
+        return estimated(self.metric, of, self.sampling, level=self.level, bounds=bounds)
 
 
 def _crossings(gains: Sequence[Gain], level: float) -> Iterator[Crossing]:

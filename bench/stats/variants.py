@@ -25,7 +25,7 @@ from bench.api import BoolArray, FloatArray, Step
 from bench.metrics import METRICS
 from bench.metrics.calibration import signed_root
 from bench.stats.holm import with_holm
-from bench.stats.influence import TESTED, Influence, influence, over_seeds
+from bench.stats.influence import TESTED, Influence, influence
 from bench.stats.intervals import MANY, TINY, Sampling
 from bench.stats.settings import Average, Settings
 from bench.stats.strata import strata_of, value_of
@@ -181,45 +181,49 @@ def rows_of(
     return Compared(tuple(sorted(rows, key=lambda row: order[row.variant])), tuple(steps), tuple(notes))
 
 
-def estimated(
-    metric: str, by_seed: FloatArray, influences: FloatArray, sampling: Sampling, *,
-    level: float, bounds: tuple[float, float],
-) -> tuple[SeedMean, float]:  # fmt: skip
-    """Mean over seeds with its interval for other questions and other seeds, and the p value of 0, two-sided.
-
-    Args:
-        metric: of TESTED.
-        by_seed: shape (seeds,), at least two.
-        influences: shape (n,), of the mean over seeds.
-        sampling: of the n questions.
-        level: of the interval.
-        bounds: smallest and largest possible value, beyond which the interval is cut.
-    """
-    from scipy.special import stdtr, stdtrit
-
-    _, (error,), (freedom,) = sampling.spread(metric, influences[None])
-    value, of_questions, of_seeds = float(by_seed.mean()), float(error) ** 2, float(by_seed.var(ddof=1)) / len(by_seed)
-    square = of_questions + of_seeds
-    error = float(np.sqrt(square))
-    if error <= TINY:
-        return SeedMean(value, value, value, 0.0, 0.0), float(abs(value) <= TINY)
-    df = min(MANY, square**2 / (of_questions**2 / freedom + of_seeds**2 / (len(by_seed) - 1)))
-    half = float(stdtrit(df, (1 + level) / 2)) * error
-    low, high = (float(np.clip(end, *bounds)) for end in (value - half, value + half))
-    return SeedMean(value, low, high, error, of_seeds / square), float(2 * stdtr(df, -abs(value) / error))
-
-
-class _Gap(NamedTuple):
-    """Value of a variant (of a root, its square), or difference of two."""
+class OverSeeds(NamedTuple):
+    """A value (of a root, its square), or a difference of two."""
 
     by_seed: FloatArray
     """(seeds,)"""
     influences: FloatArray
     """Of the mean over seeds, (n,); empty for no interval: of a metric without, and of two roots of at most 0."""
 
-    def less(self, times: float, other: _Gap) -> _Gap:
+    @classmethod
+    def of(cls, seeds: Sequence[Influence]) -> OverSeeds:
+        """One value from those of its seeds."""
+        return cls(np.array([each.value for each in seeds]), np.mean([each.by_question for each in seeds], axis=0))
+
+    def less(self, times: float, other: OverSeeds) -> OverSeeds:
         """This one minus a multiple of another one."""
-        return _Gap(self.by_seed - times * other.by_seed, self.influences - times * other.influences)
+        return OverSeeds(self.by_seed - times * other.by_seed, self.influences - times * other.influences)
+
+
+def estimated(
+    metric: str, of: OverSeeds, sampling: Sampling, *, level: float, bounds: tuple[float, float]
+) -> tuple[SeedMean, float]:
+    """Mean over seeds with its interval for other questions and other seeds, and the p value of 0, two-sided.
+
+    Args:
+        metric: of TESTED.
+        of: its value, or a difference, with at least two seeds.
+        sampling: of the n questions.
+        level: of the interval.
+        bounds: smallest and largest possible value, beyond which the interval is cut.
+    """
+    from scipy.special import stdtr, stdtrit
+
+    _, (error,), (freedom,) = sampling.spread(metric, of.influences[None])
+    value, seeds = float(of.by_seed.mean()), len(of.by_seed)
+    of_questions, of_seeds = float(error) ** 2, float(of.by_seed.var(ddof=1)) / seeds
+    square = of_questions + of_seeds
+    error = float(np.sqrt(square))
+    if error <= TINY:
+        return SeedMean(value, value, value, 0.0, 0.0), float(abs(value) <= TINY)
+    df = min(MANY, square**2 / (of_questions**2 / freedom + of_seeds**2 / (seeds - 1)))
+    half = float(stdtrit(df, (1 + level) / 2)) * error
+    low, high = (float(np.clip(end, *bounds)) for end in (value - half, value + half))
+    return SeedMean(value, low, high, error, of_seeds / square), float(2 * stdtr(df, -abs(value) / error))
 
 
 class _Rule(NamedTuple):
@@ -231,11 +235,10 @@ class _Rule(NamedTuple):
     bare: bool
     """Without intervals."""
 
-    def value(self, runs: FloatArray) -> _Gap | None:
+    def value(self, runs: FloatArray) -> OverSeeds | None:
         """Value of a variant with confidences (seeds, n); None where it is undefined with some seed."""
-        seeds = [self._influence(p) for p in runs]
-        mean = over_seeds(seeds)
-        return None if mean is None else _Gap(np.array([each.value for each in seeds if each]), mean.by_question)
+        known = [each for p in runs if (each := self._influence(p)) is not None]
+        return OverSeeds.of(known) if len(known) == len(runs) else None
 
     def _influence(self, p: FloatArray) -> Influence | None:
         """A metric of one seed; without influences where it has no intervals."""
@@ -245,7 +248,7 @@ class _Rule(NamedTuple):
         value = value_of(self.metric, p, of.correct, of.strata, of.average)
         return None if value is None else Influence(value, np.empty(0), np.empty(0))
 
-    def gap(self, start: _Gap | None, end: _Gap | None) -> _Gap | None:
+    def gap(self, start: OverSeeds | None, end: OverSeeds | None) -> OverSeeds | None:
         """The second minus the first; None where one is undefined."""
         if start is None or end is None:
             return None
@@ -256,11 +259,11 @@ class _Rule(NamedTuple):
         squares = [max(0.0, float(each.by_seed.mean())) for each in (end, start)]
         unit = float(np.sqrt(squares).sum())
         if unit <= TINY:
-            return _Gap(np.zeros(len(gap.by_seed)), np.empty(0))
+            return OverSeeds(np.zeros(len(gap.by_seed)), np.empty(0))
         by_seed = gap.by_seed - gap.by_seed.mean() + squares[0] - squares[1]
-        return _Gap(by_seed / unit, gap.influences / unit)
+        return OverSeeds(by_seed / unit, gap.influences / unit)
 
-    def row(self, name: str, own: _Gap | None, gap: _Gap | None = None) -> VariantRow:
+    def row(self, name: str, own: OverSeeds | None, gap: OverSeeds | None = None) -> VariantRow:
         """Row of a variant; `gap`: the reference's value minus its own, None of the reference itself."""
         if own is None:
             return VariantRow(name, self.metric, None)
@@ -270,7 +273,7 @@ class _Rule(NamedTuple):
             estimate = SeedMean(signed_root(estimate.value), low, high, None, estimate.seed_share)
         return VariantRow(name, self.metric, estimate, *self._difference(gap))
 
-    def steps(self, path: Sequence[Step], values: Mapping[str, _Gap | None]) -> list[StepRow]:
+    def steps(self, path: Sequence[Step], values: Mapping[str, OverSeeds | None]) -> list[StepRow]:
         """Rows of the steps of a path, without shares."""
         return [
             StepRow(start.variant, end.variant, end.adds, self.metric, *self._difference(gap))
@@ -278,7 +281,7 @@ class _Rule(NamedTuple):
         ]
 
     def shared(
-        self, steps: Sequence[StepRow], whole: VariantRow, path: Sequence[Step], values: Mapping[str, _Gap | None]
+        self, steps: Sequence[StepRow], whole: VariantRow, path: Sequence[Step], values: Mapping[str, OverSeeds | None]
     ) -> list[StepRow]:
         """The steps with their shares of the whole, if that is a gain and is shown to be one.
 
@@ -299,11 +302,11 @@ class _Rule(NamedTuple):
             for step, gap in zip(steps, self._gaps(path, values), strict=True)
         ]
 
-    def _difference(self, gap: _Gap | None) -> tuple[SeedMean | None, float | None]:
+    def _difference(self, gap: OverSeeds | None) -> tuple[SeedMean | None, float | None]:
         low, high = METRICS[self.metric].bounds
         return (None, None) if gap is None else self._estimate(gap, (low - high, high - low))
 
-    def _share(self, part: _Gap, whole: _Gap) -> SeedMean | None:
+    def _share(self, part: OverSeeds, whole: OverSeeds) -> SeedMean | None:
         """Ratio of two differences with its interval; None where it has no bounds."""
         value = float(part.by_seed.mean() / whole.by_seed.mean())
 
@@ -315,15 +318,15 @@ class _Rule(NamedTuple):
         low, high = (_crossing(above, value, sign) for sign in (-1, 1))
         return None if low is None or high is None else SeedMean(value, low, high, None)
 
-    def _gaps(self, path: Sequence[Step], values: Mapping[str, _Gap | None]) -> list[_Gap | None]:
+    def _gaps(self, path: Sequence[Step], values: Mapping[str, OverSeeds | None]) -> list[OverSeeds | None]:
         """Differences from each variant to the next."""
         return [self.gap(*(values[step.variant] for step in pair)) for pair in pairwise(path)]
 
-    def _estimate(self, gap: _Gap, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
+    def _estimate(self, gap: OverSeeds, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
         """Mean over seeds with its interval, and the p value of 0."""
         if self.bare or not gap.influences.size:
             return SeedMean(float(gap.by_seed.mean()), None, None, None), None if self.bare else 1.0
-        return estimated(self.metric, *gap, self.sampling, level=self.level, bounds=bounds)
+        return estimated(self.metric, gap, self.sampling, level=self.level, bounds=bounds)
 
 
 def _crossing(above: Callable[[float], float], begin: float, sign: int) -> float | None:
