@@ -1,8 +1,8 @@
 """How far each question moves a metric: from these influences all intervals and tests are made.
 
 A metric of n answers is, but for terms of order 1/n, its true value plus a sum with one term for each question, its
-influence (Hampel, 1974). So the error of a metric, of a difference between two methods, and of a mean over seeds is that
-of a sum, and what methods have in common on a question cancels. Example:
+influence (Hampel, 1974). So the error of a metric, of a difference between two methods, and of a mean over seeds is
+that of a sum, and what methods have in common on a question cancels. Example:
 `influence("auroc", p, p, correct, strata, "questions").by_question.sum()` is 0.
 """
 
@@ -49,7 +49,8 @@ def influence(
         order: shape (n,), what metrics of order are of.
         correct: shape (n,), bool.
         strata: subjects of the n questions.
-        average: `questions` for the metric of all of them, `subjects` for its mean over the subjects where it is defined.
+        average: `questions` for the metric of all of them, `subjects` for its mean over the subjects where it is
+            defined.
 
     Returns:
         None where it is undefined.
@@ -142,7 +143,8 @@ def _by_class(influences: FloatArray, o: BoolArray) -> FloatArray:
     """Influences, farther from their mean by the root of k/(k - 1) in a class of k: it took part of their spread."""
     right, wrong = int(o.sum()), int((~o).sum())
     mean = np.where(o, influences[o].mean(), influences[~o].mean())
-    return mean + (influences - mean) * np.where(o, _unbiased(right), _unbiased(wrong))
+    scaled: FloatArray = mean + (influences - mean) * np.where(o, _unbiased(right), _unbiased(wrong))
+    return scaled
 
 
 def _unbiased(k: int) -> float:

@@ -124,8 +124,8 @@ class Sampling:
         if METRICS[metric].is_root and sizes.min() < MIN_SUBJECT:
             name = self.strata.names[int(sizes.argmin())]
             return (
-                f"{MIN_SUBJECT} questions of each subject are needed to tell how far mean calibration errors vary, subject"
-                f" {name!r} has {sizes.min()}"
+                f"{MIN_SUBJECT} questions of each subject are needed to tell how far mean calibration errors vary,"
+                f" subject {name!r} has {sizes.min()}"
             )
         return ""
 
@@ -185,7 +185,7 @@ class Sampling:
         """
         subjects = self.strata.sizes.size
         if self.average == "subjects" and metric in RANKED:
-            rate = self.strata.means(self.correct)
+            rate = self.strata.means(self.correct.astype(np.float64))
             subjects = int(np.count_nonzero((rate > 0) & (rate < 1)))
         reason = self.refused(metric)
         if subjects < MIN_CLUSTERS:
