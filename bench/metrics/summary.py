@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,9 @@ from bench.metrics.paper import (
 )
 from bench.metrics.selection import aurc, coverage95, eaurc, prr
 
+Average = Literal["questions", "subjects"]
+"""Metrics are of all questions at once, or means over subjects, each of which counts alike."""
+
 
 @dataclass(frozen=True, slots=True)
 class MetricSummary:
@@ -57,6 +61,10 @@ class MetricSummary:
     """Value over all questions at once; None where undefined."""
     n_undefined: int
     """Subjects left out of mean and std because the metric is undefined there, e.g. AUROC with one class."""
+
+    def of(self, average: Average) -> float | None:
+        """The value over all questions at once, or the mean over subjects; None where undefined."""
+        return self.pooled if average == "questions" else self.mean
 
 
 HIGHER = True
@@ -88,7 +96,7 @@ class Metric:
     of_order: bool = False
     """Depends on the order of confidences alone, so that scores without a scale will do."""
     is_root: bool = False
-    """Is the signed root of an estimated square. Its mean, over subjects or seeds, is the root of that of the squares."""
+    """Is the signed root of an estimated square; a mean over subjects or seeds is that of the mean of their squares."""
 
     def mean(self, values: Iterable[float]) -> float | None:
         """Mean over subjects, or seeds, where it is defined; None where it is in none.

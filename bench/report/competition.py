@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from bench.report.standings.compute import Standings
     from bench.report.tables.model import Line
 
-CALIBRATION = "ece_debiased"
-"""Metric that calibration is judged by: ECE less what a calibrated method would show, as 0 where it is less."""
+CALIBRATION = "rmsce"
+"""Metric that calibration is judged by: part of an ECE is chance, and a larger one where confidences are near 50 %."""
 _JUDGED_BY = MappingProxyType({"ece": CALIBRATION})
 SEVERAL = 2
 """Ranked methods without which nobody leads."""
@@ -33,7 +33,7 @@ def judged_by(metric: str) -> str:
     """The metric that another one is ordered, ranked and tested by; usually itself.
 
     >>> judged_by("ece"), judged_by("brier")
-    ('ece_debiased', 'brier')
+    ('rmsce', 'brier')
     """
     return _JUDGED_BY.get(metric, metric)
 
@@ -41,10 +41,10 @@ def judged_by(metric: str) -> str:
 def counted(name: str, value: float) -> float:
     """A metric's value as it is ordered by.
 
-    >>> counted("ece_debiased", -0.01), counted("brier", 0.2)
+    >>> counted("rmsce", -0.01), counted("brier", 0.2)
     (0.0, 0.2)
     """
-    return max(0.0, value) if name == CALIBRATION else value
+    return max(0.0, value) if METRICS[name].is_root else value
 
 
 def badness(name: str, value: float) -> float:
@@ -61,7 +61,7 @@ class Competition:
     """Methods of one table that were recalibrated alike, by one metric."""
 
     metric: str
-    """Metric that judges: `ece_debiased` where ECE was asked for."""
+    """Metric that judges: `rmsce` where ECE was asked for."""
     recalibration: str
     """Recalibration of these methods; empty for none."""
     comparable: tuple[Line, ...]

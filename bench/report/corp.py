@@ -40,7 +40,7 @@ class Curve(NamedTuple):
 
 
 class Pooled(NamedTuple):
-    """Calibration of all answers together; tables give means over subjects instead."""
+    """Calibration of all answers, those of several seeds together."""
 
     ece: float
     """In the bins of `bench.metrics.ece`."""

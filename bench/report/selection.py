@@ -19,6 +19,13 @@ class Against(StrEnum):
     PAPER = "paper"
 
 
+class AverageOver(StrEnum):
+    """What metrics are of: all questions at once, or each subject, whose mean they are."""
+
+    QUESTIONS = "questions"
+    SUBJECTS = "subjects"
+
+
 class Layout(StrEnum):
     """Columns of a table: metrics of one model, or of two."""
 
@@ -36,6 +43,8 @@ class Selection:
     """Names and groups, separated by commas; groups are paper, untrained, trained and all. Default: all."""
     metrics: Annotated[Names, Flag("--metrics")] = ()
     """Metrics in this order, e.g. ece,auroc; or all. Default: the paper's."""
+    average: AverageOver | None = None
+    """Metrics of all questions, or means over subjects. Default: questions, but with --against paper subjects."""
     headline: Annotated[str | None, Flag("--sort")] = None
     """Metric that rows are ordered and ranked by. Default: brier."""
     models: Annotated[Names, Flag("--models")] = ()

@@ -18,7 +18,7 @@ _JOINERS = "\u200c\u200d"
 EN_DASH = "\u2013"
 MINUS = "\u2212"
 NO_BREAK = "\u00a0"
-_METRIC_NAMES = {"brier": "Brier score", "ece_debiased": "ECE minus floor"}
+_METRIC_NAMES = {"brier": "Brier score", "rmsce": "RMS calibration error"}
 """Metrics whose label is no name for a sentence."""
 _ROUNDING = 1e-12
 """Values below it are rounding."""

@@ -1,7 +1,7 @@
 """Test of calibration by redrawing labels: is an ECE larger than calibrated confidences would show by chance?
 
-Example: `calibrated_p(confidence, correct, subjects)` is large for calibrated confidences, however large their ECE is
-by chance (docs/methods.md §0.17).
+Example: `calibrated_p(confidence, correct, subjects)` is large for calibrated confidences, also where these are so few
+that their ECE is large (docs/methods.md §0.17).
 """
 
 from __future__ import annotations

@@ -49,8 +49,7 @@ def influence(
         order: shape (n,), what metrics of order are of.
         correct: shape (n,), bool.
         strata: subjects of the n questions.
-        average: `questions` for the metric of all of them, `subjects` for its mean over the subjects where it is
-            defined.
+        average: `questions` for the metric of all, `subjects` for its mean over the subjects where it is defined.
 
     Returns:
         None where it is undefined.

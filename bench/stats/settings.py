@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from bench.api.protocol import ECE_BINS
+from bench.metrics.summary import Average
 
-Average = Literal["questions", "subjects"]
-"""Metrics are of all questions at once, or means over subjects, each of which counts alike."""
+__all__ = ["Average", "Settings"]
 
 
 @dataclass(frozen=True)

@@ -188,8 +188,8 @@ def test_the_overview_shows_one_metric_everywhere_and_sorts(visit, payload):
 def test_signs_intervals_and_ranks_are_drawn_where_they_are_given(visit, other):
     keys = [Key(method, "") for method in ("ccps", "ptrue")]
     none = Interval("clustered", reason="few subjects")
-    found = {name: Estimate(0.7, Interval("fixed-subjects", 0.7, 0.8), none, (), None, 0, 0) for name in NAMES}
-    line = LineStanding(0, found, 0.0, none, 0.25, {"brier": 1, "auroc": 1}, 0.0)
+    found = {name: Estimate(0.7, Interval("fixed-subjects", 0.7, 0.8), none, (), None, 0) for name in NAMES}
+    line = LineStanding(0, found, 0.25, {"brier": 1, "auroc": 1}, 0.0)
     pairs = [
         Pair(name, *keys, difference, none, none, p, p)
         for name, difference, p in (("brier", -0.1, 0.01), ("auroc", -0.1, 0.3))

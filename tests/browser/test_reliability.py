@@ -22,7 +22,7 @@ ALPHA_RIVERS = ("org/alpha", "rivers")
 def ranked(lines):
     """Standings by which ptrue alone leads, though its style and its name put it after the others."""
     ends = Interval("fixed-subjects", 0.1, 0.9, 0.95, "t")
-    told = {key: LineStanding(0, {}, 0.0, ends, 0.5, {"brier": 1 if key.method == "ptrue" else 2}) for key in lines}
+    told = {key: LineStanding(0, {}, 0.5, {"brier": 1 if key.method == "ptrue" else 2}) for key in lines}
     return Standings(0.95, told, (), {})
 
 

@@ -21,14 +21,14 @@ from tests.levels.page import criteria, written
 from tests.levels.populations import CELLS, POWERED, SHAPED, SHAPES
 from tests.levels.power import power
 from tests.nightly.ledger import commit, machine
-from tests.performance.comparison import lines
+from tests.performance.judging import lines
 from tests.performance.measure import Options
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "levels.md"
 READS = (
     *(f"bench/stats/{name}.py" for name in ("comparison", "influence", "intervals", "settings", "strata", "summary")),
-    "bench/metrics", "tests/performance/comparison.py",
+    *(f"bench/metrics/{name}.py" for name in ("answers", "calibration", "paper")), "tests/performance/judging.py",
     *(f"tests/levels/{name}.py" for name in ("measure", "populations", "power")),
 )  # fmt: skip
 """Code on which the numbers depend."""

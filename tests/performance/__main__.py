@@ -21,9 +21,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from tests.performance import (
     commands,
-    comparison,
     engines,
     features,
+    judging,
     memory,
     one_by_one,
     other_tools,
@@ -35,7 +35,7 @@ BENCHMARKS: dict[str, Callable[[Options], Iterable[Line]]] = {
     "commands": commands.lines,
     "features": features.lines,
     "pass": features.lines_of_pass,
-    "comparison": comparison.lines,
+    "judging": judging.lines,
     "tokens": tokens.lines,
     "backbone": tokens.lines_of_wall_time,
     "one-by-one": one_by_one.lines,

@@ -17,6 +17,7 @@ from bench.report.figures.whiskers import Whiskers
 from bench.report.front import front
 from bench.report.grouping import Key
 from bench.report.style import FAINT, MUTED, TEXT_WIDTH, Style
+from bench.report.tables.legend import OF
 from bench.report.tables.model import Line, Table
 from bench.report.text import with_arrow
 
@@ -31,7 +32,7 @@ MARKER = 4.4
 """Points."""
 MOST_TICKS = 4
 QUALITY = ("auroc", "brier")
-SEEDS = " and seeds; dashes: each seed, horizontal lines: cheapest to dearest"
+SEEDS = ", means over seeds; dashes: each seed, horizontal lines: cheapest to dearest"
 
 
 class _CostAxis(NamedTuple):
@@ -114,7 +115,7 @@ def cost_quality(tables: Sequence[Table], *, remark: str = "") -> Figure:
         fronts = {(metric, cost.name): front(table, metric, cost.name, kinds) for metric in QUALITY for cost in COSTS}
         note = note_of(
             board,
-            f"Means over subjects{SEEDS if board.n_seeds > 1 else ''}. {whiskers.sentence}",
+            f"Values are {OF[table.average]}{SEEDS if board.n_seeds > 1 else ''}. {whiskers.sentence}",
             "Stepped line: the Pareto front, methods than which none is at once as cheap and better, or cheaper and as"
             f" good{_undrawn(column, fronts)}.",
             on_unranked(table, column, ", so hollow and not on the front"),

@@ -88,7 +88,7 @@ def differences_to_best(tables: Sequence[Table], *, remark: str = "") -> Figure:
         level = f"{100 * (1 - comparisons[0].alpha):g} %"
         note = note_of(
             board,
-            f"Each method's mean over subjects minus the best one's, on the same questions, with the {level} interval"
+            f"Each method's value minus the best one's, on the same questions, with the {level} interval"
             " of this pair alone. Filled: significantly different, corrected for all pairs; hollow, and ≈: can't be"
             f" distinguished from the best. Rows are sorted as in the table; {LEADS}: no ranked method is significantly"
             f" better by {METRICS[board.tables[model, task].headline].label}.",

@@ -1,4 +1,4 @@
-"""A model's macro means with their intervals: metrics across, tasks down, one row for each method, the best first."""
+"""A model's metrics with their intervals: metrics across, tasks down, one row for each method, the best first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, marker_setting
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.figures.whiskers import Whiskers
 from bench.report.style import BAND, INK, MAX_HEIGHT, MUTED, NORMAL, TEXT_WIDTH
-from bench.report.tables.legend import LEADS
+from bench.report.tables.legend import LEADS, OF
 from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.text import plain, with_arrow
 
@@ -30,7 +30,7 @@ NAME_WIDTH = 1.5
 DOT = 3.4
 """Points."""
 FLOOR = "ece_floor"
-SEEDS = " and seeds; thin strokes: each seed"
+SEEDS = ", means over seeds; thin strokes: each seed"
 
 
 def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMNS, remark: str = "") -> Figure:
@@ -52,7 +52,7 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
         floor = "ece" in metrics and any(FLOOR in row.metrics for row in board.rows)
         note = note_of(
             board,
-            f"Dots: means over subjects{SEEDS if board.n_seeds > 1 else ''}. {whiskers.sentence}",
+            f"Dots: {OF[tables[0].average]}{SEEDS if board.n_seeds > 1 else ''}. {whiskers.sentence}",
             _on_order(tables[0], has_leaders=any(LEADS in name for of_task in names.values() for name in of_task)),
             *_hollow(board),
             "Stroke in a row of ECE: what perfectly calibrated confidences like these would have." if floor else "",

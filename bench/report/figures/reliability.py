@@ -59,7 +59,7 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
             f"{' for as many answers as one seed has; dashes: each seed' if seeds else ''}; pale, and not joined: fewer"
             f" than {FEW} answers. Bars: answers in each bin, with the number in the fullest.",
             f"ECE and MCB, the miscalibration part of Brier, in percent: of the answers of all subjects"
-            f"{' and seeds' if seeds else ''} together (tables: means over subjects).",
+            f"{' and seeds' if seeds else ''} together.",
             _on_order_alone(board),
             remark=remark,
         )

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.metrics import METRICS
-from bench.report.averages import mean_of
 from bench.report.competition import badness
 from bench.report.figures.board import board_of
 from bench.report.figures.notes import note_of
@@ -15,6 +14,7 @@ from bench.report.figures.panel import AXIS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, marker_settings, sheet, styled, text_width
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.style import BAND, COLUMN_WIDTH, INK, MAX_HEIGHT, MUTED, TEXT_WIDTH
+from bench.report.tables.legend import OF
 from bench.report.tables.model import Line, Table
 from bench.report.text import plain, shown, with_arrow
 
@@ -81,7 +81,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
             f"One subject in {plan.every} is named." if plan.every > 1 else "",
             f"{label} of {name} is undefined in {blank} of {len(subjects)} subjects." if leader and blank else "",
             f"{label} is undefined for {', '.join(lacking)}." if leader and lacking else "",
-            "Row at the top: means over subjects. In a row, methods stand in the order of the key, from the top down."
+            f"Row at the top: {OF[tables[0].average]}. In a row, methods stand in the order of the key, top down."
             if len(column) > 1
             else "",
             metrics=[metric],
@@ -170,7 +170,7 @@ def _plan(column: Sequence[Line], subjects: Mapping[str, str]) -> Plan:
 def _by_subject(line: Line, metric: str) -> Values:
     """Means over seeds; None where it is undefined."""
     subjects = dict.fromkeys(subject for row in line.done for subject in row.per_subject)
-    return {s: mean_of(line.in_subject(s, metric)) for s in subjects}
+    return {s: METRICS[metric].mean(line.in_subject(s, metric)) for s in subjects}
 
 
 def _ordered(column: Sequence[Line], own: Values) -> Mapping[str, str]:

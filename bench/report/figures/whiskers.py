@@ -10,7 +10,7 @@ from bench.report.tables.model import Line
 
 Ends = tuple[float, float]
 
-RESAMPLED = "{level:g} % intervals of the mean over these subjects, questions resampled within each"
+INTERVALS = "{level:g} % intervals for other questions of these subjects"
 NONE = "none, as there is neither an interval nor a second subject"
 SPREAD = "standard deviation over subjects, as there are no intervals"
 
@@ -34,7 +34,7 @@ class Whiskers:
             self.around(line, metric) is None for line, metric in shown if line.estimate(metric).mean is not None
         ]
         if self.board.level is not None:
-            kind = RESAMPLED.format(level=100 * self.board.level)
+            kind = INTERVALS.format(level=100 * self.board.level)
         else:
             kind = NONE if all(lacking) else SPREAD
         none_for = f"; none for {sum(lacking)} of the means" if any(lacking) and not all(lacking) else ""

@@ -39,11 +39,11 @@ _TEXTS = ("id", "answer", "text", "gold", "reason", "note", "first", "second", "
 def long(tables: Sequence[Table]) -> DataFrame:
     """A row for each model, task, method, seed and metric.
 
-    `value` and `std` (over subjects) are those of the seed; `mean` is that over seeds, and `low` and `high` are the
+    `value` and `std` (over subjects) are those of the seed; `mean` is the mean over seeds, and `low` and `high` are the
     ends of its 95 % interval for these subjects and other questions. All are fractions, NaN where there is none.
     """
     records = [
-        {**_of_line(table, line), **_of_row(row), **_value(line, row, name)}
+        {**_of_line(table, line), **_of_row(row), **_value(table, line, row, name)}
         for table in tables
         for line in table.lines
         for row in line.rows
@@ -59,13 +59,13 @@ def _metrics(table: Table) -> Sequence[str]:
     return [name for name in METRICS if name in COLUMNS or any(name in line.estimates for line in table.lines)]
 
 
-def _value(line: Line, row: ResultRow, name: str) -> dict[str, Any]:
+def _value(table: Table, line: Line, row: ResultRow, name: str) -> dict[str, Any]:
     summary, estimate = row.metrics.get(name), line.estimate(name)
     is_ok = row.status == "ok"
     low, high = (estimate.ends if is_ok else None) or (None, None)
     return {
         "metric": name,
-        "value": summary and summary.mean,
+        "value": summary and summary.of(table.average),
         "std": summary and summary.std,
         "mean": estimate.mean if is_ok else None,
         "low": low,
@@ -89,7 +89,7 @@ def _of_row(row: ResultRow) -> dict[str, Any]:
 
 
 def wide(tables: Sequence[Table]) -> DataFrame:
-    """A row for each method, metrics as columns: means over subjects, then over seeds, in the order of the tables.
+    """A row for each method, metrics as columns: means over seeds, in the order of the tables.
 
     The index is model, task and method, with its settings where it has lines that differ in these. Behind the metrics
     stand rank (by the metric that tables are sorted by), leading, group, n, seeds (that are ok), runs (all seeds),

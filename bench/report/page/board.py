@@ -113,7 +113,7 @@ class _View:
             words["acc"] if "acc" in shown else None,
             words["floor"] if "ece" in shown else None,
             *(sentence for sign, sentence in words["signs"] if sign in found),
-            words["excess"] if shown & {"ece", "ece_debiased"} else None,
+            words["calibration"] if "rmsce" in shown else None,
             words["groups"],
             *([words["tests"], self.payload["headlines"][self.headline]] if self.is_ranked else []),
             words["labels"],

@@ -42,11 +42,12 @@ from typing import Any
 
 from bench.api import UserError
 from bench.metrics import METRICS
+from bench.metrics.summary import Average
 from bench.report.page import curves, disagreements, pairs, questions, transfer, verdict
 from bench.report.page.lines import Footnotes, line_of, missing_line
 from bench.report.tables import legend
 from bench.report.tables.caption import apart, limit_of, preset_of
-from bench.report.tables.model import GROUPS, HEADLINE, Line, Table, methods_of
+from bench.report.tables.model import COLUMNS, GROUPS, HEADLINE, Line, Table, methods_of
 from bench.report.text import plain
 from bench.results.questions import QuestionText
 from bench.results.records import Records
@@ -66,6 +67,7 @@ _COSTS: Mapping[str, tuple[str, str]] = {
 """Columns of costs: heading, and what it means."""
 _NOTES: Mapping[str, str] = {
     "ece": "calibration error / by chance",
+    "rmsce": "the same, without chance",
     "brier": "squared error",
     "acc": "confidence above 50 % agrees; not the accuracy of the model",
     "aucpr": "right answers found, precisely",
@@ -74,8 +76,8 @@ _NOTES: Mapping[str, str] = {
 }
 """Meaning of a metric, in the few words that a heading has room for."""
 _SETS: Mapping[str, Sequence[str]] = {
-    "Paper": ("ece", "brier", "acc", "aucpr", "auroc"),
-    "Calibration": ("ece", "ece_floor", "ece_debiased", "ece_mass", "smece", "brier", "brier_mcb", "nll"),
+    "Paper": COLUMNS,
+    "Calibration": ("ece", "ece_floor", "rmsce", "ece_mass", "smece", "brier", "brier_mcb", "nll"),
     "Discrimination": (
         "auroc",
         "aucpr",
@@ -107,7 +109,7 @@ def payload(
     if len(presets) > 1:
         raise UserError(f"results have presets {', '.join(presets)}; one page shows one, choose it with --preset")
     methods, rows = methods_of(tables), [row for table in tables for row in table.rows]
-    headlines = _headlines(tables)
+    headlines, average = _headlines(tables), tables[0].average if tables else "questions"
     texts = questions.Texts(questions.FEW if len(tables) > _MANY else questions.EACH)
     page = _Page(methods, records_of, functools.cache(asked), headlines, texts, disagreements.depth_of(tables))
     blocks, parts = [page.block(table) for table in tables], sorted({line.part for line in methods})
@@ -127,12 +129,12 @@ def payload(
             for line in methods
         ],
         "headline": headlines[0],
-        "headlines": {name: _ranks_in_words(methods, name) for name in headlines},
+        "headlines": {name: _ranks_in_words(methods, average, name) for name in headlines},
         "parts": [_name_of_part(*part) for part in parts],
         "costs": _costs(blocks),
         "verdict": verdict.of(tables, names) if tables else None,
         "blocks": blocks,
-        "words": legend.for_page(methods, headlines[0]),
+        "words": legend.for_page(methods, average, headlines[0]),
         "asked": page.texts.shortened(blocks),
         "asked_limit": page.texts.limit,
         "transfer": transfer.section(shift) if shift else "",
@@ -223,8 +225,8 @@ def _headlines(tables: Sequence[Table]) -> list[str]:
     return list(dict.fromkeys((first, *ranked)))
 
 
-def _ranks_in_words(methods: Sequence[Line], headline: str) -> str:
-    words = legend.for_page(methods, headline)
+def _ranks_in_words(methods: Sequence[Line], average: Average, headline: str) -> str:
+    words = legend.for_page(methods, average, headline)
     return f"{words['leads']} {words['ranks']}"
 
 

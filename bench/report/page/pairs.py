@@ -28,10 +28,10 @@ from bench.report.front import competing, front
 from bench.report.grouping import Key
 from bench.report.page.elements import Element, el, html
 from bench.report.standings.compute import ROUNDING, Pair
-from bench.report.tables.export import RANKED
 from bench.report.tables.model import Line, Table
 from bench.report.text import EN_DASH, interval_text, plain, precise, probability
 from bench.report.verdict.judgement import Judgement, judged
+from bench.stats import TESTED
 
 
 class Between(NamedTuple):
@@ -79,11 +79,11 @@ def of(table: Table) -> dict[str, Any] | None:
         "costs": {cost: [_rounded(mean_of(getattr(table.placed[k], cost))) for k in columns] for cost in COSTS},
         "metrics": {
             name: _metric(name, [found.get((*ends, name)) for ends in combinations(keys, 2)])
-            for name in RANKED
+            for name in TESTED
             if any(metric == name for _, _, metric in found)
         },
         "fronts": {
-            name: _fronts(table, name, keys) for name in RANKED if any(metric == name for _, _, metric in found)
+            name: _fronts(table, name, keys) for name in TESTED if any(metric == name for _, _, metric in found)
         },
         "hidden": len(table.others),
         "untested": [

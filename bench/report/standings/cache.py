@@ -1,7 +1,7 @@
 """Standings of tables whose results lie in a folder, kept from one command to the next.
 
-A summary of eleven methods on MMLU takes some ten seconds, so it is kept under the SHA-256 of all that it depends on:
-the bytes of the result files, the settings, and the source of the statistics. Example:
+A summary of twelve methods with three seeds on MMLU takes some seconds, so it is kept under the SHA-256 of all that it
+depends on: the bytes of the result files, the settings, and the source of the statistics. Example:
 `StandingsReader(Path("results"), cache)(lines_of(rows, styles)).lines[Key("ccps", "")].ranks["brier"]`.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from bench.api import UserError
+from bench.api.protocol import ECE_BINS
 from bench.report import grouping
 from bench.report.grouping import Key, ece_bins_of
 from bench.report.standings import compute
@@ -23,7 +24,7 @@ from bench.report.standings.compute import Standings, computed
 from bench.report.text import plain
 from bench.results.files import place_of
 from bench.results.row import ResultRow
-from bench.stats import Settings
+from bench.stats import Average, Settings
 from bench.store.files import write_whole
 from bench.store.folders import digest_file, key_of
 from bench.store.sources import source_digest
@@ -42,6 +43,8 @@ class StandingsReader:
     """Folder for what is kept; None keeps nothing."""
     say: Callable[[str], None] = lambda _: None
     """Told before long computations, and when they can't be kept."""
+    average: Average = "questions"
+    """What metrics are of."""
 
     def __call__(self, lines: Mapping[Key, Sequence[ResultRow]]) -> Standings:
         """Standings of the lines of one table; rows that aren't ok are passed over.
@@ -52,7 +55,7 @@ class StandingsReader:
         done = {key: [row for row in rows if row.status == "ok"] for key, rows in lines.items()}
         files = {key: [(row, self._path(row)) for row in rows] for key, rows in done.items() if rows}
         bins = {ece_bins_of(row) for rows in done.values() for row in rows}
-        settings = Settings(bins=bins.pop()) if bins else Settings()
+        settings = Settings(self.average, bins=bins.pop() if bins else ECE_BINS)
         path = self.cache / FOLDER / f"{_key(files, settings)}.msgpack" if self.cache else None
         found = _kept(path) if path else None
         if found is None:

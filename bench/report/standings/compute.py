@@ -19,7 +19,7 @@ from bench.report.grouping import Key
 from bench.results.files import read_records
 from bench.results.records import Records
 from bench.results.row import ResultRow
-from bench.stats import Comparison, Estimate, Interval, Settings, summary
+from bench.stats import Comparison, Estimate, Settings, summary
 
 _ORDER_ALONE = "its scores are no probabilities: no interval, no rank, never best"
 _SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
@@ -35,16 +35,12 @@ class LineStanding:
     labels: int
     """Lines with the same number rest on the same answers and labels; 0 has the most lines."""
     metrics: Mapping[str, Estimate]
-    calibration_error: float
-    """Macro ECE without what chance adds to it."""
-    calibration: Interval
-    """Its interval."""
     calibrated_p: float
     """P value of calibration."""
     ranks: Mapping[str, int]
     """Ranks by metric; without those whose pairs could not be tested, and empty where training was cut short."""
     constant: float | None = None
-    """Macro Brier of a constant confidence, the share of right answers in training; None where no line knows it."""
+    """Brier of a constant confidence, the share of right answers in training; None where no line knows it."""
 
     @property
     def orders_answers(self) -> bool:
@@ -126,16 +122,15 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
         told = summary(confidence, first.correct, first.subject, settings, _blocks(keys, short), score)
         for i, key in enumerate(keys):
             rate = rates[key]
-            constant = None if rate is None else float(told.strata.means(np.square(rate - first.correct)).mean())
+            loss = np.square((0.0 if rate is None else rate) - first.correct)
+            loss = told.strata.means(loss) if settings.average == "subjects" else loss
             method = told.methods[str(i)]
             lines[key] = LineStanding(
                 labels=number,
                 metrics=method.estimates,
-                calibration_error=method.calibration.value,
-                calibration=method.calibration.interval,
                 calibrated_p=method.calibrated_p,
                 ranks={metric: ranks[str(i)] for metric, ranks in told.ranks.items() if str(i) in ranks},
-                constant=constant,
+                constant=None if rate is None else float(loss.mean()),
             )
         pairs += [
             replace(pair, first=keys[int(pair.first)], second=keys[int(pair.second)])  # type: ignore[arg-type,misc]

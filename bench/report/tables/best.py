@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from bench.metrics import METRICS
 from bench.report import competition
-from bench.report.competition import CALIBRATION, SEVERAL, counted
+from bench.report.competition import SEVERAL, counted
 from bench.report.text import shown
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 Best = Literal["beyond chance", "not beyond chance", "not tested"]
 SIGNS: Mapping[Best, str] = MappingProxyType({"beyond chance": "*", "not beyond chance": "~", "not tested": "?"})
 """After a number; plain characters, which survive print, pipes and terminals without colour."""
-_UNMARKED = ("ece_ref", "ece_ref_closed", "ece_mass", "smece", "brier_mcb")
+_UNMARKED = ("ece", "ece_debiased", "ece_ref", "ece_ref_closed", "ece_mass", "smece", "brier_mcb")
 """Raw calibration errors. Confidences that are less spread have less of them by chance alone."""
 
 
 def best_of(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dict[str, Best]]:
-    """The best numbers of a table's lines; ECE has the mark of `CALIBRATION`.
+    """The best numbers of a table's lines.
 
     Args:
         lines: of the table.
@@ -37,13 +37,11 @@ def best_of(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dic
     """
     found: dict[Key, dict[str, Best]] = {line.key: {} for line in lines}
     for name, metric in METRICS.items():
-        if metric.higher_is_better is None or name == "ece" or name in _UNMARKED:
+        if metric.higher_is_better is None or name in _UNMARKED:
             continue
         for group in competition.groups(lines, standings, name):
             for key, best in _of_column(name, group, standings):
                 found[key][name] = best
-                if name == CALIBRATION:
-                    found[key]["ece"] = best
     return found
 
 

@@ -1,6 +1,6 @@
 """Result rows -> one comparison table per model and task, the same for every view of it.
 
-A line is a method; its cells are macro means with half the width of their intervals, or "skipped" / "failed" with a
+A line is a method; its cells are metrics with half the width of their intervals, or "skipped" / "failed" with a
 footnote that says why. Lines are in the order of the mean of the headline metric. Example:
 `print(render(build(read_all(Path("results"))), "md"))`.
 """
@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 
 from bench import registry
 from bench.metrics import METRICS
-from bench.metrics.summary import MetricSummary
+from bench.metrics.summary import Average, MetricSummary
 from bench.report import style, training
 from bench.report.averages import mean_of
+from bench.report.competition import CALIBRATION, counted
 from bench.report.grouping import Group, Key, grouped, lines_of
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
 from bench.report.tables import export, formats, layout, overview, side_by_side
 from bench.report.tables.best import best_of
-from bench.report.tables.caption import facts_of
+from bench.report.tables.caption import facts_of, too_few
 from bench.report.tables.grid import TableViews
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, distinct
 from bench.report.tables.origins import Origins
@@ -53,6 +54,7 @@ _NOT_BUILT_IN = "not built in: a plugin's method, which this package neither con
 def build(
     rows: Sequence[ResultRow],
     *,
+    average: Average = "questions",
     preset: str | None = None,
     deviations: bool = False,
     partial: bool = False,
@@ -65,6 +67,7 @@ def build(
 
     Args:
         rows: what `bench.results.cells.read_all` gives.
+        average: what metrics are of; `standings_of` must be of the same.
         preset: shows this preset only.
         deviations: also shows rows with overridden constants.
         partial: also shows rows of runs with `--limit`.
@@ -76,7 +79,7 @@ def build(
             a file that the standings are computed from is not as it must be.
     """
     groups = grouped(rows, preset=preset, deviations=deviations, partial=partial)
-    tables = (_table(group, standings_of, styles or style.built_in()) for group in groups)
+    tables = (_table(group, average, standings_of, styles or style.built_in()) for group in groups)
     return [table.ordered_by(HEADLINE) for table in tables]
 
 
@@ -146,12 +149,12 @@ def print_terminal(tables: Sequence[Table], console: Console) -> None:
 # --- one table --------------------------------------------------------------------------------------------------------
 
 
-def _table(group: Group, standings_of: StandingsOf | None, styles: Styles) -> Table:
+def _table(group: Group, average: Average, standings_of: StandingsOf | None, styles: Styles) -> Table:
     runs = lines_of(group.rows, styles)
     standings = standings_of(runs) if standings_of else None
     origins = Origins(runs)
     first = group.rows[0]
-    lines = [_line(key, rows, standings, origins, styles) for key, rows in runs.items()]
+    lines = [_line(key, rows, average, standings, origins, styles) for key, rows in runs.items()]
     lines = [replace(line, notes=distinct((*line.notes, *_on_labels(line, lines)))) for line in lines]
     return Table(
         model=plain(first.model),
@@ -161,6 +164,8 @@ def _table(group: Group, standings_of: StandingsOf | None, styles: Styles) -> Ta
         facts=facts_of(group, origins),
         lines=tuple(_with_best(lines, standings)),
         standings=standings,
+        average=average,
+        too_few=too_few(group.rows),
     )
 
 
@@ -171,7 +176,9 @@ def _with_best(lines: Sequence[Line], standings: Standings | None) -> Iterator[L
         yield replace(line, estimates=estimates)
 
 
-def _line(key: Key, rows: Sequence[ResultRow], standings: Standings | None, origins: Origins, styles: Styles) -> Line:
+def _line(
+    key: Key, rows: Sequence[ResultRow], average: Average, standings: Standings | None, origins: Origins, styles: Styles
+) -> Line:
     """The line of one method from its seeds."""
     # of one that is not built in, the group follows from whether it learned
     learned = any(row.train_on is not None for row in rows)
@@ -185,7 +192,7 @@ def _line(key: Key, rows: Sequence[ResultRow], standings: Standings | None, orig
     )
     computed = {name for row in line.done for name in row.metrics}  # the paper's are told where they weren't, too
     known = [name for name in METRICS if line.done and (name in COLUMNS or name in computed)]
-    estimates = {name: _estimate(line, name) for name in known}
+    estimates = {name: _estimate(line, name, average) for name in known}
     return replace(line, estimates=estimates, notes=distinct(_notes(line, standings, origins)))
 
 
@@ -211,30 +218,31 @@ def _on_labels(line: Line, lines: Sequence[Line]) -> Iterator[str]:
         yield f"{_OTHER_LABELS}: {f'ranked and compared only with {listed(alike)}' if alike else 'compared with none'}"
 
 
-def _estimate(line: Line, name: str) -> MetricValue:
+def _estimate(line: Line, name: str, average: Average) -> MetricValue:
     """Mean over seeds of one metric, for a line that has no estimates yet."""
     summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in line.done]
-    by_seed = tuple(summary.mean for summary in summaries if summary.mean is not None)
+    by_seed = tuple(value for summary in summaries if (value := summary.of(average)) is not None)
     estimate = MetricValue(
-        mean=mean_of(by_seed),
+        mean=None if (mean := METRICS[name].mean(by_seed)) is None else counted(name, mean),
         std=mean_of(summary.std for summary in summaries),
         by_seed=by_seed,
-        n_undefined=max(summary.n_undefined for summary in summaries),
+        n_undefined=max(summary.n_undefined for summary in summaries) if average == "subjects" else 0,
         standing=line.standing.metrics.get(name) if line.standing else None,
     )
-    return replace(estimate, notes=distinct(_remarks(line, name, estimate)))
+    return replace(estimate, notes=distinct(_remarks(line, name, estimate, average)))
 
 
-def _remarks(line: Line, name: str, estimate: MetricValue) -> Iterator[str]:
+def _remarks(line: Line, name: str, estimate: MetricValue, average: Average) -> Iterator[str]:
     """Footnotes of one metric."""
     label = METRICS[name].label
     if estimate.mean is None:
         computed = any(name in row.metrics for row in line.done)
-        yield f"{label} is undefined in every subject" if computed else f"{label} needs probabilities, not scores"
+        where = " in every subject" * (average == "subjects")
+        yield f"{label} is undefined{where}" if computed else f"{label} needs probabilities, not scores"
     elif estimate.n_undefined:
         yield leaves_out(label, [estimate.n_undefined], len(line.done[0].per_subject))
     clipped = max((row.n_clipped or 0 for row in line.done), default=0) if name == "nll" else 0
     if clipped:
         yield f"{label} takes p as 2^-24 where a mistake was surer than that: {clipped} times"
-    if name == "ece" and not line.orders_answers:
+    if name == CALIBRATION and not line.orders_answers:
         yield f"calibrated, but {_NO_ORDER}" if line.is_calibrated else _NO_ORDER

@@ -11,6 +11,10 @@ from bench.report.text import count, listed, percent, plain, span
 from bench.results.files import base_of
 from bench.results.row import ResultRow
 
+MANY = 100
+"""Questions below which a table is said to rest on too few."""
+ENOUGH = 20
+"""Right answers, and wrong ones, below which it is said so too."""
 _OWN = "generate"
 """Source of answers that the model gave here and now."""
 
@@ -23,6 +27,19 @@ def facts_of(group: Group, origins: Origins) -> tuple[str, ...]:
         origins: of the lines that they are.
     """
     return tuple(plain(fact) for fact in _facts(group, origins) if fact)
+
+
+def too_few(rows: Sequence[ResultRow]) -> str:
+    """Sentence on a table that rests on few answers; empty where there are enough."""
+    right = [round(row.n * row.llm_accuracy) for row in rows if row.n and row.llm_accuracy is not None]
+    n = [row.n for row in rows if row.n and row.llm_accuracy is not None]
+    wrong = [of - own for of, own in zip(n, right, strict=True)]
+    least = {"questions": (min(n, default=MANY), MANY), "right answers": (min(right, default=ENOUGH), ENOUGH),
+             "wrong answers": (min(wrong, default=ENOUGH), ENOUGH)}  # fmt: skip
+    few = [
+        f"{found} {what} of the {enough} that are needed" for what, (found, enough) in least.items() if found < enough
+    ]
+    return f"Too few to tell methods apart unless they differ much: {listed(few)}." if few else ""
 
 
 def preset_of(row: ResultRow) -> str:
@@ -72,6 +89,7 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     )
     if any(row.n is not None for row in rows):
         yield f"n = {span([row.n for row in rows], count)} questions{where}{of_model}."
+    yield too_few(rows)
     yield from _many("answer", "could not be read", (row.n_unparsed for row in rows))
     yield from _many("answer", "empty", (row.n_empty for row in rows))
     yield from _many("answer without a verdict", "left out", (row.n_undecided for row in rows))

@@ -13,19 +13,20 @@ from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
 from bench.report.competition import judged_by
 from bench.report.standings.compute import ROUNDING, Pair
-from bench.report.tables.export import RANKED, pair_record
+from bench.report.tables.export import pair_record
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, interval_text, listed, plain, precise, probability, with_arrow
+from bench.stats import TESTED
 
 COLUMNS = (
     Column("first", is_left=True), Column("second", is_left=True), Column("metric", is_left=True), Column("difference"),
     Column("95 % interval"), Column("p alone"), Column("p corrected"), Column("verdict", is_left=True),
 )  # fmt: skip
 _LEGEND = (
-    "The difference is the first method's mean over subjects minus the second's, on the same questions.",
+    "The difference is the first method's value minus the second's, on the same questions.",
     "It is in percentage points, of NLL in nats; ↑ says that more is better, ↓ that less is.",
-    "Of ECE minus floor, less than 0 counts as 0.",
+    "Of an RMSCE, less than 0 counts as 0.",
     "The 95 % interval is for other questions of these subjects.",
     "The interval and p alone hold for a pair that was chosen beforehand.",
     "p corrected is corrected for all pairs of the block, or of the table if the blocks differ.",
@@ -54,8 +55,8 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
         raise UserError(f"--compare: expected at least two different methods, got {listed(names) or 'none'}")
     for metric in next((table.metrics for table in tables if table.metrics), ()):
         # where all metrics were asked for, that is those with a test
-        if judged_by(metric) not in RANKED and set(tables[0].metrics or ()) != set(METRICS):
-            raise UserError(f"--compare: {metric} has no test; there are tests of ece, {listed(RANKED)}")
+        if judged_by(metric) not in TESTED and set(tables[0].metrics or ()) != set(METRICS):
+            raise UserError(f"--compare: {metric} has no test; there are tests of ece, {listed(TESTED)}")
     chosen = [(table, list(_chosen(table, names))) for table in tables]
     return TableViews(
         [_grid(table, pairs, names) for table, pairs in chosen],
@@ -75,7 +76,7 @@ def verdict(pair: Pair, alpha: float = 0.05) -> str:
 def _chosen(table: Table, names: Sequence[str]) -> Iterator[Pair]:
     """Pairs of different named methods, the one named first as the first."""
     pairs = table.standings.pairs if table.standings else ()
-    metrics = RANKED if table.metrics is None else tuple(dict.fromkeys(map(judged_by, table.metrics)))
+    metrics = TESTED if table.metrics is None else tuple(dict.fromkeys(map(judged_by, table.metrics)))
     found = [
         pair if names.index(pair.first.method) <= names.index(pair.second.method) else pair.reversed()
         for pair in pairs

@@ -14,10 +14,7 @@ from bench.report.standings.compute import Pair
 from bench.report.tables.model import COLUMNS, Line, MetricValue, Table
 from bench.report.text import plain
 from bench.report.verdict import record, verdict_of
-from bench.stats import Interval
-
-RANKED = ("ece_debiased", "brier", "acc", "aucpr", "auroc", "nll")
-"""Metrics that have ranks, `bench.stats.TESTED`."""
+from bench.stats import TESTED, Interval
 
 # --- CSV --------------------------------------------------------------------------------------------------------------
 
@@ -42,13 +39,13 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
         "runs": line.runs,
         "labels_train": seen and seen.train, "labels_validation": seen and seen.validation,
         "labels_gold": seen and seen.gold,
-        "ece_floor": line.estimate("ece_floor").mean, "ece_without_chance": standing and standing.calibration_error,
+        "ece_floor": line.estimate("ece_floor").mean,
         "p_calibrated": standing and standing.calibrated_p,
         "orders_answers": standing and int(standing.orders_answers), "constant_brier": standing and standing.constant,
         "worse_than_constant": None if standing is None or standing.constant is None
         else int(line.is_worse_than_constant),
     }  # fmt: skip
-    record |= {f"rank_{name}": standing and standing.ranks.get(name) for name in RANKED}
+    record |= {f"rank_{name}": standing and standing.ranks.get(name) for name in TESTED}
     for name in names:
         record |= {f"{name}_{key}": value for key, value in _flat_estimate(table, line, name).items()}
     record |= {f"steps_{name}": training.total(line.training, name) for name in ("limit", "taken", "kept")}
@@ -123,7 +120,7 @@ def _verdict(table: Table) -> dict[str, Any]:
 def _pairs(table: Table) -> Iterator[Pair]:
     """Paired differences between lines shown, in the metrics that were asked for."""
     shown = {line.key for line in table.lines}
-    metrics = RANKED if table.metrics is None else tuple(map(judged_by, table.metrics))
+    metrics = TESTED if table.metrics is None else tuple(map(judged_by, table.metrics))
     for pair in table.standings.pairs if table.standings else ():
         if {pair.first, pair.second} <= shown and pair.metric in metrics:
             yield pair
@@ -153,7 +150,6 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
     standing = line.standing
     told = standing and {
         "p_calibrated": standing.calibrated_p,
-        "ece_without_chance": {"value": standing.calibration_error, "interval": _range(standing.calibration)},
         "ranks": dict(standing.ranks),
         "orders_answers": standing.orders_answers,
         "constant_brier": standing.constant,
@@ -202,7 +198,6 @@ def _estimate(estimate: MetricValue) -> dict[str, Any]:
             "by_seed": list(standing.by_seed),
             "seed_std": estimate.spread,
             "n_undefined": standing.n_undefined,
-            "n_redrawn": standing.n_redrawn,
         }
     return record
 

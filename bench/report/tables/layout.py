@@ -8,7 +8,7 @@ from dataclasses import replace
 from bench.metrics import METRICS
 from bench.report import training
 from bench.report.tables import legend
-from bench.report.tables.beside import interval_rows, no_intervals, range_cell, rows_under
+from bench.report.tables.beside import interval_rows, no_intervals, rows_under
 from bench.report.tables.cells import (
     BLANK,
     DASH,
@@ -25,11 +25,11 @@ from bench.report.tables.cells import (
 )  # fmt: skip
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
 from bench.report.tables.model import COLUMNS, Line, Table
-from bench.report.text import EN_DASH, percent, probability
+from bench.report.text import EN_DASH, probability
 from bench.report.verdict import verdict_of
 
-_CALIBRATION_COLUMNS = ("ece_debiased", "ece_floor", "ece_mass", "smece", "brier_mcb")
-"""Columns of the second table with statistics; before them stand the test of calibration and the ECE without chance."""
+_CALIBRATION_COLUMNS = ("ece_floor", "ece_debiased", "ece_mass", "smece", "brier_mcb")
+"""Columns of the second table with statistics; before them stands the test of calibration."""
 _RANKING_COLUMNS = tuple(
     name for name in METRICS if name not in {*COLUMNS, *_CALIBRATION_COLUMNS, "ece_ref", "ece_ref_closed"}
 )
@@ -81,16 +81,16 @@ def _further(table: Table, title: str, names: Sequence[str], *, chance: bool) ->
     names = [n for n in names if n not in table.columns and any(n in line.estimates for line in table.lines)]
     names = names if table.metrics is None else []
     head = [Column("method", is_left=True)]
-    head += [Column("p calibrated"), Column("ECE without chance ↓")] if chance else []
+    head += [Column("p calibrated")] if chance else []
     rows: list[GridRow] = []
     for line, is_apart in parts(table.lines):
         failed = Cell(line.status, notes=line.reasons)
-        tested = (_tested(line) if line.status == "ok" else [failed, failed]) if chance else []
+        tested = [_tested(line) if line.status == "ok" else failed] if chance else []
         cells = [Cell(line.method, notes=line.notes), *tested, *numbers_of(line, names)]
         rows.append(GridRow(cells, is_apart=is_apart))
-        blank = ("", range_cell("ece", line.standing.calibration).text) if chance and line.standing else ()
+        blank = ("",) if chance else ()
         rows += [GridRow(cells, is_under=True) for cells in interval_rows(line, names, blank)]
-    sentences = [legend.mean(nats=True), legend.HALF, *legend.marks([table], names)]
+    sentences = [legend.mean(table.average, nats=True), legend.HALF, *legend.marks([table], names)]
     sentences += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.intervals([table])]
     columns = (*head, *(column_of(name, table) for name in names))
     said = tuple(no_intervals(table.lines, table.columns))
@@ -99,11 +99,8 @@ def _further(table: Table, title: str, names: Sequence[str], *, chance: bool) ->
     return Grid(titles, columns, tuple(rows), tuple(sentences), reasons, label=label)
 
 
-def _tested(line: Line) -> list[Cell]:
-    standing = line.standing
-    if standing is None:
-        return [DASH, DASH]
-    return [Cell(probability(standing.calibrated_p)), Cell(percent(standing.calibration_error))]
+def _tested(line: Line) -> Cell:
+    return DASH if line.standing is None else Cell(probability(line.standing.calibrated_p))
 
 
 def _trained(table: Table) -> Grid:

@@ -5,9 +5,10 @@ Only what occurs in a table is explained. Example: `" ".join(legend([table]))`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bench.metrics.summary import Average
 from bench.report.competition import judged_by
 from bench.report.tables.best import SIGNS
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table
@@ -20,9 +21,13 @@ LEADS = "▸"
 """Before a rank: one of the leading group."""
 
 _MEAN = (
-    "Numbers are means over subjects and, where there are several, over seeds, in percent{}; ↑ says that more is"
-    " better, ↓ that less is."
+    "Numbers are {of}, and means over seeds where there are several, in percent{nats}; ↑ says that more is better, ↓"
+    " that less is."
 )
+OF: Mapping[Average, str] = {
+    "questions": "of all questions at once",
+    "subjects": "means over subjects, each of which counts alike",
+}
 HALF = (
     "± is half the width of the 95 % interval for other questions of the same subjects, on its longer side; without ±"
     " there is no interval."
@@ -48,7 +53,10 @@ _GROUPS = (
     "The paper's methods stand first, then others that don't learn, then others that do; marks, ranks and tests are"
     " those of the whole {group}."
 )
-_BY_EXCESS = "In calibration, ECE minus floor decides, where less than 0 counts as 0."
+_BY_SQUARE = (
+    "In calibration, RMSCE decides, the root mean squared calibration error without what chance adds to it, where less"
+    " than 0 counts as 0; ECE has no test."
+)
 CALIBRATED = f"{DAGGER} is an ECE that can't be distinguished from that of a calibrated method (p ≥ 0.05)."
 _CONSTANT = (
     f"{WORSE} is a Brier score no better than that of a constant confidence, the share of right answers in training."
@@ -78,11 +86,8 @@ PUBLISHED = (
 _OWN_HALF = ", ± half the width of our interval alone"
 FIXED = "The 95 % interval for these subjects is one for other questions of the same subjects."
 _CLUSTERED = "The 95 % interval for other subjects takes the subjects as a sample of subjects."
-_STD = "Std is a standard deviation: of a metric over the subjects, or of its means between the seeds."
-CHANCE = (
-    "p calibrated is the probability that a calibrated method has an ECE at least as large. ECE without chance is an"
-    " estimate of what infinitely many answers would give, with its interval."
-)
+_STD = "Std is a standard deviation: of a metric over the subjects, or between the seeds."
+CHANCE = "p calibrated is the probability that a calibrated method has an ECE at least as large."
 DECOMPOSED = "Brier is MCB - DSC + UNC."
 TRAINING = (
     "Kept is the step whose weights were kept, taken the steps that were made, and limit the most that might be. Epochs"
@@ -101,7 +106,7 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
     """
     lines = [line for table in tables for line in table.lines]
     names = tables[0].columns
-    sentences = [mean(nats=stats or "nll" in names)] + [ACC] * ("acc" in names)
+    sentences = [mean(tables[0].average, nats=stats or "nll" in names)] + [ACC] * ("acc" in names)
     if not is_bare:
         sentences += [HALF] * any(line.estimate(metric).half is not None for line in lines for metric in names)
         sentences += [FLOOR] * ("ece" in names and any("ece_floor" in line.estimates for line in lines))
@@ -117,16 +122,17 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
     return tuple(sentences)
 
 
-def for_page(methods: Sequence[Line], headline: str = HEADLINE) -> dict[str, Any]:
+def for_page(methods: Sequence[Line], average: Average, headline: str = HEADLINE) -> dict[str, Any]:
     """Signs with their sentences, for a page of several blocks that shows what occurs.
 
     Args:
         methods: a line of each method of the page.
+        average: what metrics are of.
         headline: metric that lines are ordered and ranked by.
     """
     signs = [*zip(SIGNS.values(), _BEST.values(), strict=True), (DAGGER, CALIBRATED), (WORSE, _CONSTANT)]
     return {
-        "mean": mean(nats=True),
+        "mean": mean(average, nats=True),
         "best": dict(SIGNS),
         "calibrated": DAGGER,
         "worse": WORSE,
@@ -142,7 +148,7 @@ def for_page(methods: Sequence[Line], headline: str = HEADLINE) -> dict[str, Any
         "acc": ACC,
         "labels": LABELS_AS_SUM,
         "floor": FLOOR,
-        "excess": _BY_EXCESS,
+        "calibration": _BY_SQUARE,
         "tests": f"{_TESTS.format(group='block')} {_BLOCKS}",
         "groups": _GROUPS.format(group="block") if has_groups(methods) else None,
         "ranks": _ranks("block", methods, headline),
@@ -150,9 +156,9 @@ def for_page(methods: Sequence[Line], headline: str = HEADLINE) -> dict[str, Any
     }
 
 
-def mean(*, nats: bool = False) -> str:
+def mean(average: Average, *, nats: bool = False) -> str:
     """Sentence on what a number is."""
-    return _MEAN.format(" (NLL in nats)" if nats else "")
+    return _MEAN.format(of=OF[average], nats=" (NLL in nats)" if nats else "")
 
 
 def intervals(tables: Sequence[Table]) -> list[str]:
@@ -198,8 +204,8 @@ def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> Iterator[s
     yield from (sentence.format(group=group) for best, sentence in _BEST.items() if best in found)
     if found - {None, "not tested"}:
         yield _TESTS.format(group=group)
-    if {"ece", "ece_debiased"} & set(names) and any(line.estimates.get("ece_debiased") for line in lines):
-        yield _BY_EXCESS
+    if "rmsce" in names and any(line.estimates.get("rmsce") for line in lines):
+        yield _BY_SQUARE
     if "ece" in names and any(line.is_calibrated and line.orders_answers for line in lines):
         yield CALIBRATED
     if "brier" in names and any(line.is_worse_than_constant for line in lines):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from bench.metrics.summary import Average
 from bench.report.averages import mean_of
 from bench.report.competition import Competition, badness, judged_by, rank
 from bench.report.grouping import Key
@@ -22,8 +23,8 @@ from bench.report.text import plain
 from bench.results.row import LabelsSeen, ResultRow, Status, Training
 from bench.stats import Estimate
 
-COLUMNS = ("ece", "brier", "acc", "aucpr", "auroc")
-"""Metrics of the table, in the order of the paper's."""
+COLUMNS = ("ece", "rmsce", "brier", "acc", "aucpr", "auroc")
+"""Metrics of the table: the paper's, in its order, and behind ECE the one that calibration is judged by."""
 HEADLINE = "brier"
 """Metric that lines are ordered and ranked by unless another one is asked for."""
 CALIBRATED = 0.05
@@ -34,16 +35,16 @@ GROUPS = ("paper", "untrained", "trained")
 
 @dataclass(frozen=True)
 class MetricValue:
-    """A metric of one method, as fractions: mean over subjects, then over seeds."""
+    """A metric of one method, as fractions: of all questions or mean over subjects, and mean over seeds."""
 
     mean: float | None = None
-    """None where it is undefined in every subject, or was not computed."""
+    """None where it is undefined, or was not computed."""
     std: float | None = None
     """Over subjects; mean over seeds."""
     by_seed: tuple[float, ...] = ()
-    """Means over subjects, in the order of seeds; without seeds in which it is undefined."""
+    """Of each seed, in their order; without seeds in which it is undefined."""
     n_undefined: int = 0
-    """Subjects left out, in the seed where most are."""
+    """Subjects that a mean over subjects leaves out, in the seed where most are."""
     best: Best | None = None
     """Certainty that no other of its block is better; None where another one is."""
     standing: Estimate | None = None
@@ -209,7 +210,7 @@ class Line:
     def rank(self, metric: str) -> int | None:
         """1 plus the ranked methods that are significantly better; None where there is no rank.
 
-        ECE has the rank of `ece_debiased`, as it has its marks.
+        ECE has the rank of `rmsce`.
         """
         return self.standing.ranks.get(judged_by(metric)) if self.standing else None
 
@@ -251,6 +252,10 @@ class Table:
     """Lines that are not shown; ranks, marks and tests are those among these too."""
     remarks: tuple[str, ...] = ()
     """Footnotes of the table itself."""
+    average: Average = "questions"
+    """What metrics are of."""
+    too_few: str = ""
+    """Why its numbers say little, where they rest on few answers; see `caption.too_few`."""
 
     @property
     def columns(self) -> tuple[str, ...]:

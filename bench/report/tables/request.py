@@ -12,7 +12,7 @@ from pathlib import Path
 from bench import registry
 from bench.api import UserError
 from bench.report import recomputed, style
-from bench.report.selection import Layout, Selection, View
+from bench.report.selection import AverageOver, Layout, Selection, View
 from bench.report.standings.cache import StandingsReader
 from bench.report.tables import build, comparison, published
 from bench.report.tables.choice import chosen, chosen_rows, refuse_unknown_metrics
@@ -75,8 +75,10 @@ def tables_of(
         rows = recomputed.rows_of(folder, cache, partial=selection.partial, say=say, chosen=wanted)
     else:
         rows = wanted(rows)
+    beside_paper = isinstance(selection, View) and selection.against is not None
+    average = selection.average or (AverageOver.SUBJECTS if beside_paper else AverageOver.QUESTIONS)
     found = build.build(
-        rows, preset=selection.preset, deviations=selection.deviations, partial=True,
-        standings_of=StandingsReader(folder, cache, say), styles=style.read(folder),
+        rows, average=average.value, preset=selection.preset, deviations=selection.deviations, partial=True,
+        standings_of=StandingsReader(folder, cache, say, average.value), styles=style.read(folder),
     )  # fmt: skip
     return chosen(build.marked(found, registry.built_in()[0].names()), selection)

@@ -39,7 +39,7 @@ class Judgement:
 
     @property
     def metric(self) -> str:
-        """Metric that judges; `ece_debiased` where ECE was asked for."""
+        """Metric that judges; `rmsce` where ECE was asked for."""
         return self.competition.metric
 
     @property

@@ -161,7 +161,7 @@ class Measured:
     """A metric of the test with its interval."""
 
     value: float | None
-    """Mean over subjects, as in tables."""
+    """Of all questions, as in tables."""
     low: float | None
     """Lower end of the 95 % interval, for these subjects and other questions; None where there is none."""
     high: float | None

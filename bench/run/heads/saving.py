@@ -10,8 +10,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bench import registry
 from bench.api import FloatArray, Format, Task, UserError
 from bench.api.errors import attempted, reason_of
@@ -242,8 +240,7 @@ def _measured(row: ResultRow, scored: ScoredRow) -> dict[str, Measured]:
     ).methods[row.method]
     none = Interval("fixed-subjects")
     intervals = {name: found.estimates[name].fixed if name in found.estimates else none for name in row.metrics}
-    finite = {name: each if np.isfinite(each.ends or np.nan).all() else none for name, each in intervals.items()}
     return {
-        name: Measured(value=metric.mean, low=finite[name].low, high=finite[name].high)
+        name: Measured(value=metric.pooled, low=intervals[name].low, high=intervals[name].high)
         for name, metric in row.metrics.items()
     }

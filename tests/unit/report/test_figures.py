@@ -321,8 +321,8 @@ def standings(lines):
     made = {}
     for k, key in enumerate(lines):
         ends = Interval("fixed-subjects", 0.1 + 0.01 * k, 0.9, 0.9, "t")
-        value = Estimate(0.5, ends, ends, (0.5,), None, 0, 0)
-        made[key] = LineStanding(0, dict.fromkeys(NAMES, value), 0.0, ends, 0.5, {})
+        value = Estimate(0.5, ends, ends, (0.5,), None, 0)
+        made[key] = LineStanding(0, dict.fromkeys(NAMES, value), 0.5, {})
     return Standings(0.9, made, (), {})
 
 
@@ -429,11 +429,11 @@ def ladder(lines, unranked=None):
     """Standings in which each method is a point worse than the one before; a difference of one point is a tie."""
     keys = sorted(lines)
     ends = Interval("fixed-subjects", 0.4, 0.6, 0.95, "t")
-    value = Estimate(0.5, ends, ends, (0.5,), None, 0, 0)
+    value = Estimate(0.5, ends, ends, (0.5,), None, 0)
     ranks = {key: 1 if i < 2 else i for i, key in enumerate(keys)}
     found = {
         key: LineStanding(
-            0, dict.fromkeys(NAMES, value), 0.0, ends, 0.5,
+            0, dict.fromkeys(NAMES, value), 0.5,
             {} if key.method == unranked else dict.fromkeys(("brier", "auroc"), ranks[key]),
         )
         for key in keys

@@ -51,10 +51,10 @@ def cell(method: str, model: str = MODELS[0], **changes: object) -> ResultRow:
 def judged(lines: Mapping[Key, Sequence[ResultRow]]) -> Standings:
     """Everything that can stand in a table, once."""
     fixed = Interval("fixed-subjects", -0.1, 0.2, 0.95, "t")
-    standing = Estimate(0.2, fixed, Interval("clustered", 0.1, 0.3, 0.95, "t"), (0.2, 0.21), 0.01, 0, 0)
+    standing = Estimate(0.2, fixed, Interval("clustered", 0.1, 0.3, 0.95, "t"), (0.2, 0.21), 0.01, 0)
     bare = replace(standing, fixed=Interval("fixed-subjects", reason="subject 'a_b&%' has one question"))
     keys = [key for key, rows in lines.items() if rows[0].status == "ok"]
-    line = LineStanding(0, {**dict.fromkeys(METRICS, standing), "ece": bare}, 0.01, fixed, 0.5, {}, 0.1)
+    line = LineStanding(0, {**dict.fromkeys(METRICS, standing), "ece": bare}, 0.5, {}, 0.1)
     pairs = [
         Pair(loss, a, b, -0.01, fixed, fixed, p, p) for loss in ("brier", "nll") for a, b in combinations(keys, 2)
         for p in ((1e-9,) if loss == "brier" else (None,))

@@ -253,10 +253,10 @@ def standing_of(low, high, name="auroc", p=0.0312):
     """Of one line, with an interval for one metric and none for another."""
     there, none = Interval("fixed-subjects", low, high, 0.95, "basic"), Interval("fixed-subjects", reason="one subject")
     found = {
-        name: Estimate(0.75, there, none, (0.75,), None, 0, 0),
-        "ece": Estimate(0.1, none, none, (0.1,), None, 0, 0),
+        name: Estimate(0.75, there, none, (0.75,), None, 0),
+        "ece": Estimate(0.1, none, none, (0.1,), None, 0),
     }
-    return LineStanding(0, found, 0.02, there, p, {"brier": 1}, 0.01)
+    return LineStanding(0, found, p, {"brier": 1}, 0.01)
 
 
 def test_standings_are_put_beside_the_means():

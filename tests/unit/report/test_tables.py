@@ -38,9 +38,8 @@ from bench.report.tables.build import (
     render,
     views,
 )
-from bench.report.tables.export import RANKED
 from bench.results.row import LabelsSeen, ResultRow, Training
-from bench.stats import Estimate, Interval
+from bench.stats import TESTED, Estimate, Interval
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden"
@@ -159,16 +158,16 @@ def judged(lines, *, better=("brier", "ece_debiased"), p=0.5, unordered=(), cons
     """Every line that is ok beats those after it in these metrics; all ECEs have this p value of calibration."""
     done = [key for key, rows in lines.items() if rows[0].status == "ok"]
     none = Interval("clustered", reason="20 subjects are needed")
-    standing = Estimate(0.15, LOW, none, (0.1, 0.2), 0.0123, 0, 0)
+    standing = Estimate(0.15, LOW, none, (0.1, 0.2), 0.0123, 0)
     found = {}
     for place, key in enumerate(done, start=1):
         ordered = replace(standing, fixed=replace(HIGH, low=0.45 if key.method in unordered else 0.6))
         metrics = {**dict.fromkeys(COLUMNS, standing), "auroc": ordered}
-        ranks = {name: place if name in better else 1 for name in RANKED}
-        found[key] = LineStanding(0, metrics, 0.01, LOW, p, ranks, constant)
+        ranks = {name: place if name in better else 1 for name in TESTED}
+        found[key] = LineStanding(0, metrics, p, ranks, constant)
     pairs = [
         Pair(name, a, b, 0.1 if METRICS[name].higher_is_better else -0.1, LOW, none, p_pair, p_pair)
-        for name in RANKED
+        for name in TESTED
         for a, b in combinations(done, 2)
         for p_pair in (0.01 if name in better else 0.5,)
     ]

@@ -19,7 +19,6 @@ from bench.report.grouping import Key
 from bench.report.selection import Layout, Selection, View, Wanted
 from bench.report.tables import build, comparison, formats
 from bench.report.tables.choice import chosen
-from bench.report.tables.export import RANKED
 from bench.report.tables.model import COLUMNS, MetricValue, Table
 from bench.report.tables.request import shown, tables_of
 from bench.report.text import MINUS
@@ -27,7 +26,7 @@ from bench.report.write import write
 from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import numbers
-from bench.stats import Interval
+from bench.stats import TESTED, Interval
 from tests.unit.report.test_tables import brier, cell, judged, with_excess
 from tests.unit.report.test_tables_on_disk import put
 
@@ -270,7 +269,7 @@ def test_statistics_have_no_row_without_a_number(llama: list[Table], width: int)
 
 
 def test_a_comparison_follows_the_metrics(llama: list[Table]) -> None:
-    for metrics, found in ((("auroc", "ece"), ["auroc", "ece_debiased"]), (("all",), [*RANKED])):
+    for metrics, found in ((("auroc", "ece"), ["auroc", "ece_debiased"]), (("all",), [*TESTED])):
         tables = chosen(llama, Selection(metrics=metrics))
         records = comparison.build(tables, ["ccps", "ptrue"]).records()
         assert sorted(str(record["metric"]) for record in records) == sorted(found)

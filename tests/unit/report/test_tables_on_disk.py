@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from bench.stats.resampling import RESAMPLED
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, precision_score, roc_auc_score
 
@@ -33,7 +34,6 @@ from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow
 from bench.results.submissions.numbers import with_numbers_of
 from bench.stats import TESTED
-from bench.stats.resampling import RESAMPLED
 from bench.store.folders import sealed
 
 PROTOCOL = Protocol()

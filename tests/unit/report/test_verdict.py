@@ -17,12 +17,11 @@ from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
 from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.tables.build import build, render, views
-from bench.report.tables.export import RANKED
 from bench.report.text import MINUS
 from bench.report.verdict import record, summary_of, verdict_of
 from bench.report.verdict.judgement import questions_needed, rounded
 from bench.results.row import LabelsSeen, ResultRow, Training
-from bench.stats import Estimate, Interval, Sample, compare, corrected, critical_value, strata_of
+from bench.stats import TESTED, Estimate, Interval, Sample, compare, corrected, critical_value, strata_of
 
 NONE = Interval("clustered", reason="20 subjects are needed")
 ERROR, CRITICAL = 0.005, 3.0
@@ -66,15 +65,15 @@ def planted(metrics, *, rows=None, error=ERROR, critical=CRITICAL, missing=(), c
         keys = {key: means[key.method] for key, runs in lines.items() if runs[0].status == "ok"}
         pairs = [
             pair_of(name, (a, b), keys, error, critical, missing=frozenset({a.method, b.method}) in missing)
-            for name in RANKED
+            for name in TESTED
             for a, b in combinations(keys, 2)
             if labels.get(a.method, 0) == labels.get(b.method, 0) and None not in {keys[a][name], keys[b][name]}
         ]
         found = {
             key: LineStanding(
                 labels.get(key.method, 0),
-                {name: Estimate(v, around(v), NONE, (v,), None, 0, 0) for name, v in of.items() if v is not None},
-                0.01, NONE, 0.5, dict(ranks(pairs, key, of, short)), constant,
+                {name: Estimate(v, around(v), NONE, (v,), None, 0) for name, v in of.items() if v is not None},
+                0.5, dict(ranks(pairs, key, of, short)), constant,
             )
             for key, of in keys.items()
         }  # fmt: skip
@@ -104,7 +103,7 @@ def ranks(pairs, key, means, short):
     """Ranks of a line among those that were recalibrated alike and not cut short; none where a pair has no test."""
     if key.method in short:
         return
-    for name in RANKED:
+    for name in TESTED:
         block = [
             pair
             for pair in pairs

@@ -141,10 +141,10 @@ function absentFrom({ block, pairs, every }) {
 
 /** What a difference in calibration is, and whom a win in it doesn't make a leader. */
 function onCalibration({ metric, lines, pairs: { fronts } }) {
-  if (metric.name !== "ece_debiased") return [];
-  const competing = new Set(fronts.ece_debiased.competing);
+  if (metric.name !== "rmsce") return [];
+  const competing = new Set(fronts.rmsce.competing);
   const others = lines.filter((line) => line.isRanked && !competing.has(line.place)).map(({ name }) => name);
-  return [DATA.words.excess, others.length
+  return [DATA.words.calibration, others.length
     ? `Never leading in calibration, as they don’t order answers or rest on other labels: ${others.join(", ")}.` : ""];
 }
 

@@ -35,8 +35,8 @@ function valued(metric, value) {
   return (Number(text) ? text : text.replace("-", "")).replace("-", "−");
 }
 
-/** The metric that another one is ranked and tested by: ECE by what is left of it above its floor. */
-const judgedBy = (name) => (name === "ece" ? "ece_debiased" : name);
+/** The metric that another one is ranked and tested by: ECE, which has no test, by RMSCE. */
+const judgedBy = (name) => (name === "ece" ? "rmsce" : name);
 
 const percent = (value) => `${(100 * value).toFixed(1)} %`;
 

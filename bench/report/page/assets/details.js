@@ -94,7 +94,7 @@ function summary(line, m) {
   if (line.ci?.[m]) facts.splice(1, 0, ["95 % interval", line.ci[m].join(" to ")]);
   if (METRICS[m].name === "ece") facts.splice(1, 0, ["ECE floor", line.text[FLOOR] ?? DASH]);
   const rank = rankOf(line, METRICS[m].name);
-  const judge = METRICS.find(({ name }) => name === (METRICS[m].name === "ece" ? "ece_debiased" : METRICS[m].name));
+  const judge = METRICS.find(({ name }) => name === judgedBy(METRICS[m].name));
   if (rank) facts.push([`Rank by ${judge.label}`, count(rank)]);
   if (line.calibrated_p !== undefined) facts.push(["Perfect calibration", `p ${line.calibrated_p}`]);
   if (line.constant) facts.push(["Brier of a constant", line.constant]);

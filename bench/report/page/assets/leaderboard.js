@@ -221,7 +221,7 @@ function shownTable() {
 
 /** What the numbers, signs and columns shown mean, in the sentences of the other formats. */
 function words(metrics, spread, headline) {
-  const { mean, acc, signs, floor, excess, groups, tests, labels } = DATA.words;
+  const { mean, acc, signs, floor, calibration, groups, tests, labels } = DATA.words;
   const found = new Set(LINES.flatMap((line) =>
     metrics.flatMap((m) => (line.ok ? signsOf(line, m).map(([sign]) => sign) : []))));
   const shown = (...names) => metrics.some((m) => names.includes(METRICS[m].name));
@@ -229,6 +229,6 @@ function words(metrics, spread, headline) {
   return [
     mean, DATA.words.dash, spread, shown("acc") ? acc : null, shown("ece") ? floor : null,
     ...signs.filter(([sign]) => found.has(sign)).map(([, sentence]) => sentence),
-    shown("ece", "ece_debiased") ? excess : null, groups, ...(ranked ? [tests, DATA.headlines[headline]] : []), labels,
+    shown("rmsce") ? calibration : null, groups, ...(ranked ? [tests, DATA.headlines[headline]] : []), labels,
   ];
 }

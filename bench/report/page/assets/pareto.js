@@ -194,7 +194,7 @@ function showPareto(view, key, into) {
 function hollowWords(points, { name }) {
   const ranked = points.some(({ competes, line }) => !competes && line.isRanked);
   const why = ["have no rank", ...(ranked ? ["rest on other answers or labels"] : []),
-    ...(ranked && name === "ece_debiased" ? ["don’t order answers"] : [])];
+    ...(ranked && name === "rmsce" ? ["don’t order answers"] : [])];
   return `Hollow points ${why.join(", or ")} and are never on it.`;
 }
 

@@ -28,13 +28,12 @@ function told(bin) {
     + `right ${percent(bin.share)} (${low}–${high} %).${bin.few ? " Dimmed: fewer than five answers." : ""}`;
 }
 
-/** Numbers of what is drawn, and then the mean over subjects, which tables show. */
+/** Numbers of what is drawn. */
 function summed(line) {
   const { ece, mcb } = line.curve;
-  const e = METRICS.findIndex(({ name }) => name === "ece");
   const several = line.seeds.length > 1;
   return `ECE ${ece} % and Brier’s miscalibration part ${mcb} %, of the answers of all subjects`
-    + `${several ? " and seeds" : ""} together. Mean ECE over subjects: ${line.text[e] ?? DASH} %. `
+    + `${several ? " and seeds" : ""} together. `
     + `${count(line.n)} answers in ${binsOf(line).length} of ${line.bins.n.length} bins`
     + `${several ? `, mean of ${line.seeds.length} seeds` : ""}.`;
 }

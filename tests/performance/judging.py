@@ -1,4 +1,4 @@
-"""Metrics, intervals and paired tests of a whole comparison: 12 methods with 3 seeds each, MMLU's 57 subjects."""
+"""Metrics, intervals and paired tests of a whole comparison: 12 methods with three seeds, MMLU's 57 subjects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def lines(_options: Options) -> Iterator[Line]:
     start = time.perf_counter()
     summary(confidence, correct, subjects)
     seconds = time.perf_counter() - start
-    note = f"{METHODS} methods, {SEEDS} seeds, {SUBJECTS} subjects, {QUESTIONS:,} questions, bench.stats.summary"
+    note = f"{METHODS} methods, {SEEDS} seeds, {SUBJECTS} subjects, {QUESTIONS:,} questions, bench.stats.summary as it is"
     yield Line("metrics, intervals, paired tests, seconds", seconds, "<= 10", note)
 
 
