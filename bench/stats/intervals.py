@@ -181,9 +181,12 @@ class Sampling:
         """Interval of a value, or a difference, with influences (n,), for other subjects like these.
 
         With c the sum of influences in each of S subjects, the variance is S / (S - 1) * sum c^2, of S - 1 degrees of
-        freedom.
+        freedom. A mean over subjects is one of those in which the metric is defined.
         """
         subjects = self.strata.sizes.size
+        if self.average == "subjects" and metric in RANKED:
+            rate = self.strata.means(self.correct.astype(np.float64))
+            subjects = int(np.count_nonzero((rate > 0) & (rate < 1)))
         reason = self.refused(metric)
         if subjects < MIN_CLUSTERS:
             reason = f"{MIN_CLUSTERS} subjects are needed to speak of others, there are {subjects}"
