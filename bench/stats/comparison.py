@@ -162,9 +162,7 @@ def max_t(p: FloatArray, weights: FloatArray, spread: Spread, settings: Settings
     varies = spread.error > TINY
     if not varies.any():
         return p, np.full(p.size, np.nan)
-    size, vectors = np.linalg.eigh(spread.covariance)
-    draws = np.random.default_rng(settings.seed).standard_normal((settings.draws, size.size))
-    draws = draws @ (vectors * np.sqrt(np.maximum(0.0, size))).T @ weights[varies].T / spread.error[varies]
+    draws = normal_draws(spread.covariance, settings) @ weights[varies].T / spread.error[varies]
     largest = np.sort(np.abs(draws).max(axis=1))
     reached = settings.draws - np.searchsorted(largest, -ndtri(p[varies] / 2))
     corrected = p.copy()
@@ -173,6 +171,14 @@ def max_t(p: FloatArray, weights: FloatArray, spread: Spread, settings: Settings
     if may_reach < 0:
         return corrected, np.full(p.size, np.nan)
     return corrected, np.where(varies, -stdtrit(spread.freedom, ndtr(-largest[-1 - may_reach])), np.nan)
+
+
+def normal_draws(covariance: FloatArray, settings: Settings) -> FloatArray:
+    """Draws of k normal errors with this covariance (k, k), shape (settings.draws, k)."""
+    size, vectors = np.linalg.eigh(covariance)
+    draws = np.random.default_rng(settings.seed).standard_normal((settings.draws, size.size))
+    found: FloatArray = draws @ (vectors * np.sqrt(np.maximum(0.0, size))).T
+    return found
 
 
 def ranks(methods: Sequence[K], comparisons: Sequence[Comparison[K]], *, alpha: float = 0.05) -> dict[K, int]:
