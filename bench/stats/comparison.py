@@ -162,10 +162,7 @@ def max_t(p: FloatArray, weights: FloatArray, spread: Spread, settings: Settings
     varies, alone = spread.error > TINY, -stdtrit(spread.freedom, (1 - settings.level) / 2)
     if np.count_nonzero(varies) <= 1:
         return p, np.where(varies, alone, np.nan)
-    size, vectors = np.linalg.eigh(spread.covariance)
-    vectors *= np.where(vectors.sum(axis=0) < 0, -1, 1)  # either sign would do; the order of methods must not decide
-    draws = np.random.default_rng(settings.seed).standard_normal((settings.draws, size.size))
-    draws = draws @ (vectors * np.sqrt(np.maximum(0.0, size))).T @ weights[varies].T / spread.error[varies]
+    draws = normal_draws(spread.covariance, settings) @ weights[varies].T / spread.error[varies]
     largest = np.sort(np.abs(draws).max(axis=1))
     reached = settings.draws - np.searchsorted(largest, -ndtri(p[varies] / 2))
     corrected = p.copy()
@@ -175,6 +172,15 @@ def max_t(p: FloatArray, weights: FloatArray, spread: Spread, settings: Settings
         return corrected, np.full(p.size, np.nan)
     critical = np.maximum(alone, -stdtrit(spread.freedom, ndtr(-largest[-1 - may_reach])))
     return corrected, np.where(varies, critical, np.nan)
+
+
+def normal_draws(covariance: FloatArray, settings: Settings) -> FloatArray:
+    """Draws of k normal errors with this covariance (k, k), shape (settings.draws, k)."""
+    size, vectors = np.linalg.eigh(covariance)
+    vectors *= np.where(vectors.sum(axis=0) < 0, -1, 1)  # either sign would do; the order of methods must not decide
+    draws = np.random.default_rng(settings.seed).standard_normal((settings.draws, size.size))
+    found: FloatArray = draws @ (vectors * np.sqrt(np.maximum(0.0, size))).T
+    return found
 
 
 def ranks(methods: Sequence[K], comparisons: Sequence[Comparison[K]], *, alpha: float = 0.05) -> dict[K, int]:

@@ -27,6 +27,8 @@ MIN_CLUSTERS = 20
 """Subjects from which on they may be taken for a sample of subjects."""
 MIN_RARER = 5
 """Answers of the rarer kind, right or wrong, below which nothing is told of how far AUROC and AUCPR vary."""
+MIN_CALIBRATED = 100
+"""Questions below which nothing is told of how far RMSCE varies."""
 MIN_SUBJECT = 3 * ANSWERS_A_BIN
 """Questions of each subject below which nothing is told of how far a mean of calibration errors varies."""
 FEW = 3
@@ -107,6 +109,9 @@ class Sampling:
         right = np.bincount(self.strata.group, weights=self.correct).astype(np.int64)
         if self.correct.size < FEW:
             return f"there are {self.correct.size} questions, from which no spread can be told"
+        if METRICS[metric].is_root and self.correct.size < MIN_CALIBRATED:
+            label = METRICS[metric].label
+            return f"{MIN_CALIBRATED} questions are needed to tell how far {label} varies, there are {self.correct.size}"
         if metric in RANKED:
             kinds = {"right": int(right.sum()), "wrong": int(self.correct.size - right.sum())}
             kind = min(kinds, key=lambda each: kinds[each])
