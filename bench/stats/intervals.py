@@ -111,7 +111,9 @@ class Sampling:
             return f"there are {self.correct.size} questions, from which no spread can be told"
         if METRICS[metric].is_root and self.correct.size < MIN_CALIBRATED:
             label = METRICS[metric].label
-            return f"{MIN_CALIBRATED} questions are needed to tell how far {label} varies, there are {self.correct.size}"
+            return (
+                f"{MIN_CALIBRATED} questions are needed to tell how far {label} varies, there are {self.correct.size}"
+            )
         if metric in RANKED:
             kinds = {"right": int(right.sum()), "wrong": int(self.correct.size - right.sum())}
             kind = min(kinds, key=lambda each: kinds[each])
