@@ -67,7 +67,7 @@ _COSTS: Mapping[str, tuple[str, str]] = {
 """Columns of costs: heading, and what it means."""
 _NOTES: Mapping[str, str] = {
     "ece": "calibration error / by chance",
-    "rmsce": "the same, without chance",
+    "rmsce": "calibration error, without chance",
     "brier": "squared error",
     "acc": "confidence above 50 % agrees; not the accuracy of the model",
     "aucpr": "right answers found, precisely",
