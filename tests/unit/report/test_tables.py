@@ -492,6 +492,44 @@ def test_caption_says_what_the_numbers_rest_on():
     )
 
 
+@pytest.mark.parametrize(
+    ("n", "accuracy", "few"),
+    [
+        (100, 0.8, ""),
+        (100, 0.2, ""),
+        (99, 0.5, "99 questions of the 100 that are needed"),
+        (100, 0.81, "19 wrong answers of the 20 that are needed"),
+        (100, 0.19, "19 right answers of the 20 that are needed"),
+        (100, 1.0, "0 wrong answers of the 20 that are needed"),
+        (
+            30, 0.5,
+            "15 right answers of the 20 that are needed, 15 wrong answers of the 20 that are needed,"
+            " 30 questions of the 100 that are needed",
+        ),
+    ],
+)  # fmt: skip
+def test_a_table_that_rests_on_few_answers_says_so(n, accuracy, few):
+    (table,) = build([cell(n=n, llm_accuracy=accuracy), cell("ptrue", n=n, llm_accuracy=accuracy)])
+    said = f"Too few to tell methods apart unless they differ much: {few}." if few else ""
+    assert table.too_few == said
+    assert said in (*table.facts, "")
+    for kind in KINDS:
+        text = " ".join(render([table], kind, width=80).split())
+        assert ("Too few" in text, said in text) == (bool(few), True)
+
+
+def test_the_fewest_answers_of_a_table_are_said_and_what_is_unknown_is_passed_over():
+    """Another judge finds more answers wrong; a run that failed knows of no answers."""
+    unknown = cell("lts", status="failed", reason="x", **{**UNKNOWN, "n": 5, "metrics": {}, "per_subject": {}})
+    rows = [cell(), cell("ptrue", llm_accuracy=0.99), cell("ct", n=99), unknown]
+    assert build(rows)[0].too_few == (
+        "Too few to tell methods apart unless they differ much: 12 wrong answers of the 20 that are needed, 99"
+        " questions of the 100 that are needed."
+    )
+    assert build([cell(), unknown])[0].too_few == ""
+    assert build([unknown])[0].too_few == ""
+
+
 def test_lines_of_different_judges_are_told_in_the_caption_and_marked():
     rows = [cell("ccps", judge="match"), cell("lts", judge="match"), cell("ptrue", judge="openai:gpt-4o-mini")]
     (table,) = build([*rows, cell("it", judge="hf:x", status="failed", reason="x", metrics={})])
