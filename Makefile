@@ -7,7 +7,7 @@ VARIED := ccps,pik,lts,saplma-f,saplma-m,saplma-um,ptrue,self-consistency,sequen
 LABELLED := ccps,combined,logistic-probe,lts,pik,relative-mahalanobis,semantic-entropy-probe,untrained
 MOVED := ccps,combined,pik,lts,saplma-f,perplexity,ptrue,self-consistency,sequence-probability
 
-.PHONY: demo test install format lint types contracts house tests browser ray durations mutants slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz nightly results analyses notebook tiny clean
+.PHONY: demo test install format lint types contracts house tests browser ray durations mutants slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz simulate nightly results analyses notebook tiny clean
 
 demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
 	$(BIN)/bench run --method paper --model tiny --out demo
@@ -108,6 +108,9 @@ faults: install  ## does a thousand faults to the program, at most 8 minutes a p
 
 fuzz: install  ## feeds 27 parsers with 10,000 odd inputs each, about 20 minutes: FUZZ="result set --runs 500"; started again, it goes on
 	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+simulate: install  ## simulated answers: how often tests err and intervals cover, half an hour, and docs/levels.md; started again, it goes on
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.levels
 
 nightly: .venv/nightly  ## everything that takes too long for `test`, hours, and docs/nightly.md: NIGHTLY="slow faults"; started again, it goes on
 	$(BIN)/python -m tests.nightly $(NIGHTLY)

@@ -61,8 +61,8 @@ class Findings:
     """Variant with which each other one is compared."""
     confidence: Mapping[str, FloatArray]
     """Variant -> `(seeds, n)` in the order of `AnalysisInput.contexts` and of `test`; within [0, 1]."""
-    metrics: Sequence[str] = ("ece", "brier", "auroc")
-    """Names in `bench.metrics.METRICS`; the last one decides."""
+    metrics: Sequence[str] = ("ece", "rmsce", "brier", "auroc")
+    """Names in `bench.metrics.METRICS`; the last one decides. An ECE has a value, but no interval and no test."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Variant -> number of its columns."""
     published: str = ""

@@ -6,10 +6,13 @@ import json
 import math
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.metrics import METRICS, Metric
 from bench.progress import visible
+
+if TYPE_CHECKING:
+    from bench.stats.settings import Average
 
 REASON_LENGTH = 300
 """Characters of a reason or a note that are shown."""
@@ -44,6 +47,15 @@ def metric_name(metric: str) -> str:
     ('Brier score', 'AUROC')
     """
     return _METRIC_NAMES.get(metric, METRICS[metric].label)
+
+
+def averaged(average: Average) -> str:
+    """Words for what metrics are of.
+
+    >>> averaged("questions"), averaged("subjects")
+    ('over all questions', 'as means over subjects')
+    """
+    return {"questions": "over all questions", "subjects": "as means over subjects"}[average]
 
 
 def with_arrow(metric: str) -> str:

@@ -11,7 +11,7 @@ from bench.metrics import METRICS
 from bench.report import measures
 from bench.report.measures import filled
 from bench.report.tables.published import finite, values_of
-from bench.report.text import MINUS, NO_BREAK, interval_text, plain, probability, several, shown, signed
+from bench.report.text import MINUS, NO_BREAK, averaged, interval_text, plain, probability, several, shown, signed
 from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants, parts_of
 
 COLUMNS = ("model", "task", "variant", "metric", "mean")
@@ -158,9 +158,10 @@ def legend(found: Variants, published: Published) -> list[str]:
     """Sentences below the rows."""
     count = len(found.of(found.metrics[-1]))
     what = (
-        f"Percent, means over subjects and seeds, with {100 * found.level:g} % intervals for other questions and other"
-        f" seeds. Differences are on the same questions and seeds; Holm: p corrected for {tested(found)}, which"
-        " intervals are not; seeds: share of the squared standard error that is the spread between seeds."
+        f"Percent {averaged(found.average)}, averaged over seeds, with {100 * found.level:g} % intervals for other"
+        " questions and other seeds. Differences are on the same questions and seeds; Holm: p corrected for"
+        f" {tested(found)}, which intervals are not; seeds: share of the squared standard error that is the spread"
+        " between seeds."
     )
     lines = [what]
     if found.steps:

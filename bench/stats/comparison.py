@@ -145,7 +145,7 @@ def max_t(p: FloatArray, weights: FloatArray, spread: Spread, settings: Settings
 
     Each |t| is taken as the normal deviate of the same p value, since with few degrees of freedom a |t| is large by
     chance more often. Its corrected p value is the share of draws in which the largest of all deviates is at least as
-    large; draws are normal, with the correlations of the differences.
+    large; draws are normal, with the correlations of the differences. A difference that is alone needs no correction.
 
     Args:
         p: shape (m,), of each difference alone.
@@ -159,12 +159,10 @@ def max_t(p: FloatArray, weights: FloatArray, spread: Spread, settings: Settings
     """
     from scipy.special import ndtr, ndtri, stdtrit
 
-    varies = spread.error > TINY
-    if not varies.any():
-        return p, np.full(p.size, np.nan)
-    size, vectors = np.linalg.eigh(spread.covariance)
-    draws = np.random.default_rng(settings.seed).standard_normal((settings.draws, size.size))
-    draws = draws @ (vectors * np.sqrt(np.maximum(0.0, size))).T @ weights[varies].T / spread.error[varies]
+    varies, alone = spread.error > TINY, -stdtrit(spread.freedom, (1 - settings.level) / 2)
+    if np.count_nonzero(varies) <= 1:
+        return p, np.where(varies, alone, np.nan)
+    draws = normal_draws(spread.covariance, settings) @ weights[varies].T / spread.error[varies]
     largest = np.sort(np.abs(draws).max(axis=1))
     reached = settings.draws - np.searchsorted(largest, -ndtri(p[varies] / 2))
     corrected = p.copy()
@@ -172,7 +170,17 @@ def max_t(p: FloatArray, weights: FloatArray, spread: Spread, settings: Settings
     may_reach = int(np.ceil((1 - settings.level) * (1 + settings.draws) - 1)) - 1
     if may_reach < 0:
         return corrected, np.full(p.size, np.nan)
-    return corrected, np.where(varies, -stdtrit(spread.freedom, ndtr(-largest[-1 - may_reach])), np.nan)
+    critical = np.maximum(alone, -stdtrit(spread.freedom, ndtr(-largest[-1 - may_reach])))
+    return corrected, np.where(varies, critical, np.nan)
+
+
+def normal_draws(covariance: FloatArray, settings: Settings) -> FloatArray:
+    """Draws of k normal errors with this covariance (k, k), shape (settings.draws, k)."""
+    size, vectors = np.linalg.eigh(covariance)
+    vectors *= np.where(vectors.sum(axis=0) < 0, -1, 1)  # either sign would do; the order of methods must not decide
+    draws = np.random.default_rng(settings.seed).standard_normal((settings.draws, size.size))
+    found: FloatArray = draws @ (vectors * np.sqrt(np.maximum(0.0, size))).T
+    return found
 
 
 def ranks(methods: Sequence[K], comparisons: Sequence[Comparison[K]], *, alpha: float = 0.05) -> dict[K, int]:

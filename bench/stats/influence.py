@@ -139,9 +139,10 @@ def _aucpr(p: FloatArray, o: BoolArray) -> tuple[float, FloatArray] | None:
 
 
 def _by_class(influences: FloatArray, o: BoolArray) -> FloatArray:
-    """Influences, larger by the root of k/(k - 1) in a class of k: their own mean took part of the spread."""
+    """Influences, farther from their mean by the root of k/(k - 1) in a class of k: it took part of their spread."""
     right, wrong = int(o.sum()), int((~o).sum())
-    scaled: FloatArray = influences * np.where(o, _unbiased(right), _unbiased(wrong))
+    mean = np.where(o, influences[o].mean(), influences[~o].mean())
+    scaled: FloatArray = mean + (influences - mean) * np.where(o, _unbiased(right), _unbiased(wrong))
     return scaled
 
 

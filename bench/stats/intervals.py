@@ -27,6 +27,8 @@ MIN_CLUSTERS = 20
 """Subjects from which on they may be taken for a sample of subjects."""
 MIN_RARER = 5
 """Answers of the rarer kind, right or wrong, below which nothing is told of how far AUROC and AUCPR vary."""
+MIN_CALIBRATED = 100
+"""Questions below which nothing is told of how far RMSCE varies."""
 MIN_SUBJECT = 3 * ANSWERS_A_BIN
 """Questions of each subject below which nothing is told of how far a mean of calibration errors varies."""
 FEW = 3
@@ -107,6 +109,11 @@ class Sampling:
         right = np.bincount(self.strata.group, weights=self.correct).astype(np.int64)
         if self.correct.size < FEW:
             return f"there are {self.correct.size} questions, from which no spread can be told"
+        if METRICS[metric].is_root and self.correct.size < MIN_CALIBRATED:
+            label = METRICS[metric].label
+            return (
+                f"{MIN_CALIBRATED} questions are needed to tell how far {label} varies, there are {self.correct.size}"
+            )
         if metric in RANKED:
             kinds = {"right": int(right.sum()), "wrong": int(self.correct.size - right.sum())}
             kind = min(kinds, key=lambda each: kinds[each])
@@ -181,9 +188,12 @@ class Sampling:
         """Interval of a value, or a difference, with influences (n,), for other subjects like these.
 
         With c the sum of influences in each of S subjects, the variance is S / (S - 1) * sum c^2, of S - 1 degrees of
-        freedom.
+        freedom. A mean over subjects is one of those in which the metric is defined.
         """
         subjects = self.strata.sizes.size
+        if self.average == "subjects" and metric in RANKED:
+            rate = self.strata.means(self.correct.astype(np.float64))
+            subjects = int(np.count_nonzero((rate > 0) & (rate < 1)))
         reason = self.refused(metric)
         if subjects < MIN_CLUSTERS:
             reason = f"{MIN_CLUSTERS} subjects are needed to speak of others, there are {subjects}"

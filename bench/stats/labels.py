@@ -1,9 +1,8 @@
 """Quality against the number of labels: curves, differences to what is not trained, and where the curves cross.
 
 A point is one method told so many labels, in several draws of labels; each draw has a training seed of its own. Errors
-are those of `bench.stats.variants`: other questions (in closed form for Brier scores, by resamples that all points
-share for AUROC) and other draws, squares added, Student's t after Satterthwaite. A point of which a draw is missing has
-a value, but neither interval nor test: what is left are the draws that went well.
+are those of `bench.stats.variants`: other questions and other draws, squares added, Student's t after Satterthwaite. A
+point of which a draw is missing has a value, but neither interval nor test: what is left are the draws that went well.
 
 Three claims, each with an error rate of 1 - level of its own:
 
@@ -18,7 +17,6 @@ Three claims, each with an error rate of 1 - level of its own:
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,11 +27,11 @@ import numpy as np
 from bench.api import BoolArray, FloatArray
 from bench.metrics import METRICS
 from bench.stats.holm import with_holm
-from bench.stats.intervals import macro_mean
-from bench.stats.resampling import RANKED, losses, resample
-from bench.stats.settings import Settings
-from bench.stats.strata import Strata, strata_of
-from bench.stats.variants import MIN_SEEDS, SeedMean, estimated, freedom_of, refused
+from bench.stats.influence import RANKED, Influence, influence
+from bench.stats.intervals import Sampling
+from bench.stats.settings import Average, Settings
+from bench.stats.strata import strata_of
+from bench.stats.variants import MIN_SEEDS, OverSeeds, SeedMean, estimated
 
 METRICS_SHOWN = ("brier", "auroc")
 """Metrics of the curves, by their names in `bench.metrics.METRICS`."""
@@ -70,7 +68,7 @@ class Point:
     labels: int
     """Labels that it was told."""
     estimate: SeedMean | None
-    """Macro mean over subjects, mean over the draws that have one; None where none has, or it is undefined."""
+    """Mean over the draws that have one; None where none has, or it is undefined."""
     draws: int
     """Draws that have one."""
     missing: Mapping[str, int] = field(default_factory=dict)
@@ -196,22 +194,15 @@ class LabelCurves:
     ahead: tuple[Ahead, ...]
     notes: tuple[str, ...] = ()
     """Why there are no intervals, where there are none."""
+    average: Average = "subjects"
+    """What metrics are of; files that don't say have means over subjects."""
 
     def of(self, method: str, metric: str) -> list[Point]:
         """Curve of a method, by size."""
         return [point for point in self.points if (point.method, point.metric) == (method, metric)]
 
 
-class _Draw(NamedTuple):
-    """One metric of a point after one draw of labels."""
-
-    mean: float
-    """Macro mean over subjects."""
-    spread: FloatArray
-    """Brier loss of each question, (n,), or AUROC of each resample, (r,): from these other questions are told."""
-
-
-Draws = Mapping[int, _Draw]
+Draws = Mapping[int, Influence]
 """Seed -> one metric of a point; draws without a value are absent."""
 
 
@@ -229,10 +220,10 @@ def curves_of(
         study: its description; `seeds` are the draws that were asked for.
         correct: (n,).
         subjects: of the n questions.
-        settings: of the resamples.
+        settings: average and level.
     """
     settings = settings or Settings(level=study.level)
-    strata = strata_of(subjects)
+    sampling = Sampling.of(strata_of(subjects), correct, settings.average)
     notes: list[str] = []
     if len(study.seeds) < MIN_SEEDS:
         notes.append(
@@ -243,14 +234,11 @@ def curves_of(
     gains: list[Gain] = []
     ahead: list[Ahead] = []
     for metric in METRICS_SHOWN:
-        reason = refused(metric, correct, strata)
+        reason = sampling.refused(metric)
         if reason:
             notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
-        rule = _Rule(study, metric, strata, freedom_of(metric, correct, strata), reason is not None, settings.level)
-        if metric in RANKED:
-            draws = _ordered(told, study.seeds, correct, strata, settings)
-        else:
-            draws = _lost(told, study.seeds, correct, strata)
+        rule = _Rule(study, metric, sampling, bool(reason), settings.level)
+        draws = {point: rule.draws(each) for point, each in told.items()}
         points += [rule.point(*point, each, draws[point]) for point, each in told.items()]
         own = [
             rule.gain(name, other, size, draws[name, size], draws[other, size])
@@ -265,42 +253,8 @@ def curves_of(
         ahead += with_holm(_ahead(own))
     return LabelCurves(
         study, len(correct), float(np.mean(correct)), tuple(points), tuple(gains),
-        tuple(_crossings(gains, settings.level)), tuple(ahead), tuple(notes),
+        tuple(_crossings(gains, settings.level)), tuple(ahead), tuple(notes), settings.average,
     )  # fmt: skip
-
-
-def _lost(
-    told: Mapping[tuple[str, int], Told], seeds: Sequence[int], correct: BoolArray, strata: Strata
-) -> Mapping[tuple[str, int], Draws]:
-    """Brier score of every point and draw that has probabilities."""
-    found: dict[tuple[str, int], dict[int, _Draw]] = {point: {} for point in told}
-    for point, seed in ((point, seed) for point in told for seed in seeds):
-        values = told[point].values("brier", seed)
-        if values is not None:
-            lost = losses(values, correct)["brier"]
-            found[point][seed] = _Draw(float(strata.means(lost).mean()), lost)
-    return found
-
-
-def _ordered(
-    told: Mapping[tuple[str, int], Told], seeds: Sequence[int], correct: BoolArray, strata: Strata, settings: Settings
-) -> Mapping[tuple[str, int], Draws]:
-    """AUROC of every point and draw that has one. Runs that say the same are resampled once."""
-    runs: dict[str, FloatArray] = {}
-    digests: dict[tuple[tuple[str, int], int], str] = {}
-    for point, seed in ((point, seed) for point in told for seed in seeds):
-        values = told[point].values("auroc", seed)
-        if values is not None:
-            digests[point, seed] = hashlib.sha256(values.tobytes()).hexdigest()
-            runs[digests[point, seed]] = values[None]
-    sure = dict.fromkeys(runs, np.full((1, len(correct)), 0.5))  # in the place of confidences, which nothing reads here
-    resampled = resample(sure, correct, strata, settings, runs, ("auroc",)) if runs else {}
-    found: dict[tuple[str, int], dict[int, _Draw]] = {point: {} for point in told}
-    for (point, seed), digest in digests.items():
-        each = resampled[digest]["auroc"]
-        if each.mean is not None:
-            found[point][seed] = _Draw(each.mean, each.replicates)
-    return found
 
 
 class _Rule(NamedTuple):
@@ -308,17 +262,26 @@ class _Rule(NamedTuple):
 
     study: Study
     metric: str
-    strata: Strata
-    freedom: int
-    """Degrees of freedom of what questions vary in resamples."""
+    sampling: Sampling
     bare: bool
     """Without intervals."""
     level: float
 
+    def draws(self, told: Told) -> Draws:
+        """The metric of each draw that has a value."""
+        of, found = self.sampling, {}
+        for seed in self.study.seeds:
+            values = told.values(self.metric, seed)
+            if values is not None:
+                found[seed] = influence(self.metric, values, values, of.correct, of.strata, of.average)
+        return {seed: each for seed, each in found.items() if each is not None}
+
     def point(self, name: str, size: int, told: Told, draws: Draws) -> Point:
         """Point of a method."""
         missing = Counter(told.missing.get(seed, "undefined") for seed in self.study.seeds if seed not in draws)
-        estimate, _ = self._estimate(list(draws.values()), [], METRICS[self.metric].bounds)
+        estimate = None
+        if draws:
+            estimate, _ = self._estimate(OverSeeds.of([*draws.values()]), METRICS[self.metric].bounds)
         return Point(name, self.metric, size, told.labels, estimate, len(draws), dict(missing))
 
     def gain(self, name: str, other: str, size: int, own: Draws, theirs: Draws) -> Gain:
@@ -327,30 +290,16 @@ class _Rule(NamedTuple):
         if len(own) < len(seeds) or len(theirs) < len(seeds):
             return Gain(name, other, self.metric, size, None, None)
         low, high = metric.bounds
-        better, worse = (own, theirs) if metric.higher_is_better else (theirs, own)
-        estimate, p = self._estimate(
-            [better[seed] for seed in seeds], [worse[seed] for seed in seeds], (low - high, high - low)
-        )
-        return Gain(name, other, self.metric, size, estimate, p)
+        pair = (own, theirs) if metric.higher_is_better else (theirs, own)
+        better, worse = (OverSeeds.of([each[seed] for seed in seeds]) for each in pair)
+        return Gain(name, other, self.metric, size, *self._estimate(better.less(1.0, worse), (low - high, high - low)))
 
-    def _estimate(
-        self, draws: Sequence[_Draw], others: Sequence[_Draw], bounds: tuple[float, float]
-    ) -> tuple[SeedMean | None, float | None]:
-        """Mean of the first, less that of the second where there are some, with its interval and p value of 0."""
-        if not draws:
-            return None, None
-        by_seed = np.array([each.mean for each in draws], dtype=np.float64)
-        spread = np.mean([each.spread for each in draws], axis=0)
-        if others:
-            by_seed = by_seed - np.array([each.mean for each in others], dtype=np.float64)
-            spread = spread - np.mean([each.spread for each in others], axis=0)
+    def _estimate(self, of: OverSeeds, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
+        """Mean over draws with its interval and p value of 0."""
         asked = len(self.study.seeds)
-        if self.bare or len(draws) < asked or asked < MIN_SEEDS:
-            return SeedMean(float(by_seed.mean()), None, None, None), None
-        if self.metric in RANKED:
-            return estimated(by_seed, float(spread.var(ddof=1)), freedom=self.freedom, level=self.level, bounds=bounds)
-        of = macro_mean(spread, self.strata)
-        return estimated(by_seed, of.error**2, freedom=of.df, level=self.level, bounds=bounds)
+        if self.bare or len(of.by_seed) < asked or asked < MIN_SEEDS:
+            return SeedMean(float(of.by_seed.mean()), None, None, None), None
+        return estimated(self.metric, of, self.sampling, level=self.level, bounds=bounds)
 
 
 def _crossings(gains: Sequence[Gain], level: float) -> Iterator[Crossing]:

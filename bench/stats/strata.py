@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, IntArray
+from bench.api.protocol import ECE_BINS
 from bench.metrics.answers import checked
-from bench.metrics.summary import rows_of_subjects
+from bench.metrics.summary import METRICS, rows_of_subjects, seed_of
+from bench.stats.settings import Average
 
 
 class Strata(NamedTuple):
@@ -46,6 +48,29 @@ def strata_of(subjects: Sequence[str]) -> Strata:
     group = np.empty(len(subjects), dtype=np.int64)
     group[np.concatenate(rows)] = np.repeat(np.arange(len(rows)), sizes)
     return Strata(names, rows, group, sizes)
+
+
+def value_of(
+    name: str, values: FloatArray, correct: BoolArray, strata: Strata, average: Average, bins: int = ECE_BINS
+) -> float | None:
+    """Any metric, without influences: of all questions, or its mean over the subjects where it is defined.
+
+    Args:
+        name: in `bench.metrics.METRICS`.
+        values: shape (n,), confidences, or what metrics of order are of.
+        correct: shape (n,), bool.
+        strata: of the n questions.
+        average: which of the two.
+        bins: of a metric that has bins.
+
+    Returns:
+        As `bench.metrics.summarise` has it; None where it is undefined.
+    """
+    metric, found = METRICS[name], []
+    for subject, rows in strata.by_name() if average == "subjects" else [("", np.arange(correct.size))]:
+        options = ({"bins": bins} if metric.binned else {}) | ({"seed": seed_of(subject)} if metric.drawn else {})
+        found.append(metric.compute(values[rows], correct[rows], **options))
+    return metric.mean(value for value in found if value is not None)
 
 
 def checked_runs(

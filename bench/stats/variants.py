@@ -1,11 +1,10 @@
 """Variants of one method compared with one of them, on the same questions and over the same seeds.
 
-A difference varies for two reasons. Other questions: the standard error of the difference, averaged over the seeds, in
-closed form where a metric is a mean (`bench.stats.intervals.macro_mean`), else the standard deviation in resamples that
-all variants share. Other seeds: the standard deviation (ddof 1) of the difference from seed to seed, over the square
-root of their number. Squares are added. What a seed changes on some questions and not on others is in both, so that an
-interval is never too narrow for it. The interval is Student's t, with degrees of freedom after Satterthwaite: those of
-the seeds where the seeds decide. P values are corrected by Holm's rule over all variants.
+A difference varies for two reasons. Other questions: the standard error of its mean over the seeds, from influences
+(`bench.stats.influence`). Other seeds: the standard deviation (ddof 1) of the difference from seed to seed, over the
+square root of their number. Squares are added. What a seed changes on some questions and not on others is in both, so
+that an interval is never too narrow for it. The interval is Student's t, with degrees of freedom after Satterthwaite:
+those of the seeds where the seeds decide. P values are corrected by Holm's rule over all variants.
 
 A path leads from a variant over others to the reference. The share of a step in the whole difference is a ratio of two
 differences, whose interval is the set of shares r that the same t test does not reject: of step - r * whole being 0
@@ -24,17 +23,15 @@ import numpy as np
 
 from bench.api import BoolArray, FloatArray, Step
 from bench.metrics import METRICS
+from bench.metrics.calibration import signed_root
 from bench.stats.holm import with_holm
-from bench.stats.intervals import macro_mean, no_spread_of_ranks
-from bench.stats.resampling import RANKED, Resampled, losses, resample
-from bench.stats.settings import Settings
-from bench.stats.strata import Strata, strata_of
+from bench.stats.influence import TESTED, Influence, influence
+from bench.stats.intervals import MANY, TINY, Sampling
+from bench.stats.settings import Average, Settings
+from bench.stats.strata import strata_of, value_of
 
 MIN_SEEDS = 5
 """Seeds from which on their spread says something: with two, an interval of 95 % is 12.7 standard errors to a side."""
-_TINY = 1e-12
-_MANY = 1e9
-"""Degrees of freedom that are as good as infinitely many."""
 _FAR = 1e3
 """Share beyond which an interval says nothing."""
 
@@ -48,7 +45,7 @@ class SeedMean:
     """None where there is no interval."""
     high: float | None
     error: float | None
-    """Standard error; None without interval."""
+    """Standard error; None without interval, and of a root, as it is known of its square alone."""
     seed_share: float | None = None
     """Share of its square that is the seeds'."""
 
@@ -65,7 +62,7 @@ class VariantRow:
     variant: str
     metric: str
     estimate: SeedMean | None
-    """Macro mean over subjects, mean over seeds; None where it is undefined."""
+    """Mean over seeds; None where it is undefined."""
     difference: SeedMean | None = None
     """The reference's minus its own; None of the reference, and where one of the two is undefined."""
     p: float | None = None
@@ -118,6 +115,8 @@ class Variants:
     """Share of right answers."""
     steps: tuple[StepRow, ...] = ()
     """Steps of the path, metric by metric, in order."""
+    average: Average = "subjects"
+    """What metrics are of; files that don't say have means over subjects."""
 
     def of(self, metric: str) -> list[VariantRow]:
         """Rows of a metric without the reference's."""
@@ -152,26 +151,26 @@ def rows_of(
         reference: the variant with which others are compared.
         correct: `(n,)`.
         subjects: of the n questions.
-        metrics: of `bench.stats.resampling.RESAMPLED`.
-        settings: of the resamples.
+        metrics: names in `bench.metrics.METRICS`; those that are not of TESTED have values alone.
+        settings: average and level.
         path: variants of which the last one is the reference.
     """
-    settings, strata = settings or Settings(), strata_of(subjects)
-    found = resample(confidence, correct, strata, settings, metrics=metrics)
+    settings = settings or Settings()
+    sampling = Sampling.of(strata_of(subjects), correct, settings.average)
     rows: list[VariantRow] = []
     steps: list[StepRow] = []
     notes: list[str] = []
     for metric in metrics:
-        reason = refused(metric, correct, strata)
+        reason = sampling.refused(metric) if metric in TESTED else "it stands there for comparison alone"
         if reason:
             notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
-        rule = _Rule(metric, settings.level, strata, freedom_of(metric, correct, strata), reason is not None)
-        values = {name: _value(found[name][metric], _losses(metric, p, correct)) for name, p in confidence.items()}
+        rule = _Rule(metric, settings.level, sampling, bool(reason))
+        values = {name: rule.value(runs) for name, runs in confidence.items()}
         against = values[reference]
         others = (name for name in confidence if name != reference)
         own = [
             rule.row(reference, against),
-            *(rule.row(name, values[name], _gap(values[name], against)) for name in others),
+            *(rule.row(name, values[name], rule.gap(values[name], against)) for name in others),
         ]
         own, along = _corrected(own, rule.steps(path, values))
         rows += own
@@ -182,79 +181,49 @@ def rows_of(
     return Compared(tuple(sorted(rows, key=lambda row: order[row.variant])), tuple(steps), tuple(notes))
 
 
+class OverSeeds(NamedTuple):
+    """A value (of a root, its square), or a difference of two."""
+
+    by_seed: FloatArray
+    """(seeds,)"""
+    influences: FloatArray
+    """Of the mean over seeds, (n,); empty for no interval: of a metric without, and of two roots of at most 0."""
+
+    @classmethod
+    def of(cls, seeds: Sequence[Influence]) -> OverSeeds:
+        """One value from those of its seeds."""
+        return cls(np.array([each.value for each in seeds]), np.mean([each.by_question for each in seeds], axis=0))
+
+    def less(self, times: float, other: OverSeeds) -> OverSeeds:
+        """This one minus a multiple of another one."""
+        return OverSeeds(self.by_seed - times * other.by_seed, self.influences - times * other.influences)
+
+
 def estimated(
-    by_seed: FloatArray, of_questions: float, *, freedom: float, level: float, bounds: tuple[float, float]
+    metric: str, of: OverSeeds, sampling: Sampling, *, level: float, bounds: tuple[float, float]
 ) -> tuple[SeedMean, float]:
     """Mean over seeds with its interval for other questions and other seeds, and the p value of 0, two-sided.
 
     Args:
-        by_seed: shape (seeds,), at least two.
-        of_questions: variance of the mean over seeds from other questions.
-        freedom: degrees of freedom of that variance.
+        metric: of TESTED.
+        of: its value, or a difference, with at least two seeds.
+        sampling: of the n questions.
         level: of the interval.
         bounds: smallest and largest possible value, beyond which the interval is cut.
     """
     from scipy.special import stdtr, stdtrit
 
-    value = float(by_seed.mean())
-    of_seeds = float(by_seed.var(ddof=1)) / len(by_seed)
+    _, (error,), (freedom,) = sampling.spread(metric, of.influences[None])
+    value, seeds = float(of.by_seed.mean()), len(of.by_seed)
+    of_questions, of_seeds = float(error) ** 2, float(of.by_seed.var(ddof=1)) / seeds
     square = of_questions + of_seeds
     error = float(np.sqrt(square))
-    if error <= _TINY:
-        return SeedMean(value, value, value, 0.0, 0.0), float(abs(value) <= _TINY)
-    df = square**2 / (of_questions**2 / max(freedom, 1) + of_seeds**2 / (len(by_seed) - 1))
-    half = float(stdtrit(min(df, _MANY), (1 + level) / 2)) * error
+    if error <= TINY:
+        return SeedMean(value, value, value, 0.0, 0.0), float(abs(value) <= TINY)
+    df = min(MANY, square**2 / (of_questions**2 / freedom + of_seeds**2 / (seeds - 1)))
+    half = float(stdtrit(df, (1 + level) / 2)) * error
     low, high = (float(np.clip(end, *bounds)) for end in (value - half, value + half))
-    p = float(2 * stdtr(min(df, _MANY), -abs(value) / error))
-    return SeedMean(value, low, high, error, of_seeds / square), p
-
-
-def freedom_of(metric: str, correct: BoolArray, strata: Strata) -> int:
-    """Degrees of freedom of the spread of a metric's resamples: questions less subjects.
-
-    Of metrics of order the questions of the rarer class: two wrong answers say little of how others would vary, however
-    many are right. Subjects of one class are left out.
-
-    Args:
-        metric: of `bench.stats.resampling.RESAMPLED`.
-        correct: shape (n,).
-        strata: of the n questions.
-    """
-    if metric not in RANKED:
-        return len(correct) - len(strata.names)
-    right = np.bincount(strata.group, weights=correct).astype(np.int64)
-    rarer = np.minimum(right, strata.sizes - right)
-    return int((rarer[rarer > 0] - 1).sum())
-
-
-def refused(metric: str, correct: BoolArray, strata: Strata) -> str | None:
-    """Reason why there are no intervals of a metric; None where there are.
-
-    Args:
-        metric: of `bench.stats.resampling.RESAMPLED`.
-        correct: shape (n,).
-        strata: of the n questions.
-    """
-    if strata.alone is not None:
-        return f"subject {strata.alone!r} has one question, from which no spread can be told"
-    none = no_spread_of_ranks(correct, strata) if metric in RANKED else None
-    return None if none is None else none.reason
-
-
-class _Gap(NamedTuple):
-    """Value of a variant, or difference of two."""
-
-    by_seed: FloatArray
-    """(seeds,)"""
-    replicates: FloatArray
-    """Mean over seeds in each resample, (replicates,)."""
-    losses: FloatArray | None
-    """Mean over seeds of each question, (n,); None of metrics that are no means over questions."""
-
-    def less(self, times: float, other: _Gap) -> _Gap:
-        """This one minus a multiple of another one."""
-        own = None if self.losses is None or other.losses is None else self.losses - times * other.losses
-        return _Gap(self.by_seed - times * other.by_seed, self.replicates - times * other.replicates, own)
+    return SeedMean(value, low, high, error, of_seeds / square), float(2 * stdtr(df, -abs(value) / error))
 
 
 class _Rule(NamedTuple):
@@ -262,28 +231,57 @@ class _Rule(NamedTuple):
 
     metric: str
     level: float
-    strata: Strata
-    freedom: int
-    """Degrees of freedom of what questions vary in resamples."""
+    sampling: Sampling
     bare: bool
     """Without intervals."""
 
-    def row(self, name: str, own: _Gap | None, gap: _Gap | None = None) -> VariantRow:
+    def value(self, runs: FloatArray) -> OverSeeds | None:
+        """Value of a variant with confidences (seeds, n); None where it is undefined with some seed."""
+        known = [each for p in runs if (each := self._influence(p)) is not None]
+        return OverSeeds.of(known) if len(known) == len(runs) else None
+
+    def _influence(self, p: FloatArray) -> Influence | None:
+        """A metric of one seed; without influences where it has no intervals."""
+        of = self.sampling
+        if self.metric in TESTED:
+            return influence(self.metric, p, p, of.correct, of.strata, of.average)
+        value = value_of(self.metric, p, of.correct, of.strata, of.average)
+        return None if value is None else Influence(value, np.empty(0), np.empty(0))
+
+    def gap(self, start: OverSeeds | None, end: OverSeeds | None) -> OverSeeds | None:
+        """The second minus the first; None where one is undefined."""
+        if start is None or end is None:
+            return None
+        gap = end.less(1.0, start)
+        if not METRICS[self.metric].is_root:
+            return gap
+        # as in `compare`: a - b is (a^2 - b^2) / (a + b), where a square below 0 counts as 0
+        squares = [max(0.0, float(each.by_seed.mean())) for each in (end, start)]
+        unit = float(np.sqrt(squares).sum())
+        if unit <= TINY:
+            return OverSeeds(np.zeros(len(gap.by_seed)), np.empty(0))
+        by_seed = gap.by_seed - gap.by_seed.mean() + squares[0] - squares[1]
+        return OverSeeds(by_seed / unit, gap.influences / unit)
+
+    def row(self, name: str, own: OverSeeds | None, gap: OverSeeds | None = None) -> VariantRow:
         """Row of a variant; `gap`: the reference's value minus its own, None of the reference itself."""
         if own is None:
             return VariantRow(name, self.metric, None)
         estimate, _ = self._estimate(own, METRICS[self.metric].bounds)
+        if METRICS[self.metric].is_root:
+            low, high = (end and signed_root(max(0.0, end)) for end in (estimate.low, estimate.high))
+            estimate = SeedMean(signed_root(estimate.value), low, high, None, estimate.seed_share)
         return VariantRow(name, self.metric, estimate, *self._difference(gap))
 
-    def steps(self, path: Sequence[Step], values: Mapping[str, _Gap | None]) -> list[StepRow]:
+    def steps(self, path: Sequence[Step], values: Mapping[str, OverSeeds | None]) -> list[StepRow]:
         """Rows of the steps of a path, without shares."""
         return [
             StepRow(start.variant, end.variant, end.adds, self.metric, *self._difference(gap))
-            for (start, end), gap in zip(pairwise(path), _gaps(path, values), strict=True)
+            for (start, end), gap in zip(pairwise(path), self._gaps(path, values), strict=True)
         ]
 
     def shared(
-        self, steps: Sequence[StepRow], whole: VariantRow, path: Sequence[Step], values: Mapping[str, _Gap | None]
+        self, steps: Sequence[StepRow], whole: VariantRow, path: Sequence[Step], values: Mapping[str, OverSeeds | None]
     ) -> list[StepRow]:
         """The steps with their shares of the whole, if that is a gain and is shown to be one.
 
@@ -294,21 +292,21 @@ class _Rule(NamedTuple):
             values: of the variants.
         """
         gain, metric = whole.difference, METRICS[self.metric]
-        (of,) = _gaps((path[0], path[-1]), values)
+        (of,) = self._gaps((path[0], path[-1]), values)
         if of is None or gain is None or (gain.value > 0) is not bool(metric.higher_is_better):
             return list(steps)
         if whole.p_corrected is None or whole.p_corrected >= 1 - self.level:
             return list(steps)
         return [
-            replace(step, share=None if gap is None else self._share(gap, of))
-            for step, gap in zip(steps, _gaps(path, values), strict=True)
+            replace(step, share=None if gap is None or not gap.influences.size else self._share(gap, of))
+            for step, gap in zip(steps, self._gaps(path, values), strict=True)
         ]
 
-    def _difference(self, gap: _Gap | None) -> tuple[SeedMean | None, float | None]:
+    def _difference(self, gap: OverSeeds | None) -> tuple[SeedMean | None, float | None]:
         low, high = METRICS[self.metric].bounds
         return (None, None) if gap is None else self._estimate(gap, (low - high, high - low))
 
-    def _share(self, part: _Gap, whole: _Gap) -> SeedMean | None:
+    def _share(self, part: OverSeeds, whole: OverSeeds) -> SeedMean | None:
         """Ratio of two differences with its interval; None where it has no bounds."""
         value = float(part.by_seed.mean() / whole.by_seed.mean())
 
@@ -320,38 +318,15 @@ class _Rule(NamedTuple):
         low, high = (_crossing(above, value, sign) for sign in (-1, 1))
         return None if low is None or high is None else SeedMean(value, low, high, None)
 
-    def _estimate(self, gap: _Gap, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
+    def _gaps(self, path: Sequence[Step], values: Mapping[str, OverSeeds | None]) -> list[OverSeeds | None]:
+        """Differences from each variant to the next."""
+        return [self.gap(*(values[step.variant] for step in pair)) for pair in pairwise(path)]
+
+    def _estimate(self, gap: OverSeeds, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
         """Mean over seeds with its interval, and the p value of 0."""
-        if self.bare:
-            return SeedMean(float(gap.by_seed.mean()), None, None, None), None
-        of_questions, freedom = float(gap.replicates.var(ddof=1)), float(self.freedom)
-        if gap.losses is not None:
-            # resamples of n questions vary too little, by (n - 1) / n: by half in subjects of two
-            _, error, freedom = macro_mean(gap.losses, self.strata)
-            of_questions = error**2
-        return estimated(gap.by_seed, of_questions, freedom=freedom, level=self.level, bounds=bounds)
-
-
-def _losses(metric: str, confidence: FloatArray, correct: BoolArray) -> FloatArray | None:
-    """Share of each question in a metric that is a mean over them, mean over seeds `(n,)`; None of other metrics."""
-    own = losses(confidence, correct).get(metric)
-    return None if own is None else own.mean(axis=0)
-
-
-def _value(of: Resampled, own: FloatArray | None) -> _Gap | None:
-    """Value of a variant; None where it is undefined with some seed."""
-    by_seed = [value for value in of.by_seed if value is not None]
-    return _Gap(np.array(by_seed), of.replicates, own) if len(by_seed) == len(of.by_subject) else None
-
-
-def _gap(start: _Gap | None, end: _Gap | None) -> _Gap | None:
-    """The second minus the first; None where one is undefined."""
-    return None if start is None or end is None else end.less(1.0, start)
-
-
-def _gaps(path: Sequence[Step], values: Mapping[str, _Gap | None]) -> list[_Gap | None]:
-    """Differences from each variant to the next."""
-    return [_gap(*(values[step.variant] for step in pair)) for pair in pairwise(path)]
+        if self.bare or not gap.influences.size:
+            return SeedMean(float(gap.by_seed.mean()), None, None, None), None if self.bare else 1.0
+        return estimated(self.metric, gap, self.sampling, level=self.level, bounds=bounds)
 
 
 def _crossing(above: Callable[[float], float], begin: float, sign: int) -> float | None:

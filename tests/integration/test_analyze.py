@@ -94,13 +94,14 @@ def test_features_are_compared_on_what_a_run_has_read(
     assert [(line["variant"], line["columns"]) for line in lines if line["metric"] == "auroc"] == [
         ("full", "75"), ("original", "12"), ("perturbation", "63"),
     ]  # fmt: skip
-    assert {line["metric"] for line in lines} == {"ece", "brier", "auroc"}
+    assert {line["metric"] for line in lines} == {"ece", "rmsce", "brier", "auroc"}
     numbers, drawn = sorted((tmp_path / "a").iterdir())
     assert numbers.match("tiny--isles-*--ccps-features.json")
     assert drawn.name == f"{numbers.stem}.svg"
     (record,) = json.loads(numbers.read_text(encoding="utf-8"))
     assert record["seeds"] == [0, 1, 2, 3, 4]
     assert "full" in record["verdict"]
+    assert record["average"] == "subjects", "as the paper's numbers beside it"
 
 
 @pytest.mark.usefixtures("unfed")
@@ -113,6 +114,7 @@ def test_the_gain_of_a_method_is_taken_apart(bench: Command, ran: tuple[list[obj
         ("original columns only", "random direction"), ("random direction", "full"),
     ]  # fmt: skip
     assert "AUROC of full minus original columns only is " in record["verdict"]
+    assert record["average"] == "questions"
 
 
 @pytest.mark.usefixtures("unfed")

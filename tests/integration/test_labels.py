@@ -159,7 +159,7 @@ def test_all_labels_and_seed_0_are_the_run_itself(world: World) -> None:
     assert curves.study.scaled == ("perplexity",)
     for method in ("logistic-probe", "perplexity", "ptrue"):
         for metric in ("brier", "auroc"):
-            assert value(points(curves, method, metric)[100]) == pytest.approx(rows[method].metrics[metric].mean)
+            assert value(points(curves, method, metric)[100]) == pytest.approx(rows[method].metrics[metric].pooled)
     assert points(curves, "perplexity")[100].labels == 20
     assert points(curves, "logistic-probe")[100].labels == 100
     assert "no intervals and no crossings: 1 draw" in curves.notes[0]

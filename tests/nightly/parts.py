@@ -46,6 +46,8 @@ class Part:
 
 
 PARTS = (
+    Part("levels", "tests err as seldom as they say, and intervals cover, on answers whose truth is known",
+         "python -m tests.levels", reads=("bench/stats", "bench/metrics", "tests/levels"), keeps="build/levels"),
     Part("wheel", "the wheel works outside the checkout, and the source archive has all files",
          f"{PYTEST} tests/integration/test_wheel.py", reads=(".",)),
     Part("browser", "the page works in Chromium, and stays quick where a comparison is large",

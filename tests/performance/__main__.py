@@ -23,10 +23,10 @@ from tests.performance import (
     commands,
     engines,
     features,
+    judging,
     memory,
     one_by_one,
     other_tools,
-    resampling,
     tokens,
 )
 from tests.performance.measure import Line, NotMeasured, Options
@@ -35,7 +35,7 @@ BENCHMARKS: dict[str, Callable[[Options], Iterable[Line]]] = {
     "commands": commands.lines,
     "features": features.lines,
     "pass": features.lines_of_pass,
-    "resampling": resampling.lines,
+    "judging": judging.lines,
     "tokens": tokens.lines,
     "backbone": tokens.lines_of_wall_time,
     "one-by-one": one_by_one.lines,

@@ -13,6 +13,7 @@ from bench.report.figures.ticks import tick_names, ticks_between, with_room
 from bench.report.style import INK, NORMAL, TEXT_WIDTH, Style, built_in
 from bench.report.text import interval_text, plain, signed, with_arrow
 from bench.report.variants import is_long, sorted_rows, tested, title
+from bench.stats.influence import TESTED
 from bench.stats.variants import VariantRow, Variants
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ _ALPHA = 0.05
 
 
 def differences_of_variants(found: Variants) -> Figure:
-    """A row for each variant and a panel for each metric; long lists are sorted by the difference, and cut."""
+    """A row for each variant and a panel for each tested metric; long lists are sorted by the difference, and cut."""
     with styled():
         decides = found.metrics[-1]
+        metrics = [name for name in found.metrics if name in TESTED] or found.metrics
         names = [row.variant for row in (sorted_rows(found, decides) if is_long(found) else found.of(decides))]
         half = _MOST // 2
         cut = len(names) > _MOST
@@ -43,13 +45,13 @@ def differences_of_variants(found: Variants) -> Figure:
         if cut:
             note += f" Shown: the {half} largest and the {half} smallest."
         left = room_of(names, _NAME)
-        number = max(text_width(_numbers(row)) for metric in found.metrics for row in found.of(metric)) + 0.1
-        each = (TEXT_WIDTH - left - EDGE - GAP * (len(found.metrics) - 1)) / len(found.metrics)
+        number = max(text_width(_numbers(row)) for metric in metrics for row in found.of(metric)) + 0.1
+        each = (TEXT_WIDTH - left - EDGE - GAP * (len(metrics) - 1)) / len(metrics)
         height, heading = ROW * len(names), LINE * 1.4
         page = sheet(TEXT_WIDTH, heading + height + AXIS_X, title=title(found), note=note)
         rows(page, (left, heading, TEXT_WIDTH - left - EDGE, ROW), [plain(name) for name in names])
         style = built_in().of(found.method)
-        for j, metric in enumerate(found.metrics):
+        for j, metric in enumerate(metrics):
             by_name = {row.variant: row for row in found.of(metric)}
             place = (left + j * (each + GAP), heading, each - number, height)
             _panel(page, place, metric, [by_name[name] for name in names], style)

@@ -13,7 +13,7 @@ from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.labels.verdict import told_of
 from bench.report.labels.views import basis, is_flat
 from bench.report.style import DASHED, FAINT, INK, MUTED, NORMAL, TEXT_WIDTH, Style, built_in
-from bench.report.text import plain, with_arrow
+from bench.report.text import averaged, plain, with_arrow
 from bench.stats.labels import METRICS_SHOWN, LabelCurves, Point
 from bench.stats.variants import SeedMean
 
@@ -47,7 +47,7 @@ def small_multiples(curves: LabelCurves) -> Figure:
         told = {name: max(told_of(curves, name).values()) for name in names}
         fewer = [f"{plain(name)} {own:,} at most" for name, own in told.items() if own < study.sizes[-1]]
         note = (
-            "Mean over subjects and draws of labels, with the"
+            f"Values {averaged(curves.average)}, averaged over draws of labels, with the"
             f" {100 * study.level:g} % interval for other questions, draws and training seeds. Filled: better than"
             " every untrained method with as many labels, corrected by Holm's rule for all panels and sizes of a"
             " metric; hollow: not shown. Grey: untrained methods; dashed: the best of them at each number of labels."

@@ -10,9 +10,9 @@ from typing import Any
 from bench.report.labels.verdict import leads, told_of, verdict
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.published import values_of
-from bench.report.text import EN_DASH, count, percent, plain, seeds_text, several, with_arrow, with_half
+from bench.report.text import EN_DASH, averaged, count, percent, plain, seeds_text, several, with_arrow, with_half
+from bench.stats.influence import RANKED
 from bench.stats.labels import METRICS_SHOWN, Crossing, LabelCurves, Point
-from bench.stats.resampling import RANKED
 from bench.stats.variants import parts_of
 
 AHEAD, PASSING, SAME = "*", "†", "same"
@@ -106,9 +106,9 @@ def _legend(curves: LabelCurves) -> Iterator[str]:
     study = curves.study
     level = f"{100 * study.level:g} %"
     yield (
-        f"Percent, mean over subjects and draws, ± half the {level} interval for other questions and other draws of"
-        f" labels (from these {study.available:,}) with other training seeds. All labels are one draw: there the"
-        " interval is for other questions and other training seeds."
+        f"Percent {averaged(curves.average)}, averaged over draws, ± half the {level} interval for other questions and"
+        f" other draws of labels (from these {study.available:,}) with other training seeds. All labels are one draw:"
+        " there the interval is for other questions and other training seeds."
     )
     held = ", ".join(f"{count(own)} of {count(size)}" for size, own in study.validation.items())
     if held:

@@ -51,7 +51,7 @@ def computed(
         request: which results.
         cache: folder where the table's tests are kept; None keeps none.
         say: told before long work.
-        settings: of resamples.
+        settings: of tests.
 
     Raises:
         UserError: no such results, several presets to choose from, fewer than two methods that can be compared, or a

@@ -1,7 +1,7 @@
 """Choices that cost no forward pass: definitions of what is claimed, rules that grade answers, rules for unread ones.
 
 A definition is admitted if published tables use it or if its paper proposes it for this very purpose. Example:
-`FAMILIES[0].definitions[0].label` is "ECE 10 bins".
+`FAMILIES[0].definitions[0].label` is "RMSCE".
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from types import MappingProxyType
 
 from bench.grading.grade import parse_letter, same_text, substring_rule
 from bench.metrics import METRICS
+from bench.report import competition
 from bench.results.questions import SEVERAL, QuestionText
+from bench.stats import TESTED, Average, Settings
 
 DEFINITION, AGGREGATION, SEED, RECALIBRATION, GRADING, UNREAD = (
     "definition", "average", "seed", "recalibration", "grading", "unread answers",
@@ -22,9 +24,12 @@ DEFINITION, AGGREGATION, SEED, RECALIBRATION, GRADING, UNREAD = (
 """Dimensions, beside those of `settings.Setting`."""
 CALIBRATION = "calibration"
 """Family in which methods that don't order answers take no part."""
-MACRO, POOLED = "over subjects", "over questions"
+AVERAGES: Mapping[Average, str] = {"questions": "over questions", "subjects": "over subjects"}
+"""Options of the average."""
 AS_RUN, KEPT, LEFT_OUT, NONE = "as run", "kept", "left out", "none"
-USUAL: Mapping[str, str] = MappingProxyType({RECALIBRATION: NONE, GRADING: AS_RUN, UNREAD: KEPT, AGGREGATION: MACRO})
+USUAL: Mapping[str, str] = MappingProxyType({
+    RECALIBRATION: NONE, GRADING: AS_RUN, UNREAD: KEPT, AGGREGATION: AVERAGES[Settings().average],
+})  # fmt: skip
 """Options of the table, beside its setting; for seeds, which it averages, there is none."""
 
 
@@ -37,9 +42,12 @@ class Definition:
     metric: str
     """Name in `bench.metrics.METRICS`."""
     bins: int | None = None
-    """Bins, where it has any."""
-    tested: bool = False
-    """Whether resamples of it exist (`bench.stats.resample`), so that differences can be tested."""
+    """Bins, where they are a choice."""
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether differences are tested; by other definitions methods are compared by value."""
+        return self.metric in TESTED
 
 
 @dataclass(frozen=True)
@@ -59,27 +67,24 @@ class Family:
 
 FAMILIES = (
     Family(
-        CALIBRATION, "ece_debiased",
+        CALIBRATION, competition.CALIBRATION,
         (
-            Definition("ECE 10 bins", "ece", 10, tested=True),
-            Definition("ECE 15 bins", "ece", 15, tested=True),
+            Definition("RMSCE", "rmsce"),
+            Definition("ECE 10 bins", "ece", 10),
+            Definition("ECE 15 bins", "ece", 15),
             Definition("ECE 10 equal-mass bins", "ece_mass", 10),
             Definition("ECE 15 equal-mass bins", "ece_mass", 15),
-            Definition("ECE - floor", "ece_debiased", 10, tested=True),
-            Definition("top-label ECE", "ece_ref", 10, tested=True),
-            Definition("top-label ECE closed", "ece_ref_closed", 10, tested=True),
+            Definition("ECE - floor", "ece_debiased"),
+            Definition("top-label ECE", "ece_ref"),
+            Definition("top-label ECE closed", "ece_ref_closed"),
             Definition("smECE", "smece"),
             Definition("Brier MCB", "brier_mcb"),
         ),
     ),
-    Family("Brier", "brier", (Definition("Brier", "brier", tested=True),)),
+    Family("Brier", "brier", (Definition("Brier", "brier"),)),
     Family(
         "discrimination", "auroc",
-        (
-            Definition("AUROC", "auroc", tested=True),
-            Definition("AUCPR", "aucpr", tested=True),
-            Definition("AURC", "aurc"),
-        ),
+        (Definition("AUROC", "auroc"), Definition("AUCPR", "aucpr"), Definition("AURC", "aurc")),
     ),
 )  # fmt: skip
 """All families. E-AURC is not beside AURC: with the same labels they differ by one constant, so they are one choice.

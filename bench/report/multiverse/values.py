@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,17 +12,15 @@ import numpy as np
 from bench.api import BoolArray, FloatArray
 from bench.api.protocol import Protocol
 from bench.metrics import METRICS
-from bench.metrics.summary import seed_of
 from bench.report.multiverse.definitions import (
     AGGREGATION,
     AS_RUN,
+    AVERAGES,
     DEFINITION,
     FAMILIES,
     GRADING,
     KEPT,
     LEFT_OUT,
-    MACRO,
-    POOLED,
     UNREAD,
     Definition,
     is_right,
@@ -31,12 +29,8 @@ from bench.report.multiverse.definitions import (
 from bench.report.multiverse.model import LEVEL, Universe
 from bench.report.multiverse.worlds import USUAL_ANSWERS, World, order_of
 from bench.results.questions import QuestionText
-from bench.stats import Interval, Sample, Settings, Strata, compare, losses, resample, strata_of
-from bench.stats.intervals import no_spread_of_ranks
-from bench.stats.resampling import RANKED, Resampled
-from bench.stats.summary import excess
-
-EXCESS = "ece_debiased"
+from bench.stats import Sampling, Settings, compare, influence, strata_of
+from bench.stats.strata import value_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,12 +129,12 @@ def universes(graded: Sequence[Graded], settings: Settings) -> Iterator[Universe
     """Every universe of every family."""
     for each in graded:
         subjects = [name for name, is_in in zip(each.world.any.subject, each.rows, strict=True) if is_in]
-        averages = {MACRO: subjects, POOLED: [POOLED] * len(subjects)} if len(set(subjects)) > 1 else {MACRO: subjects}
-        for average, names in averages.items():
-            view = _View.of(each, strata_of(names), settings)
+        strata, correct = strata_of(subjects), each.correct[each.rows]
+        for average in AVERAGES if len(strata.names) > 1 else (settings.average,):
+            view = _View(each, Sampling.of(strata, correct, average), settings)
             for family in FAMILIES:
                 for definition in family.definitions:
-                    choices = {**each.choices, AGGREGATION: average, DEFINITION: definition.label}
+                    choices = {**each.choices, AGGREGATION: AVERAGES[average], DEFINITION: definition.label}
                     yield Universe(
                         family.name, definition.metric, choices, view.values(definition), view.wins(definition)
                     )
@@ -150,67 +144,36 @@ def universes(graded: Sequence[Graded], settings: Settings) -> Iterator[Universe
 class _View:
     """The answers of one universe before a definition is chosen."""
 
-    confidence: Mapping[str, FloatArray]
-    """Method -> (n,)."""
-    order: Mapping[str, FloatArray]
-    """Method -> (n,), what metrics of order are of."""
-    correct: BoolArray
-    strata: Strata
-    resampled: Mapping[int | None, Mapping[str, Mapping[str, Resampled]]]
-    """Bins -> method -> metric."""
-
-    @classmethod
-    def of(cls, graded: Graded, strata: Strata, settings: Settings) -> _View:
-        rows, records, correct = graded.rows, graded.world.records, graded.correct[graded.rows]
-        confidence = {name: own.confidence[rows] for name, own in records.items()}
-        order = {name: order_of(own)[rows] for name, own in records.items()}
-        runs, orders = ({name: p[None] for name, p in of.items()} for of in (confidence, order))
-        needed: dict[int | None, set[str]] = defaultdict(set)
-        # bins -> metrics of which resamples with so many are needed; None where a metric has none
-        for definition in (each for family in FAMILIES for each in family.definitions if each.tested):
-            needed[definition.bins].add("ece" if definition.metric == EXCESS else definition.metric)
-        drawn = {
-            bins: resample(runs, correct, strata, replace(settings, bins=bins or settings.bins), orders, metrics)
-            for bins, metrics in needed.items()
-        }
-        return cls(confidence, order, correct, strata, drawn)
+    graded: Graded
+    sampling: Sampling
+    settings: Settings
 
     def values(self, definition: Definition) -> dict[str, float]:
-        """Value of each method for which it is defined."""
-        found = {name: self._value(definition, name) for name in self.confidence}
-        least = 0.0 if definition.metric == EXCESS else -np.inf
-        return {name: max(least, value) for name, value in found.items() if value is not None}
-
-    def _value(self, definition: Definition, name: str) -> float | None:
-        """Mean over the subjects in which it is defined; None where it is in none."""
-        metric = METRICS[definition.metric]
-        p = (self.order if metric.of_order else self.confidence)[name]
-        values = []
-        for subject, rows in self.strata.by_name():
-            bins = {"bins": definition.bins} if metric.binned else {}
-            seed = {"seed": 0 if subject == POOLED else seed_of(subject)} if metric.drawn else {}  # as in results
-            values.append(metric.compute(p[rows], self.correct[rows], **bins, **seed))
-        known = [value for value in values if value is not None]
-        return float(np.mean(known)) if known else None
+        """Value of each method for which it is defined; calibration errors below 0, which are estimates, count as 0."""
+        of, metric, bins = self.sampling, definition.metric, definition.bins or self.settings.bins
+        found = {
+            name: value_of(metric, given, of.correct, of.strata, of.average, bins)
+            for name, given in self._given(metric).items()
+        }
+        return {name: max(0.0, value) for name, value in found.items() if value is not None}
 
     def wins(self, definition: Definition) -> frozenset[tuple[str, str]] | None:
         """Significant differences; None where nothing is tested."""
-        if not definition.tested:
+        of, metric = self.sampling, definition.metric
+        if not definition.is_tested:
             return None
-        samples = {name: self._sample(definition, name) for name in self.confidence}
-        pairs = compare(definition.metric, samples, self.strata, [list(samples)], level=LEVEL)
+        influences = {
+            name: influence(metric, given, given, of.correct, of.strata, of.average)
+            for name, given in self._given(metric).items()
+        }
+        pairs = compare(metric, influences, of, [], self.settings)
         if all(pair.p_corrected is None for pair in pairs):
             return None
         won = [(pair.winner(1 - LEVEL), pair) for pair in pairs]
         return frozenset((name, pair.second if name == pair.first else pair.first) for name, pair in won if name)
 
-    def _sample(self, definition: Definition, name: str) -> Sample:
-        """One method's metric as it is compared."""
-        metric, drawn = definition.metric, self.resampled[definition.bins][name]
-        refused = Interval("fixed-subjects", reason="a subject has one question") if self.strata.alone else None
-        if metric in RANKED:
-            refused = no_spread_of_ranks(self.correct, self.strata)
-        if metric == EXCESS:
-            return excess(self._value(definition, name), drawn["ece"], refused)
-        by_question = losses(self.confidence[name], self.correct).get(metric)
-        return Sample(drawn[metric].mean, drawn[metric].replicates, by_question, None, refused)
+    def _given(self, metric: str) -> dict[str, FloatArray]:
+        """What the metric is of, by method, (n,)."""
+        records, rows = self.graded.world.records, self.graded.rows
+        is_order = METRICS[metric].of_order
+        return {name: (order_of(own) if is_order else own.confidence)[rows] for name, own in records.items()}

@@ -75,10 +75,12 @@ def _survivors(found: Multiverse, family: Family) -> str:
     whole = f"all {kept} claims" if kept == len(claims) > 1 else f"{kept} of {several(len(claims), 'claim')}"
     verb = "survives, its" if len(claims) == 1 else "survive, their"
     few = "" if n * (1 - SURVIVES) >= 1 else ", which with so few means all of them"
-    return (
-        f"{start}: {whole} of the table {verb} direction holding in {THRESHOLD} of the universes{few};"
-        f" {shown} {'is' if shown == 1 else 'are'} significant in {THRESHOLD} of those with a test."
-    )
+    tests = ""
+    if kept:
+        tests = f"; {shown} of these {'is' if shown == 1 else 'are'} significant in {THRESHOLD} of those with a test"
+        if not any(c.tested for c in claims if c.survives):
+            tests = "; no universe has a test of " + ("it" if kept == 1 else "these")
+    return f"{start}: {whole} of the table {verb} direction holding in {THRESHOLD} of the universes{few}{tests}."
 
 
 def _fallen(claims: Sequence[Contest], family: Family) -> Iterator[str]:

@@ -8,11 +8,12 @@ from itertools import groupby
 from typing import Any
 
 from bench.metrics import METRICS
-from bench.report.multiverse.definitions import DEFINITION, Family
+from bench.report.multiverse.definitions import DEFINITION, FAMILIES, Family
 from bench.report.multiverse.model import Contest, Multiverse, by_survival
 from bench.report.multiverse.verdict import THRESHOLD, claim, decided_by, label, share, verdict, weakest
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, metric_name, precise, probability, seeds_text
+from bench.report.verdict.phrases import joined
 
 _MOST = 10
 """Surviving claims of a family that are printed; CSV and JSON have all."""
@@ -55,6 +56,7 @@ def _summary(found: Multiverse) -> Grid:
                 Cell(str(sum(c.significant + c.reversed > 0 for c in left))),
             ])
         )  # fmt: skip
+    tested = [each.label for family in FAMILIES for each in family.definitions if each.is_tested]
     facts = (
         f"{found.model} on {found.task}: the table under every choice that costs no forward pass",
         f"Preset {found.preset}, {seeds_text(found.seeds)}, {found.n:,} questions.",
@@ -66,9 +68,8 @@ def _summary(found: Multiverse) -> Grid:
             " and no universe shows the opposite."
         ),
         (
-            f"Shown: it survives, and is significant in at least {THRESHOLD} of the universes with a test; raw and"
-            " debiased equal-width and top-label ECE, Brier, AUROC and AUCPR have one, other definitions are"
-            " compared by value."
+            f"Shown: it survives, and is significant in at least {THRESHOLD} of the universes with a test;"
+            f" {joined(tested)} have one, other definitions are compared by value."
         ),
         (
             "Reversed: claims whose opposite is significant in some universe. Open: pairs that the table does not"

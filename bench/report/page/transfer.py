@@ -14,14 +14,14 @@ from bench.report.text import EN_DASH, half_width, plain, seeds_text, shown, wit
 from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Matrix, MeanPrice, Price, Worst
 from bench.report.transfer.stored import Unshown
 from bench.report.transfer.verdict import verdict
-from bench.report.transfer.views import MEAN, ON_CONSTANT, SAME, SHOWN, columns_of, priced, sentences_on
+from bench.report.transfer.views import MEAN, ON_CONSTANT, ON_WORST, SAME, SHOWN, columns_of, priced, sentences_on
 from bench.results.transfer import Corpus
 from bench.stats import Interval
 
 TITLE = "Train here, test there"
 _ABOUT = (
-    "Each method learned on one set of answers and was tested on another. A number is a mean over subjects, in percent,"
-    f" with half its {100 * LEVEL:.0f} % interval for these subjects. Below it stands the price of learning there, in"
+    "Each method learned on one set of answers and was tested on another. A number is in percent, with half its"
+    f" {100 * LEVEL:.0f} % interval for these subjects. Below it stands the price of learning there, in"
     " points with its interval: the difference to the first column, where methods learn by default (or on what"
     " --home named), on the same questions; positive is worse."
 )
@@ -114,7 +114,7 @@ def _legend(matrix: Matrix) -> Iterator[str]:
     yield f"{SAME}: the method is told nothing, so that its number depends on no corpus and its price is 0."
     yield from sentences_on([corpus for test in matrix.about.tests for corpus in columns_of(matrix, test)])
     yield from [ON_CONSTANT] if matrix.constants else []
-    yield "Rank: 1 plus the methods whose worst number is significantly better, all pairs tested together."
+    yield ON_WORST
 
 
 # --- numbers and prices -----------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def _numbers(matrix: Matrix, metric: str, test: str, names: Sequence[str]) -> El
             cells.append(cell)
         rows.append(_Row(CONSTANT, _APART, cells))
     against = f"; prices are against {home.label}" if home else "; no price, since nobody learned where it is usual"
-    caption = f"{with_arrow(metric)} tested on {test}, by what methods learned on{against}"
+    caption = f"{with_arrow(metric)} {matrix.over}, tested on {test}, by what methods learned on{against}"
     return _table(caption, corpora, rows)
 
 

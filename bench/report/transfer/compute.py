@@ -1,31 +1,29 @@
 """Cells of a transfer matrix -> its numbers: intervals, paired prices, methods by their worst cell.
 
-Prices are of the same test questions, learned here against learned elsewhere: for Brier scores Student's t of a macro
-mean, for AUROC the resamples' interval and a normal test with their standard error. Holm's correction covers all prices
-of a metric; those of a new subject, which are against a corpus of the same size, are a family of their own. Worst cells
-are compared in resamples that all methods and tests share.
+Prices are of the same test questions, learned here against learned elsewhere, Student's t of sums of influences. Holm's
+correction covers all prices of a metric; those of a new subject, which are against a corpus of the same size, are a
+family of their own. Methods that learned elsewhere are tested against all that are told nothing at once: an
+intersection-union test (Berger, 1982), since a reference chosen on test results would favour whoever is compared to it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from bench.api import BoolArray, FloatArray, UserError
+from bench.api import UserError
 from bench.metrics import METRICS
-from bench.metrics.answers import ranked
 from bench.report.tables.caption import counts_of, limit_of
 from bench.report.text import listed, plain, setting
 from bench.report.transfer.model import (
-    CONSTANT,
     LEVEL,
     METRICS_SHOWN,
-    Beside,
+    AgainstUntold,
     Constant,
     Entry,
     Matrix,
@@ -35,25 +33,13 @@ from bench.report.transfer.model import (
     StoredCell,
     Worst,
 )
+from bench.report.transfer.worst import Cells
 from bench.results.files import path_of, read_records
 from bench.results.records import Records
 from bench.results.transfer import AT_RANDOM, SUBJECT, About, Corpus, TransferCell
-from bench.stats import (
-    Interval,
-    Settings,
-    Strata,
-    basic_interval,
-    corrected,
-    losses,
-    mean_interval,
-    normal_test,
-    resample,
-    strata_of,
-    t_test,
-)
+from bench.stats import Influence, Interval, Sampling, Settings, compare, influence, over_seeds, strata_of
+from bench.stats.comparison import normal_draws
 from bench.stats.holm import with_holm
-from bench.stats.intervals import no_spread_of_ranks
-from bench.stats.resampling import Resampled
 
 Key = tuple[str, Corpus | None]
 """Method and corpus."""
@@ -64,48 +50,24 @@ _OTHER_ANSWERS = "it rests on other answers or labels than the other cells of th
 class _Tested:
     """All cells of one test, question by question."""
 
-    test: str
-    strata: Strata
-    correct: BoolArray
-    brier: Mapping[Key, FloatArray]
-    """Loss of each question, (n,), mean over seeds; also of CONSTANT, which has no ranks and so no resamples."""
-    resampled: Mapping[Key, Mapping[str, Resampled]]
-    no_ranks: Interval | None
+    sampling: Sampling
+    keys: Set[Key]
+    """Cells with results."""
+    cells: Mapping[str, Mapping[Key, Influence]]
+    """Metric -> cells where it is defined, means over seeds."""
+    constants: Mapping[Corpus, Influence]
+    """Brier scores of CONSTANT."""
     settings: Settings
 
-    def sample(self, key: Key, metric: str) -> tuple[float, FloatArray] | None:
-        """Macro mean and its resamples (r,); None where it is undefined."""
-        if key not in self.resampled or (metric == "brier" and key not in self.brier):
-            return None
-        found = self.resampled[key][metric]
-        return None if found.mean is None else (found.mean, found.replicates)
-
-    def interval(self, key: Key, metric: str) -> Interval:
-        """Interval of one number."""
-        sample = self.sample(key, metric)
-        assert sample is not None  # noqa: S101 - asked for cells with numbers alone
-        if metric == "brier":
-            return mean_interval(self.brier[key], self.strata, level=LEVEL)
-        return self.no_ranks or basic_interval(*sample, self.strata, level=LEVEL, bounds=METRICS[metric].bounds)
-
     def worsening(
-        self, worse: Sequence[Key], better: Sequence[Key], metric: str
+        self, metric: str, worse: Sequence[Influence], better: Sequence[Influence]
     ) -> tuple[float, Interval, float | None]:
-        """Mean worsening from the second cells to the first, pair by pair: its value, interval and p value.
-
-        Cells of both have this metric.
-        """
-        if metric == "brier":
-            loss = np.mean([self.brier[a] - self.brier[b] for a, b in zip(worse, better, strict=True)], axis=0)
-            interval, p, _ = t_test(loss, self.strata, LEVEL)
-            return float(self.strata.means(loss).mean()), interval, p
-        sign = 1 if METRICS[metric].higher_is_better else -1
-        pairs = [(self.sample(a, metric), self.sample(b, metric)) for a, b in zip(worse, better, strict=True)]
-        value = float(np.mean([sign * (b[0] - a[0]) for a, b in pairs if a and b]))
-        if self.no_ranks is not None:
-            return value, self.no_ranks, None
-        drawn = np.mean([sign * (b[1] - a[1]) for a, b in pairs if a and b], axis=0)
-        return value, *normal_test(value, drawn, self.strata, LEVEL, (-1, 1))
+        """How much worse the first are than the second, positive where they are: mean of pairs, interval, p value."""
+        pair = [("worse", over_seeds(worse)), ("better", over_seeds(better))]
+        order = -1 if METRICS[metric].higher_is_better else 1
+        no_draws = replace(self.settings, draws=1)  # they correct for other pairs, of which there are none
+        (found,) = compare(metric, dict(pair[::order]), self.sampling, (), no_draws)
+        return found.difference, found.fixed, found.p
 
 
 def computed(
@@ -120,12 +82,13 @@ def computed(
         cells: of all seeds.
         about: what they are of.
         say: told before long work.
-        settings: of resamples.
+        settings: what metrics are of, and draws.
 
     Raises:
         UserError: a result is not as it must be, or no cell has numbers.
     """
-    say("resampling the cells of the matrix")
+    say("computing the cells of the matrix")
+    settings = replace(settings or Settings(), level=LEVEL)
     missing = [Missing(c.method, c.corpus, c.test, c.missing) for c in cells if c.missing]
     tested: dict[str, _Tested] = {}
     for test in about.tests:
@@ -134,23 +97,22 @@ def computed(
         records, odd = _records(list(own))
         missing += [Missing(*key, test, _OTHER_ANSWERS) for key in odd]
         if records:
-            tested[test] = _tested(test, records, about, settings or Settings(level=LEVEL))
+            tested[test] = _tested(records, about, settings)
     if not tested:
         reasons = list(dict.fromkeys(each.reason for each in missing))
         raise UserError(f"No cell of the matrix has numbers: {'; '.join(reasons[:3])}")
     entries = tuple(
-        Entry(*key, test, metric, sample[0], each.interval(key, metric))
+        Entry(*key, test, metric, of.value, each.sampling.intervals(metric, of, LEVEL)[0])
         for metric in METRICS_SHOWN
         for test, each in tested.items()
-        for key in each.resampled
-        if (sample := each.sample(key, metric)) is not None
+        for key, of in each.cells[metric].items()
     )
     stored = tuple(  # by which one who reads the matrix later can tell whether results are still those
         StoredCell(c.method, c.corpus, c.test, path_of(c.row, Path()).as_posix(), c.row.records_digest)
         for c in cells
         if c.row is not None and c.row.records_digest is not None and not c.missing
     )
-    worst = tuple(w for metric in METRICS_SHOWN for w in _worst(metric, about, tested, missing))
+    worst = tuple(w for metric in METRICS_SHOWN for w in _worst(metric, tested, missing, settings))
     homes = {test: about.home(test) for test in tested}
     moves = {test: [(at, home) for at in about.corpora if home and at != home] for test, home in homes.items()}
     parted = [(at, replace(at, leaves_out=AT_RANDOM)) for at in about.corpora if at.leaves_out == SUBJECT]
@@ -160,9 +122,9 @@ def computed(
     )
     return Matrix(
         about, entries, prices, tuple(_means(about, tested, prices)), worst,
-        tuple(with_holm(_beside(about, tested, worst))), tuple(dict.fromkeys(missing)),
+        tuple(with_holm(_against_untold(about, tested))), tuple(dict.fromkeys(missing)),
         novelty, tuple(_means(about, tested, novelty)), tuple(_constants(about, tested)), stored,
-        tuple(_remarks(cells, tested)),
+        tuple(_remarks(cells, tested)), settings.average,
     )  # fmt: skip
 
 
@@ -188,7 +150,7 @@ def _records(cells: Sequence[TransferCell]) -> tuple[dict[Key, list[Records]], l
 
 def _remarks(cells: Sequence[TransferCell], tested: Mapping[str, _Tested]) -> Iterator[str]:
     """Sentences on the results with numbers: their questions, and what sets them apart from those of a whole run."""
-    yield f"n = {listed(f'{len(each.correct):,} questions of {test}' for test, each in tested.items())}."
+    yield f"n = {listed(f'{each.sampling.correct.size:,} questions of {test}' for test, each in tested.items())}."
     rows = [cell.row for cell in cells if cell.row is not None and not cell.missing]
     yield from dict.fromkeys(limit_of(row) for row in rows if row.limit is not None)
     overridden = listed(f"{name}={setting(value)}" for row in rows for name, value in row.deviations.items())
@@ -197,28 +159,23 @@ def _remarks(cells: Sequence[TransferCell], tested: Mapping[str, _Tested]) -> It
     yield from map(plain, counts_of([cell.row for cell in cells if cell.row is not None]))
 
 
-def _tested(test: str, records: Mapping[Key, Sequence[Records]], about: About, settings: Settings) -> _Tested:
-    keys = list(records)
-    first = records[keys[0]][0]
-    correct, strata = first.correct, strata_of(first.subject)
-    known = {key for key in keys if all(run.probabilities is not None for run in records[key])}
-    half = np.full(len(correct), 0.5)  # in the place of confidences that there are none of; read by no number
-    runs = {str(i): np.stack([run.confidence if key in known else half for run in records[key]])
-            for i, key in enumerate(keys)}  # fmt: skip
-    order = {str(i): np.stack([ranked(run.order) for run in records[key]]) for i, key in enumerate(keys)
-             if all(run.score is not None for run in records[key])}  # fmt: skip
-    values = resample(runs, correct, strata, settings, order)
-    brier = {key: losses(runs[str(i)], correct)["brier"].mean(axis=0) for i, key in enumerate(keys) if key in known}
+def _tested(records: Mapping[Key, Sequence[Records]], about: About, settings: Settings) -> _Tested:
+    first = next(iter(records.values()))[0]
+    correct, strata, average = first.correct, strata_of(first.subject), settings.average
+    cells: dict[str, dict[Key, Influence]] = {metric: {} for metric in METRICS_SHOWN}
+    for metric, (key, runs) in product(METRICS_SHOWN, records.items()):
+        if METRICS[metric].of_order or all(run.probabilities is not None for run in runs):
+            of = over_seeds(influence(metric, run.confidence, run.order, correct, strata, average) for run in runs)
+            cells[metric] |= {} if of is None else {key: of}
+    constants: dict[Corpus, Influence] = {}
     for corpus in about.corpora:
         shares = {each.subject: each.share for each in about.shares if each.corpus == corpus}
         usual = about.share(corpus)
-        if usual is not None and any(key[1] == corpus for key in keys):
+        if usual is not None and any(key[1] == corpus for key in records):
             constant = np.asarray([shares.get(subject, usual) for subject in first.subject])
-            brier[CONSTANT, corpus] = np.square(constant - correct)
-    return _Tested(
-        test, strata, correct, brier, {key: values[str(i)] for i, key in enumerate(keys)},
-        no_spread_of_ranks(correct, strata), settings,
-    )  # fmt: skip
+            of = influence("brier", constant, constant, correct, strata, average)
+            constants |= {} if of is None else {corpus: of}
+    return _Tested(Sampling.of(strata, correct, average), records.keys(), cells, constants, settings)
 
 
 # --- prices -----------------------------------------------------------------------------------------------------------
@@ -237,26 +194,22 @@ def _prices(
     """
     names = about.learners + (about.scaled if metric == "brier" else ())
     for test, each in tested.items():
+        own = each.cells[metric]
         for name, (corpus, home) in product(names, moves[test]):
-            if all(each.sample((name, at), metric) is not None for at in (corpus, home)):
-                points, ends, p = each.worsening([(name, corpus)], [(name, home)], metric)
-                yield Price(name, corpus, home, test, metric, points, ends, p)
+            if {(name, corpus), (name, home)} <= own.keys():
+                price = each.worsening(metric, [own[name, corpus]], [own[name, home]])
+                yield Price(name, corpus, home, test, metric, *price)
 
 
 def _constants(about: About, tested: Mapping[str, _Tested]) -> Iterator[Constant]:
     """Brier scores of CONSTANT."""
     for test, each in tested.items():
         home = about.home(test)
-        for (name, corpus), loss in each.brier.items():
-            if name != CONSTANT or corpus is None:
-                continue
-            interval = mean_interval(loss, each.strata, level=LEVEL)
-            value = float(each.strata.means(loss).mean())
-            if corpus == home or (CONSTANT, home) not in each.brier:
-                yield Constant(corpus, test, value, interval, None, Interval("fixed-subjects"))
-            else:
-                points, moved, _ = each.worsening([(CONSTANT, corpus)], [(CONSTANT, home)], "brier")
-                yield Constant(corpus, test, value, interval, points, moved)
+        for corpus, of in each.constants.items():
+            points, moved = None, Interval("fixed-subjects")
+            if home is not None and corpus != home and home in each.constants:
+                points, moved, _ = each.worsening("brier", [of], [each.constants[home]])
+            yield Constant(corpus, test, of.value, each.sampling.intervals("brier", of, LEVEL)[0], points, moved)
 
 
 def _means(about: About, tested: Mapping[str, _Tested], prices: Sequence[Price]) -> Iterator[MeanPrice]:
@@ -265,53 +218,49 @@ def _means(about: About, tested: Mapping[str, _Tested], prices: Sequence[Price])
         for test, each in tested.items():
             for corpus in about.corpora:
                 own = [p for p in prices if (p.metric, p.test, p.corpus) == (metric, test, corpus)]
-                names = [price.method for price in own if price.method in about.learners]
-                if names:
-                    home = own[0].home
-                    points, ends, _ = each.worsening(
-                        [(name, corpus) for name in names], [(name, home) for name in names], metric
-                    )
-                    yield MeanPrice(corpus, home, test, metric, points, ends, len(names))
+                own = [price for price in own if price.method in about.learners]
+                if own:
+                    home, of = own[0].home, each.cells[metric]
+                    both = ([of[price.method, at] for price in own] for at in (corpus, home))
+                    points, ends, _ = each.worsening(metric, *both)
+                    yield MeanPrice(corpus, home, test, metric, points, ends, len(own))
 
 
 # --- worst cells ------------------------------------------------------------------------------------------------------
 
 
-def _worst(metric: str, about: About, tested: Mapping[str, _Tested], missing: Sequence[Missing]) -> Iterator[Worst]:
+def _worst(
+    metric: str, tested: Mapping[str, _Tested], missing: Sequence[Missing], settings: Settings
+) -> Iterator[Worst]:
     """Each method's worst cell, the best one first; methods with a missing cell have no rank."""
-    sign = -1 if METRICS[metric].higher_is_better else 1
-    names = dict.fromkeys(name for each in tested.values() for name, _ in each.resampled)
-    found: dict[str, tuple[float, tuple[str, Key], FloatArray]] = {}
-    for name in names:
-        own = {(test, key): sample for test, each in tested.items() for key in each.resampled
-               if key[0] == name and not _is_control(key[1])
-               and (sample := each.sample(key, metric)) is not None}  # fmt: skip
+    from scipy.linalg import block_diag
+
+    places, values, spreads = [], [], []
+    for test, each in tested.items():
+        own = {key: of for key, of in each.cells[metric].items() if not _is_control(key[1])}
         if own:
-            place = max(own, key=lambda at: sign * own[at][0])
-            drawn = sign * np.max([sign * replicates for _, replicates in own.values()], axis=0)
-            found[name] = (own[place][0], place, drawn)
+            places += [(test, key) for key in own]
+            values += [of.value for of in own.values()]
+            spreads.append(each.sampling.spread(metric, np.stack([of.by_question for of in own.values()])))
+    if not places:
+        return
+    names, covariance = [name for _, (name, _) in places], block_diag(*(spread.covariance for spread in spreads))
+    freedom = np.concatenate([spread.freedom for spread in spreads])
+    cells = Cells(metric, np.array(names), np.array(values), covariance, freedom, normal_draws(covariance, settings))
     gaps = {each.method for each in missing if not _is_control(each.corpus)}
-    undefined = {(test, key[0]) for test, each in tested.items() for key in each.resampled
-                 if not _is_control(key[1]) and each.sample(key, metric) is None}  # fmt: skip
-    there = {(test, key[0]) for test, each in tested.items() for key in each.resampled} - undefined
+    defined = {test: each.cells[metric].keys() for test, each in tested.items()}
+    undefined = {key[0] for test in tested for key in tested[test].keys - defined[test] if not _is_control(key[1])}
+    no_spread = next(filter(None, (each.sampling.refused(metric) for each in tested.values())), "")
     reasons = {
-        name: "a cell is missing" if name in gaps else "undefined in a cell"
-        for name in found
-        if name in gaps or any((test, name) not in there for test in about.tests)
+        name: "a cell is missing" if name in gaps else "undefined in a cell" if name in undefined else no_spread
+        for name in names
     }
-    for name in found.keys() - reasons.keys():  # also where another cell is its worst one: that one might be by chance
-        own_ends = (each.interval(key, metric) for each in tested.values() for key in each.resampled
-                    if key[0] == name and not _is_control(key[1]))  # fmt: skip
-        reason = next((ends.reason for ends in own_ends if ends.low is None), "")
-        reasons |= {name: reason} if reason else {}
-    ranks = _ranks({name: one for name, one in found.items() if name not in reasons}, sign)
-    for name in sorted(found, key=lambda name: (ranks.get(name, len(found) + 1), sign * found[name][0])):
-        value, (test, key), drawn = found[name]
-        each = tested[test]
-        ends = each.interval(key, metric)
-        if ends.low is not None:
-            ends = basic_interval(value, drawn, each.strata, level=LEVEL, bounds=METRICS[metric].bounds)
-        yield Worst(name, metric, value, key[1], test, ends, ranks.get(name), reasons.get(name, ""))
+    ranks = cells.ranks([name for name, reason in reasons.items() if not reason])
+    for name in sorted(reasons, key=lambda name: (ranks.get(name, len(names) + 1), cells.badness[cells.worst(name)])):
+        at = cells.worst(name)
+        test, (_, corpus) = places[at]
+        ends = Interval("fixed-subjects", reason=no_spread) if no_spread else cells.interval(name)
+        yield Worst(name, metric, values[at], corpus, test, ends, ranks.get(name), reasons[name])
 
 
 def _is_control(corpus: Corpus | None) -> bool:
@@ -319,30 +268,20 @@ def _is_control(corpus: Corpus | None) -> bool:
     return corpus is not None and corpus.leaves_out == AT_RANDOM
 
 
-def _ranks(found: Mapping[str, tuple[float, tuple[str, Key], FloatArray]], sign: int) -> dict[str, int]:
-    """1 plus the number of methods whose worst cell is significantly better; all pairs are tested together."""
-    pairs = list(combinations(found, 2))
-    ranks = dict.fromkeys(found, 1)
-    if not pairs:
-        return ranks
-    difference = np.array([found[a][0] - found[b][0] for a, b in pairs])
-    drawn = np.stack([found[a][2] - found[b][2] for a, b in pairs])
-    p = corrected(difference, drawn.std(axis=1, ddof=1), drawn - drawn.mean(axis=1, keepdims=True))
-    for (a, b), between, value in zip(pairs, difference.tolist(), p.tolist(), strict=True):
-        if value < 1 - LEVEL:
-            ranks[a if sign * between > 0 else b] += 1
-    return ranks
+# --- beside what is told nothing --------------------------------------------------------------------------------------
 
 
-def _beside(about: About, tested: Mapping[str, _Tested], worst: Sequence[Worst]) -> Iterator[Beside]:
-    """Every method that learned elsewhere, beside the untrained method with the best worst Brier score."""
-    told = {*about.learners, *about.scaled}
-    reference = next((w.method for w in worst if w.metric == "brier" and w.method not in told and w.rank), None)
-    for test, each in tested.items() if reference is not None else ():
-        home = about.home(test)
-        for name in about.learners:
-            for corpus in about.corpora:
-                if corpus == home or _is_control(corpus) or each.sample((name, corpus), "brier") is None:
-                    continue
-                points, ends, p = each.worsening([(name, corpus)], [(str(reference), None)], "brier")
-                yield Beside(name, corpus, test, str(reference), points, ends, p)
+def _against_untold(about: About, tested: Mapping[str, _Tested]) -> Iterator[AgainstUntold]:
+    """Every cell elsewhere of the methods that learn, against all that are told nothing at once."""
+    scores = {test: each.cells["brier"] for test, each in tested.items()}
+    everywhere = set.intersection(*({*own} for own in scores.values()))
+    untold = tuple(sorted(name for name, corpus in everywhere if corpus is None))
+    for (test, own), name, corpus in product(scores.items(), about.learners, about.corpora) if untold else ():
+        if corpus != about.home(test) and not _is_control(corpus) and (name, corpus) in own:
+            pairs = {
+                other: tested[test].worsening("brier", [own[name, corpus]], [own[other, None]]) for other in untold
+            }
+            against = max(untold, key=lambda other: pairs[other][2] or 0)
+            points, ends, p = pairs[against]
+            p = p if len({each > 0 for each, *_ in pairs.values()}) == 1 else 1.0
+            yield AgainstUntold(name, corpus, test, untold, against, points, ends, p)

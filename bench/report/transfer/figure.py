@@ -39,7 +39,7 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
         about, names = matrix.about, matrix.methods
         seeds = ", ".join(map(str, about.seeds))
         note = (
-            f"{METRICS[metric].label} in percent, mean over subjects, ± half the 95 % interval. Colour: the price"
+            f"{METRICS[metric].label} in percent, {matrix.over}, ± half the 95 % interval. Colour: the price"
             " against the first column of a block (where methods learn by default, or --home), on the same questions;"
             f" orange is worse, blue better, full at {100 * FULL:g} points. {SHOWN}: shown to differ (Holm's"
             " correction)."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.results.transfer import About, Corpus
-from bench.stats import Interval
+from bench.stats import Average, Interval
 
 METRICS_SHOWN = ("brier", "auroc")
 """Metrics of a matrix, by their names in `bench.metrics.METRICS`."""
@@ -18,7 +18,7 @@ no name that a method could have."""
 
 @dataclass(frozen=True)
 class Entry:
-    """One metric of one cell: mean over subjects, then over seeds."""
+    """One metric of one cell, mean over seeds."""
 
     method: str
     corpus: Corpus | None
@@ -107,6 +107,7 @@ class Worst:
     corpus: Corpus | None
     test: str
     interval: Interval
+    """Interval for the cell that is worst in truth, which may be another."""
     rank: int | None
     """1 plus the number of methods whose worst cell is significantly better; None without a rank."""
     reason: str = ""
@@ -119,18 +120,24 @@ class Worst:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """A method that learned elsewhere beside the untrained method that has the best worst cell."""
+class AgainstUntold:
+    """A method that learned elsewhere against all methods that are told nothing, by the Brier score of one test."""
 
     method: str
     corpus: Corpus
     test: str
-    reference: str
+    untold: tuple[str, ...]
+    """Methods that are told nothing and have a number in every test."""
+    against: str
+    """The one of these that it differs from least clearly."""
     points: float
-    """Brier of the method minus that of the reference: positive where it is worse."""
+    """Brier of the method minus that of this one: positive where it is worse."""
     interval: Interval
     p: float | None
+    """Two-sided, of being neither worse than all of them nor better than all: the largest of the pairs, 1 where it is
+    worse than one and better than another."""
     p_holm: float | None = None
+    """Corrected for all methods that learn, corpora and tests."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +159,7 @@ class Matrix:
     prices: tuple[Price, ...]
     means: tuple[MeanPrice, ...]
     worst: tuple[Worst, ...]
-    beside: tuple[Beside, ...]
+    against_untold: tuple[AgainstUntold, ...]
     missing: tuple[Missing, ...]
     novelty: tuple[Price, ...] = ()
     """Prices of a new subject: without it, against without as many answers at random."""
@@ -161,6 +168,13 @@ class Matrix:
     cells: tuple[StoredCell, ...] = ()
     remarks: tuple[str, ...] = ()
     """Sentences on what was tested: how many questions, and in what results differ from a whole run of the preset."""
+    average: Average = "questions"
+    """What metrics are of."""
+
+    @property
+    def over(self) -> str:
+        """Words for what metrics are of."""
+        return "over all questions" if self.average == "questions" else "mean over subjects"
 
     def entry(self, method: str, corpus: Corpus | None, test: str, metric: str) -> Entry | None:
         """One number; of a method that is told nothing the one that it has for every corpus; None: there is none."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from bench.metrics import METRICS
 from bench.report.text import interval_text, percent, precise, shown, signed
-from bench.report.transfer.model import Matrix, MeanPrice, Price
+from bench.report.transfer.model import LEVEL, Matrix, MeanPrice, Price
 from bench.report.verdict.phrases import named
 from bench.results.transfer import AT_RANDOM, Corpus
 from bench.stats import Interval
@@ -17,8 +17,8 @@ _NAMED = 7
 
 
 def verdict(matrix: Matrix) -> tuple[str, ...]:
-    """Sentences: who leads by its worst cell, what moving costs, and who falls behind what is not trained."""
-    parts = (_leaders, _moves, _novelty, _dearest, _beside, _gaps)
+    """Sentences: who leads by its worst cell, what moving costs, and who falls behind what is told nothing."""
+    parts = (_leaders, _moves, _novelty, _dearest, _against_untold, _gaps)
     return tuple(sentence for part in parts for sentence in part(matrix))
 
 
@@ -158,18 +158,18 @@ def _dearest(matrix: Matrix) -> Iterator[str]:
     )
 
 
-def _beside(matrix: Matrix) -> Iterator[str]:
-    if not matrix.beside:
-        yield "There is no untrained method to compare with that has a rank."
+def _against_untold(matrix: Matrix) -> Iterator[str]:
+    tests = matrix.against_untold
+    if not tests:
+        yield "No method that learned elsewhere can be compared with one that is told nothing."
         return
-    reference = matrix.beside[0].reference
-    decided = [each for each in matrix.beside if each.p_holm is not None and each.p_holm < 0.05]  # noqa: PLR2004
+    decided = [each for each in tests if each.p_holm is not None and each.p_holm < 1 - LEVEL]
     worse = list(dict.fromkeys(each.method for each in decided if each.points > 0))
-    cells = Counter(each.method for each in matrix.beside)
+    cells = Counter(each.method for each in tests)
     wins = Counter(each.method for each in decided if each.points < 0)
     gaps = {each.method for each in matrix.missing}
     better = [name for name, n in cells.items() if name not in gaps and wins[name] == n]
-    which = f"{reference}, the untrained method with the best worst Brier"
+    which = f"every method that is told nothing ({named(tests[0].untold, most=_NAMED)})"
     if worse:
         kind = "is worse" if len(worse) == 1 else "are worse"
         counted = f"{len(worse)} of {len(cells)}"
@@ -178,7 +178,7 @@ def _beside(matrix: Matrix) -> Iterator[str]:
         yield f"Trained elsewhere, no method is shown to be worse than {which}."
     if better:
         kind = "is better" if len(better) == 1 else "are better"
-        yield f"In every cell elsewhere, {named(better, most=_NAMED)} {kind} than it."
+        yield f"In every cell elsewhere, {named(better, most=_NAMED)} {kind} than all of these."
 
 
 def _gaps(matrix: Matrix) -> Iterator[str]:

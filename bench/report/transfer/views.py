@@ -55,7 +55,7 @@ def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
         rows.append(GridRow([Cell(CONSTANT), *cells], is_apart=True))
     facts = (f"{matrix.about.model}, tested on {test}: {with_arrow(metric)} by what methods learned on",)
     legend = (
-        f"Percent, mean over subjects, ± half the {LEVEL:.0%} interval for these subjects.".replace("%", " %"),
+        f"Percent, {matrix.over}, ± half the {LEVEL:.0%} interval for these subjects.".replace("%", " %"),
         *sentences_on(corpora),
         f"{SAME}: it is told nothing, so that its number does not depend on the corpus.",
         *([ON_CONSTANT] if constants else []),
@@ -69,6 +69,10 @@ ON_CONSTANT = (
 )
 
 
+ON_WORST = (
+    "Rank: 1 plus the methods whose worst cell is significantly better, all tested together. The worst of several cells"
+    " is worse by chance than in truth, for which test and interval allow."
+)
 _WITHOUT = "Without the subject: each question's confidence is from a fit that saw no question of its subject."
 _AS_MANY = (
     "Without as many at random: from a fit that lacks as many answers, drawn from all subjects; it shows the price of"
@@ -168,10 +172,7 @@ def _worst(matrix: Matrix) -> Grid:
         f"Preset {about.preset}, {seeds_text(about.seeds)}; learned on {learned}; tested on {tested};"
         f" {about.forward_tokens:,} tokens were read for it. {' '.join(matrix.remarks)}"
     )
-    legend = (
-        "Rank: 1 plus the methods whose worst cell is significantly better, all pairs tested together."
-        " Where: what was learned on → what was tested, or what was tested alone."
-    )
+    legend = f"{ON_WORST} Where: what was learned on → what was tested, or what was tested alone."
     facts = (f"{about.model}: methods by their worst cell", basis)
     return Grid(facts, tuple(columns), tuple(rows), (legend,), verdict=verdict(matrix), is_folded=True)
 
@@ -216,10 +217,10 @@ def _of_price(price: Price | None) -> dict[str, Any]:
 
 def _data(matrix: Matrix) -> dict[str, Any]:
     parts = (
-        "about", "cells", "entries", "prices", "means", "novelty", "novelty_means", "constants", "worst", "beside",
-        "missing",
+        "about", "cells", "entries", "prices", "means", "novelty", "novelty_means", "constants", "worst",
+        "against_untold", "missing",
     )  # fmt: skip
-    said = {"verdict": list(verdict(matrix)), "remarks": list(matrix.remarks)}
+    said = {"verdict": list(verdict(matrix)), "remarks": list(matrix.remarks), "average": matrix.average}
     return {**said, **{name: _plain(getattr(matrix, name)) for name in parts}}
 
 

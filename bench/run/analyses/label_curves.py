@@ -129,7 +129,6 @@ class TaskStudy:
             tuple(name for name in present if kinds[name] not in {"trained", "score"}),
             tuple(counts), dict(self.absent), validation, self.resources.reader.forward_tokens,
         )  # fmt: skip
-        self.progress.say(f"{self.test.task}: resampling {len(kept):,} questions")
         subjects = [reading.questions[row].subject for row in kept]
         return curves_of(told, study, reading.correct[kept], subjects)
 

@@ -48,6 +48,7 @@ from bench.run.preparation import Resources, infeasible_in, open_resources, prep
 from bench.run.resolve import ResolvedRun, resolve
 from bench.signals.batches import Batches
 from bench.stats.measured import Measured, checked_measures
+from bench.stats.settings import Settings
 from bench.stats.variants import Variants, rows_of
 from bench.store.folders import cache_folder
 from bench.store.locks import in_use
@@ -198,15 +199,16 @@ class _Reached:
         kept = np.flatnonzero(inputs.predicted.kept)
         correct = inputs.predicted.correct[kept]
         subjects = [inputs.predicted.questions[row].subject for row in kept]
-        given.say(f"{self.method} on {test.task}: {len(confidence)} variants, resampling {len(kept):,} questions")
+        # the published numbers that stand beside these are means over subjects
+        settings = Settings(average="subjects") if findings.published else Settings()
         rows, steps, refused = rows_of(
-            confidence, findings.reference, correct, subjects, findings.metrics, path=findings.path
+            confidence, findings.reference, correct, subjects, findings.metrics, settings, path=findings.path
         )
         return Variants(
             self.method, name, model_label(self.request.model), test.task, self.resolved.preset, findings.question,
             findings.reference, seeds, len(kept), tuple(findings.metrics), rows, dict(findings.sizes),
-            findings.published, (*findings.notes, *refused), accuracy=float(correct.mean()),
-            steps=steps,
+            findings.published, (*findings.notes, *refused), accuracy=float(correct.mean()), steps=steps,
+            average=settings.average,
         )  # fmt: skip
 
     def _given(self, inputs: Inputs, seeds: Sequence[int], progress: Progress) -> AnalysisInput:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
+from scipy.stats import rankdata
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import log_loss, precision_recall_curve
 
@@ -32,8 +33,10 @@ from bench.metrics import (
     isotonic,
     n_clipped,
     nll,
+    rmsce,
     smece,
 )
+from bench.metrics.answers import average_ranks
 from bench.metrics.selection import prr
 
 # Decimals with few digits make ties, as sampled confidences do.
@@ -132,22 +135,58 @@ def test_equal_mass_ece_equals_scikit_learns_quantile_bins(n):
     assert ece_mass(p, o) == pytest.approx(np.abs(hit - mean).mean(), abs=1e-12)
 
 
-@given(ANSWERS, st.integers(1, 12))
-def test_equal_mass_ece_equals_the_naive_loop(answers, bins):
-    p, o = answers
+def of_equal_mass(p, o, bins):
+    """Lists of p - o, one for each bin."""
     members: dict[int, list[float]] = {}
     for x, y in zip(p, o, strict=True):
         # Twice the mean rank + 1/2 of the answers that have this confidence.
         twice = 2 * sum(other < x for other in p) + sum(other == x for other in p)
         members.setdefault(twice * bins // (2 * p.size), []).append(x - y)
+    return members.values()
+
+
+@given(ANSWERS, st.integers(1, 12))
+def test_equal_mass_ece_equals_the_naive_loop(answers, bins):
+    p, o = answers
     assert ece_mass(p, o, bins=bins) == pytest.approx(
-        sum(abs(math.fsum(gaps)) for gaps in members.values()) / p.size, abs=1e-12
+        sum(abs(math.fsum(gaps)) for gaps in of_equal_mass(p, o, bins)) / p.size, abs=1e-12
     )
 
 
 @given(ANSWERS)
 def test_equal_mass_ece_is_at_most_the_root_of_brier(answers):
     assert ece_mass(*answers) <= math.sqrt(brier(*answers)) + 1e-9
+
+
+@given(ANSWERS)
+def test_square_of_rmsce_is_the_mean_product_of_different_answers_of_a_bin(answers):
+    p, o = answers
+    square = 0.0
+    for gaps in of_equal_mass(p, o, max(1, p.size // 10)):
+        products = [one * other for one, other in itertools.permutations(gaps, 2)]
+        square += len(gaps) / p.size * math.fsum(products) / max(1, len(products))
+    assert rmsce(p, o) * abs(rmsce(p, o)) == pytest.approx(square, abs=1e-12)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.1])
+def test_square_of_rmsce_is_that_of_the_true_gap_on_average(shift):
+    rng = np.random.default_rng(3)
+    p = rng.uniform(0.2, 0.9, 170)
+    found = [METRICS["rmsce"].compute(p, rng.random(170) < p - shift) for _ in range(2000)]
+    squares = np.multiply(found, np.abs(found))
+    assert squares.mean() == pytest.approx(shift**2, abs=4 * squares.std() / 2000**0.5)
+    assert ece_mass(p, rng.random(170) < p) > 0.06  # while chance alone makes an ECE
+
+
+def test_mean_of_roots_is_the_root_of_the_mean_square_and_that_of_nothing_is_none():
+    assert METRICS["rmsce"].mean(iter([0.3, -0.5])) == pytest.approx(-math.sqrt(0.08))
+    assert METRICS["brier"].mean(iter([0.3, -0.5])) == pytest.approx(-0.1)
+    assert METRICS["rmsce"].mean([]) is METRICS["brier"].mean([]) is None
+
+
+@given(ANSWERS)
+def test_average_ranks_equal_scipys(answers):
+    assert average_ranks(answers[0]).tolist() == rankdata(answers[0]).tolist()
 
 
 def test_debiased_ece_of_calibrated_confidences_is_zero_on_average():

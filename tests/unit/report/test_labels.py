@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from bench.report.labels.views import bracket
 from bench.report.tables.formats import render
 from bench.report.text import EN_DASH
 from bench.stats.labels import ONE_KIND, Crossing, LabelCount, LabelCurves, Study, Told, curves_of
-from bench.stats.settings import Settings
+from bench.stats.settings import Average
 from tests.fixtures.readable import check_readable
 
 N, SUBJECTS = 400, [f"s{i % 2}" for i in range(400)]
@@ -44,7 +45,7 @@ def made(
         model, "atlas", "demo", SIZES, available, seeds, ("pupil",), (), ("flat",), COUNTS, {"it": "not trained again"},
         {20: 4, 50: 10, 100: 20},
     )  # fmt: skip
-    return curves_of(told, about, CORRECT, SUBJECTS, Settings(replicates=200))
+    return curves_of(told, about, CORRECT, SUBJECTS)
 
 
 GROWS = made((0.1, 0.8, 2.5))
@@ -97,7 +98,7 @@ def test_an_untrained_method_without_numbers_leaves_the_crossings_of_the_others(
     order, missing = dict.fromkeys(seeds, sure(0.3, 4)), dict.fromkeys(seeds, ONE_KIND)
     told |= {("scored", size): Told(size, {}, order, missing) for size in SIZES}
     about = Study("tiny", "atlas", "demo", SIZES, 100, seeds, ("pupil",), ("scored",), ("flat",))
-    said = " ".join(verdict(curves_of(told, about, CORRECT, SUBJECTS, Settings(replicates=200))))
+    said = " ".join(verdict(curves_of(told, about, CORRECT, SUBJECTS)))
     assert (
         "Brier score: whether a trained method beats all 2 untrained methods can't be said, since scored can't" in said
     )
@@ -154,6 +155,18 @@ def test_tables_have_every_number_and_what_takes_no_part() -> None:
     assert [each["base_rate"] if "base_rate" in each else each["right"] for each in data["study"]["counts"]] == [60, 15]
 
 
+def test_it_is_said_what_metrics_are_of_and_stored() -> None:
+    told: dict[Average, str] = {"questions": "over all questions", "subjects": "as means over subjects"}
+    for average, words in told.items():
+        curves = replace(GROWS, average=average)
+        assert f"Percent {words}, averaged over draws" in render(shown(curves, ()).views, "md")
+        (data,) = json.loads(render(shown(curves, ()).views, "json"))
+        assert data["average"] == average
+        note = " ".join(" ".join(each.get_text() for each in small_multiples(curves).texts).split())
+        assert f"Values {words}, averaged over draws of labels" in note
+    assert GROWS.average == "questions"
+
+
 def paper(folder: Path, *lines: str) -> Path:
     (folder / "paper").mkdir(parents=True, exist_ok=True)
     path = folder / "paper" / "label_distribution.csv"
@@ -205,7 +218,7 @@ def test_the_panels_of_six_methods_stand_in_two_rows_over_those_of_the_next_metr
     told = {("flat", size): Told(0, dict.fromkeys(seeds, sure(0.8, 9))) for size in SIZES}
     told |= {(name, size): Told(size, {s: sure(1.0, s, size) for s in seeds}) for name in names for size in SIZES}
     about = Study("tiny", "atlas", "demo", SIZES, 100, seeds, names, (), ("flat",))
-    check_readable(small_multiples(curves_of(told, about, CORRECT, SUBJECTS, Settings(replicates=100))))
+    check_readable(small_multiples(curves_of(told, about, CORRECT, SUBJECTS)))
 
 
 def test_a_broken_point_has_no_dot_in_the_figure() -> None:

@@ -20,10 +20,13 @@ from bench.report.text import MINUS
 from bench.report.transfer import Matrix, computed, heat_map, shown, verdict
 from bench.report.transfer.figure import heading
 from bench.report.transfer.stored import Unshown, stored
+from bench.report.transfer.worst import Cells
 from bench.results import files
 from bench.results.records import Records
 from bench.results.transfer import Corpus, TransferCell
-from bench.stats import Settings
+from bench.stats import Average, Settings
+from bench.stats.comparison import normal_draws
+from bench.stats.intervals import MANY
 from tests.fixtures.shifted import (
     A_FEWER,
     A_OUT,
@@ -46,23 +49,19 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
     return computed(cells(tmp_path_factory.mktemp("cells"), about()), about())
 
 
-def macro(values: FloatArray) -> float:
-    return float(np.mean([values[np.asarray(SUBJECT) == subject].mean() for subject in SUBJECTS]))
-
-
 def auroc(sure: FloatArray, correct: BoolArray) -> float:
     right, wrong = sure[correct], sure[~correct]
     return float(np.mean((right[:, None] > wrong) + 0.5 * (right[:, None] == wrong)))
 
 
-def test_prices_of_brier_are_paired_t_tests_of_the_macro_mean(matrix: Matrix) -> None:
+def test_prices_of_brier_are_paired_t_tests_within_subjects(matrix: Matrix) -> None:
     from scipy import stats
 
     for price in (each for each in matrix.prices if each.metric == "brier"):
         o = CORRECT[price.test]
         loss = [np.square(planted(price.method, c, price.test, 0) - o) for c in (price.corpus, price.home)]
         difference = loss[0] - loss[1]
-        assert price.points == pytest.approx(macro(difference))
+        assert price.points == pytest.approx(difference.mean())
         parts = [difference[np.asarray(SUBJECT) == subject] for subject in SUBJECTS]
         v = np.array([part.var(ddof=1) / part.size for part in parts])
         error, df = np.sqrt(v.sum()) / 3, v.sum() ** 2 / np.sum(v**2 / (np.array([p.size for p in parts]) - 1))
@@ -83,14 +82,33 @@ def test_holm_covers_all_prices_of_a_metric(matrix: Matrix) -> None:
 def test_prices_of_auroc_are_positive_where_it_is_worse_and_their_interval_covers_them(matrix: Matrix) -> None:
     for price in (each for each in matrix.prices if each.metric == "auroc"):
         o = CORRECT[price.test]
-        values = [
-            np.mean([auroc(planted(price.method, c, price.test, 0)[s], o[s])
-                     for s in (np.asarray(SUBJECT) == subject for subject in SUBJECTS)])
-            for c in (price.home, price.corpus)
-        ]  # fmt: skip
+        values = [auroc(planted(price.method, c, price.test, 0), o) for c in (price.home, price.corpus)]
         assert price.points == pytest.approx(values[0] - values[1])
         assert price.interval.low is not None
         assert price.interval.low <= price.points <= (price.interval.high or 0)
+
+
+@pytest.mark.parametrize(
+    ("average", "words"), [("questions", "over all questions"), ("subjects", "mean over subjects")]
+)
+def test_numbers_are_of_all_questions_or_means_over_subjects_and_say_so(
+    tmp_path: Path, average: Average, words: str
+) -> None:
+    def weak(method: str, corpus: Corpus | None, test: str, seed: int) -> FloatArray:
+        return noisy(0.1, test, method, corpus) * np.where(np.asarray(SUBJECT) == "ash", 0.5, 1.0)
+
+    matrix = computed(cells(tmp_path, about(), weak), about(), settings=Settings(average=average))
+    parts = [np.asarray(SUBJECT) == subject for subject in SUBJECTS]
+    every = np.ones(N, dtype=np.bool_)
+    for entry in (each for each in matrix.entries if each.metric == "auroc"):
+        sure, o = weak(entry.method, entry.corpus, entry.test, 0), CORRECT[entry.test]
+        rows = [every] if average == "questions" else parts
+        assert entry.value == pytest.approx(np.mean([auroc(sure[own], o[own]) for own in rows]))
+    drawn = " ".join(text.get_text() for text in heat_map(matrix, "brier").texts)
+    page = section(Shift([matrix]))
+    for text in (render(shown(matrix).views, "terminal", width=100), drawn, page):
+        assert words in " ".join(text.split())
+    assert json.loads(render(shown(matrix).views, "json"))["average"] == average
 
 
 def test_the_worst_cell_is_the_worst_of_all_and_the_ranking_follows_it(matrix: Matrix) -> None:
@@ -100,12 +118,69 @@ def test_the_worst_cell_is_the_worst_of_all_and_the_ranking_follows_it(matrix: M
     assert {w.method: w.rank for w in matrix.worst if w.metric == "brier"} == {"good": 1, "plain": 2, "rote": 3}
 
 
-def test_a_method_that_loses_all_is_worse_than_the_untrained_one_and_the_verdict_says_so(matrix: Matrix) -> None:
+@pytest.mark.parametrize("apart", [0.0, 4.0])
+def test_the_worst_of_more_cells_leads_and_loses_no_more_often_than_by_chance(apart: float) -> None:
+    """Eight cells of a method are as bad as one of another method, whose second one is as bad or far better."""
+    rng = np.random.default_rng(7)
+    method = np.array(["many"] * 8 + ["few"] * 2)
+    truth = np.array([0.0] * 9 + [-apart]) / 100
+    covariance = np.eye(10) / 1e4
+    draws = normal_draws(covariance, Settings(draws=1000))
+    behind, covered = 0, 0
+    for _ in range(400):
+        value = truth + rng.multivariate_normal(np.zeros(10), covariance)
+        one = Cells("brier", method, 0.5 + value, covariance, np.full(10, MANY), draws)
+        behind += max(one.ranks(["many", "few"]).values()) > 1
+        ends = one.interval("many").ends
+        covered += ends is not None and ends[0] <= 0.5 <= ends[1]
+    assert behind <= 30  # more come with a chance of 0.01 where the level is 0.05
+    assert covered >= 370
+
+
+def test_a_method_of_one_cell_has_the_interval_of_that_cell_and_ranks_are_of_paired_t_tests() -> None:
+    from scipy import stats
+
+    value, covariance = np.array([0.2, 0.3, 0.3]), np.array([[4.0, 2.0, 0.0], [2.0, 4.0, 0.0], [0.0, 0.0, 0.0]]) / 1e4
+    draws = normal_draws(covariance, Settings())
+    one = Cells("auroc", np.array(["a", "b", "c"]), value, covariance, np.full(3, 8.0), draws)
+    half = stats.t.ppf(0.975, 8) * 0.02
+    assert one.interval("a").ends == pytest.approx((0.2 - half, 0.2 + half), abs=0.002)
+    assert one.interval("c").reason == "nothing varies between these questions"
+    assert one.ranks(["a", "b"]) == {"a": 2, "b": 1}  # 0.1 is 5 errors of 0.02
+    assert one.ranks(["b", "c"]) == {"b": 1, "c": 1}
+
+
+def test_a_method_that_loses_all_is_worse_than_the_untold_one_and_the_verdict_says_so(matrix: Matrix) -> None:
     told = " ".join(verdict(matrix))
     assert "By its worst Brier, good leads" in told
-    assert "Trained elsewhere, rote is worse than plain" in told
-    assert "In every cell elsewhere, good is better than it" in told
+    assert (
+        "Trained elsewhere, rote is worse than every method that is told nothing (plain), in at least one cell" in told
+    )
+    assert "In every cell elsewhere, good is better than all of these." in told
     assert re.search(r"Moving from a to b, tested on a, costs \d+\.\d points \[", told)
+
+
+def test_against_all_that_are_told_nothing_the_least_clear_one_decides(tmp_path: Path) -> None:
+    """`rote` is better than `lost` and worse than `plain`, so neither of both together; no best one is chosen."""
+
+    def with_lost(method: str, corpus: Corpus | None, test: str, seed: int) -> FloatArray:
+        return noisy(-0.9, test, method) if method == "lost" else planted(method, corpus, test, seed)
+
+    matrix = computed(cells(tmp_path, about(), with_lost, ("good", "rote", "plain", "lost")), about())
+    found = {(each.method, each.test): each for each in matrix.against_untold}
+    assert {each.untold for each in found.values()} == {("lost", "plain")}
+    assert {found["rote", test].p for test in ("a", "b")} == {1.0}
+    for test in ("a", "b"):
+        good = found["good", test]
+        loss = {m: np.square(with_lost(m, c, test, 0) - CORRECT[test])
+                for m, c in (("good", good.corpus), ("plain", None))}  # fmt: skip
+        assert good.against == "plain"
+        assert good.points == pytest.approx((loss["good"] - loss["plain"]).mean())
+        assert good.p_holm is not None
+        assert 0 < (good.p or 0) <= good.p_holm < 0.05
+    told = " ".join(verdict(matrix))
+    assert "no method is shown to be worse than every method that is told nothing (lost and plain)" in told
+    assert "In every cell elsewhere, good is better than all of these." in told
 
 
 def test_where_nothing_is_shown_the_verdict_claims_nothing(tmp_path: Path) -> None:
@@ -116,7 +191,7 @@ def test_where_nothing_is_shown_the_verdict_claims_nothing(tmp_path: Path) -> No
     told = " ".join(verdict(matrix))
     assert "No single price is shown" in told
     assert told.count("no cost in Brier is shown") == 2
-    assert "no method is shown to be worse than plain" in told
+    assert "no method is shown to be worse than every method that is told nothing (plain)" in told
     assert "no single method leads" in told
     assert not re.search(r"leads: \d", told)
     assert re.search(r"worst Brier, no single method leads: the best one is", told)
@@ -132,7 +207,7 @@ def test_what_becomes_better_elsewhere_is_a_gain_and_loses_order_with_a_minus(tm
         sure = noisy(0.5 if is_home else 0.2, test, method, corpus, seed)
         return 0.2 * sure if is_home else 0.35 + 0.5 * sure
 
-    told = verdict(computed(cells(tmp_path, about(), moved), about(), settings=Settings(replicates=50)))
+    told = verdict(computed(cells(tmp_path, about(), moved), about()))
     moves = [sentence for sentence in told if sentence.startswith("Moving")]
     pattern = r"gains \d+\.\d points \[\S+ to \S+\] of Brier and -\d+\.\d points \[-\S+ to -\S+\] of AUROC"
     assert len(moves) == 2
@@ -153,7 +228,7 @@ def test_better_everywhere_elsewhere_is_said_of_no_method_that_lacks_a_cell(tmp_
     made = cells(tmp_path, about())
     gone = next(cell for cell in made if (cell.method, cell.corpus, cell.test) == ("good", B, "a"))
     made[made.index(gone)] = TransferCell("good", "a", B, missing="skipped: nothing to learn")
-    told = " ".join(verdict(computed(made, about(), settings=Settings(replicates=50))))
+    told = " ".join(verdict(computed(made, about())))
     assert "every cell elsewhere" not in told
     assert "the mean of 1 of the 2 methods that learn" in told
 
@@ -164,7 +239,7 @@ def test_partial_results_and_overridden_constants_are_told_wherever_the_matrix_i
         for cell in cells(tmp_path, about())
         if cell.row is not None
     ]
-    matrix = computed(made, about(), settings=Settings(replicates=50))
+    matrix = computed(made, about())
     drawn = " ".join(text.get_text() for text in heat_map(matrix, "brier").texts)
     page = section(Shift([matrix]))
     for text in (render(shown(matrix).views, "terminal", width=100), render(shown(matrix).views, "json"), drawn, page):
@@ -217,7 +292,7 @@ def test_seeds_are_averaged_question_by_question(tmp_path: Path) -> None:
     loss = np.mean([np.square(planted("rote", B, "a", seed) - CORRECT["a"]) for seed in (0, 1)], axis=0)
     found = matrix.entry("rote", B, "a", "brier")
     assert found is not None
-    assert found.value == pytest.approx(macro(loss))
+    assert found.value == pytest.approx(loss.mean())
 
 
 def test_a_cell_that_one_seed_lacks_has_no_number(tmp_path: Path) -> None:
@@ -226,7 +301,7 @@ def test_a_cell_that_one_seed_lacks_has_no_number(tmp_path: Path) -> None:
     made = cells(tmp_path, told)
     gone = max(i for i, c in enumerate(made) if (c.method, c.corpus, c.test) == ("good", B, "a"))
     made[gone] = TransferCell("good", "a", B, missing="skipped: nothing to learn")
-    matrix = computed(made, told, settings=Settings(replicates=50))
+    matrix = computed(made, told)
     assert matrix.entry("good", B, "a", "brier") is None
     assert not [p for p in matrix.prices if (p.method, p.corpus, p.test) == ("good", B, "a")]
 
@@ -290,16 +365,19 @@ def test_a_test_without_a_spread_takes_the_rank_from_all_that_were_tested_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else methods whose worst number is elsewhere would lead among themselves, before better ones without a rank."""
-    one_right = CORRECT["b"].copy()
-    of_ash = np.flatnonzero(np.asarray(SUBJECT) == "ash")
-    one_right[of_ash] = False
-    one_right[of_ash[0]] = True
-    monkeypatch.setitem(CORRECT, "b", one_right)
+    few_right = np.zeros(N, dtype=np.bool_)
+    few_right[:4] = True
+    monkeypatch.setitem(CORRECT, "b", few_right)
     matrix = computed(cells(tmp_path, about()), about())
     ranks = {(w.method, w.metric): w.rank for w in matrix.worst}
     assert {ranks[name, "auroc"] for name in ("good", "rote", "plain")} == {None}
     assert None not in {ranks[name, "brier"] for name in ("good", "rote", "plain")}
     assert "No method can be ranked by its worst AUROC." in verdict(matrix)
+    reason = "5 right answers are needed to tell how far AUROC varies, there are 4"
+    assert {each.interval.reason for each in matrix.entries if (each.metric, each.test) == ("auroc", "b")} == {reason}
+    assert {price.interval.reason for price in matrix.prices if (price.metric, price.test) == ("auroc", "b")} == {
+        reason
+    }
 
 
 def test_fewer_answers_are_priced_at_home_alone(tmp_path: Path) -> None:
@@ -318,7 +396,7 @@ def test_a_move_to_another_corpus_without_the_subject_stands_in_the_table_alone(
 
 
 def test_as_few_answers_are_no_shift_and_stand_in_no_rank(tmp_path: Path) -> None:
-    """A control that is worse than everything else moves no worst cell, and no comparison with the untrained."""
+    """A control that is worse than everything else moves no worst cell, and no comparison with what is told nothing."""
 
     def broken(method: str, corpus: Corpus | None, test: str, seed: int) -> FloatArray:
         return noisy(-1.0, test, method) if corpus == A_FEWER else planted(method, corpus, test, seed)
@@ -326,7 +404,7 @@ def test_as_few_answers_are_no_shift_and_stand_in_no_rank(tmp_path: Path) -> Non
     told = about(corpora=(A, B, A_OUT, A_FEWER))
     matrix = computed(cells(tmp_path, told, broken), told)
     assert A_FEWER not in {each.corpus for each in matrix.worst}
-    assert A_FEWER not in {each.corpus for each in matrix.beside}
+    assert A_FEWER not in {each.corpus for each in matrix.against_untold}
     assert {w.method: w.rank for w in matrix.worst if w.metric == "brier"} == {"good": 1, "plain": 2, "rote": 3}
 
 
@@ -340,7 +418,7 @@ def test_a_shift_that_does_nothing_is_shown_in_one_of_twenty_matrices(tmp_path: 
             return noisy(0.5, test, method, corpus, seed, draw)
 
         told = about()
-        matrix = computed(cells(tmp_path / str(draw), told, alike), told, settings=Settings(replicates=20))
+        matrix = computed(cells(tmp_path / str(draw), told, alike), told, settings=Settings(draws=20))
         shown += any(price.is_shown for price in matrix.prices if price.metric == "brier")
     assert shown <= 7  # more come with a chance of 0.0007 where the level is 0.05
 
@@ -356,9 +434,9 @@ def test_a_constant_pays_what_the_changed_share_costs(matched: Matrix) -> None:
     by_subject = np.asarray([{"ash": 0.5, "elm": 0.6, "fir": 0.7}[subject] for subject in SUBJECT])
     losses = {A: np.square(0.6 - y), B: np.square(0.2 - y), A_OUT: np.square(by_subject - y)}
     for corpus, loss in losses.items():
-        assert found[corpus, "a"].value == pytest.approx(macro(loss))
+        assert found[corpus, "a"].value == pytest.approx(loss.mean())
     assert found[A, "a"].points is None
-    assert found[B, "a"].points == pytest.approx(macro(losses[B] - losses[A]))
+    assert found[B, "a"].points == pytest.approx((losses[B] - losses[A]).mean())
     assert found[A_FEWER, "a"].points == pytest.approx(0.0)
     text = " ".join(verdict(matched))
     assert (

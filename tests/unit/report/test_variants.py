@@ -12,9 +12,11 @@ import pytest
 
 from bench.api import UserError
 from bench.report import method_analyses, variants
+from bench.report.figures.variants import differences_of_variants
 from bench.report.tables import formats
 from bench.report.text import MINUS
 from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants
+from tests.fixtures.readable import check_readable
 
 RESULTS = Path(__file__).parents[3] / "results"
 
@@ -43,6 +45,32 @@ def test_the_papers_numbers_stand_beside_ours_where_it_has_some() -> None:
     assert "12 other models and tasks, single runs: AUROC of full minus original is +0.3 to +" in " ".join(
         variants.legend(other, paper)
     )
+
+
+def test_it_is_said_what_metrics_are_of_and_stored() -> None:
+    found = made(0.01)  # like a file that doesn't say
+    assert "Percent as means over subjects, averaged over seeds, with 95 %" in variants.legend(found, {})[0]
+    pooled = replace(found, average="questions")
+    assert "Percent over all questions, averaged over seeds, with 95 %" in variants.legend(pooled, {})[0]
+    for each, average in ((found, "subjects"), (pooled, "questions")):
+        (record,) = json.loads(formats.render(method_analyses.shown(each, {}).views, "json"))
+        assert record["average"] == average
+
+
+def test_an_ece_has_values_alone_and_no_panel() -> None:
+    found = made(0.01)
+    value = SeedMean(0.1, None, None, None)
+    bare = [
+        replace(row, metric="ece", p=None, p_corrected=None, difference=row.difference and value) for row in found.rows
+    ]
+    found = replace(found, metrics=("ece", "auroc"), rows=(*bare, *found.rows))
+    rows = [row for row in variants.variant_rows(found, {}) if row["metric"] == "ECE"]
+    assert [(row["value"], row["its interval"], row["p"]) for row in rows[1:]] == [("70.0", "", ""), ("70.0", "", "")]
+    figure = differences_of_variants(found)
+    check_readable(figure)
+    words = [each.get_text() for each in figure.texts]
+    assert any(text.startswith("AUROC") for text in words)
+    assert not any(text.startswith("ECE") for text in words)
 
 
 def test_a_verdict_names_what_differs_and_says_when_nothing_does() -> None:

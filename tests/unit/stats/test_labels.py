@@ -9,12 +9,11 @@ from bench.api import FloatArray
 from bench.metrics import auroc
 from bench.stats.holm import holm
 from bench.stats.labels import ONE_KIND, Gain, LabelCurves, Study, Told, curves_of
-from bench.stats.settings import Settings
+from bench.stats.settings import Average, Settings
 
 N, SUBJECTS = 600, [f"s{i % 3}" for i in range(600)]
 CORRECT = np.random.default_rng(5).random(N) < 0.6
 SIZES, SEEDS = (20, 50, 100, 200), (0, 1, 2, 3, 4)
-QUICK = Settings(replicates=300)
 
 
 def study(
@@ -44,7 +43,7 @@ def planted(seeds: tuple[int, ...] = SEEDS) -> dict[tuple[str, int], Told]:
 
 @pytest.fixture(scope="module")
 def curves() -> LabelCurves:
-    return curves_of(planted(), study(), CORRECT, SUBJECTS, QUICK)
+    return curves_of(planted(), study(), CORRECT, SUBJECTS)
 
 
 def gain_of(curves: LabelCurves, method: str, size: int, metric: str = "brier") -> Gain:
@@ -70,13 +69,16 @@ def test_being_better_once_is_no_crossing() -> None:
     told = planted()
     for seed in SEEDS:
         told["grows", 200].confidence[seed][:] = sure(0.0, seed, 55)
-    found = curves_of(told, study(), CORRECT, SUBJECTS, QUICK)
+    found = curves_of(told, study(), CORRECT, SUBJECTS)
     (crossing,) = (c for c in found.crossings if (c.method, c.metric) == ("grows", "brier"))
     assert (crossing.better_at, crossing.better_from, crossing.worse_at) == ((100,), None, (20, 200))
 
 
-def test_values_are_means_over_subjects_and_draws_and_gains_point_to_the_better_one(curves: LabelCurves) -> None:
-    told, places = planted(), [np.arange(s, N, 3) for s in range(3)]
+@pytest.mark.parametrize("average", ["questions", "subjects"])
+def test_values_are_means_over_draws_and_gains_point_to_the_better_one(average: Average) -> None:
+    curves = curves_of(planted(), study(), CORRECT, SUBJECTS, Settings(average=average))
+    assert curves.average == average
+    told, places = planted(), [np.arange(N)] if average == "questions" else [np.arange(s, N, 3) for s in range(3)]
     for point in curves.points:
         runs = told[point.method, point.size].confidence.values()
         if point.metric == "brier":
@@ -93,7 +95,7 @@ def test_values_are_means_over_subjects_and_draws_and_gains_point_to_the_better_
 
 
 def test_the_error_of_a_brier_gain_is_that_of_questions_and_draws(curves: LabelCurves) -> None:
-    """Closed form: variance of a macro mean of paired losses, plus that of the draws' means over their number."""
+    """Closed form: variance of a mean of paired losses within subjects, plus that of the means of five draws over 5."""
     told, places = planted(), [np.arange(s, N, 3) for s in range(3)]
     for size in SIZES:
         loss = np.array([
@@ -117,7 +119,7 @@ def test_holm_is_over_the_sizes_of_a_pair(curves: LabelCurves) -> None:
 def test_being_ahead_of_all_takes_the_largest_p_value_and_holm_over_methods_and_sizes() -> None:
     told = planted()
     told |= {("strong", size): Told(0, dict.fromkeys(SEEDS, sure(1.2, 98))) for size in SIZES}
-    found = curves_of(told, study(untold=("flat", "strong")), CORRECT, SUBJECTS, QUICK)
+    found = curves_of(told, study(untold=("flat", "strong")), CORRECT, SUBJECTS)
     for metric in ("brier", "auroc"):
         own = [each for each in found.ahead if each.metric == metric]
         assert len(own) == 2 * len(SIZES)
@@ -132,7 +134,7 @@ def test_being_ahead_of_all_takes_the_largest_p_value_and_holm_over_methods_and_
 
 def test_methods_that_are_as_good_as_the_untrained_one_are_rarely_said_to_be_better_or_worse() -> None:
     """At most 5 % of studies claim anything of a pair without a difference; noise of questions and draws is planted."""
-    rng, wrong, ahead, times, n = np.random.default_rng(3), 0, 0, 150, 120
+    rng, wrong, ahead, times, n = np.random.default_rng(3), 0, 0, 100, 120
     subjects, correct = ["a", "b"] * (n // 2), np.tile([True, True, False, False], n // 4)
     about = Study("m", "t", "demo", (20, 50, 100), 100, SEEDS, ("even",), (), ("flat",))
     for _ in range(times):
@@ -144,10 +146,10 @@ def test_methods_that_are_as_good_as_the_untrained_one_are_rarely_said_to_be_bet
                 size,
                 {s: np.clip(0.5 + 0.8 * shift + 0.06 * rng.normal(size=n), 0, 1) for s in SEEDS},
             )
-        found = curves_of(told, about, correct, subjects, Settings(replicates=100))
+        found = curves_of(told, about, correct, subjects)
         wrong += any(g.metric == "brier" and (g.shows(1, 0.95) or g.shows(-1, 0.95)) for g in found.gains)
         ahead += any(each.metric == "auroc" and each.is_shown(0.95) for each in found.ahead)
-    assert wrong / times <= 0.09  # 0.05 and two standard errors of 150 trials
+    assert wrong / times <= 0.09  # 0.05 and two standard errors of 100 trials
     assert ahead / times <= 0.09
 
 
@@ -156,7 +158,7 @@ def test_a_point_that_lacks_draws_has_its_mean_but_neither_interval_nor_test() -
     whole = told["grows", 200]
     left = {seed: whole.confidence[seed] for seed in (0, 2, 4)}
     told["grows", 200] = Told(200, left, missing={1: ONE_KIND, 3: ONE_KIND})
-    found = curves_of(told, study(), CORRECT, SUBJECTS, QUICK)
+    found = curves_of(told, study(), CORRECT, SUBJECTS)
     point = next(p for p in found.points if (p.method, p.size, p.metric) == ("grows", 200, "brier"))
     assert (point.draws, dict(point.missing)) == (3, {ONE_KIND: 2})
     assert point.estimate is not None
@@ -173,7 +175,7 @@ def test_scores_without_probabilities_have_an_order_at_every_size() -> None:
     order = dict.fromkeys(SEEDS, sure(1.0, 4))
     told |= {("scored", size): Told(size, {}, order, dict.fromkeys(SEEDS, ONE_KIND)) for size in SIZES}
     about = Study("tiny", "atlas", "demo", SIZES, 200, SEEDS, ("grows", "still"), ("scored",), ("flat",))
-    found = curves_of(told, about, CORRECT, SUBJECTS, QUICK)
+    found = curves_of(told, about, CORRECT, SUBJECTS)
     brier, ranks = ([p for p in found.points if (p.method, p.metric) == ("scored", m)] for m in ("brier", "auroc"))
     assert all(p.estimate is None and p.missing == {ONE_KIND: 5} for p in brier)
     assert len({p.estimate.value for p in ranks if p.estimate}) == 1
@@ -181,7 +183,7 @@ def test_scores_without_probabilities_have_an_order_at_every_size() -> None:
 
 
 def test_too_few_seeds_have_values_but_no_intervals_and_no_crossing_and_it_is_said() -> None:
-    found = curves_of(planted((0, 1)), study(seeds=(0, 1)), CORRECT, SUBJECTS, QUICK)
+    found = curves_of(planted((0, 1)), study(seeds=(0, 1)), CORRECT, SUBJECTS)
     assert all(p.estimate is not None and p.estimate.low is None for p in found.points)
     assert not any(c.better_from or c.worse_at or c.better_at for c in found.crossings)
     assert not any(a.p is not None for a in found.ahead)

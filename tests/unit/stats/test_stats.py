@@ -1,410 +1,563 @@
-"""Statistics of a comparison against scipy, against samples that are really repeated, and against naive loops."""
+"""Statistics of a comparison against scipy, scikit-learn and definitions written out, the awkward cases first."""
 
 from __future__ import annotations
 
-import csv
-import time
-from itertools import combinations
-from pathlib import Path
+from itertools import product
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats as scipy_stats
+from scipy.special import expit, logit
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from bench.api.protocol import Protocol
 from bench.metrics import METRICS, ece, summarise
+from bench.metrics.calibration import Bins, signed_root
 from bench.stats import (
-    RESAMPLED,
+    RANKED,
     TESTED,
     Comparison,
     Interval,
-    Sample,
+    Sampling,
     Settings,
-    basic_interval,
+    Spread,
     calibrated_p,
-    calibration_error,
-    clustered_interval,
-    compare,
-    corrected,
+    influence,
     losses,
-    mean_interval,
+    max_t,
+    p_values,
     ranks,
-    resample_counts,
-    resampled_metrics,
     strata_of,
     summary,
 )
 
-SIZES = Path(__file__).parents[4] / "shared" / "paper" / "task_sizes.csv"
-QUICK = Settings(replicates=200)
-FEW = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
-RESAMPLE = st.lists(
-    st.tuples(st.tuples(st.one_of(FEW, st.floats(0, 1)), FEW), st.booleans(), st.tuples(*[st.integers(0, 3)] * 3)),
-    min_size=1,
-    max_size=25,
-)
+QUICK = Settings(null_draws=1)
+MACRO = Settings(null_draws=1, average="subjects")
+MEANS = ("brier", "acc", "nll")
 
 
 def answers(n=600, methods=2, subjects=6, seed=0):
     """Confidences by method, correctness, and a subject for each answer; later methods are noisier."""
     rng = np.random.default_rng(seed)
-    logit = rng.normal(0.5, 1.2, n)
+    strength = rng.normal(0.5, 1.2, n)
     noise = rng.normal(0, 1, (methods, n)) * np.arange(methods)[:, None]
-    p = np.round(1 / (1 + np.exp(-logit - 0.7 * noise)), 2)
+    p = np.round(1 / (1 + np.exp(-strength - 0.7 * noise)), 2)
     names = [f"subject {i}" for i in rng.integers(0, subjects, n)]
-    return {f"m{k}": p[k] for k in range(methods)}, rng.random(n) < 1 / (1 + np.exp(-logit)), names
+    return {f"m{k}": p[k] for k in range(methods)}, rng.random(n) < 1 / (1 + np.exp(-strength)), names
 
 
-# --- resamples --------------------------------------------------------------------------------------------------------
+def pairs_of(result, metric):
+    return {(pair.first, pair.second): pair for pair in result.comparisons[metric]}
 
 
-@given(RESAMPLE)
-@settings(deadline=None)
-def test_metrics_of_counts_are_those_of_repeated_answers(rows):
-    p = np.array([row[0] for row in rows]).T  # (2 methods, n)
-    o = np.array([row[1] for row in rows])
-    counts = np.array([row[2] for row in rows])  # (n, 3 resamples)
-    counts[0] += counts.sum(axis=0) == 0
-    values = resampled_metrics(p, o, counts.astype(float))
-    assert set(values) == set(RESAMPLED)
-    for name in RESAMPLED:
-        for r, times in enumerate(counts.T):
-            for m in range(2):
-                expected = METRICS[name].compute(np.repeat(p[m], times), np.repeat(o, times))
-                got = values[name][m, r]
-                assert np.isnan(got) if expected is None else got == pytest.approx(expected, abs=1e-12), name
+# --- influences -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bins", [1, 3, 15])
-def test_metrics_of_counts_follow_the_number_of_bins(bins):
-    confidence, o, _ = answers(80)
-    times = np.random.default_rng(1).integers(0, 3, 80)
-    values = resampled_metrics(confidence["m1"][None], o, times[:, None].astype(float), bins=bins)
-    for name in ("ece", "ece_ref", "ece_ref_closed"):
-        expected = METRICS[name].compute(np.repeat(confidence["m1"], times), np.repeat(o, times), bins=bins)
-        assert values[name][0, 0] == pytest.approx(expected, abs=1e-12)
+def weighted(metric, p, o):
+    """The metric as a function of weights of the questions; bins, and the chance in their gaps, stay as they are."""
+    if metric == "auroc":
+        return lambda w: roc_auc_score(o, p, sample_weight=w)
+    if metric == "aucpr":
+        return lambda w: average_precision_score(o, p, sample_weight=w)
+    if metric in MEANS:
+        return lambda w: np.average(losses(p, o)[metric], weights=w)
+    bins = Bins.of(p, o)
+    chance = np.square(bins.gap) - bins.square
+
+    def square(w):
+        weight = np.bincount(bins.group, w)
+        return weight @ (np.square(np.bincount(bins.group, w * (p - o)) / weight) - chance) / w.sum()
+
+    return square
 
 
-def test_resamples_have_as_many_answers_as_the_sample_and_are_multinomial():
-    counts = np.concatenate(list(resample_counts(20, 5000, np.random.default_rng(0))), axis=1)
-    assert counts.shape == (20, 5000)
-    assert (counts.sum(axis=0) == 20).all()
-    assert counts.mean(axis=1) == pytest.approx(np.ones(20), abs=0.06)
-    assert counts.var(axis=1) == pytest.approx(np.full(20, 1 - 1 / 20), abs=0.12)
+@pytest.mark.parametrize("metric", TESTED)
+@pytest.mark.parametrize(("n", "right", "digits"), [(2, 1, 9), (30, 1, 1), (30, 29, 9), (60, 35, 1), (90, 6, 9)])
+def test_influences_are_derivatives_in_the_weights_of_questions(metric, n, right, digits):
+    """Of metrics of order those of k answers of a kind lie farther apart, as their own mean took part of the spread."""
+    rng = np.random.default_rng(n)
+    o = rng.permutation(np.arange(n) < right)
+    p = np.round(rng.beta(1 + o, 2 - o), digits)
+    found = influence(metric, p, p, o, strata_of(["a"] * n), "questions")
+    assert (signed_root if metric == "rmsce" else float)(found.value) == pytest.approx(METRICS[metric].compute(p, o))
+    function, step = weighted(metric, p, o), 1e-4 * np.eye(n)
+    expected = np.array([function(1 + e) - function(1 - e) for e in step]) / 2e-4
+    for kind in (o, ~o) if metric in RANKED else ():
+        apart = expected[kind] - expected[kind].mean()
+        expected[kind] += apart * (np.sqrt(kind.sum() / max(1, kind.sum() - 1)) - 1)
+    assert found.by_question == pytest.approx(expected, abs=1e-6)
+    assert found.by_question.sum() == pytest.approx(0, abs=1e-12)
 
 
-def test_resamples_do_not_depend_on_memory(monkeypatch):
-    whole = list(resample_counts(30, 50, np.random.default_rng(3)))
-    monkeypatch.setattr("bench.stats.resampling.VALUES_AT_ONCE", 7 * 30)
-    parts = list(resample_counts(30, 50, np.random.default_rng(3)))
-    assert (len(whole), len(parts)) == (1, 8)
-    np.testing.assert_array_equal(whole[0], np.concatenate(parts, axis=1))
+@pytest.mark.parametrize("o", [[True, True], [False, False]])
+def test_metrics_of_order_have_none_where_answers_are_of_one_kind(o):
+    p, o = np.array([0.2, 0.9]), np.array(o)
+    for metric, average in product(RANKED, ("questions", "subjects")):
+        assert METRICS[metric].compute(p, o) is influence(metric, p, p, o, strata_of(["a", "b"]), average) is None
 
 
-# --- intervals --------------------------------------------------------------------------------------------------------
+# --- errors, degrees of freedom, single tests -------------------------------------------------------------------------
 
 
-def test_interval_of_a_mean_within_one_subject_is_students():
-    values = np.random.default_rng(0).gamma(1, 1, 17)
-    interval = mean_interval(values, strata_of(["art"] * 17), level=0.9)
-    expected = scipy_stats.ttest_1samp(values, 0).confidence_interval(0.9)
-    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    assert (interval.level, interval.estimand, interval.kind) == (0.9, "fixed-subjects", "t")
+def delong(p, q, o):
+    """Areas, their covariance (DeLong et al., 1988), and its parts from right and from wrong answers."""
+    placements = []
+    for values in (p, q):
+        above = np.sign(values[o][:, None] - values[~o]) / 2 + 0.5
+        placements.append((above.mean(axis=1), above.mean(axis=0)))
+    parts = [np.cov([one[k] for one in placements], ddof=1) / (o, ~o)[k].sum() for k in range(2)]
+    return [one[0].mean() for one in placements], parts
 
 
-def test_interval_of_a_mean_over_two_subjects_is_welchs():
+@pytest.mark.parametrize(("right", "digits"), [(5, 9), (30, 1), (55, 2)])
+def test_auroc_has_delongs_error_interval_and_test(right, digits):
+    rng = np.random.default_rng(right)
+    o = np.arange(60) < right
+    p, q = np.round(rng.beta(1 + np.array([[2], [1]]) * o, 2), digits)
+    result = summary({"p": p, "q": q}, o, ["a"] * 60, QUICK)
+    areas, parts = delong(p, q, o)
+
+    def error_and_freedom(*weights):
+        of_kind = np.array([np.array(weights) @ part @ weights for part in parts])
+        few = np.array([right, 60 - right])
+        of_kind *= few / (few - 1)
+        freedom = min(59, of_kind.sum() ** 2 / np.sum(of_kind**2 / (few - 1)))
+        return np.sqrt(60 / 59 * sum(np.array(weights) @ part @ weights for part in parts)), freedom
+
+    (pair,) = result.comparisons["auroc"]
+    error, freedom = error_and_freedom(1, -1)
+    assert (pair.difference, pair.error) == pytest.approx((areas[0] - areas[1], error))
+    assert pair.p == pytest.approx(2 * scipy_stats.t.sf(abs(pair.difference) / error, freedom))
+    estimate, (error, freedom) = result.methods["p"].estimates["auroc"], error_and_freedom(1, 0)
+    half = scipy_stats.t.ppf(0.975, freedom) * error / (areas[0] * (1 - areas[0]))
+    assert estimate.fixed.ends == pytest.approx((expit(logit(areas[0]) - half), expit(logit(areas[0]) + half)))
+    assert (estimate.fixed.kind, estimate.fixed.estimand) == ("logit t", "fixed-subjects")
+
+
+@pytest.mark.parametrize(
+    ("subjects", "average"),
+    [
+        (["a"] * 40, "questions"),
+        (["a"] * 40, "subjects"),
+        ([f"s{k}" for k in range(40)], "questions"),
+        ([f"s{k}" for k in range(40)], "subjects"),
+        (["a", "b", *["c"] * 38], "questions"),
+    ],
+)
+def test_means_within_one_subject_have_students_interval_and_test(subjects, average):
+    """Subjects of one or two questions vary as one; two of one question join the smallest of the others."""
     rng = np.random.default_rng(0)
-    a, b = rng.normal(1, 1, 10), rng.normal(2, 3, 30)
-    interval = mean_interval(np.append(a, b), strata_of(["a"] * 10 + ["b"] * 30))
-    expected = scipy_stats.ttest_ind(a, -b, equal_var=False).confidence_interval(0.95)  # of mean a + mean b
-    assert (interval.low, interval.high) == pytest.approx((expected.low / 2, expected.high / 2), abs=1e-12)
+    o = rng.random(40) < 0.6
+    p, q = rng.random((2, 40))
+    level = 0.9
+    result = summary({"p": p, "q": q}, o, subjects, Settings(null_draws=1, level=level, average=average))
+    for metric in ("brier", "nll"):
+        one, other = losses(p, o)[metric], losses(q, o)[metric]
+        (pair,) = result.comparisons[metric]
+        expected = scipy_stats.ttest_rel(one, other)
+        assert pair.p == pair.p_corrected == pytest.approx(expected.pvalue)
+        assert pair.fixed.ends == pytest.approx(tuple(expected.confidence_interval(level)))
+        single = scipy_stats.ttest_1samp(one, 0).confidence_interval(level)
+        assert result.methods["p"].estimates[metric].fixed.ends == pytest.approx(tuple(single))
 
 
-def test_tiny_subjects_have_the_spread_of_all_together():
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(1, 1, 9), rng.normal(2, 3, 2)
-    interval = mean_interval(np.append(a, b), strata_of(["a"] * 9 + ["b"] * 2))
-    expected = scipy_stats.ttest_ind(a, -b, equal_var=True).confidence_interval(0.95)
-    assert (interval.low, interval.high) == pytest.approx((expected.low / 2, expected.high / 2), abs=1e-12)
-
-
-def test_a_subject_of_two_hits_does_not_pretend_to_certainty():
-    hits = np.array([1.0, 1.0, *[1.0, 0.0] * 50])
-    interval = mean_interval(hits, strata_of(["two"] * 2 + ["many"] * 100))
-    alone = mean_interval(hits[2:], strata_of(["many"] * 100))
-    assert interval.high - interval.low > 3 * (alone.high - alone.low)
-
-
-def test_interval_over_subjects_is_students_and_leaves_undefined_ones_out():
-    values = np.random.default_rng(0).normal(0, 1, 24)
-    interval = clustered_interval(np.append(values, np.nan))
-    expected = scipy_stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    assert (interval.estimand, interval.kind) == ("clustered", "t")
-
-
-def test_few_subjects_are_no_sample_of_subjects():
-    assert clustered_interval(np.arange(20.0)).ends
-    refused = clustered_interval(np.append(np.arange(19.0), np.nan))
-    assert refused == Interval("clustered", reason="20 subjects are needed to speak of others, there are 19")
-
-
-def test_one_question_in_a_subject_leaves_no_interval_for_fixed_subjects():
-    strata = strata_of(["law", "art", "art"])
-    refused = mean_interval(np.array([0.1, 0.2, 0.3]), strata)
-    assert refused.ends is None
-    assert "'law' has one question" in refused.reason
-    assert basic_interval(0.5, np.array([0.4, 0.6]), strata) == refused
-
-
-def test_values_that_do_not_vary_have_an_interval_without_width():
-    interval = mean_interval(np.full(10, 0.25), strata_of(["a", "b"] * 5))
-    assert (interval.low, interval.high) == (0.25, 0.25)
-
-
-def test_interval_of_an_ece_contains_it_while_percentiles_do_not():
-    rng = np.random.default_rng(0)
-    p = rng.random(6000)
-    confidence, names = {"m": p}, [f"s{i % 40}" for i in range(6000)]
-    result = summary(confidence, rng.random(6000) < p, names, QUICK)
-    estimate = result.methods["m"].estimates["ece"]
-    percentiles = np.quantile(result.replicates["ece"][0], [0.025, 0.975])
-    assert percentiles[0] > estimate.value
-    assert estimate.fixed.low < estimate.value < estimate.fixed.high
-    assert estimate.fixed.kind == "basic"
-    assert estimate.fixed.high - estimate.fixed.low == pytest.approx(np.diff(percentiles)[0])
-
-
-def test_bootstrap_agrees_with_students_interval_where_both_apply():
-    confidence, o, names = answers(3000, methods=1)
-    result = summary(confidence, o, names, Settings(replicates=2000))
-    estimate = result.methods["m0"].estimates["brier"]
-    spread = result.replicates["brier"][0].std()
-    assert (estimate.fixed.high - estimate.fixed.low) / 2 == pytest.approx(1.96 * spread, rel=0.06)
-    assert result.replicates["brier"][0].mean() == pytest.approx(estimate.value, abs=4 * spread / 2000**0.5)
-
-
-def test_intervals_stay_within_the_bounds_of_their_metric():
-    o = np.array([True] * 30 + [False] * 2)
-    p = np.where(o, 0.9, 0.89) - np.linspace(0, 0.02, 32) * ~o
-    p[0] = 0.1  # one hit with the least confidence: AUROC just below 1
-    fixed = summary({"m": p}, o, ["art"] * 32, QUICK).methods["m"].estimates["auroc"].fixed
-    assert fixed.high == 1.0
-
-
-# --- calibration ------------------------------------------------------------------------------------------------------
-
-
-def naive_macro_ece(p, o, names):
-    return np.mean([ece(p[names == name], o[names == name]) for name in sorted(set(names))])
-
-
-def test_p_value_of_calibration_is_the_share_of_redrawn_labels_with_as_large_an_ece():
-    confidence, o, names = answers(150, methods=1)
-    p, names = confidence["m0"], np.array(names)
-    rng = np.random.default_rng(9)
-    redrawn = np.array([naive_macro_ece(p, rng.random(150) < p, names) for _ in range(1500)])
-    expected = np.mean(redrawn >= naive_macro_ece(p, o, names))
-    assert 0.1 < expected < 0.9
-    assert calibrated_p(p, o, list(names), Settings(null_draws=2000)) == pytest.approx(expected, abs=0.05)
-
-
-def test_p_value_of_calibrated_confidences_is_uniform():
+@pytest.mark.parametrize("average", ["questions", "subjects"])
+def test_means_over_several_subjects_have_the_error_of_stratified_ones(average):
+    """Sizes 3, 30 and 9, and four subjects of one or two questions, which are one stratum."""
+    subjects = np.array([*"aaa", *"b" * 30, *"c" * 9, "d", "e", "f", "f", "g"])
     rng = np.random.default_rng(1)
-    p = rng.random(120)
-    names = ["a", "b", "b"] * 40
-    values = np.array(
-        [calibrated_p(p, rng.random(120) < p, names, Settings(null_draws=99, seed=k)) for k in range(400)]
-    )
-    assert np.mean(values <= 0.1) == pytest.approx(0.1, abs=0.045)
-    assert np.mean(values <= 0.5) == pytest.approx(0.5, abs=0.08)
+    o = rng.random(subjects.size) < 0.6
+    p, q = rng.random((2, subjects.size))
+    (pair,) = summary({"p": p, "q": q}, o, subjects.tolist(), Settings(average=average)).comparisons["brier"]
+    names, sizes = np.unique(subjects, return_counts=True)
+    d = np.square(p - o) - np.square(q - o)
+    share = dict(zip(names, 1 / (sizes * names.size) if average == "subjects" else np.full(7, 1 / d.size), strict=True))
+    parts = d * [share[name] for name in subjects]  # the difference is their sum
+    if average == "subjects":  # how far the small subjects lie apart, about the mean of all subjects
+        parts -= [share[name] * parts.sum() for name in subjects]
+    strata = [subjects == "a", subjects == "b", subjects == "c", np.isin(subjects, [*"defg"])]
+    v, k = np.array([parts[s].var(ddof=1) * s.sum() for s in strata]), np.array([s.sum() for s in strata])
+    freedom = v.sum() ** 2 / np.sum(v**2 / (k - 1))
+    assert pair.error == pytest.approx(np.sqrt(v.sum()))
+    assert pair.p == pytest.approx(2 * scipy_stats.t.sf(abs(pair.difference) / np.sqrt(v.sum()), freedom))
 
 
-def test_p_value_of_a_method_that_is_off_is_the_smallest_there_is():
-    o = np.random.default_rng(0).random(300) < 0.3
-    assert calibrated_p(np.full(300, 0.8), o, ["art"] * 300) == 0.001
-
-
-def test_debiased_calibration_error_is_right_where_labels_abound():
+def test_mean_of_two_subjects_has_welchs_test():
     rng = np.random.default_rng(0)
-    p = rng.random(200_000)
-    true = np.clip(p - 0.1, 0, 1)
-    expected = ece(p, rng.random(p.size) < true)  # with so many answers chance adds next to nothing
-    error = calibration_error(p, rng.random(p.size) < true, ["art"] * p.size)
-    assert error.value == pytest.approx(expected, abs=0.003)
-    assert error.interval.low < expected < error.interval.high
-    assert error.interval.high - error.interval.low < 0.012
+    o, p, q = np.ones(40, dtype=bool), *rng.random((2, 40))
+    (pair,) = summary({"p": p, "q": q}, o, ["a"] * 10 + ["b"] * 30, MACRO).comparisons["brier"]
+    d = np.square(p - o) - np.square(q - o)
+    assert pair.p == pytest.approx(scipy_stats.ttest_ind(d[:10], -d[10:], equal_var=False).pvalue)
 
 
-def test_debiased_calibration_error_of_calibrated_confidences_is_near_zero():
-    rng = np.random.default_rng(0)
-    p = rng.random(6000)
-    names = [f"s{i % 57}" for i in range(6000)]
-    o = rng.random(6000) < p
-    error = calibration_error(p, o, names)
-    assert naive_macro_ece(p, o, np.array(names)) > 0.08
-    assert error.value < 0.03
-    assert error.interval.low == 0.0
-    assert (error.interval.estimand, error.interval.kind) == ("fixed-subjects", "inverted test")
+def test_interval_for_other_subjects_is_students_over_subjects_or_robust_to_clusters():
+    confidence, o, names = answers(900, subjects=24)
+    subjects = np.array(names)
+    d = np.square(confidence["m0"] - o) - np.square(confidence["m1"] - o)
+    each = [d[subjects == name] for name in sorted(set(names))]
+    (macro,) = summary(confidence, o, names, MACRO).comparisons["brier"]
+    expected = scipy_stats.ttest_1samp([part.mean() for part in each], 0).confidence_interval(0.95)
+    assert macro.clustered.ends == pytest.approx(tuple(expected))
+    (pooled,) = summary(confidence, o, names, QUICK).comparisons["brier"]
+    sums = np.array([(part - d.mean()).sum() for part in each])
+    half = scipy_stats.t.ppf(0.975, 23) * np.sqrt(24 / 23 * np.sum(sums**2)) / 900
+    assert pooled.clustered.ends == pytest.approx((d.mean() - half, d.mean() + half))
+    assert (pooled.clustered.estimand, pooled.clustered.kind) == ("clustered", "t")
 
 
-def test_calibration_does_not_depend_on_the_order_of_answers():
-    confidence, o, names = answers(200, methods=1)
-    order = np.random.default_rng(5).permutation(200)
-    p, shuffled = confidence["m0"], [names[i] for i in order]
-    assert calibrated_p(p[order], o[order], shuffled) == calibrated_p(p, o, names)
-    assert calibration_error(p[order], o[order], shuffled).value == pytest.approx(
-        calibration_error(p, o, names).value, abs=1e-12
+def test_interval_for_other_subjects_counts_those_where_the_metric_is_defined():
+    confidence, o, names = answers(900, methods=1, subjects=22)
+    subjects = np.array(names)
+    o[np.isin(subjects, ["subject 3", "subject 11"])] = True
+    defined = [subjects == name for name in sorted(set(names)) if not o[subjects == name].all()]
+    estimate = summary(confidence, o, names, MACRO).methods["m0"].estimates["auroc"]
+    areas = [roc_auc_score(o[rows], confidence["m0"][rows]) for rows in defined]
+    assert (estimate.value, estimate.n_undefined) == (pytest.approx(np.mean(areas)), 2)
+    assert estimate.clustered.ends == pytest.approx(tuple(scipy_stats.ttest_1samp(areas, 0).confidence_interval(0.95)))
+    o[subjects == "subject 5"] = True
+    estimate = summary(confidence, o, names, MACRO).methods["m0"].estimates["auroc"]
+    assert estimate.clustered.reason == "20 subjects are needed to speak of others, there are 19"
+
+
+def test_rmsce_has_the_interval_of_its_square_and_differences_that_of_squares():
+    confidence, o, names = answers(400)
+    result = summary(confidence, o, names, QUICK)
+    sampling = Sampling.of(strata_of(names), o, "questions")
+    found = [influence("rmsce", p, p, o, sampling.strata, "questions") for p in confidence.values()]
+    spread = sampling.spread("rmsce", np.stack([each.by_question for each in found]), np.array([[0, 1], [1, -1]]))
+    t = scipy_stats.t.ppf(0.975, spread.freedom) * spread.error
+    ends = result.methods["m1"].estimates["rmsce"].fixed.ends
+    assert ends == pytest.approx((np.sqrt(max(0, found[1].value - t[0])), np.sqrt(found[1].value + t[0])))
+    (pair,) = result.comparisons["rmsce"]
+    first, second = (np.sqrt(max(0, each.value)) for each in found)
+    assert pair.difference == pytest.approx(first - second)
+    assert pair.fixed.ends == pytest.approx((first**2 - second**2 + np.array([-1, 1]) * t[1]) / (first + second))
+    squares = np.array([first**2 - second**2])
+    assert pair.p == pytest.approx(
+        p_values(squares, Spread(spread.covariance, spread.error[1:], spread.freedom[1:]))[0]
     )
 
 
-def test_a_perfect_forecast_is_calibrated_and_a_certain_mistake_is_not():
-    o = np.array([True, False] * 20)
-    perfect = calibration_error(o.astype(float), o, ["art"] * 40)
-    assert (perfect.value, perfect.interval.low, perfect.interval.high) == (0.0, 0.0, 0.0)
-    assert calibrated_p(o.astype(float), o, ["art"] * 40) == 1.0
-    assert calibration_error(1.0 - o, o, ["art"] * 40).value == 1.0
+# --- where nothing can be told ----------------------------------------------------------------------------------------
+
+LONE = [True] * 39 + [False] + [True, False] * 20
 
 
-def test_calibration_of_equal_seeds_is_that_of_one():
-    confidence, o, names = answers(300, methods=1)
-    p = confidence["m0"]
-    assert calibrated_p(np.stack([p, p]), o, names) == calibrated_p(p, o, names)
-    assert calibration_error(np.stack([p, p]), o, names).value == pytest.approx(calibration_error(p, o, names).value)
+@pytest.mark.parametrize(
+    ("o", "subjects", "settings", "metrics", "reason"),
+    [
+        ([True, False], ["a", "b"], QUICK, TESTED, "there are 2 questions, from which no spread can be told"),
+        ([True] * 96 + [False] * 4, ["a"] * 100, QUICK, RANKED,
+         "5 wrong answers are needed to tell how far {} varies, there are 4"),
+        ([True] * 4 + [False] * 96, ["a"] * 100, MACRO, RANKED,
+         "5 right answers are needed to tell how far {} varies, there are 4"),
+        (LONE, ["one"] * 40 + ["even"] * 40, MACRO, RANKED,
+         "subject 'one' has one wrong answer, from which no spread can be told"),
+        (np.invert(LONE), ["one"] * 40 + ["even"] * 40, MACRO, RANKED,
+         "subject 'one' has one right answer, from which no spread can be told"),
+        ([True, False] * 40, ["a"] * 51 + ["b"] * 29, MACRO, ["rmsce"],
+         "30 questions of each subject are needed to tell how far mean calibration errors vary, subject 'b' has 29"),
+    ],
+)  # fmt: skip
+def test_what_tells_no_spread_has_values_without_intervals_tests_and_ranks(o, subjects, settings, metrics, reason):
+    rng = np.random.default_rng(0)
+    result = summary(dict(zip("abc", rng.random((3, len(o))), strict=True)), np.array(o), subjects, settings)
+    for metric in TESTED:
+        pairs, fixed = result.comparisons[metric], result.methods["a"].estimates[metric].fixed
+        assert result.methods["a"].estimates[metric].value is not None
+        if metric in metrics:
+            assert fixed.reason == reason.format(METRICS[metric].label)
+            assert {pair.fixed for pair in pairs} == {Interval("fixed-subjects", reason=fixed.reason)}
+            assert {(pair.p, pair.p_corrected, pair.error, pair.critical) for pair in pairs} == {(None,) * 4}
+            assert result.ranks[metric] == {}
+        else:
+            assert fixed.ends
+            assert all(pair.p is not None for pair in pairs)
 
 
-# --- comparisons ------------------------------------------------------------------------------------------------------
+def test_nothing_is_refused_for_what_a_few_questions_lack():
+    """A lone question beside ten large subjects, 600 subjects of one question, a subject with one mistake of 2,000."""
+    rng = np.random.default_rng(0)
+    tables = [
+        (["lone", *[f"s{k % 10}" for k in range(500)]], QUICK, rng.random(501) < 0.6),
+        (["lone", *[f"s{k % 10}" for k in range(500)]], MACRO, rng.random(501) < 0.6),
+        ([f"s{k}" for k in range(600)], QUICK, rng.random(600) < 0.6),
+        (
+            ["one"] * 40 + [f"s{k % 10}" for k in range(1960)],
+            QUICK,
+            np.array([True] * 39 + [False] + [True, False] * 980),
+        ),
+    ]
+    for subjects, settings, o in tables:
+        result = summary(dict(zip("ab", rng.random((2, o.size)), strict=True)), o, subjects, settings)
+        refused = {metric for metric in TESTED if result.comparisons[metric][0].p is None}
+        assert refused == ({"rmsce"} if settings is MACRO else set())
+    assert "needed" in Sampling.of(strata_of(["lone", *["s"] * 500]), tables[0][2], "subjects").refused("rmsce")
 
 
-def compared(losses_of, strata, blocks=None):
-    """Pairs by Brier of methods with these losses (n,), on resamples of the macro mean."""
-    rng = np.random.default_rng(9)
-    samples = {name: [] for name in losses_of}
-    for _ in range(200):
-        drawn = np.concatenate([rng.choice(rows, rows.size) for rows in strata.rows])
-        for name, loss in losses_of.items():
-            samples[name].append(np.mean([loss[part].mean() for part in np.split(drawn, np.cumsum(strata.sizes)[:-1])]))
-    found = {
-        name: Sample(float(strata.means(loss).mean()), np.array(samples[name]), loss, strata.means(loss))
-        for name, loss in losses_of.items()
+def test_two_wrong_answers_of_many_leave_no_test_of_order_and_say_why():
+    rng = np.random.default_rng(0)
+    y = np.ones(200, dtype=bool)
+    y[:4] = False
+    base = rng.normal(size=200)
+    methods = {f"m{k}": expit(1.2 * y + base + rng.normal(size=200)) for k in range(6)}
+    pairs = summary(methods, y, ["all"] * 200, QUICK).comparisons["auroc"]
+    assert {(pair.p_corrected, pair.winner(0.05)) for pair in pairs} == {(None, None)}
+    assert {pair.fixed.reason for pair in pairs} == {
+        "5 wrong answers are needed to tell how far AUROC varies, there are 4"
     }
-    return compare("brier", found, strata, [list(losses_of)] if blocks is None else blocks)
 
 
-def test_paired_test_within_one_subject_is_students():
+def test_perfect_separation_has_no_interval_and_is_still_compared():
+    o = np.arange(40) < 20
     rng = np.random.default_rng(0)
-    a, b = rng.random(40), rng.random(40) + 0.15
-    (pair,) = compared({"a": a, "b": b}, strata_of(["art"] * 40))
-    expected = scipy_stats.ttest_rel(a, b)
-    assert pair.p == pytest.approx(expected.pvalue, abs=1e-12)
-    assert pair.difference == pytest.approx(np.mean(a - b))
-    low, high = expected.confidence_interval(0.95)
-    assert (pair.fixed.low, pair.fixed.high) == pytest.approx((low, high))
-
-
-def test_paired_test_and_its_interval_agree_on_every_pair():
-    confidence, o, names = answers(900, methods=5, subjects=25)
-    strata = strata_of(names)
-    pairs = compared({m: losses(p, o)["brier"] for m, p in confidence.items()}, strata)
-    assert len(pairs) == 10
-    for pair in pairs:
-        assert (pair.p < 0.05) == (not pair.fixed.low <= 0 <= pair.fixed.high)
-        assert pair.fixed.low < pair.difference < pair.fixed.high
-        assert pair.clustered.low < pair.difference < pair.clustered.high
+    result = summary({"perfect": 0.9 - 0.5 * ~o, "other": rng.random(40)}, o, ["a"] * 40, QUICK)
+    estimate = result.methods["perfect"].estimates["auroc"]
+    assert (estimate.value, estimate.fixed.reason) == (1.0, "nothing varies between these questions")
+    assert pairs_of(result, "auroc")["perfect", "other"].winner(0.05) == "perfect"
 
 
 def test_equal_methods_do_not_differ_and_a_constant_gain_is_certain():
-    losses_of = np.random.default_rng(0).integers(0, 2, 30) / 2
-    pairs = compared({"a": losses_of, "b": losses_of, "c": losses_of + 1}, strata_of(["x", "y"] * 15))
-    assert [pair.p for pair in pairs] == [pair.p_corrected for pair in pairs] == [1.0, 0.0, 0.0]
+    o = np.ones(30, dtype=bool)
+    result = summary({"a": np.full(30, 0.5), "b": np.full(30, 0.5), "c": np.ones(30)}, o, ["a"] * 30, QUICK)
+    found = {names: (pair.difference, pair.p, pair.p_corrected) for names, pair in pairs_of(result, "brier").items()}
+    assert found == {("a", "b"): (0, 1, 1), ("a", "c"): (0.25, 0, 0), ("b", "c"): (0.25, 0, 0)}
+    assert result.ranks["brier"] == {"a": 2, "b": 2, "c": 1}
+    assert result.comparisons["auroc"] == ()
+    assert result.methods["a"].estimates["auroc"].fixed.reason == "it is undefined"
 
 
-def naive_corrected(differences, errors, deviations):
-    """Single-step max-t, pair by pair and resample by resample."""
-    scaled = [[abs(value) / np.std(row, ddof=1) for value in row] for row in deviations]
-    largest = [max(column) for column in zip(*scaled, strict=True)]
-    return [
-        (1 + sum(value >= abs(d) / error for value in largest)) / (1 + len(largest))
-        for d, error in zip(differences, errors, strict=True)
-    ]
+def test_two_calibrated_methods_have_no_interval_of_a_difference():
+    o = np.array([True, False] * 200)
+    methods = {"flat": np.full(400, 0.5), "near": np.where(np.arange(400) % 4 < 2, 0.51, 0.49)}
+    result = summary(methods, o, [f"s{k % 20}" for k in range(400)], QUICK)
+    assert all(method.estimates["rmsce"].value < 0 for method in result.methods.values())
+    (pair,) = result.comparisons["rmsce"]
+    assert (pair.difference, pair.winner(0.05)) == (0, None)
+    assert pair.fixed.reason == pair.clustered.reason == "neither is off by more than chance"
 
 
-def test_corrected_p_values_are_those_of_a_naive_loop():
-    rng = np.random.default_rng(0)
-    deviations = rng.normal(size=(6, 99)) * rng.uniform(0.5, 2, 6)[:, None]
-    differences, errors = rng.normal(size=6) * 3, rng.uniform(0.5, 2, 6)
-    assert corrected(differences, errors, deviations).tolist() == naive_corrected(differences, errors, deviations)
+def test_intervals_stay_within_the_bounds_of_their_metric():
+    o = np.arange(40) > 0
+    estimates = summary({"m": np.full(40, 0.9)}, o, ["a"] * 40, QUICK).methods["m"].estimates
+    assert estimates["acc"].fixed.high == 1.0
+    assert estimates["rmsce"].fixed.low == 0.0
+
+
+# --- all pairs at once ------------------------------------------------------------------------------------------------
+
+
+def corrected(covariance, weights, z, **settings):
+    """Corrected p values and critical values of differences of so many standard errors, with much freedom."""
+    covariance, weights = np.array(covariance), np.array(weights)
+    error = np.sqrt(np.diag(weights @ covariance @ weights.T))
+    spread = Spread(covariance, error, np.full(len(weights), 1e9))
+    return max_t(2 * scipy_stats.norm.sf(z), weights, spread, Settings(**settings))
+
+
+def test_independent_pairs_are_corrected_as_independent_ones():
+    weights = [[1, -1, 0, 0], [0, 0, 1, -1]]
+    found, critical = corrected(np.diag([1, 2, 3, 4]), weights, np.array([1.5, 2.4]), draws=200_000)
+    p = 2 * scipy_stats.norm.sf([1.5, 2.4])
+    assert found == pytest.approx(1 - (1 - p) ** 2, abs=0.003)
+    assert critical == pytest.approx(scipy_stats.norm.isf((1 - 0.95**0.5) / 2), abs=0.01)
+
+
+def test_all_pairs_of_three_methods_have_the_probabilities_of_the_normal_distribution():
+    covariance = np.array([[1, 0.3, 0.2], [0.3, 2, 0.5], [0.2, 0.5, 0.7]])
+    weights = np.array([[1, -1, 0], [1, 0, -1], [0, 1, -1]])
+    of_differences = weights @ covariance @ weights.T
+    scale = np.sqrt(np.diag(of_differences))
+    normal = scipy_stats.multivariate_normal(np.zeros(3), of_differences / np.outer(scale, scale), allow_singular=True)
+    (inside,) = {normal.cdf(np.full(3, 2.2), lower_limit=np.full(3, -2.2))}
+    found, _ = corrected(covariance, weights, np.full(3, 2.2), draws=200_000)
+    assert found == pytest.approx(np.full(3, 1 - inside), abs=0.002)
 
 
 def test_what_never_varies_is_certain_and_corrects_no_other():
-    deviation = np.random.default_rng(0).normal(size=(1, 99))
-    still = np.zeros((1, 99))
-    alone = corrected(np.array([2.0]), np.array([1.0]), deviation)
-    found = corrected(np.array([2.0, 0.0, 0.1]), np.array([1.0, 0.0, 0.0]), np.concatenate([deviation, still, still]))
-    assert found.tolist() == [alone[0], 1.0, 0.0]
+    spread = Spread(np.diag([1.0, 1, 0]), np.array([np.sqrt(2), 0, 0]), np.full(3, 50.0))
+    found, critical = max_t(np.array([0.03, 0, 1]), np.eye(3), spread, QUICK)
+    assert found.tolist() == [0.03, 0, 1]
+    assert critical == pytest.approx([scipy_stats.t.isf(0.025, 50), np.nan, np.nan], nan_ok=True)
 
 
-def test_single_step_correction_covers_all_pairs_of_equal_methods():
-    """In 200 tables of five methods that don't differ, a difference is found about as often as the level says."""
-    rng = np.random.default_rng(0)
-    names = [f"m{k}" for k in range(5)]
-    false = 0
-    for _ in range(200):
-        values = rng.normal(size=5)  # each method's mean has standard error 1, and they are independent
-        draws = values[:, None] + rng.normal(size=(5, 400))
-        samples = {name: Sample(float(v), row) for name, v, row in zip(names, values, draws, strict=True)}
-        pairs = compare("auroc", samples, strata_of(["a", "a"]), [names])
-        false += set(ranks(names, pairs).values()) != {1}
-    assert 2 <= false <= 20  # 10 expected
+@pytest.mark.parametrize("settings", [QUICK, MACRO, Settings(null_draws=1, level=0.9, draws=99)])
+def test_what_exceeds_its_critical_value_is_significant_and_nothing_else(settings):
+    significant = []
+    for seed, methods in product(range(6), (2, 5)):
+        confidence, o, names = answers(300, methods, subjects=3, seed=seed)
+        for pair in sum(summary(confidence, o, names, settings).comparisons.values(), ()):
+            assert pair.p_corrected >= pair.p
+            assert pair.p_corrected == pair.p or methods > 2
+            if pair.error is None:  # two RMSCEs of 0
+                assert (pair.p, pair.p_corrected, pair.critical) == (1, 1, None)
+                continue
+            significant.append(pair.p_corrected < 1 - settings.level)
+            assert (abs(pair.difference) > pair.critical * pair.error) == significant[-1]
+    assert 0.2 < np.mean(significant) < 0.95
 
 
-def pairs_of(p_corrected, metric="brier"):
-    """Each first method has the smaller loss."""
+def test_too_few_draws_leave_nothing_significant_but_a_pair_alone():
+    confidence, o, names = answers(2000, methods=3)
+    few = Settings(null_draws=1, draws=18)
+    assert all(pair.critical is None for pair in summary(confidence, o, names, few).comparisons["brier"])
+    (pair,) = summary({m: confidence[m] for m in ("m0", "m2")}, o, names, few).comparisons["brier"]
+    assert pair.winner(0.05) == "m0"
+
+
+def test_pairs_are_corrected_for_their_block_and_across_blocks_for_all():
+    confidence, o, names = answers(300, methods=4)
+    together = pairs_of(summary(confidence, o, names, QUICK), "brier")
+    blocks = pairs_of(summary(confidence, o, names, QUICK, [["m2", "m3"], ["m0"]]), "brier")
+    alone = blocks.pop(("m2", "m3"))
+    assert alone.p == alone.p_corrected < together.pop(("m2", "m3")).p_corrected
+    assert blocks == together
+
+
+def ranked_pairs(p_corrected, metric="brier"):
+    """Each first method has the smaller value."""
     nothing = Interval("fixed-subjects", reason="not needed here")
     return [Comparison(metric, a, b, -0.1, nothing, nothing, p, p) for (a, b), p in p_corrected.items()]
 
 
 def test_rank_is_one_plus_the_number_of_methods_that_are_significantly_better():
     p = {("a", "b"): 0.5, ("a", "c"): 0.01, ("a", "d"): 0.2, ("b", "c"): 0.2, ("b", "d"): 0.0, ("c", "d"): 0.05}
-    assert ranks("abcd", pairs_of(p)) == {"a": 1, "b": 1, "c": 2, "d": 2}
-    assert ranks("abcd", pairs_of({**p, ("c", "d"): 0.049})) == {"a": 1, "b": 1, "c": 2, "d": 3}
-    assert ranks("bcd", pairs_of(p)) == {"b": 1, "c": 1, "d": 2}  # a is of another block
-    assert ranks("ab", pairs_of({("a", "b"): 0.01}, "auroc")) == {"a": 2, "b": 1}  # where more is better
+    assert ranks("abcd", ranked_pairs(p)) == {"a": 1, "b": 1, "c": 2, "d": 2}
+    assert ranks("abcd", ranked_pairs({**p, ("c", "d"): 0.049})) == {"a": 1, "b": 1, "c": 2, "d": 3}
+    assert ranks("bcd", ranked_pairs(p)) == {"b": 1, "c": 1, "d": 2}  # a is of another block
+    assert ranks("ab", ranked_pairs({("a", "b"): 0.01}, "auroc")) == {"a": 2, "b": 1}  # where more is better
+    assert (ranks("a", []), ranks("ab", []), ranks("ab", ranked_pairs({("a", "b"): None}))) == ({"a": 1}, {}, {})
 
 
-def test_one_method_has_rank_one_and_untested_pairs_have_no_ranks():
-    assert ranks(["a"], []) == {"a": 1}
-    assert ranks(["a", "b"], pairs_of({("a", "b"): None})) == {}
-    assert ranks(["a", "b"], []) == {}
+# --- calibration ------------------------------------------------------------------------------------------------------
 
 
-def test_pairs_are_corrected_for_their_block_and_across_blocks_for_all():
-    rng = np.random.default_rng(0)
-    loss = {name: rng.random(60) + 0.1 * k for k, name in enumerate("abcd")}
-    strata = strata_of(["x", "y", "z"] * 20)
-    together = {(c.first, c.second): c.p_corrected for c in compared(loss, strata)}
-    blocks = {(c.first, c.second): c.p_corrected for c in compared(loss, strata, [["a", "b"], ["c"]])}
-    (alone,) = compared({name: loss[name] for name in "ab"}, strata)
-    assert blocks.pop(("a", "b")) == pytest.approx(alone.p_corrected, abs=0.03)  # other resamples
-    assert blocks == {key: p for key, p in together.items() if key != ("a", "b")}
-    assert all(c.p_corrected >= c.p for c in compared(loss, strata))
+def off_by(first, second, seed):
+    """Which of two methods is named: one says 0.98 or 0.02, the other 0.7 or 0.3, each too sure by so much."""
+    rng = np.random.default_rng(seed)
+    high, right = rng.random((2, 1200))
+    sharp = np.where(high < 0.6, 0.98, 0.02)
+    o = right < sharp - first * np.sign(sharp - 0.5)
+    rate = 0.6 * (0.98 - first) + 0.4 * (0.02 + first)
+    above, below = 0.7 - second, 0.3 + second
+    share = (rate - below) / (above - below)
+    flat = rng.random(1200) < np.where(o, above * share / rate, (1 - above) * share / (1 - rate))
+    methods = {"sharp": sharp, "flat": np.where(flat, 0.7, 0.3)}
+    (pair,) = summary(methods, o, [f"s{k % 8}" for k in range(1200)], QUICK).comparisons["rmsce"]
+    return pair.winner(0.05)
+
+
+def test_methods_that_are_equally_far_off_in_other_ways_are_seldom_told_apart():
+    named = [off_by(0.06, 0.06, seed) for seed in range(60)]
+    assert max(named.count("sharp"), named.count("flat")) <= 5  # 1.5 expected of each; 6 in 0.4 % of such tests
+
+
+def test_the_better_calibrated_of_two_methods_is_found_and_never_the_other():
+    assert "flat" not in {off_by(0.05, 0.08, seed) for seed in range(15)}
+    assert "sharp" not in {off_by(0.08, 0.05, seed) for seed in range(15)}
+    assert [off_by(0.04, 0.10, seed) for seed in range(20)].count("sharp") >= 10
+
+
+def naive_macro_ece(p, o, names):
+    return np.mean([ece(p[names == name], o[names == name]) for name in sorted(set(names))])
+
+
+@pytest.mark.parametrize("average", ["questions", "subjects"])
+def test_p_value_of_calibration_is_the_share_of_redrawn_labels_with_as_large_an_ece(average):
+    confidence, o, names = answers(150, methods=1)
+    p, grouped = confidence["m0"], np.array(names if average == "subjects" else ["all"] * 150)
+    rng = np.random.default_rng(9)
+    redrawn = np.array([naive_macro_ece(p, rng.random(150) < p, grouped) for _ in range(800)])
+    expected = np.mean(redrawn >= naive_macro_ece(p, o, grouped))
+    assert 0.1 < expected < 0.9
+    assert calibrated_p(p, o, names, Settings(average, null_draws=2000)) == pytest.approx(expected, abs=0.06)
+    assert calibrated_p(np.stack([p, p]), o, names) == calibrated_p(p, o, names)
+
+
+def test_p_value_of_calibrated_confidences_is_uniform():
+    rng = np.random.default_rng(1)
+    p = rng.random(120)
+    values = np.array(
+        [calibrated_p(p, rng.random(120) < p, ["a"] * 120, Settings(null_draws=99, seed=k)) for k in range(400)]
+    )
+    assert np.mean(values <= 0.1) == pytest.approx(0.1, abs=0.045)
+    assert np.mean(values <= 0.5) == pytest.approx(0.5, abs=0.08)
+
+
+def test_p_value_of_calibration_is_one_for_a_perfect_forecast_and_the_smallest_for_certain_mistakes():
+    o = np.array([True, False] * 20)
+    assert calibrated_p(o.astype(float), o, ["art"] * 40) == 1.0
+    assert calibrated_p(1.0 - o, o, ["art"] * 40) == 0.001
 
 
 # --- everything at once -----------------------------------------------------------------------------------------------
 
 
-def test_summary_has_the_values_of_the_results():
+@pytest.mark.parametrize("average", ["questions", "subjects"])
+def test_summary_has_the_values_of_the_results(average):
     confidence, o, names = answers(500, methods=3)
-    result = summary(confidence, o, names, QUICK)
+    o[np.array(names) == "subject 2"] = True  # where metrics of order are undefined
+    result = summary(confidence, o, names, Settings(average, null_draws=1))
     for method, p in confidence.items():
         scores = summarise(p, o, names, Protocol()).metrics
+        assert list(result.methods[method].estimates) == list(TESTED)
         for name, estimate in result.methods[method].estimates.items():
-            assert estimate.value == pytest.approx(scores[name].mean, abs=1e-12), name
-            assert estimate.n_undefined == scores[name].n_undefined
-    assert set(result.methods["m0"].estimates) == {*RESAMPLED, "ece_debiased"}
+            assert estimate.value == pytest.approx(scores[name].of(average), abs=1e-12), name
+            assert estimate.n_undefined == (scores[name].n_undefined if average == "subjects" else 0)
+
+
+def test_seeds_are_averaged_question_by_question_and_their_spread_is_told():
+    confidence, o, names = answers(400, methods=3)
+    p = np.stack(list(confidence.values()))
+    result = summary({"seeded": p, "one": confidence["m0"]}, o, names, QUICK)
+    for name in TESTED:
+        estimate = result.methods["seeded"].estimates[name]
+        values = [METRICS[name].compute(row, o) for row in p]
+        assert estimate.by_seed == pytest.approx(values, abs=1e-12)
+        assert estimate.value == pytest.approx(METRICS[name].mean(values), abs=1e-12)
+        assert estimate.spread == pytest.approx(np.std(values, ddof=1), abs=1e-12)
+        assert result.methods["one"].estimates[name].spread is None
+    sampling = Sampling.of(strata_of(names), o, "questions")
+    for name in ("auroc", "brier"):
+        each = [influence(name, row, row, o, sampling.strata, "questions") for row in p]
+        difference = np.mean([one.by_question for one in each], axis=0) - each[0].by_question
+        (pair,) = result.comparisons[name]
+        assert pair.difference == pytest.approx(np.mean([one.value for one in each]) - each[0].value)
+        assert pair.error == pytest.approx(sampling.spread(name, difference[None]).error[0])
+
+
+@pytest.mark.parametrize("settings", [QUICK, MACRO])
+def test_order_of_questions_and_methods_and_names_of_subjects_change_nothing(settings):
+    confidence, o, names = answers(400, methods=5)
+    rng = np.random.default_rng(1)
+    order, methods = rng.permutation(400), rng.permutation(list(confidence)).tolist()
+    other = {m: confidence[m][order] for m in methods}
+    renamed = [names[i].replace("subject 1", "a").replace("subject 4", "z") for i in order]
+    before, after = summary(confidence, o, names, settings), summary(other, o[order], renamed, settings)
+
+    def numbers(pair):
+        ends = [*(pair.fixed.ends or ()), *(pair.clustered.ends or ())]
+        return [
+            x for x in (pair.difference, pair.p, pair.p_corrected, pair.error, pair.critical, *ends) if x is not None
+        ]
+
+    for metric in TESTED:
+        found = pairs_of(after, metric) | {(c.second, c.first): c.reversed() for c in after.comparisons[metric]}
+        for names_, pair in pairs_of(before, metric).items():
+            assert numbers(found[names_]) == pytest.approx(numbers(pair), abs=1e-12)
+        for method, expected in before.methods.items():
+            one, same = expected.estimates[metric], after.methods[method].estimates[metric]
+            assert [same.value, *(same.fixed.ends or ())] == pytest.approx(
+                [one.value, *(one.fixed.ends or ())], abs=1e-12
+            )
+        assert after.ranks[metric] == before.ranks[metric]
+
+
+def test_the_same_settings_give_the_same_numbers_and_another_seed_other_draws():
+    confidence, o, names = answers(300, methods=4)
+    first, again, other = (summary(confidence, o, names, Settings(null_draws=99, seed=k)) for k in (0, 0, 1))
+    assert (again.methods, again.comparisons) == (first.methods, first.comparisons)
+    assert other.comparisons != first.comparisons
 
 
 def test_metrics_of_order_are_those_of_scores_where_there_are_some():
@@ -414,193 +567,14 @@ def test_metrics_of_order_are_those_of_scores_where_there_are_some():
     score = o + rng.normal(size=(2, 120))
     p, other = np.full((2, 120), 0.6), rng.random(120)
     ordered = np.stack([scipy_stats.rankdata(run) / 121 for run in score])
-    found = summary({"m": p, "o": other}, o, subjects, score={"m": np.exp(9 * score)})
-    flat, expected = summary({"m": p, "o": other}, o, subjects), summary({"m": ordered, "o": other}, o, subjects)
-    for name in ("auroc", "aucpr"):
-        assert found.methods["m"].estimates[name] == expected.methods["m"].estimates[name]
-        assert found.comparisons[name] == expected.comparisons[name]
-        assert found.ranks[name] == expected.ranks[name] == {"m": 1, "o": 2}
-    for name in ("brier", "acc", "ece_debiased"):
-        assert found.methods["m"].estimates[name] == flat.methods["m"].estimates[name]
+    found = summary({"m": p, "o": other}, o, subjects, QUICK, score={"m": np.exp(9 * score)})
+    flat, expected = (summary({"m": run, "o": other}, o, subjects, QUICK) for run in (p, ordered))
+    for name in TESTED:
+        same = expected if name in RANKED else flat
+        assert found.methods["m"].estimates[name] == same.methods["m"].estimates[name]
+        assert found.comparisons[name] == same.comparisons[name]
+    assert found.ranks["auroc"] == {"m": 1, "o": 2}
     assert found.methods["o"] == flat.methods["o"]
-
-
-def test_debiased_ece_has_the_interval_of_ece_moved_by_the_floor():
-    confidence, o, names = answers(500, methods=1)
-    estimates = summary(confidence, o, names, QUICK).methods["m0"].estimates
-    floor = estimates["ece"].value - estimates["ece_debiased"].value
-    assert floor == pytest.approx(summarise(confidence["m0"], o, names, Protocol()).metrics["ece_floor"].mean)
-    assert estimates["ece_debiased"].fixed.low == pytest.approx(estimates["ece"].fixed.low - floor)
-    assert estimates["ece_debiased"].fixed.high == pytest.approx(estimates["ece"].fixed.high - floor)
-
-
-def test_resamples_are_shared_by_methods_so_differences_are_paired():
-    confidence, o, names = answers(800, methods=2)
-    near = {"m0": confidence["m0"], "nearly": np.clip(confidence["m0"] + 0.01, 0, 1), "m1": confidence["m1"]}
-    result = summary(near, o, names, QUICK)
-    pairs = {(pair.metric, pair.first, pair.second): pair for name in TESTED for pair in result.comparisons[name]}
-    found = pairs["auroc", "m0", "m1"]
-    auroc = {m: result.methods[m].estimates["auroc"] for m in near}
-    assert found.difference == pytest.approx(auroc["m0"].value - auroc["m1"].value)
-    assert found.fixed.low < found.difference < found.fixed.high
-    paired = pairs["aucpr", "m0", "nearly"].fixed
-    alone = result.methods["m0"].estimates["aucpr"].fixed
-    assert paired.high - paired.low < 0.2 * (alone.high - alone.low)
-    subset = summary({"m1": confidence["m1"]}, o, names, QUICK)
-    np.testing.assert_allclose(subset.replicates["auroc"][0], result.replicates["auroc"][2], atol=1e-12)
-
-
-def test_summary_repeats_itself_and_does_not_depend_on_the_order_of_subjects():
-    confidence, o, names = answers(300)
-    first = summary(confidence, o, names, QUICK)
-    assert summary(confidence, o, names, QUICK).methods == first.methods
-    assert summary(confidence, o, names, Settings(replicates=200, seed=1)).methods != first.methods
-    order = np.argsort(names, kind="stable")
-    again = summary({m: p[order] for m, p in confidence.items()}, o[order], [names[i] for i in order], QUICK)
-    np.testing.assert_allclose(again.replicates["aucpr"], first.replicates["aucpr"], atol=1e-12)
-
-
-def test_seeds_are_averaged_question_by_question_and_their_spread_is_told():
-    confidence, o, names = answers(400, methods=3)
-    p = np.stack(list(confidence.values()))
-    result = summary({"seeded": p, "one": confidence["m0"]}, o, names, QUICK)
-    each = [summarise(row, o, names, Protocol()).metrics for row in p]
-    for name in ("ece", "auroc", "nll", "ece_debiased"):
-        estimate = result.methods["seeded"].estimates[name]
-        values = [metrics[name].mean for metrics in each]
-        assert estimate.by_seed == pytest.approx(values, abs=1e-12)
-        assert estimate.value == pytest.approx(np.mean(values), abs=1e-12)
-        assert estimate.spread == pytest.approx(np.std(values, ddof=1), abs=1e-12)
-    assert result.methods["one"].estimates["auroc"].spread is None
-    (pair,) = result.comparisons["brier"]
-    expected = compared({"a": np.square(p - o).mean(axis=0), "b": np.square(p[0] - o)}, strata_of(names))[0]
-    assert (pair.difference, pair.p) == pytest.approx((expected.difference, expected.p))
-
-
-def test_subjects_of_one_class_are_left_out_and_counted():
-    confidence, o, names = answers(300, methods=1)
-    names = ["easy" if i < 20 else name for i, name in enumerate(names)]
-    o[:20] = True
-    estimate = summary(confidence, o, names, QUICK).methods["m0"].estimates["auroc"]
-    assert (estimate.n_undefined, estimate.n_redrawn) == (1, 0)
-    assert estimate.fixed.low < estimate.value < estimate.fixed.high
-
-
-def test_resamples_of_one_class_are_drawn_again_and_counted():
-    rng = np.random.default_rng(0)
-    o = np.array([True] * 38 + [False] * 2 + [True, False] * 20)
-    names = ["easy"] * 40 + ["even"] * 40
-    result = summary({"a": rng.random(80), "b": rng.random(80)}, o, names, Settings(replicates=1000))
-    estimate = result.methods["a"].estimates["auroc"]
-    # Neither mistake among 40 is in a resample with probability (1 - 2/40)^40 = 0.129.
-    assert estimate.n_redrawn == result.methods["b"].estimates["auroc"].n_redrawn
-    assert estimate.n_redrawn / 1000 == pytest.approx(0.129, abs=0.04)
-    assert np.isfinite(result.replicates["auroc"]).all()
-    assert estimate.n_undefined == 0
-
-
-@pytest.mark.parametrize(("lone", "kind"), [(True, "right"), (False, "wrong")])
-def test_a_lone_answer_of_a_class_leaves_no_interval_for_rank_metrics(lone, kind):
-    rng = np.random.default_rng(0)
-    o = np.array([lone] + [not lone] * 39 + [True, False] * 20 + [True] * 5)
-    names = ["one"] * 40 + ["even"] * 40 + ["easy"] * 5  # a subject without any is left out, and no obstacle
-    result = summary({"a": rng.random(85), "b": rng.random(85)}, o, names, QUICK)
-    estimates = result.methods["a"].estimates
-    for name in ("auroc", "aucpr"):
-        assert estimates[name].value is not None
-        assert f"subject 'one' has one {kind} answer" in estimates[name].fixed.reason
-        (pair,) = result.comparisons[name]
-        assert (pair.fixed, pair.p, pair.p_corrected) == (estimates[name].fixed, None, None)
-        assert result.ranks[name] == {}
-    assert estimates["ece"].fixed.ends
-
-
-def test_what_is_undefined_everywhere_has_neither_value_nor_interval():
-    result = summary({"m": [1.0, 1.0, 0.0]}, [True, True, True], ["a", "a", "a"], QUICK)
-    for name in ("auroc", "aucpr", "ece_ref"):
-        estimate = result.methods["m"].estimates[name]
-        assert estimate.value is None
-        assert estimate.fixed == Interval("fixed-subjects", reason="it is undefined in every subject")
-        assert estimate.clustered.ends is None
-    assert result.comparisons["auroc"] == ()
-
-
-def test_a_lone_question_leaves_values_but_no_tests():
-    result = summary({"a": [0.9, 0.2, 0.4], "b": [0.8, 0.3, 0.4]}, [True, False, True], ["x", "x", "y"], QUICK)
-    assert result.methods["a"].estimates["brier"].value is not None
-    for metric in ("brier", "nll", "acc", "ece_debiased"):
-        (pair,) = result.comparisons[metric]
-        assert (pair.p, pair.p_corrected) == (None, None)
-        assert "'y' has one question" in pair.fixed.reason
-        assert result.ranks[metric] == {}
-
-
-def test_the_better_method_is_found():
-    confidence, o, names = answers(2000, methods=3)
-    result = summary(confidence, o, names, QUICK)
-    assert result.ranks["brier"] == {"m0": 1, "m1": 2, "m2": 3}
-    assert all(pair.p_corrected < 0.05 and pair.difference < 0 for pair in result.comparisons["nll"])
-
-
-def test_calibration_is_compared_as_ece_less_its_floor_and_below_it_as_zero():
-    rng = np.random.default_rng(0)
-    p = rng.uniform(0.3, 0.9, 1200)
-    o, names = rng.random(1200) < p, [f"s{k % 4}" for k in range(1200)]
-    off = np.clip(p + 0.15, 0, 1)
-    result = summary({"good": p, "as good": np.round(p, 2), "off": off}, o, names, QUICK)
-    excess = {m: method.estimates["ece_debiased"].value for m, method in result.methods.items()}
-    pairs = {(pair.first, pair.second): pair for pair in result.comparisons["ece_debiased"]}
-    assert excess["good"] < 0.02 < excess["off"]
-    assert pairs["good", "off"].difference == pytest.approx(max(0, excess["good"]) - excess["off"])
-    assert result.ranks["ece_debiased"] == {"good": 1, "as good": 1, "off": 3}
-    assert "ece" not in result.ranks
-
-
-RESULTS = Path(__file__).parents[3] / "results" / "tiny"
-
-
-def holm(p_values):
-    """Step-down correction (Holm, 1979)."""
-    corrected_, largest = [0.0] * len(p_values), 0.0
-    for i, k in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - i) * p_values[k]))
-        corrected_[k] = largest
-    return corrected_
-
-
-def independent_ranks(by_question, subjects, alpha):
-    """1 + number of significantly better methods, by paired t tests within subjects and Holm's correction."""
-    p_values, better = [], []
-    for a, b in combinations(by_question, 2):
-        parts = [(by_question[a] - by_question[b])[subjects == s] for s in sorted(set(subjects))]
-        mean = np.mean([part.mean() for part in parts])
-        v = np.array([part.var(ddof=1) / part.size for part in parts])
-        df = v.sum() ** 2 / np.sum(v**2 / np.array([part.size - 1 for part in parts]))
-        p_values.append(2 * scipy_stats.t.sf(abs(mean) / (np.sqrt(v.sum()) / len(parts)), df))
-        better.append((b, a) if mean > 0 else (a, b))
-    rank = dict.fromkeys(by_question, 1)
-    for (_, loser), p in zip(better, holm(p_values), strict=True):
-        rank[loser] += p < alpha
-    return rank
-
-
-@pytest.mark.parametrize("task", ["atlas-choice", "atlas-oe"])
-def test_ranks_of_the_committed_results_are_those_of_an_independent_test(task):
-    """Two corrections may differ at the border of significance, so the independent one is asked on both sides of it."""
-    tables = {}
-    for path in sorted((RESULTS / task).glob("*--demo--s?.parquet")):
-        tables.setdefault(path.name.partition("--")[0], []).append(pq.read_table(path).to_pandas().sort_values("id"))
-    first = next(iter(tables.values()))[0]
-    o, subjects = first["correct"].to_numpy(), first["subject"].to_numpy()
-    runs = {m: np.stack([table["confidence"].to_numpy() for table in found]) for m, found in tables.items()}
-    found = summary(runs, o, subjects.tolist()).ranks
-    for name, loss in (
-        ("brier", lambda p: (p - o) ** 2),
-        ("nll", lambda p: -np.log(np.maximum(np.where(o, p, 1 - p), 2.0**-24))),
-    ):
-        by_question = {m: loss(p).mean(axis=0) for m, p in runs.items()}
-        least, most = (independent_ranks(by_question, subjects, alpha) for alpha in (0.02, 0.15))
-        assert all(least[m] <= found[name][m] <= most[m] for m in runs), (name, least, found[name], most)
 
 
 @pytest.mark.parametrize(
@@ -618,15 +592,3 @@ def test_ranks_of_the_committed_results_are_those_of_an_independent_test(task):
 def test_what_is_no_comparison_is_refused(confidence, correct, subjects, message):
     with pytest.raises(ValueError, match=message):
         summary(confidence, correct, subjects)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not SIZES.is_file(), reason="../shared/paper is absent: no sizes to time a comparison with")
-def test_a_comparison_of_eleven_methods_on_mmlu_takes_seconds():
-    with SIZES.open() as lines:
-        sizes = [int(row["n_test"]) for row in csv.DictReader(lines) if row["benchmark"] == "mmlu"]
-    assert (len(sizes), sum(sizes)) == (57, 14_042)
-    confidence, o, _ = answers(14_042, methods=11)
-    start = time.process_time()
-    summary(confidence, o, [f"s{i}" for i, size in enumerate(sizes) for _ in range(size)])
-    assert time.process_time() - start < 15  # 5 s measured

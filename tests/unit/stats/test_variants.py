@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from bench.api import Step
-from bench.metrics import auroc, brier
+from bench.metrics import auroc, brier, ece, rmsce
+from bench.stats import Average, Sampling, Settings, compare, influence, strata_of
 from bench.stats.holm import holm
-from bench.stats.resampling import resample
-from bench.stats.settings import Settings
-from bench.stats.strata import strata_of
 from bench.stats.variants import Compared, StepRow, VariantRow, rows_of
 
-QUICK = Settings(replicates=200)
 N, SEEDS = 400, 5
 RNG = np.random.default_rng(4)
 CORRECT = RNG.random(N) < 0.6
@@ -27,6 +25,10 @@ def confidence(strength: float, *, noise: float = 0.3, seed: int = 0) -> np.ndar
     return 1 / (1 + np.exp(-(strength * SIGNAL + noise * rng.normal(size=(SEEDS, N)))))
 
 
+def same_for_all_seeds(strength: float, seed: int) -> np.ndarray:
+    return np.tile(confidence(strength, seed=seed)[:1], (SEEDS, 1))
+
+
 def by_name(rows: tuple[VariantRow, ...], metric: str = "auroc") -> dict[str, VariantRow]:
     return {row.variant: row for row in rows if row.metric == metric}
 
@@ -34,7 +36,7 @@ def by_name(rows: tuple[VariantRow, ...], metric: str = "auroc") -> dict[str, Va
 def test_a_planted_difference_ranks_first_and_useless_variants_are_not_significant() -> None:
     given = {"full": confidence(2.0), **{f"v{k}": confidence(2.0, seed=k) for k in range(1, 20)}}
     given["without the signal"] = confidence(0.0, seed=99)
-    rows, _, notes = rows_of(given, "full", CORRECT, SUBJECTS, ("brier", "auroc"), QUICK)
+    rows, _, notes = rows_of(given, "full", CORRECT, SUBJECTS, ("brier", "auroc"))
     assert not notes
     found = by_name(rows)
     assert len(found) == 21
@@ -46,11 +48,13 @@ def test_a_planted_difference_ranks_first_and_useless_variants_are_not_significa
     assert min(p for p in corrected.values() if p is not None) > 0.05
 
 
-def test_values_are_means_over_subjects_and_seeds_and_differences_theirs() -> None:
+@pytest.mark.parametrize("average", ["questions", "subjects"])
+def test_values_are_means_over_seeds_and_differences_theirs(average: Average) -> None:
     given = {"full": confidence(2.0), "half": confidence(0.7, seed=1)}
-    rows = rows_of(given, "full", CORRECT, SUBJECTS, ("brier", "auroc"), QUICK).rows
-    places = [np.arange(s, N, 4) for s in range(4)]
-    for metric, of in (("brier", brier), ("auroc", auroc)):
+    metrics = {"ece": ece, "brier": brier, "auroc": auroc}
+    rows = rows_of(given, "full", CORRECT, SUBJECTS, tuple(metrics), Settings(average=average)).rows
+    places = [np.arange(N)] if average == "questions" else [np.arange(s, N, 4) for s in range(4)]
+    for metric, of in metrics.items():
         value = {name: np.mean([[of(p[q], CORRECT[q]) for q in places] for p in runs]) for name, runs in given.items()}
         found = by_name(rows, metric)
         for name, row in found.items():
@@ -59,17 +63,61 @@ def test_values_are_means_over_subjects_and_seeds_and_differences_theirs() -> No
         difference = found["half"].difference
         assert difference is not None
         assert difference.value == pytest.approx(value["full"] - value["half"])
-        assert difference.low is not None
-        assert difference.low < difference.value < (difference.high or 0)
+        if metric == "ece":
+            assert (difference.low, difference.error, found["half"].p) == (None, None, None)
+        else:
+            assert difference.low is not None
+            assert difference.low < difference.value < (difference.high or 0)
+
+
+def test_where_no_seed_differs_p_and_interval_are_those_of_a_paired_t_test() -> None:
+    given = {"full": same_for_all_seeds(2.0, 0), "other": same_for_all_seeds(1.5, 1)}
+    row = by_name(rows_of(given, "full", CORRECT, ["s"] * N, ("brier",)).rows, "brier")["other"]
+    expected = stats.ttest_rel(*(np.square(p[0] - CORRECT) for p in given.values()))
+    assert row.difference is not None
+    assert row.p == pytest.approx(expected.pvalue)
+    assert (row.difference.low, row.difference.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+
+
+def test_a_mean_of_roots_is_that_of_their_squares_and_differences_are_those_of_a_comparison() -> None:
+    given = {"full": confidence(2.0), "half": confidence(0.5, seed=1)}
+    row = by_name(rows_of(given, "full", CORRECT, SUBJECTS, ("rmsce",)).rows, "rmsce")["half"]
+    values = {name: np.sqrt(np.mean([rmsce(p, CORRECT) ** 2 for p in runs])) for name, runs in given.items()}
+    assert row.estimate is not None
+    assert row.difference is not None
+    assert row.estimate.value == pytest.approx(values["half"])
+    assert row.difference.value == pytest.approx(values["full"] - values["half"])
+    assert (row.estimate.low or 0) < row.estimate.value < (row.estimate.high or 0)
+    alike = {"full": same_for_all_seeds(2.0, 0), "half": same_for_all_seeds(0.5, 1)}
+    row = by_name(rows_of(alike, "full", CORRECT, SUBJECTS, ("rmsce",)).rows, "rmsce")["half"]
+    sampling = Sampling.of(strata_of(SUBJECTS), CORRECT, "questions")
+    of = {name: influence("rmsce", p[0], p[0], CORRECT, sampling.strata, "questions") for name, p in alike.items()}
+    (pair,) = compare("rmsce", of, sampling, [], Settings())
+    assert row.difference is not None
+    assert row.p == pytest.approx(pair.p)
+    assert (row.difference.low, row.difference.high) == pytest.approx(pair.fixed.ends)
+    assert row.difference.error == pytest.approx(pair.error)
+
+
+def test_roots_below_0_do_not_differ_and_count_in_the_correction() -> None:
+    """Labels follow the first one's bins exactly, so that its squares are below 0, as are those of the second."""
+    labels = np.tile(np.arange(10) < 5, 40)
+    flat = np.full((SEEDS, N), 0.5)
+    given = {"full": flat, "even": flat.copy(), "off": np.full((SEEDS, N), 0.6)}
+    found = by_name(rows_of(given, "full", labels, ["s"] * N, ("rmsce",)).rows, "rmsce")
+    even = found["even"]
+    assert found["full"].estimate is not None
+    assert found["full"].estimate.value < 0
+    assert even.difference is not None
+    assert (even.difference.value, even.difference.low, even.p, even.p_corrected) == (0.0, None, 1.0, 1.0)
+    assert found["off"].p_corrected == pytest.approx(2 * (found["off"].p or 0))
 
 
 def test_seeds_that_disagree_widen_the_interval() -> None:
     same = np.tile(confidence(1.0, noise=0)[:1], (SEEDS, 1))
     worse = np.tile(confidence(1.0, noise=1.0, seed=5)[:1], (SEEDS, 1))
     mixed = np.where(np.arange(SEEDS)[:, None] % 2 == 0, worse, same)
-    found = by_name(
-        rows_of({"full": same, "worse": worse, "mixed": mixed}, "full", CORRECT, SUBJECTS, ("auroc",), QUICK)[0]
-    )
+    found = by_name(rows_of({"full": same, "worse": worse, "mixed": mixed}, "full", CORRECT, SUBJECTS, ("auroc",))[0])
     always, sometimes = found["worse"].difference, found["mixed"].difference
     assert always is not None
     assert sometimes is not None
@@ -81,17 +129,19 @@ def test_seeds_that_disagree_widen_the_interval() -> None:
 
 def test_a_variant_that_is_the_reference_is_no_different() -> None:
     same = confidence(1.0)
-    row = by_name(rows_of({"full": same, "again": same}, "full", CORRECT, SUBJECTS, ("auroc",), QUICK)[0])["again"]
+    row = by_name(rows_of({"full": same, "again": same}, "full", CORRECT, SUBJECTS, ("auroc",))[0])["again"]
     assert row.difference is not None
     assert (row.difference.value, row.difference.low, row.difference.high, row.p_corrected) == (0, 0, 0, 1)
 
 
 def test_without_spread_there_are_values_and_a_reason_instead_of_intervals() -> None:
-    subjects = ["alone", *SUBJECTS[1:]]
-    rows, _, notes = rows_of(
-        {"full": confidence(1.0), "v": confidence(0.5)}, "full", CORRECT, subjects, ("brier",), QUICK
+    labels = np.arange(N) >= 4
+    given = {"full": confidence(1.0), "v": confidence(0.5)}
+    rows, _, notes = rows_of(given, "full", labels, SUBJECTS, ("smece", "auroc"))
+    assert notes == (
+        "no intervals of smECE: it stands there for comparison alone",
+        "no intervals of AUROC: 5 wrong answers are needed to tell how far AUROC varies, there are 4",
     )
-    assert notes == ("no intervals of Brier: subject 'alone' has one question, from which no spread can be told",)
     assert all(row.estimate is not None and row.estimate.low is None and row.p is None for row in rows)
 
 
@@ -105,7 +155,7 @@ def test_intervals_cover_the_truth_over_questions_and_seeds() -> None:
         base = np.full((SEEDS, 120), 0.5)
         labels = np.ones(120, dtype=bool)
         given = {"full": base, "v": base + shift}
-        found = by_name(rows_of(given, "full", labels, ["s"] * 120, ("brier",), Settings(replicates=100))[0], "brier")
+        found = by_name(rows_of(given, "full", labels, ["s"] * 120, ("brier",))[0], "brier")
         difference = found["v"].difference
         assert difference is not None
         truth = 0.25 - (0.25 + 0.02**2 + 0.05**2 + 0.03**2)
@@ -122,19 +172,23 @@ def false_alarms(labels: np.ndarray, subjects: list[str], metric: str, times: in
             f"v{k}": np.tile(1 / (1 + np.exp(-signal - 0.5 * rng.normal(size=labels.size))), (SEEDS, 1))
             for k in range(11)
         }
-        rows = rows_of(given, "v0", labels, subjects, (metric,), Settings(replicates=60)).rows
+        rows = rows_of(given, "v0", labels, subjects, (metric,)).rows
         found += min(row.p_corrected for row in rows if row.p_corrected is not None) < 0.05
     return found
 
 
 def test_small_subjects_give_no_more_false_alarms() -> None:
-    """Twelve subjects of two questions, whose resamples vary half as much as they do."""
+    """Twelve subjects of two questions, which have no spread of their own."""
     labels = np.random.default_rng(5).random(24) < 0.5
     assert false_alarms(labels, [f"s{i % 12}" for i in range(24)], "brier", 60) <= 8  # 3 are expected
 
 
 def test_a_rare_class_gives_no_more_false_alarms() -> None:
-    assert false_alarms(np.arange(50) >= 2, ["s"] * 50, "auroc", 60) <= 7  # 3 are expected
+    assert false_alarms(np.arange(60) >= 5, ["s"] * 60, "auroc", 60) <= 7  # 3 are expected
+
+
+def test_calibration_gives_no_more_false_alarms() -> None:
+    assert false_alarms(np.random.default_rng(5).random(200) < 0.5, ["s"] * 200, "rmsce", 60) <= 7  # 3 are expected
 
 
 # --- steps of a path --------------------------------------------------------------------------------------------------
@@ -142,13 +196,9 @@ def test_a_rare_class_gives_no_more_false_alarms() -> None:
 PATH = (Step("none"), Step("some", "some"), Step("full", "the rest"))
 
 
-def along(given: dict[str, np.ndarray], metric: str = "auroc", settings: Settings = QUICK) -> Compared:
+def along(given: dict[str, np.ndarray], metric: str = "auroc") -> Compared:
     """Rows and steps from "none" over "some" to "full"."""
-    return rows_of(given, "full", CORRECT, SUBJECTS, (metric,), settings, path=PATH)
-
-
-def same_for_all_seeds(strength: float, seed: int) -> np.ndarray:
-    return np.tile(confidence(strength, seed=seed)[:1], (SEEDS, 1))
+    return rows_of(given, "full", CORRECT, SUBJECTS, (metric,), path=PATH)
 
 
 def test_steps_lead_from_the_first_variant_to_the_reference() -> None:
@@ -166,6 +216,9 @@ def test_steps_lead_from_the_first_variant_to_the_reference() -> None:
     assert first.share.value == pytest.approx((value["some"] - value["none"]) / (value["full"] - value["none"]))
     assert first.share.value + last.share.value == pytest.approx(1)
     assert first.share.low == pytest.approx(1 - (last.share.high or 0), abs=1e-6)  # what one has the other lacks
+    given = {"full": confidence(1.6), "some": confidence(4.0), "none": confidence(9.0)}
+    of_roots = [step.share for step in along(given, "rmsce").steps]
+    assert sum(share.value for share in of_roots if share) == pytest.approx(1)
 
 
 def test_p_values_are_corrected_for_rows_and_steps_together() -> None:
@@ -190,20 +243,15 @@ def test_without_a_shown_gain_there_is_no_share() -> None:
 
 
 def test_intervals_of_shares_are_fiellers() -> None:
-    """Closed form for two normal differences, with the covariance of the same resamples; no seed differs."""
-    from scipy.stats import t
-
+    """Closed form for two means of paired losses; no seed differs."""
     given = {
         "full": same_for_all_seeds(2.0, 0), "some": same_for_all_seeds(1.0, 1), "none": same_for_all_seeds(0.5, 2)
     }  # fmt: skip
-    first = along(given).steps[0]
-    found = resample(given, CORRECT, strata_of(SUBJECTS), QUICK)
-    values = {name: of["auroc"].by_seed[0] or 0.0 for name, of in found.items()}
-    drawn = {name: of["auroc"].replicates for name, of in found.items()}
-    part, whole = values["some"] - values["none"], values["full"] - values["none"]
-    cov = np.cov(drawn["some"] - drawn["none"], drawn["full"] - drawn["none"])
-    rarer = sum(min(CORRECT[s::4].sum(), (~CORRECT[s::4]).sum()) for s in range(4))
-    square = float(t.ppf(0.975, rarer - 4)) ** 2
+    first = rows_of(given, "full", CORRECT, ["s"] * N, ("brier",), path=PATH).steps[0]
+    loss = {name: np.square(p[0] - CORRECT) for name, p in given.items()}
+    gaps = np.stack([loss["some"] - loss["none"], loss["full"] - loss["none"]])
+    (part, whole), cov = gaps.mean(axis=1), np.cov(gaps) / N
+    square = float(stats.t.ppf(0.975, N - 1)) ** 2
     a, b, c = whole**2 - square * cov[1, 1], part * whole - square * cov[0, 1], part**2 - square * cov[0, 0]
     assert a > 0
     root = np.sqrt(b**2 - a * c)
@@ -214,7 +262,7 @@ def test_intervals_of_shares_are_fiellers() -> None:
 def test_intervals_of_shares_cover_the_truth() -> None:
     """Brier on right answers; in expectation "some" makes up 40 % of the gain, with noise of questions and seeds."""
     rng, hits, told, times, n = np.random.default_rng(2), 0, 0, 100, 150
-    settings, labels = Settings(replicates=100), np.ones(n, dtype=bool)
+    labels = np.ones(n, dtype=bool)
     for _ in range(times):
         loss = {}
         level = 0.15 + 0.05 * rng.normal(size=(1, n))  # of a question, shared by all variants
@@ -222,9 +270,7 @@ def test_intervals_of_shares_cover_the_truth() -> None:
             of_seed, of_both = 0.01 * rng.normal(size=(SEEDS, 1)), 0.05 * rng.normal(size=(SEEDS, n))
             loss[name] = np.clip(level + mean + of_seed + of_both + 0.05 * rng.normal(size=(1, n)), 0, 1)
         given = {name: 1 - np.sqrt(values) for name, values in loss.items()}
-        steps: tuple[StepRow, ...] = rows_of(
-            given, "full", labels, ["s"] * n, ("brier",), settings, path=PATH
-        ).steps  # fmt: skip
+        steps: tuple[StepRow, ...] = rows_of(given, "full", labels, ["s"] * n, ("brier",), path=PATH).steps
         if steps[0].share is not None:
             told += 1
             hits += (steps[0].share.low or 0) <= 0.4 <= (steps[0].share.high or 0)

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from bench.api import AnalysisInput, At, Batch, Context, Findings, Format, Hidden, Of, TokenIds, Unembedding, UserError
-from bench.stats.settings import Settings
 from bench.stats.variants import Compared, StepRow, rows_of
 from methods.ccps import Ccps
 from methods.ccps import analyses as of_ccps
@@ -195,8 +194,7 @@ def planted(column: str, noise: float) -> tuple[Findings, np.ndarray[Any, Any]]:
 
 def compared(found: Findings, labels: np.ndarray[Any, Any]) -> tuple[Compared, Mapping[str, StepRow]]:
     result = rows_of(
-        found.confidence, found.reference, labels, ["s"] * len(labels), ("auroc",), Settings(replicates=200),
-        path=found.path,
+        found.confidence, found.reference, labels, ["s"] * len(labels), ("auroc",), path=found.path
     )  # fmt: skip
     return result, {step.adds: step for step in result.steps}
 

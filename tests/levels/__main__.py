@@ -1,0 +1,92 @@
+"""`python -m tests.levels`: simulates answers whose truth is known, and writes `docs/levels.md`.
+
+What a cell measured is kept in `build/levels`, so the same command goes on with those that are left. The exit code is 1
+where a criterion of the page fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.store.sources import source_digest
+from tests.levels.measure import levels, shapes
+from tests.levels.page import criteria, written
+from tests.levels.populations import CELLS, POWERED, SHAPED, SHAPES
+from tests.levels.power import power
+from tests.nightly.ledger import commit, machine
+from tests.performance.judging import lines
+from tests.performance.measure import Options
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "levels.md"
+READS = (
+    *(f"bench/stats/{name}.py" for name in ("comparison", "influence", "intervals", "settings", "strata", "summary")),
+    *(f"bench/metrics/{name}.py" for name in ("answers", "calibration", "paper")), "tests/performance/judging.py",
+    *(f"tests/levels/{name}.py" for name in ("measure", "populations", "power")),
+)  # fmt: skip
+"""Code on which the numbers depend."""
+FORMER = Path(__file__).with_name("former.json")
+
+
+def jobs(data_sets: int | None) -> dict[str, Callable[[], Any]]:
+    """All cells, with so many data sets or as many as they say."""
+
+    def of(cell_sets: int) -> int:
+        return min(cell_sets, data_sets or cell_sets)
+
+    return {
+        "time": lambda: next(lines(Options())).value,
+        **{f"power: {cell.name}": partial(power, cell, of(cell.data_sets)) for cell in POWERED},
+        **{f"levels: {cell.name}": partial(levels, cell, of(cell.data_sets)) for cell in CELLS},
+        **{
+            f"shapes: {cell.name}: {shape}": partial(shapes, cell, shape, of(cell.data_sets))
+            for cell in SHAPED for shape in SHAPES
+        },
+    }  # fmt: skip
+
+
+def main(ledger: Path = ROOT / "build" / "levels" / "outcomes.jsonl") -> int:
+    """Measure what is left, and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m tests.levels", description=__doc__)
+    parser.add_argument(
+        "--data-sets", type=int, metavar="N", help="only so many, to see it work; keeps and writes nothing"
+    )
+    options = parser.parse_args()
+    code = source_digest(ROOT / name for name in READS)[:16]
+    ledger.parent.mkdir(parents=True, exist_ok=True)
+    text = ledger.read_text(encoding="utf-8") if ledger.is_file() and not options.data_sets else ""
+    known = {line["job"]: line for line in map(json.loads, text.splitlines()) if line["code"] == code}
+    for name, job in jobs(options.data_sets).items():
+        if name in known:
+            continue
+        start, of = time.monotonic(), commit(ROOT, READS)
+        known[name] = {"job": name, "outcome": job(), "code": code, "commit": of, "machine": machine()}
+        known[name]["seconds"] = time.monotonic() - start
+        sys.stdout.write(f"{name}: {known[name]['seconds']:.0f} s\n")
+        sys.stdout.flush()
+        if not options.data_sets:
+            with ledger.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(known[name]) + "\n")
+    outcomes = {name: line["outcome"] for name, line in known.items()}
+    former = json.loads(FORMER.read_text(encoding="utf-8"))
+    last = known[[*known][-1]]
+    minutes = sum(line["seconds"] for line in known.values()) / 60
+    page = written(outcomes, former, f"Commit {last['commit']}, {last['machine']}, {minutes:.0f} minutes.")
+    if options.data_sets:
+        sys.stdout.write(page)
+    else:
+        PAGE.write_text(page, encoding="utf-8")
+    failed = [each for each in criteria(outcomes, former) if not each.met]
+    sys.stdout.writelines(f"FAILED {each.text}: {each.found}\n" for each in failed)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
