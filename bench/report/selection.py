@@ -42,7 +42,7 @@ class Selection:
     methods: Names = ()
     """Names and groups, separated by commas; groups are paper, untrained, trained and all. Default: all."""
     metrics: Annotated[Names, Flag("--metrics")] = ()
-    """Metrics in this order, e.g. ece,auroc; or all. Default: the paper's."""
+    """Metrics in this order, e.g. ece,auroc; or all. Default: the paper's, and rmsce."""
     average: AverageOver | None = None
     """Metrics of all questions, or means over subjects. Default: questions, but with --against paper subjects."""
     headline: Annotated[str | None, Flag("--sort")] = None

@@ -573,7 +573,7 @@ def test_the_page_fits_its_width_without_boxes_that_scroll(visit, payload, width
     page.locator("#columns").select_option("All")
     if width == 400:  # lines are cards; on wide screens the page itself scrolls
         assert page.evaluate("document.documentElement.scrollWidth") == width
-    page.locator("#columns").select_option("Paper")
+    page.locator("#columns").select_option("Main")
     go_to(page, payload, "ccps", "ece")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
+from bench.report.competition import counted
 from bench.report.figures.board import Board, board_of, is_unranked, marked, on_unranked
 from bench.report.figures.notes import note_of
 from bench.report.figures.panel import LABELS_X, Panel
@@ -70,7 +71,7 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
         height = row * len(board.methods)
         step = height + around
         where = f"{model} on {board.tasks[0]}" if len(board.tasks) == 1 else model
-        page = sheet(TEXT_WIDTH, heading + len(board.tasks) * step, title=f"{where}: means of all methods", note=note)
+        page = sheet(TEXT_WIDTH, heading + len(board.tasks) * step, title=f"{where}: metrics of all methods", note=note)
         for k, task in enumerate(board.tasks):
             y = heading + k * step + task_heading
             rows(page, (left, y, TEXT_WIDTH - left - 0.1, row), names[task], plain(task) if task_heading else "")
@@ -136,7 +137,7 @@ def _ends(board: Board, metric: str, whiskers: Whiskers) -> tuple[float, float]:
         values += [*line.estimate(metric).by_seed, *(whiskers.around(line, metric) or ())]
         floor = line.estimate(FLOOR).mean if metric == "ece" and line.done else None
         values += [] if floor is None else [floor]
-    low, high = METRICS[metric].bounds
+    low, high = (counted(metric, end) for end in METRICS[metric].bounds)
     if not values:
         return (low, high) if high < float("inf") else (0.0, 1.0)
     room = 0.06 * (max(values) - min(values)) or 0.02
@@ -148,7 +149,7 @@ def _panel(panel: Panel, board: Board, where: tuple[str, str], metric: str, whis
     panel.verticals(ticks)
     panel.x_axis(ticks, tick_names(ticks, metric))
     column = board.sorted_column(*where)
-    low, high = METRICS[metric].bounds
+    low, high = (counted(metric, end) for end in METRICS[metric].bounds)
     for i, line in enumerate(column):
         estimate, label, y = line.estimate(metric), line.key.label, i + 0.5
         if estimate.mean is None:

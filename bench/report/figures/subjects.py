@@ -108,16 +108,17 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
             panel.words(0.5, 0.5, "undefined", ha="center", va="center", color=MUTED)
             return page.figure
         above = Panel(page, "means", (plan.left, HEADING - LINE * 1.3, plan.side, LINE * 1.2), ends, (1.0, 0.0))
-        _means_row(page, plan, name, _own_text(metric, mean))
+        of = "mean" if tables[0].average == "subjects" else "all"
+        _means_row(page, plan, of, name, _own_text(metric, mean))
         for k, line in enumerate(column):
             _dots(panel, line, differences[line.key], _shift(k, len(column)))
             _dots(above, line, [means[line.key]], _shift(k, len(column)))
         return page.figure
 
 
-def _means_row(page: Sheet, plan: Plan, leader: str, value: str) -> None:
+def _means_row(page: Sheet, plan: Plan, of: str, leader: str, value: str) -> None:
     y, right = HEADING - LINE * 0.7, plan.left + plan.side + 0.06
-    page.text(plan.left - 0.06, y, "mean", ha="right", va="center_baseline")
+    page.text(plan.left - 0.06, y, of, ha="right", va="center_baseline")
     page.text(right, y, value, va="center_baseline")
     page.text(right, 0, fitted(leader, VALUES + 0.02), color=MUTED)
 
@@ -170,7 +171,7 @@ def _plan(column: Sequence[Line], subjects: Mapping[str, str]) -> Plan:
 def _by_subject(line: Line, metric: str) -> Values:
     """Means over seeds; None where it is undefined."""
     subjects = dict.fromkeys(subject for row in line.done for subject in row.per_subject)
-    return {s: METRICS[metric].mean(line.in_subject(s, metric)) for s in subjects}
+    return {s: line.in_subject(s, metric) for s in subjects}
 
 
 def _ordered(column: Sequence[Line], own: Values) -> Mapping[str, str]:

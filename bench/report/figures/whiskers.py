@@ -44,7 +44,8 @@ class Whiskers:
 def _spread(line: Line, metric: str) -> Ends | None:
     """Around the mean by the standard deviation, which says nothing of a single subject."""
     estimate = line.estimate(metric)
-    subjects = min((len(row.per_subject) for row in line.done), default=0) - estimate.n_undefined
+    known = [len(row.per_subject) - row.metrics[metric].n_undefined for row in line.done if metric in row.metrics]
+    subjects = min(known, default=0)
     if estimate.mean is None or estimate.std is None or subjects < 2:  # noqa: PLR2004 - one has no spread
         return None
     return estimate.mean - estimate.std, estimate.mean + estimate.std

@@ -62,7 +62,7 @@ class Figures:
         )
 
     def metrics(self, *, metrics: Names = COLUMNS, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Intervals of all means of one model, by method."""
+        """Metrics of one model with their intervals, by method."""
         names = _names(metrics)
         for name in names:
             _known("metrics", name, METRICS)

@@ -39,8 +39,9 @@ _TEXTS = ("id", "answer", "text", "gold", "reason", "note", "first", "second", "
 def long(tables: Sequence[Table]) -> DataFrame:
     """A row for each model, task, method, seed and metric.
 
-    `value` and `std` (over subjects) are those of the seed; `mean` is the mean over seeds, and `low` and `high` are the
-    ends of its 95 % interval for these subjects and other questions. All are fractions, NaN where there is none.
+    `value` and `std` (over subjects) are those of the seed, `n_undefined` the subjects that `value` leaves out; `mean` is
+    the mean over seeds, and `low` and `high` are the ends of its 95 % interval for these subjects and other questions.
+    All are fractions, NaN where there is none. Of a negative `rmsce`, `value` keeps the sign, and `mean` is 0.
     """
     records = [
         {**_of_line(table, line), **_of_row(row), **_value(table, line, row, name)}
@@ -70,7 +71,7 @@ def _value(table: Table, line: Line, row: ResultRow, name: str) -> dict[str, Any
         "mean": estimate.mean if is_ok else None,
         "low": low,
         "high": high,
-        "n_undefined": summary and summary.n_undefined,
+        "n_undefined": summary and (summary.n_undefined if table.average == "subjects" else 0),
         "note": "; ".join(estimate.notes) if is_ok and estimate.notes else None,
     }
 

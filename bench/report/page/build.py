@@ -5,7 +5,7 @@
       "headline": "brier",                                  metric that lines are ordered by
       "count": {"results": 22, "ok": 21, "dirty": 0},
       "metrics": [{"name", "label", "better": 1 | -1 | 0, "percent", "about", "source"}, ...],
-      "sets": [{"label": "Paper", "metrics": [index, ...]}, ...],
+      "sets": [{"label": "Main", "metrics": [index, ...]}, ...],
       "methods": [{"name", "colour", "group": "paper" | "untrained" | "trained", "part": number}, ...],
       "headline": metric that lines are ordered and ranked by, "headlines": {metric: sentences},
       "parts": [name of each part of the methods, ...], "costs": [{"key", "label", "title"}, ...],
@@ -67,7 +67,7 @@ _COSTS: Mapping[str, tuple[str, str]] = {
 """Columns of costs: heading, and what it means."""
 _NOTES: Mapping[str, str] = {
     "ece": "calibration error / by chance",
-    "rmsce": "the same, without chance",
+    "rmsce": "calibration error, without chance",
     "brier": "squared error",
     "acc": "confidence above 50 % agrees; not the accuracy of the model",
     "aucpr": "right answers found, precisely",
@@ -76,7 +76,7 @@ _NOTES: Mapping[str, str] = {
 }
 """Meaning of a metric, in the few words that a heading has room for."""
 _SETS: Mapping[str, Sequence[str]] = {
-    "Paper": COLUMNS,
+    "Main": COLUMNS,
     "Calibration": ("ece", "ece_floor", "rmsce", "ece_mass", "smece", "brier", "brier_mcb", "nll"),
     "Discrimination": (
         "auroc",

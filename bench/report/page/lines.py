@@ -135,7 +135,7 @@ def _numbers(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[
         columns["best"].append(found.best)
         columns["remarks"].append(list(map(footnotes.number, found.notes)))
         columns["between"].append(_shown(metric, found.spread))
-        columns["subjects"].append([_parts(metric.mean(line.in_subject(subject, name))) for subject in subjects])
+        columns["subjects"].append([_parts(line.in_subject(subject, name)) for subject in subjects])
     return {**columns, "exact": _exact(line)}
 
 

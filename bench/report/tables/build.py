@@ -225,7 +225,7 @@ def _estimate(line: Line, name: str, average: Average) -> MetricValue:
     estimate = MetricValue(
         mean=None if (mean := METRICS[name].mean(by_seed)) is None else counted(name, mean),
         std=mean_of(summary.std for summary in summaries),
-        by_seed=by_seed,
+        by_seed=tuple(counted(name, value) for value in by_seed),
         n_undefined=max(summary.n_undefined for summary in summaries) if average == "subjects" else 0,
         standing=line.standing.metrics.get(name) if line.standing else None,
     )

@@ -107,8 +107,7 @@ def seeds_in_words(lines: Sequence[Line]) -> Iterator[str]:
 
 def order_in_words(tables: Sequence[Table]) -> Iterator[str]:
     """Sentence on the metric that rows are ordered by, where no column has it."""
-    headline = tables[0].headline
-    if not {headline, judged_by(headline)} & {*tables[0].columns, *map(judged_by, tables[0].columns)}:
+    if judged_by(tables[0].headline) not in tables[0].columns:
         yield f"{legend.order_alone(tables)[:-1]}, which is not shown."
 
 

@@ -15,6 +15,7 @@ from bench.report.competition import judged_by
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.tables.export import pair_record
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
+from bench.report.tables.legend import OF
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, interval_text, listed, plain, precise, probability, with_arrow
 from bench.stats import TESTED
@@ -24,7 +25,7 @@ COLUMNS = (
     Column("95 % interval"), Column("p alone"), Column("p corrected"), Column("verdict", is_left=True),
 )  # fmt: skip
 _LEGEND = (
-    "The difference is the first method's value minus the second's, on the same questions.",
+    "The difference is the first method's value minus the second's, on the same questions; values are {of}.",
     "It is in percentage points, of NLL in nats; ↑ says that more is better, ↓ that less is.",
     "Of an RMSCE, less than 0 counts as 0.",
     "The 95 % interval is for other questions of these subjects.",
@@ -115,8 +116,9 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
         rows.append(GridRow(_cells(pair), is_apart=before not in {None, ends}))
         before = ends
     title, *facts = table.facts
+    legend = tuple(sentence.format(of=OF[table.average]) for sentence in _LEGEND)
     return Grid(
-        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), _LEGEND, tuple(_missing(table, names)),
+        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), legend, tuple(_missing(table, names)),
         label=f"{table.model}-{table.task}-differences", is_folded=True,
     )  # fmt: skip
 
@@ -137,7 +139,7 @@ def _cells(pair: Pair) -> list[Cell]:
 def _record(table: Table, pair: Pair) -> dict[str, Any]:
     return {
         "model": table.model, "task": table.task, "preset": table.preset, "answers_source": table.answers_source,
-        "metric": pair.metric,
+        "average": table.average, "metric": pair.metric,
         "first": pair.first.label, "second": pair.second.label, "difference": pair.difference,
         "low": pair.fixed.low, "high": pair.fixed.high, "clustered_low": pair.clustered.low,
         "clustered_high": pair.clustered.high, "p": pair.p, "p_corrected": pair.p_corrected, "verdict": verdict(pair),
@@ -151,6 +153,7 @@ def _data(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> dict[str
         "task": table.task,
         "preset": table.preset,
         "answers_source": table.answers_source,
+        "average": table.average,
         "facts": list(table.facts),
         "comparisons": [{**pair_record(pair), "verdict": verdict(pair)} for pair in pairs],
         "missing": _missing(table, names),

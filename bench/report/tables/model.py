@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from bench.metrics import METRICS
 from bench.metrics.summary import Average
 from bench.report.averages import mean_of
-from bench.report.competition import Competition, badness, judged_by, rank
+from bench.report.competition import Competition, badness, counted, judged_by, rank
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, LineStanding, Standings
 from bench.report.style import Style
@@ -219,9 +220,10 @@ class Line:
         mean = self.estimate(judged_by(metric)).mean
         return None if mean is None else badness(judged_by(metric), mean)
 
-    def in_subject(self, subject: str, metric: str) -> tuple[float, ...]:
-        """A metric in one subject, by seed, where it is defined."""
-        return _known(row.per_subject.get(subject, {}).get(metric) for row in self.done)
+    def in_subject(self, subject: str, metric: str) -> float | None:
+        """A metric in one subject, mean over seeds; None where it is undefined."""
+        mean = METRICS[metric].mean(_known(row.per_subject.get(subject, {}).get(metric) for row in self.done))
+        return None if mean is None else counted(metric, mean)
 
     def not_run(self) -> Line:
         """The same method where it has no row."""

@@ -124,12 +124,12 @@ class Judgement:
         Infinity where the difference is a small part of its interval; None where there is no test or interval.
         """
         pair = self.lead(self.best, line)
-        if pair is None or pair.critical is None or pair.fixed.low is None or pair.fixed.high is None:
-            return None
-        if line.n is None or pair.error is None:
+        if pair is None or pair.fixed.low is None or pair.fixed.high is None:
             return None
         if abs(pair.difference) <= HOPELESS * (pair.fixed.high - pair.fixed.low):
             return math.inf
+        if pair.critical is None or line.n is None or pair.error is None:
+            return None
         return questions_needed(line.n, pair.difference, pair.error, pair.critical)
 
 

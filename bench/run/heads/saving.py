@@ -229,6 +229,7 @@ class HeadWriter:
 
 def _measured(row: ResultRow, scored: ScoredRow) -> dict[str, Measured]:
     """The metrics of a cell with their intervals."""
+    from bench.report.competition import counted
     from bench.stats import Interval, summary
 
     records = scored.records
@@ -241,6 +242,10 @@ def _measured(row: ResultRow, scored: ScoredRow) -> dict[str, Measured]:
     none = Interval("fixed-subjects")
     intervals = {name: found.estimates[name].fixed if name in found.estimates else none for name in row.metrics}
     return {
-        name: Measured(value=metric.pooled, low=intervals[name].low, high=intervals[name].high)
+        name: Measured(
+            value=None if metric.pooled is None else counted(name, metric.pooled),
+            low=intervals[name].low,
+            high=intervals[name].high,
+        )
         for name, metric in row.metrics.items()
     }

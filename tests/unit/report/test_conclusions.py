@@ -65,22 +65,21 @@ def page_of(tables: Sequence[Table], out: Path) -> dict:
 
 
 def test_a_constant_is_not_best_calibrated_where_auroc_has_no_interval(tmp_path):
-    """A subject with one wrong answer refuses all intervals of AUROC; that of a constant is 50 % all the same."""
-    correct = np.where(np.array(SUBJECTS) == SUBJECTS[2], True, CORRECT)
-    correct[2] = False
-    shares = {name: correct[np.array(SUBJECTS) == name].mean() for name in SUBJECTS}
-    put(tmp_path, "ccps", skilled(0.9) * 0.5, correct)
-    put(tmp_path, "pik", skilled(0.8, 1) * 0.5, correct)
-    put(tmp_path, "lts", np.array([shares[name] for name in SUBJECTS]), correct)
+    """Four wrong answers refuse all intervals of AUROC; that of a constant is 50 % all the same."""
+    correct = np.arange(N) % 75 > 0
+    put(tmp_path, "ccps", skilled(0.9) * 0.5 + 0.2 * correct, correct)
+    put(tmp_path, "pik", skilled(0.8, 1) * 0.5 + 0.2 * correct, correct)
+    put(tmp_path, "lts", np.full(N, correct.mean()), correct)
     [table] = tables_in(tmp_path)
     line = {line.method: line for line in table.lines}
     assert line["lts"].estimate("auroc").half is line["ccps"].estimate("auroc").half is None
     assert line["lts"].estimate("auroc").mean == 0.5
     assert line["lts"].estimate("ece").mean == pytest.approx(0)
+    assert line["lts"].estimate("rmsce").mean == 0
     assert (line["lts"].orders_answers, line["ccps"].orders_answers) == (False, True)
-    assert line["lts"].estimate("ece").best is None
+    assert line["lts"].estimate("rmsce").best is None
     assert "lts" not in [leader.method for leader in (*table.leaders("ece"), *verdict_of(table, "ece").leaders)]
-    assert any("does not order answers" in note for note in line["lts"].estimate("ece").notes)
+    assert any("does not order answers" in note for note in line["lts"].estimate("rmsce").notes)
 
 
 # --- tables of one model and task -------------------------------------------------------------------------------------
@@ -202,17 +201,22 @@ def test_methods_on_other_labels_are_on_no_front(tmp_path):
 
 
 def test_the_front_by_calibration_takes_less_than_nothing_as_nothing_and_no_constant(tmp_path):
-    shares = {name: CORRECT[np.array(SUBJECTS) == name].mean() for name in SUBJECTS}
-    put(tmp_path, "lts", np.array([shares[name] for name in SUBJECTS]), forward_tokens_alone=1)
-    chance = np.random.default_rng(7).random(N)
-    for method, cost in (("pik", 10), ("ccps", 20)):
-        sure = np.where(CORRECT, 0.999, 0.001) + 1e-4 * chance * (cost - 10) / 10
-        put(tmp_path, method, sure, forward_tokens_alone=cost)
+    """Of two whose squared error is estimated below 0, the cheaper one is on the front, and not the lower one."""
+    put(tmp_path, "lts", np.full(N, CORRECT.mean()), forward_tokens_alone=1)
+    place = np.empty(N)
+    for kind in (CORRECT, ~CORRECT):
+        place[kind] = np.arange(kind.sum()) / kind.sum()
+    for method, cost, share in (("pik", 10, 0.9), ("ccps", 20, 0.6)):
+        sure = np.where(CORRECT, place < share, place > share)  # two groups, each calibrated to the digit
+        put(tmp_path, method, np.where(sure, CORRECT[sure].mean(), CORRECT[~sure].mean()), forward_tokens_alone=cost)
     put(tmp_path, "ptrue", skilled(0.5) ** 4, forward_tokens_alone=5)
     [table] = tables_in(tmp_path)
-    debiased = {line.method: line.estimate("ece_debiased").mean for line in table.lines}
-    assert max(debiased[m] for m in ("pik", "ccps", "lts")) <= 0 < debiased["ptrue"]
-    on, can = fronts(table, "ece_debiased")
+    [pik, ccps, ptrue] = (
+        next(line for line in table.lines if line.method == method).rows[0].metrics["rmsce"].pooled
+        for method in ("pik", "ccps", "ptrue")
+    )
+    assert ccps < pik < 0 < ptrue
+    on, can = fronts(table, "rmsce")
     assert (on, set(can)) == (["ptrue", "pik"], {"ptrue", "pik", "ccps"})
 
 

@@ -53,16 +53,16 @@ METHODS = tuple(name for name in built_in().named if name in {*registry.paper(),
 """Those of the committed comparison."""
 MODELS = ("Qwen/Qwen2.5-14B-Instruct", "llama8b", "mistral24b", "qwen32b")
 TASKS = ("medmcqa-choice", "mmlu-choice", "mmlu-oe", "mmlu-pro-choice", "mmlu-pro-oe")
-NAMES = ("ece", "brier", "acc", "aucpr", "auroc")
+NAMES = ("ece", "rmsce", "brier", "acc", "aucpr", "auroc")
 SIZES = {"ptrue": 0, "lts": 1, "pik": 8194, "it": 4_194_304, "ct": 4_194_304, "litcab": 525_464_832, "ccps": 9542}
 
 
 # --- simulated results ------------------------------------------------------------------------------------------------
 
 
-def tables(rows, standings_of=None):
+def tables(rows, standings_of=None, average="questions"):
     """The tables of all rows."""
-    return build(rows, deviations=True, partial=True, standings_of=standings_of)
+    return build(rows, average=average, deviations=True, partial=True, standings_of=standings_of)
 
 
 class Simulated:
@@ -120,7 +120,7 @@ def row_of(records, method, model, task, seed):
     return ResultRow(
         method=method, model=model, task=task, preset="demo", seed=seed, protocol="p", task_version=1, status="ok",
         n=len(records.id), llm_accuracy=float(records.correct.mean()), per_subject=per_subject,
-        metrics={m: summary_of([values[m] for values in per_subject.values()]) for m in NAMES}
+        metrics={m: summary_of(m, records, [values[m] for values in per_subject.values()]) for m in NAMES}
         | {"ece_floor": MetricSummary(0.05, 0.01, 0.02, 0)},
         n_parameters=SIZES.get(method, 1_089_858),
         timings={"predict": 0.01, "fit": 12.5} if method == "ccps" else {"predict": 0.01},
@@ -128,10 +128,11 @@ def row_of(records, method, model, task, seed):
     )  # fmt: skip
 
 
-def summary_of(values):
+def summary_of(metric, records, values):
     known = [value for value in values if value is not None]
-    mean, std = (float(np.mean(known)), float(np.std(known))) if known else (None, None)
-    return MetricSummary(mean, std, None, len(values) - len(known))
+    pooled = metrics.METRICS[metric].compute(records.confidence, records.correct)
+    std = float(np.std(known)) if known else None
+    return MetricSummary(metrics.METRICS[metric].mean(known), std, pooled, len(values) - len(known))
 
 
 def comparison(models=MODELS, tasks=TASKS, methods=METHODS, **settings):
@@ -236,7 +237,7 @@ def test_reliability_shows_each_bin_with_its_interval_and_count(made, one, metho
 
 
 def test_the_number_of_a_diagram_is_that_of_all_answers_together():
-    """Not the mean over subjects or seeds, which are other numbers here."""
+    """Not the mean over seeds, which is another number here."""
     made = Simulated()
     for seed in range(3):
         made.add("ccps", seed=seed, subjects=4, size=30)
@@ -244,10 +245,10 @@ def test_the_number_of_a_diagram_is_that_of_all_answers_together():
     p, o = (np.concatenate([getattr(run, name) for run in runs]) for name in ("confidence", "correct"))
     bins = np.minimum((p * 10 + 1e-9).astype(int), 9)
     ece = sum(abs((p - o)[bins == k].sum()) for k in range(10)) / len(p)
-    assert f"{ece:.3f}" != f"{np.mean([row.metrics['ece'].mean for row in made.rows]):.3f}"
+    assert f"{ece:.3f}" != f"{np.mean([row.metrics['ece'].pooled for row in made.rows]):.3f}"
     figure = reliability(tables(made.rows), made.records_of)
     assert f"ECE {100 * ece:.1f}" in words(figure)
-    assert "of the answers of all subjects and seeds together (tables: means over subjects)" in note(figure)
+    assert "of the answers of all subjects and seeds together." in note(figure)
 
 
 def test_scores_without_a_scale_have_no_diagram_and_are_named():
@@ -259,7 +260,7 @@ def test_scores_without_a_scale_have_no_diagram_and_are_named():
     assert "only an order" in words(figure)
     assert "Only an order, so no diagram: ptrue (scores without a scale)." in note(figure)
     assert "atlas-oe/ptrue/curve" not in labels(figure)
-    assert words(metric_intervals(tables(made.rows))).count("only an order") == 3  # ECE, Brier and ACC
+    assert words(metric_intervals(tables(made.rows))).count("only an order") == 4  # ECE, RMSCE, Brier and ACC
 
 
 def test_overview_shows_the_same_curves_for_every_model_and_task(made):
@@ -304,15 +305,16 @@ def test_dots_are_the_means_of_the_tables_in_their_order(made):
         for metric in NAMES:
             summary = row.metrics[metric]
             ((mean, y),) = drawn(figure, f"{row.task}/{metric}/{row.method}/mean")
-            assert mean == pytest.approx(summary.mean)
+            value = max(0, summary.pooled) if metric == "rmsce" else summary.pooled
+            assert mean == pytest.approx(value)
             (table,) = (table for table in tables(rows) if table.task == row.task)
             assert y == [line.key.method for line in table.lines].index(row.method) + 0.5
             ((start, end),) = drawn(figure, f"{row.task}/{metric}/{row.method}/whisker")
-            low, high = max(0, summary.mean - summary.std), summary.mean + summary.std
-            assert start[0] == pytest.approx(low)
-            assert end[0] == pytest.approx(min(high, 1.0))
+            assert start[0] == pytest.approx(max(0, value - summary.std))
+            assert end[0] == pytest.approx(min(value + summary.std, 1.0))
         (((floor, _), _),) = drawn(figure, f"{row.task}/ece/{row.method}/floor")
-        assert floor == row.metrics["ece_floor"].mean
+        assert floor == row.metrics["ece_floor"].pooled
+    assert "Dots: of all questions at once." in note(figure)
     assert "standard deviation over subjects, as there are no intervals" in note(figure)
 
 
@@ -334,7 +336,7 @@ def test_computed_intervals_are_drawn_where_they_are_given(one):
         for k, method in enumerate(METHODS):
             ((start, end),) = drawn(figure, label.format(method))
             assert (start[axis], end[axis]) == pytest.approx((0.1 + 0.01 * k, 0.9))
-        assert "90 % intervals of the mean over these subjects, questions resampled within each." in note(figure)
+        assert "90 % intervals for other questions of these subjects." in note(figure)
 
 
 @pytest.mark.parametrize("metric", ["auroc", "brier"])
@@ -342,7 +344,7 @@ def test_every_subject_shows_the_differences_to_the_leader(one, metric):
     figure = subject_differences(tables(one), metric=metric)
     names = [text.split(" (")[0] for text in words(figure) if text.startswith("subject ")]
     assert sorted(names) == [f"subject {k}" for k in range(4)]
-    best = {"auroc": max, "brier": min}[metric](one, key=lambda row: row.metrics[metric].mean)
+    best = {"auroc": max, "brier": min}[metric](one, key=lambda row: row.metrics[metric].pooled)
     own = [best.per_subject[name][metric] for name in names]
     assert own == sorted(own, reverse=True)
     assert [f"{100 * value:.1f}" in words(figure) for value in own] == [True] * 4
@@ -351,10 +353,34 @@ def test_every_subject_shows_the_differences_to_the_leader(one, metric):
         differences = [row.per_subject[name][metric] - value for name, value in zip(names, own, strict=True)]
         assert dots[:, 0] == pytest.approx(differences)
         assert np.floor(dots[:, 1]).tolist() == [0, 1, 2, 3]
-        mean = row.metrics[metric].mean - best.metrics[metric].mean
+        mean = row.metrics[metric].pooled - best.metrics[metric].pooled
         assert drawn(figure, f"means/{row.method}/dots")[0, 0] == pytest.approx(mean)
     places = [drawn(figure, f"subjects/{row.method}/dots")[0, 1] for row in one]
     assert len(set(places)) == len(one)  # so that equal values are seen
+
+
+def test_the_row_above_the_subjects_is_of_all_questions_or_their_mean(one):
+    for average, name in (("questions", "all"), ("subjects", "mean")):
+        figure = subject_differences(tables(one, average=average), metric="brier")
+        best = min(row.metrics["brier"].of(average) for row in one)
+        at = words(figure).index(name)
+        assert words(figure)[at + 1] == f"{100 * best:.1f}"
+        for row in one:
+            apart = row.metrics["brier"].of(average) - best
+            assert drawn(figure, f"means/{row.method}/dots")[0, 0] == pytest.approx(apart)
+
+
+def test_a_calibration_error_below_nothing_is_drawn_as_nothing(one):
+    less = MetricSummary(-0.1, 0.05, -0.2, 0)
+    rows = [replace(row, seed=k, metrics={**row.metrics, "rmsce": less}) for row in one[:2] for k in range(2)]
+    rows = [replace(row, per_subject={s: {**v, "rmsce": -0.3} for s, v in row.per_subject.items()}) for row in rows]
+    figure = metric_intervals(tables(rows))
+    assert drawn(figure, f"mmlu-oe/rmsce/{rows[0].method}/mean")[0, 0] == 0
+    assert drawn(figure, f"mmlu-oe/rmsce/{rows[0].method}/seeds")[:, 0].tolist() == [0, 0]
+    ((start, end),) = drawn(figure, f"mmlu-oe/rmsce/{rows[0].method}/whisker")
+    assert (start[0], end[0]) == (0, 0.05)
+    alone = subject_differences(tables(rows[:2]), metric="rmsce")
+    assert not drawn(alone, f"subjects/{rows[0].method}/dots")[:, 0].any()
 
 
 def test_a_method_alone_shows_its_own_values(one):
@@ -379,7 +405,7 @@ def test_costs_stand_on_logarithmic_axes(one):
         for row in one:
             for metric in ("auroc", "brier"):
                 ((x, y),) = drawn(figure, f"{cost}/{metric}/{row.method}/mean")
-                assert y == pytest.approx(row.metrics[metric].mean)
+                assert y == pytest.approx(row.metrics[metric].pooled)
                 assert x == pytest.approx(scale.place(value(row)))  # also where others cost the same
 
 
@@ -388,7 +414,7 @@ def priced(**costs):
     made = Simulated()
     for method, (tokens, auroc, brier) in costs.items():
         made.add(method, forward_tokens_alone=tokens, generated_tokens_alone=len(method))
-        means = {"auroc": MetricSummary(auroc, 0.1, None, 0), "brier": MetricSummary(brier, 0.1, None, 0)}
+        means = {"auroc": MetricSummary(None, 0.1, auroc, 0), "brier": MetricSummary(None, 0.1, brier, 0)}
         made.rows[-1] = replace(made.rows[-1], metrics={**made.rows[-1].metrics, **means})
     return made
 
@@ -517,7 +543,7 @@ def test_several_seeds_are_averaged_and_each_is_shown():
     for seed in range(3):
         made.add("ccps", seed=seed, subjects=8).add("ptrue", seed=seed, subjects=8)
     ccps = [row for row in made.rows if row.method == "ccps"]
-    means = [row.metrics["auroc"].mean for row in ccps]
+    means = [row.metrics["auroc"].pooled for row in ccps]
 
     bars = metric_intervals(tables(made.rows))
     assert drawn(bars, "atlas-oe/auroc/ccps/mean")[0, 0] == pytest.approx(np.mean(means))
@@ -584,13 +610,19 @@ def one_class():
 
 
 def test_subjects_without_a_value_are_counted():
+    """Where numbers are means over subjects; that of all questions leaves none out."""
     made = one_class()
-    for figure in (
-        metric_intervals(tables(made.rows)),
-        subject_differences(tables(made.rows)),
-        cost_quality(tables(made.rows)),
-    ):
-        assert "AUROC leaves out 1 subject, where it is undefined." in note(figure)
+    for average in ("subjects", "questions"):
+        for figure in (
+            metric_intervals(tables(made.rows, average=average)),
+            subject_differences(tables(made.rows, average=average)),
+            cost_quality(tables(made.rows, average=average)),
+        ):
+            said = "AUROC leaves out 1 subject, where it is undefined." in note(figure)
+            assert said is (average == "subjects")
+    figure = metric_intervals(tables(made.rows))
+    assert drawn(figure, "atlas-oe/auroc/ccps/mean")[0, 0] == pytest.approx(made.rows[0].metrics["auroc"].pooled)
+    assert "atlas-oe/auroc/ccps/whisker" not in labels(figure)  # one subject has no spread
     figure = subject_differences(tables(made.rows))
     assert drawn(figure, "subjects/ccps/dots").shape == (1, 2)
     assert "AUROC of ccps is undefined in 1 of 2 subjects." in note(figure)
@@ -806,7 +838,7 @@ def test_svg_text_is_text(tmp_path):
     path = save(metric_intervals(tables(made.rows)), tmp_path / "figure.svg")
     names = "{http://www.w3.org/2000/svg}text"
     texts = [element.text for element in ElementTree.parse(path).iter(names)]  # noqa: S314 - written here
-    assert "tiny on task_$x^2$: means of all methods" in texts
+    assert "tiny on task_$x^2$: metrics of all methods" in texts
     assert "mine<b>&amp;" in texts
     assert "AUROC ↑ (%)" in texts
 

@@ -95,7 +95,7 @@ def test_numbers_are_those_of_the_csv_file(results: Results, folder: Path) -> No
     lines = list(csv.DictReader(io.StringIO(text)))
     wide, long = results.wide(), results.frame()
     assert [list(place) for place in wide.index] == [[line["model"], line["task"], line["method"]] for line in lines]
-    for name in ("ece", "brier", "acc", "aucpr", "auroc"):
+    for name in ("ece", "rmsce", "brier", "acc", "aucpr", "auroc"):
         same(wide[name], [line[f"{name}_mean"] for line in lines])
         for line in lines:
             part = long[(long.task == line["task"]) & (long.method == line["method"]) & (long.metric == name)]
@@ -135,7 +135,11 @@ def test_numbers_of_seeds_are_those_of_the_json_file(results: Results, folder: P
             for name, metric in line["metrics"].items():
                 part = long[(long.task == table["task"]) & (long.method == line["method"]) & (long.metric == name)]
                 values = list(part[part.status == "ok"].value)
-                assert np.mean(values) == pytest.approx(metric["mean"], abs=1e-12)
+                if name == "rmsce":  # the root of the mean square, where less than 0 counts as 0
+                    square = np.mean(np.sign(values) * np.square(values))
+                    assert metric["mean"] == pytest.approx(np.sqrt(max(0, square)), abs=1e-12)
+                else:
+                    assert np.mean(values) == pytest.approx(metric["mean"], abs=1e-12)
                 assert values == pytest.approx(metric.get("by_seed", values), abs=1e-12)
                 seen += 1
     assert seen > 50
@@ -144,15 +148,14 @@ def test_numbers_of_seeds_are_those_of_the_json_file(results: Results, folder: P
 def test_numbers_are_those_of_scikit_learn(results: Results, folder: Path) -> None:
     """From the Parquet file alone, without any code of this package."""
     table = pq.read_table(folder / "llama8b" / TASKS[0] / "ccps--fixed--s1.parquet").to_pandas()
-    by_subject = table.groupby("subject")
-    expected = {
-        "brier": by_subject.apply(lambda part: brier_score_loss(part.correct, part.confidence)).mean(),
-        "auroc": by_subject.apply(lambda part: roc_auc_score(part.correct, part.confidence)).mean(),
-    }
-    long = results.frame()
-    for name, value in expected.items():
-        cell = long[(long.task == TASKS[0]) & (long.method == "ccps") & (long.seed == 1) & (long.metric == name)]
-        assert cell.value.item() == pytest.approx(value, abs=1e-12)
+    by_subject, scorers = table.groupby("subject"), {"brier": brier_score_loss, "auroc": roc_auc_score}
+    of_subjects = load_results(folder, average="subjects", quiet=True)
+    for name, score in scorers.items():
+        means = by_subject.apply(lambda part, score=score: score(part.correct, part.confidence)).mean()
+        for found, value in ((results, score(table.correct, table.confidence)), (of_subjects, means)):
+            long = found.frame()
+            cell = long[(long.task == TASKS[0]) & (long.method == "ccps") & (long.seed == 1) & (long.metric == name)]
+            assert cell.value.item() == pytest.approx(value, abs=1e-12)
 
 
 def test_paired_differences_are_those_of_the_csv_file(results: Results, folder: Path) -> None:

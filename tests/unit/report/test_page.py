@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import statistics
 import string
@@ -18,6 +19,7 @@ from bench.api.protocol import Protocol
 from bench.metrics import METRICS, summarise
 from bench.metrics.summary import MetricSummary
 from bench.report import page
+from bench.report.competition import counted
 from bench.report.grouping import Key
 from bench.report.page import questions
 from bench.report.page.lines import _NOT_RUN
@@ -110,18 +112,25 @@ def named(built, block=0):
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
+def over_seeds(name, values):
+    """Their mean; of calibration errors the root of the mean square, where less than 0 counts as 0."""
+    if name != "rmsce":
+        return statistics.fmean(values)
+    return math.sqrt(max(0, statistics.fmean(math.copysign(value**2, value) for value in values)))
+
+
 def test_means_and_spreads_are_those_over_seeds():
     world = comparison()
     built = world.page()
     line = line_named(built, "ccps")
     for i, name in enumerate(NAMES):
         summaries = [row.metrics[name] for row in world.rows[:2]]
-        mean = statistics.fmean(s.mean for s in summaries)
+        mean = over_seeds(name, [s.pooled for s in summaries])
         assert line["mean"][i] == pytest.approx(mean, abs=1e-6)
         form, scale = ("{:.1f}", 100) if METRICS[name].is_fraction else ("{:.3f}", 1)
         assert line["text"][i] == form.format(scale * mean).replace("-", "\u2212")
         assert line["std"][i] == form.format(scale * statistics.fmean(s.std for s in summaries))
-        assert line["between"][i] == form.format(scale * statistics.stdev(s.mean for s in summaries))
+        assert line["between"][i] == form.format(scale * statistics.stdev(counted(name, s.pooled) for s in summaries))
     assert (line["seeds"], line["runs"]) == ([0, 1], 2)
     assert line_named(built, "ptrue")["between"] == [None] * len(NAMES)
 
@@ -134,7 +143,7 @@ def test_subjects_are_in_ten_thousandths_of_the_mean_over_seeds():
     line = line_named(built, "ccps")
     for i, name in enumerate(NAMES):
         for k, subject in enumerate(SUBJECTS):
-            mean = statistics.fmean(row.per_subject[subject][name] for row in world.rows[:2])
+            mean = over_seeds(name, [row.per_subject[subject][name] for row in world.rows[:2]])
             assert abs(line["subjects"][i][k] - 10_000 * mean) <= 0.5 + 1e-9
 
 
@@ -189,7 +198,8 @@ def test_best_is_what_no_other_beats_at_the_precision_shown():
     assert best["brier"] == [None, None, "not tested"]
     assert best["ece_floor"] == [None] * 3  # a yardstick is neither good nor bad
     assert best["smece"] == best["ece_ref"] == [None] * 3  # raw calibration errors are not compared
-    assert best["ece"] == best["ece_debiased"]
+    assert best["ece"] == best["ece_debiased"] == [None] * 3
+    assert any(best["rmsce"])
 
 
 def test_alone_nobody_is_best():
@@ -228,13 +238,14 @@ def test_subjects_of_one_class_are_left_out_and_counted():
     )
     world = World()
     world.add(records)
-    built = world.page()
+    built = world.page(average="subjects")
     i = NAMES.index("auroc")
     line = line_named(built, "ccps")
     (number,) = line["remarks"][i]
     assert built["footnotes"][number - 1] == "AUROC leaves out 1 of 3 subjects, where it is undefined"
     assert line["subjects"][i][SUBJECTS.index("moss")] is None
     assert line["text"][i] is not None
+    assert line_named(world.page(), "ccps")["remarks"][i] == []  # that of all questions leaves none out
 
 
 def test_a_metric_undefined_everywhere_is_a_dash_with_its_footnote():
@@ -242,16 +253,17 @@ def test_a_metric_undefined_everywhere_is_a_dash_with_its_footnote():
     row = world.add(records_like())
     metrics = {**row.metrics, "auroc": MetricSummary(None, None, None, 3)}
     world.rows[0] = replace(row, metrics={name: metrics[name] for name in NAMES if name != "nll"})
-    built = world.page()
-    line = line_named(built, "ccps")
-    said = {name: built["footnotes"][line["remarks"][NAMES.index(name)][0] - 1] for name in ("auroc", "nll")}
-    assert said == {"auroc": "AUROC is undefined in every subject", "nll": "NLL was not computed"}
-    assert line["text"][NAMES.index("auroc")] is None
+    for average, where in (("questions", ""), ("subjects", " in every subject")):
+        built = world.page(average=average)
+        line = line_named(built, "ccps")
+        said = {name: built["footnotes"][line["remarks"][NAMES.index(name)][0] - 1] for name in ("auroc", "nll")}
+        assert said == {"auroc": f"AUROC is undefined{where}", "nll": "NLL was not computed"}
+        assert line["text"][NAMES.index("auroc")] is None
 
 
 def standing_of(low, high, name="auroc", p=0.0312):
     """Of one line, with an interval for one metric and none for another."""
-    there, none = Interval("fixed-subjects", low, high, 0.95, "basic"), Interval("fixed-subjects", reason="one subject")
+    there, none = Interval("fixed-subjects", low, high, 0.95, "t"), Interval("fixed-subjects", reason="one subject")
     found = {
         name: Estimate(0.75, there, none, (0.75,), None, 0),
         "ece": Estimate(0.1, none, none, (0.1,), None, 0),
@@ -262,14 +274,14 @@ def standing_of(low, high, name="auroc", p=0.0312):
 def test_standings_are_put_beside_the_means():
     world = comparison()
     ccps, ptrue = Key("ccps", ""), Key("ptrue", "")
-    told = Standings(0.95, {ccps: standing_of(-0.0212, 0.799, "ece_debiased")}, (), {ptrue: "why"})
+    told = Standings(0.95, {ccps: standing_of(0.0212, 0.799, "rmsce")}, (), {ptrue: "why"})
     asked_for = []
     built = world.page(standings_of=lambda lines: asked_for.append(list(lines)) or told)
     assert asked_for == [[ptrue, ccps]]
-    line, i = line_named(built, "ccps"), NAMES.index("ece_debiased")
-    assert line["ci"][i] == ["\u22122.1", "79.9"]
+    line, i = line_named(built, "ccps"), NAMES.index("rmsce")
+    assert line["ci"][i] == ["2.1", "79.9"]
     mean = line["mean"][i]
-    assert line["half"][i] == f"{100 * max(0.799 - mean, mean + 0.0212):.1f}"
+    assert line["half"][i] == f"{100 * max(0.799 - mean, mean - 0.0212):.1f}"
     assert line["ci"][NAMES.index("ece")] is line["half"][NAMES.index("ece")] is None
     assert (line["rank"], line["calibrated_p"], line["calibrated"]) == ({"brier": 1}, "0.031", False)
     assert (line["constant"], line["worse"]) == ("1.0", False)
@@ -344,7 +356,7 @@ def test_methods_have_their_colour_and_metrics_their_direction():
     better = {metric["name"]: metric["better"] for metric in built["metrics"]}
     assert (better["ece"], better["auroc"], better["ece_floor"]) == (-1, 1, 0)
     paper = built["sets"][0]
-    assert [NAMES[i] for i in paper["metrics"]] == ["ece", "brier", "acc", "aucpr", "auroc"]
+    assert [NAMES[i] for i in paper["metrics"]] == ["ece", "rmsce", "brier", "acc", "aucpr", "auroc"]
     assert all(metric["about"] for metric in built["metrics"])
 
 

@@ -33,10 +33,11 @@ from bench.results.cells import read_all
 from bench.results.files import path_of, write
 from bench.results.records import Records
 from bench.results.row import ResultRow, Training
+from bench.stats import Average
 from bench.store.folders import sealed
 
 PROTOCOL = Protocol()
-SUBJECTS = [f"subject {k % 4}" for k in range(160)]
+SUBJECTS = [f"subject {min(k % 5, 3)}" for k in range(160)]
 TRUTH = np.random.default_rng(1).normal(size=160)
 CORRECT = TRUTH + np.random.default_rng(2).normal(size=160) > 0
 
@@ -95,9 +96,11 @@ def out(tmp_path: Path) -> Path:
     return folder
 
 
-def read(out: Path, cache: Path | None = None, said: list[str] | None = None) -> compute.Standings:
+def read(
+    out: Path, cache: Path | None = None, said: list[str] | None = None, average: Average = "questions"
+) -> compute.Standings:
     lines = lines_of(read_all(out, partial=True), built_in())
-    return StandingsReader(out, cache, (said if said is not None else []).append)(lines)
+    return StandingsReader(out, cache, (said if said is not None else []).append, average)(lines)
 
 
 CCPS, LITCAB, PTRUE = Key("ccps", ""), Key("litcab", ""), Key("ptrue", "")
@@ -116,7 +119,6 @@ def test_numbers_are_those_of_the_statistics(out: Path) -> None:
     for key, name in ((PTRUE, "p"), (LITCAB, "l"), (CCPS, "c")):
         method, line = told.methods[name], found.lines[key]
         assert line.calibrated_p == method.calibrated_p
-        assert line.calibration_error == method.calibration.value
         assert line.ranks == {metric: told.ranks[metric][name] for metric in stats.TESTED}
         assert set(line.metrics) == set(method.estimates)
         for metric, standing in line.metrics.items():
@@ -192,12 +194,14 @@ def test_a_constant_confidence_is_the_share_of_right_answers_in_training(out: Pa
     put(out, "pik", confidences(0.6, 7), base_rate=0.1)
     found = read(out)
     subjects = np.array(SUBJECTS)
-    constant = {b: np.mean([np.mean((b - CORRECT[subjects == s]) ** 2) for s in set(SUBJECTS)]) for b in (0.6, 0.1)}
+    by_subject = {b: [np.mean((b - CORRECT[subjects == s]) ** 2) for s in set(SUBJECTS)] for b in (0.6, 0.1)}
+    constant = {b: np.mean((b - CORRECT) ** 2) for b in (0.6, 0.1)}
     lts, pik = Key("lts", ""), Key("pik", "")
     assert found.lines[lts].constant == pytest.approx(constant[0.6])
     assert found.lines[pik].constant == pytest.approx(constant[0.1])
     assert found.lines[PTRUE].constant == found.lines[lts].constant  # it learns nothing, so that of another line
     assert {key for key, line in found.lines.items() if line.worse_than_constant} == {lts}  # it is that constant
+    assert read(out, average="subjects").lines[pik].constant == pytest.approx(np.mean(by_subject[0.1])) != constant[0.1]
 
 
 def test_confidences_that_do_not_order_answers_are_known(out: Path) -> None:
@@ -224,13 +228,11 @@ def test_nothing_is_told_of_rows_that_are_not_ok(tmp_path: Path) -> None:
 
 def test_bins_are_those_of_the_protocol(out: Path) -> None:
     deviating = {"protocol.ece_bins": 3}
-    ten = read(out).lines[CCPS].metrics["ece"].value
+    ten = read(out).lines[PTRUE].calibrated_p
     rows = [replace(row, deviations=deviating) for row in read_all(out)]
-    three = StandingsReader(out)(lines_of(rows, built_in())).lines[CCPS].metrics["ece"].value
-    both = np.stack([confidences(0.9, seed) for seed in (0, 1)])
-    told = stats.summary({"c": both}, CORRECT, SUBJECTS, stats.Settings(bins=3))
-    assert three == pytest.approx(told.methods["c"].estimates["ece"].value, abs=1e-12)
-    assert three != ten
+    three = StandingsReader(out)(lines_of(rows, built_in())).lines[PTRUE].calibrated_p
+    settings = stats.Settings(bins=3)
+    assert three == stats.calibrated_p(confidences(0.1, 8), CORRECT, SUBJECTS, settings) != ten
 
 
 # --- what is compared with what ---------------------------------------------------------------------------------------
@@ -276,6 +278,14 @@ def test_what_was_computed_is_kept(out: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(kept, "computed", None)
     assert read(out, tmp_path / "cache", said) == first
     assert len(said) == 1
+
+
+def test_means_over_subjects_are_kept_apart_from_what_is_of_all_questions(out: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        for average in ("questions", "subjects"):
+            assert read(out, tmp_path, average=average) == read(out, average=average)  # type: ignore[arg-type]
+    assert read(out) != read(out, average="subjects")
+    assert len(list((tmp_path / "standings").iterdir())) == 2
 
 
 @pytest.mark.parametrize("suffix", [".json", ".parquet"])

@@ -55,7 +55,10 @@ def summaries(values, *, n_undefined=0):
     return {**metrics, "ece_floor": MetricSummary(0.0512, 0.01, 0.02, 0)}
 
 
-def cell(method="ccps", values=((0.08, 0.01), (0.15, 0.02), (0.77, 0.03), (0.88, 0.04), (0.85, 0.05)), **changes):
+VALUES = ((0.08, 0.01), (0.06, 0.01), (0.15, 0.02), (0.77, 0.03), (0.88, 0.04), (0.85, 0.05))
+
+
+def cell(method="ccps", values=VALUES, **changes):
     row = ResultRow(
         method=method,
         model="tiny",
@@ -77,7 +80,7 @@ def cell(method="ccps", values=((0.08, 0.01), (0.15, 0.02), (0.77, 0.03), (0.88,
     return replace(row, **changes)
 
 
-PTRUE_VALUES = ((0.21, 0.02), (0.15, 0.01), (0.7049, 0.03), (0.9312, 0.002), (0.81, 0.05))
+PTRUE_VALUES = ((0.21, 0.02), (0.19, 0.02), (0.15, 0.01), (0.7049, 0.03), (0.9312, 0.002), (0.81, 0.05))
 UNKNOWN = dict.fromkeys(("n_unparsed", "n_empty", "n_shots_dropped", "llm_accuracy"))
 
 
@@ -95,7 +98,7 @@ def comparison():
 
 def several_seeds():
     """Two seeds of each method, one of which failed, on another task."""
-    worse = ((0.10, 0.03), (0.16, 0.02), (0.75, 0.03), (0.86, 0.04), (0.83, 0.05))
+    worse = ((0.10, 0.03), (0.09, 0.02), (0.16, 0.02), (0.75, 0.03), (0.86, 0.04), (0.83, 0.05))
     rows = [
         cell(), cell(values=worse, seed=1), cell("ptrue", PTRUE_VALUES),
         cell("ptrue", seed=1, status="failed", reason="out of memory", metrics={}, per_subject={}),
@@ -151,10 +154,10 @@ def test_hostile_names_look_as_in_the_golden_file(kind):
 # --- what stands in a table -------------------------------------------------------------------------------------------
 
 
-LOW, HIGH = Interval("fixed-subjects", 0.1, 0.2, 0.95, "t"), Interval("fixed-subjects", 0.45, 0.95, 0.95, "basic")
+LOW, HIGH = Interval("fixed-subjects", 0.1, 0.2, 0.95, "t"), Interval("fixed-subjects", 0.45, 0.95, 0.95, "logit t")
 
 
-def judged(lines, *, better=("brier", "ece_debiased"), p=0.5, unordered=(), constant=None):
+def judged(lines, *, better=("brier", "rmsce"), p=0.5, unordered=(), constant=None):
     """Every line that is ok beats those after it in these metrics; all ECEs have this p value of calibration."""
     done = [key for key, rows in lines.items() if rows[0].status == "ok"]
     none = Interval("clustered", reason="20 subjects are needed")
@@ -162,7 +165,7 @@ def judged(lines, *, better=("brier", "ece_debiased"), p=0.5, unordered=(), cons
     found = {}
     for place, key in enumerate(done, start=1):
         ordered = replace(standing, fixed=replace(HIGH, low=0.45 if key.method in unordered else 0.6))
-        metrics = {**dict.fromkeys(COLUMNS, standing), "auroc": ordered}
+        metrics = {**dict.fromkeys(TESTED, standing), "auroc": ordered}
         ranks = {name: place if name in better else 1 for name in TESTED}
         found[key] = LineStanding(0, metrics, p, ranks, constant)
     pairs = [
@@ -194,7 +197,8 @@ def test_without_standings_the_best_means_are_marked_as_not_tested():
     tested = {"not tested", None}
     assert {best for line in found.values() for best in line.values()} == tested
     assert found["ccps"]["brier"] == found["ptrue"]["brier"] == "not tested"  # both are 15.0
-    assert found["ccps"]["ece"] is None  # raw ECE is never best, and here is nothing else
+    assert found["ccps"]["ece"] is None  # never best, however small
+    assert (found["ccps"]["rmsce"], found["ptrue"]["rmsce"]) == ("not tested", None)
     text = render([table], "md")
     assert "| 15.0? |" in text
     assert r"? is the best mean of its table, and was not tested." in text
@@ -203,8 +207,7 @@ def test_without_standings_the_best_means_are_marked_as_not_tested():
 
 @pytest.mark.parametrize("kind", ["terminal", "md", "tex"])
 def test_a_best_value_has_a_sign_that_survives_print_and_its_sentence(kind):
-    rows = [cell(metrics=with_excess(0.02)), cell("ptrue", PTRUE_VALUES, metrics=with_excess(0.08, PTRUE_VALUES))]
-    text = render(build(rows, standings_of=judged), kind, width=100)
+    text = render(build([cell(), cell("ptrue", PTRUE_VALUES)], standings_of=judged), kind, width=100)
     flat = " ".join(text.replace("\\", "").replace("{", "").replace("}", "").split())
     assert "* (bold) is the best of its table, significantly better than every other." in flat
     assert re.search(
@@ -213,26 +216,41 @@ def test_a_best_value_has_a_sign_that_survives_print_and_its_sentence(kind):
     assert "±" in flat or "$pm$" in flat
 
 
-def with_excess(excess, values=((0.08, 0.01), (0.15, 0.02), (0.77, 0.03), (0.88, 0.04), (0.85, 0.05))):
-    return {**summaries(values), "ece_debiased": MetricSummary(excess, 0.01, excess, 0)}
+def with_rmsce(error, values=VALUES):
+    return {**summaries(values), "rmsce": MetricSummary(error, 0.01, error, 0)}
 
 
-def test_calibration_is_marked_by_ece_less_its_floor_and_only_where_answers_are_ordered():
+def test_calibration_is_marked_by_rmsce_and_only_where_answers_are_ordered():
     rows = [
-        cell("ptrue", PTRUE_VALUES, metrics=with_excess(-0.01, PTRUE_VALUES)),
-        cell(metrics=with_excess(0.02)),
-        cell("lts", metrics=with_excess(-0.03)),
+        cell("ptrue", PTRUE_VALUES, metrics=with_rmsce(-0.01, PTRUE_VALUES)),
+        cell(metrics=with_rmsce(0.02)),
+        cell("lts", metrics=with_rmsce(-0.03)),
     ]
     (table,) = build(rows, standings_of=partial(judged, unordered=("lts",)))
     ece = {method: cells["ECE/floor ↓"] for method, cells in main(table).items()}
-    assert ece == {"ptrue": "21.0 ±11.0 / 5.1†*", "ccps": "8.0 ±12.0 / 5.1†", "lts": "8.0 ±12.0 / 5.1"}
+    assert ece == {"ptrue": "21.0 / 2.0†", "ccps": "8.0 / 2.0†", "lts": "8.0 / 2.0"}
+    rmsce = {method: cells["RMSCE ↓"] for method, cells in main(table).items()}
+    assert rmsce == {"ptrue": "0.0 ±20.0*", "ccps": "2.0 ±18.0", "lts": "0.0 ±20.0"}
     (note,) = footnotes(table)
     assert note.startswith("calibrated, but does not order answers")
+    (line,) = (line for line in table.lines if line.method == "lts")
+    assert [name for name, estimate in line.estimates.items() if note in estimate.notes] == ["rmsce"]
     (table,) = build(rows, standings_of=partial(judged, better=()))
-    ece = {method: cells["ECE/floor ↓"][-1] for method, cells in main(table).items()}
-    assert ece == {"ptrue": "~", "lts": "~", "ccps": "†"}  # below 0 both count as 0
+    rmsce = {method: cells["RMSCE ↓"][-1] for method, cells in main(table).items()}
+    assert rmsce == {"ptrue": "~", "lts": "~", "ccps": "0"}  # below 0 both count as 0
     (table,) = build(rows, standings_of=partial(judged, p=0.0499))
     assert "†" not in render([table], "md")
+
+
+def test_raw_calibration_errors_are_never_best():
+    """Confidences that are less spread have less of them by chance alone."""
+    raw = {name: MetricSummary(0.01, 0.01, 0.01, 0) for name in ("ece_debiased", "ece_mass", "smece", "brier_mcb")}
+    rows = [cell(metrics={**summaries(VALUES), **raw}), cell("ptrue", metrics=summaries(PTRUE_VALUES))]
+    for standings in (None, judged):
+        (table,) = build(rows, standings_of=standings)
+        for line in table.lines:
+            marks = {name: estimate.best for name, estimate in line.estimates.items()}
+            assert not any(marks.get(name) for name in ("ece", *raw))
 
 
 def test_beside_a_mean_stands_half_of_its_interval_and_the_spread_only_with_statistics():
@@ -240,7 +258,7 @@ def test_beside_a_mean_stands_half_of_its_interval_and_the_spread_only_with_stat
     assert main(table)["ccps"]["Brier ↓"] == "15.0 ±5.0"
     assert "std over subjects" not in render([table], "md")
     (grid, *_) = views([table], stats=True).grids
-    assert [(row.cells[0].text, row.cells[3].text) for row in grid.rows[1:4]] == [
+    assert [(row.cells[0].text, row.cells[4].text) for row in grid.rows[1:4]] == [
         ("these subjects", "10.0\u201320.0"), ("std over subjects", "1.0"), ("std between seeds", "1.2"),
     ]  # fmt: skip
 
@@ -257,7 +275,7 @@ STAGE = TrainingStage("", limit=128, taken=128, kept=120, epochs=2.04, cut_short
 
 
 def test_a_method_that_was_cut_short_says_so_and_is_never_best():
-    best = ((0.01, 0.01), (0.01, 0.01), (0.99, 0.01), (0.99, 0.01), (0.99, 0.01))
+    best = (*[(0.01, 0.01)] * 3, (0.99, 0.01), (0.99, 0.01), (0.99, 0.01))
     rows = [*comparison(), cell("pik", best, training=Training((STAGE,), 0.31, 0.52, 0.64))]
     (table,) = build(rows)
     (line,) = (line for line in table.lines if line.method == "pik")
@@ -307,7 +325,7 @@ def test_labels_learned_from_are_a_column():
 
 
 def brier(method, mean, **changes):
-    return cell(method, ((0.1, 0.01), (mean, 0.02), *[(0.8, 0.03)] * 3), **changes)
+    return cell(method, (*[(0.1, 0.01)] * 2, (mean, 0.02), *[(0.8, 0.03)] * 3), **changes)
 
 
 def test_rows_are_in_the_order_of_mean_brier_within_their_block_and_what_is_not_ok_comes_last():
@@ -381,7 +399,7 @@ def test_order_of_the_rows_does_not_matter():
 
 
 def test_every_cell_that_is_not_ok_says_so_and_equal_reasons_share_a_footnote():
-    (table,) = build(comparison())
+    (table,) = build(comparison(), average="subjects")
     lines = {line.method: line for line in table.lines}
     assert lines["it"].reasons == lines["litcab"].reasons != lines["lts"].reasons
     assert lines["lts"].reasons == ("skipped: atlas-choice has no validation split",)
@@ -396,9 +414,9 @@ def test_every_cell_that_is_not_ok_says_so_and_equal_reasons_share_a_footnote():
 
 def test_undefined_metrics_are_counted_or_named():
     everywhere = [(None, None) if name == "auroc" else (0.5, 0.1) for name in COLUMNS]
-    (table,) = build(
-        [cell(metrics=summaries(everywhere)), cell("ptrue", metrics=summaries(PTRUE_VALUES, n_undefined=2))]
-    )
+    rows = [cell(metrics=summaries(everywhere)), cell("ptrue", metrics=summaries(PTRUE_VALUES, n_undefined=2))]
+    assert footnotes(*build(rows)) == ("AUROC is undefined",)  # that of all questions leaves none out
+    (table,) = build(rows, average="subjects")
     assert footnotes(table) == (
         "AUCPR leaves out 2 of 8 subjects, where it is undefined",
         "AUROC leaves out 2 of 8 subjects, where it is undefined",
@@ -416,7 +434,7 @@ def test_sure_mistakes_are_counted_under_their_likelihood():
 
 
 def test_seeds_are_averaged_and_counted():
-    (table,) = build([cell(), cell(values=((0.10, 0.03), *[(0.5, 0.1)] * 4), seed=7)])
+    (table,) = build([cell(), cell(values=((0.10, 0.03), *[(0.5, 0.1)] * 5), seed=7)])
     (line,) = table.lines
     assert (line.seeds, line.runs) == ((0, 7), 2)
     assert (line.estimates["ece"].mean, line.estimates["ece"].std) == pytest.approx((0.09, 0.02))
@@ -472,6 +490,40 @@ def test_caption_says_what_the_numbers_rest_on():
         "Answers were graded by openai.",
         "Methods learned from atlas-choice:train.",
     )
+
+
+@pytest.mark.parametrize(
+    ("n", "accuracy", "few"),
+    [
+        (100, 0.8, ""),
+        (100, 0.2, ""),
+        (99, 0.5, "99 questions of the 100 that are needed"),
+        (100, 0.81, "19 wrong answers of the 20 that are needed"),
+        (100, 0.19, "19 right answers of the 20 that are needed"),
+        (100, 1.0, "0 wrong answers of the 20 that are needed"),
+        (80, 0.2, "16 right answers of the 20 that are needed, 80 questions of the 100 that are needed"),
+    ],
+)  # fmt: skip
+def test_a_table_that_rests_on_few_answers_says_so(n, accuracy, few):
+    (table,) = build([cell(n=n, llm_accuracy=accuracy), cell("ptrue", n=n, llm_accuracy=accuracy)])
+    said = f"Too few to tell methods apart unless they differ much: {few}." if few else ""
+    assert table.too_few == said
+    assert said in (*table.facts, "")
+    for kind in KINDS:
+        text = " ".join(render([table], kind, width=80).split())
+        assert ("Too few" in text, said in text) == (bool(few), True)
+
+
+def test_the_fewest_answers_of_a_table_are_said_and_what_is_unknown_is_passed_over():
+    """Another judge finds more answers wrong; a run that failed knows of no answers."""
+    unknown = cell("lts", status="failed", reason="x", **{**UNKNOWN, "n": 5, "metrics": {}, "per_subject": {}})
+    rows = [cell(), cell("ptrue", llm_accuracy=0.99), cell("ct", n=99), unknown]
+    assert build(rows)[0].too_few == (
+        "Too few to tell methods apart unless they differ much: 12 wrong answers of the 20 that are needed, 99"
+        " questions of the 100 that are needed."
+    )
+    assert build([cell(), unknown])[0].too_few == ""
+    assert build([unknown])[0].too_few == ""
 
 
 def test_lines_of_different_judges_are_told_in_the_caption_and_marked():
@@ -540,7 +592,7 @@ def test_caption_of_a_table_without_numbers_claims_nothing():
 
 
 def test_data_formats_have_all_digits():
-    third = [(1 / 3, 1 / 7)] * 5
+    third = [(1 / 3, 1 / 7)] * 6
     tables = build([cell(metrics=summaries(third))])
     (record,) = csv.DictReader(io.StringIO(render(tables, "csv")))
     assert (float(record["ece_mean"]), float(record["auroc_std"])) == (1 / 3, 1 / 7)
@@ -670,7 +722,7 @@ def test_a_real_terminal_gets_bold_and_no_sequence_from_outside():
 def test_markdown_keeps_its_columns_and_has_no_live_html():
     text = render(build(hostile()), "md")
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {8}
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {9}
     assert "<script" not in text
     assert "&lt;script&gt;" in text
 
@@ -678,7 +730,7 @@ def test_markdown_keeps_its_columns_and_has_no_live_html():
 def test_latex_keeps_its_columns_and_runs_no_command_from_outside():
     text = render(build(hostile()), "tex")
     body = text[text.index(r"\midrule") : text.index(r"\bottomrule")].splitlines()[1:]
-    assert {len(re.findall(r"(?<!\\)&", row)) for row in body} == {5}
+    assert {len(re.findall(r"(?<!\\)&", row)) for row in body} == {6}
     assert r"\input" not in text
     assert not any(row.startswith(("[", "*")) for row in body)  # \\[...] would be a length
 
@@ -714,19 +766,19 @@ def test_a_narrow_terminal_loses_no_number(width):
     text = render(build(comparison(), standings_of=judged), "terminal", width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
-    for number in ("21.0±11.0/5.1", "15.0±5.0", "70.5±60.5", "93.1±83.1", "81.0±", "88.0±78.0"):
+    for number in ("21.0/2.0", "19.0±9.0", "15.0±5.0", "70.5±60.5", "93.1±83.1", "81.0±", "88.0±78.0"):
         assert number in text
 
 
 @pytest.mark.parametrize(
     ("width", "headline", "dropped"),
     [
-        (80, "brier", {"labels", "n"}),
-        (75, "brier", {"labels", "n", "seeds"}),
-        (70, "brier", {"labels", "n", "seeds", "ACC ↑"}),
-        (60, "brier", {"labels", "n", "seeds", "ACC ↑", "AUCPR ↑"}),
-        (70, "acc", {"labels", "n", "seeds", "AUCPR ↑"}),
-        (60, "aucpr", {"labels", "n", "seeds"}),  # the numbers are in two pieces
+        (90, "brier", {"labels", "n"}),
+        (85, "brier", {"labels", "n", "seeds"}),
+        (80, "brier", {"labels", "n", "seeds", "ACC ↑"}),
+        (70, "brier", {"labels", "n", "seeds", "ACC ↑", "AUCPR ↑"}),
+        (80, "acc", {"labels", "n", "seeds", "AUCPR ↑"}),
+        (70, "aucpr", {"labels", "n", "seeds"}),  # the numbers are in two pieces
     ],
 )
 def test_what_a_narrow_terminal_leaves_out_is_named_and_is_never_the_rank_or_the_headline(width, headline, dropped):
@@ -737,7 +789,7 @@ def test_what_a_narrow_terminal_leaves_out_is_named_and_is_never_the_rank_or_the
     (line,) = (line for line in text.splitlines() if line.startswith("no room for: "))
     assert set(line.removeprefix("no room for: ").split(", ")) == dropped
     assert re.search(r"^method +rank ", text, re.MULTILINE)
-    assert re.search(r"^self-consistency +▸1 +8.0±2.0/5.1", text, re.MULTILINE)
+    assert re.search(r"^self-consistency +▸1 +8.0/2.0† +6.0±2.0", text, re.MULTILINE)
     assert METRICS[headline].label + " " in text
 
 
@@ -759,19 +811,19 @@ def test_a_terminal_explains_no_column_for_which_it_had_no_room():
         return {column for start, column in explained.items() if start in text}
 
     assert shown_at(tables, 200) == {"rank", "seeds", "labels", "ACC"}
-    assert shown_at(tables, 75) == {"rank", "ACC"}
-    assert shown_at(tables, 60) == {"rank"}
+    assert shown_at(tables, 85) == {"rank", "ACC"}
+    assert shown_at(tables, 80) == {"rank"}
     wide = build([cell(model="other"), cell("ptrue", model="other")])  # has room for its labels
-    assert shown_at([*tables, *wide], 75) == {"rank", "labels", "ACC"}
+    assert shown_at([*tables, *wide], 85) == {"rank", "labels", "ACC"}
 
 
 def narrow(lines):
     """Intervals of ± 2 around what `cell` has."""
     found = judged(lines, better=())
-    means = dict(zip(COLUMNS, (0.08, 0.15, 0.77, 0.88, 0.85), strict=True))
+    means = dict(zip(COLUMNS, (0.08, 0.06, 0.15, 0.77, 0.88, 0.85), strict=True))
     around = {name: Interval("fixed-subjects", mean - 0.02, mean + 0.02, 0.95, "t") for name, mean in means.items()}
     lines_ = {
-        key: replace(line, metrics={name: replace(line.metrics[name], fixed=around[name]) for name in COLUMNS})
+        key: replace(line, metrics={name: replace(line.metrics[name], fixed=around[name]) for name in COLUMNS[1:]})
         for key, line in found.lines.items()
     }
     return replace(found, lines=lines_)

@@ -27,7 +27,7 @@ from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import numbers
 from bench.stats import TESTED, Interval
-from tests.unit.report.test_tables import brier, cell, judged, with_excess
+from tests.unit.report.test_tables import brier, cell, judged, with_rmsce
 from tests.unit.report.test_tables_on_disk import put
 
 KINDS = ("terminal", "md", "tex", "csv", "json")
@@ -84,11 +84,9 @@ def test_rows_are_in_the_order_of_the_headline_in_every_format(llama: list[Table
     orders = {kind: names(text(llama, kind, headline=headline), kind) for kind in KINDS}
     assert len({tuple(order) for order in orders.values()}) == 1
     records = list(csv.DictReader(io.StringIO(text(llama, "csv", headline=headline, stats=True))))
-    judge = "ece_debiased" if headline == "ece" else headline or "brier"
+    judge = "rmsce" if headline == "ece" else headline or "brier"
     sign = -1 if METRICS[judge].higher_is_better else 1
     value = {record["method"]: sign * float(record[f"{judge}_mean"]) for record in records}
-    if headline == "ece":
-        value = {method: max(0.0, each) for method, each in value.items()}
     for block in (("ptrue", "litcab", "ccps"), ("sequence-probability", "mine")):
         order = [name for name in orders["csv"] if name in block]
         assert order == sorted(block, key=lambda method: value[method])
@@ -173,7 +171,7 @@ def test_metrics_stand_in_the_order_in_which_they_were_asked_for(llama: list[Tab
     assert [key for key in record if key.endswith("_mean")] == ["auroc_mean", "ece_mean", "nll_mean"]
     (table,) = json.loads(text(llama, "json", **choice))
     assert {name for line in table["lines"] for name in line["metrics"]} == {"auroc", "ece", "nll"}
-    assert {pair["metric"] for pair in table["comparisons"]} == {"auroc", "ece_debiased", "nll"}
+    assert {pair["metric"] for pair in table["comparisons"]} == {"auroc", "rmsce", "nll"}
     (grid,) = shown(View(out, layout=Layout.MODELS, tasks=("medmcqa-choice",), metrics=("nll", "ece")), cache).grids
     assert [column.label for column in grid.columns] == ["method", "rank", "NLL ↓", "ECE ↓"]
     every = build.views(chosen(llama, Selection(metrics=("all",)))).grids[0]
@@ -185,8 +183,10 @@ def test_a_headline_that_is_not_shown_is_said(llama: list[Table]) -> None:
     choice = {"methods": ("ptrue", "ccps"), "headline": "auroc"}
     assert said in " ".join(text(llama, "md", metrics=("ece",), **choice).split())
     assert said not in " ".join(text(llama, "md", metrics=("ece", "auroc"), **choice).split())
-    by_ece = text(llama, "md", metrics=("ece",), methods=("ptrue", "ccps"), headline="ece")
-    assert "which is not shown" not in by_ece
+    said = "Rows are in the order of the mean RMS calibration error, which is not shown."
+    choice["headline"] = "ece"  # by RMSCE
+    assert said in " ".join(text(llama, "md", metrics=("ece",), **choice).split())
+    assert said not in " ".join(text(llama, "md", metrics=("ece", "rmsce"), **choice).split())
 
 
 def test_numbers_of_what_is_not_shown_are_not_computed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +254,7 @@ def test_statistics_follow_the_metrics(llama: list[Table]) -> None:
     assert "these subjects" in [row.cells[0].text for row in main.rows]
     assert any(column.label == "labels" and column.is_in_latex for column in main.columns)
     (_, calibration) = build.views(chosen(llama, Selection(metrics=("ece", "nll"))), stats=True).grids
-    assert [column.label for column in calibration.columns] == ["method", "p calibrated", "ECE without chance ↓"]
+    assert [column.label for column in calibration.columns] == ["method", "p calibrated"]
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
@@ -269,7 +269,7 @@ def test_statistics_have_no_row_without_a_number(llama: list[Table], width: int)
 
 
 def test_a_comparison_follows_the_metrics(llama: list[Table]) -> None:
-    for metrics, found in ((("auroc", "ece"), ["auroc", "ece_debiased"]), (("all",), [*TESTED])):
+    for metrics, found in ((("auroc", "ece"), ["auroc", "rmsce"]), (("all",), [*TESTED])):
         tables = chosen(llama, Selection(metrics=metrics))
         records = comparison.build(tables, ["ccps", "ptrue"]).records()
         assert sorted(str(record["metric"]) for record in records) == sorted(found)
@@ -329,15 +329,15 @@ def ranked(lines: dict[Key, Sequence[object]], ranks: dict[str, int]) -> object:
 
 def test_by_ece_nothing_leads_that_does_not_order_answers() -> None:
     rows = [
-        cell("pik", metrics=with_excess(-0.02)),
-        cell(metrics=with_excess(0.01)),
-        cell("lts", metrics=with_excess(0.01)),
+        cell("pik", metrics=with_rmsce(-0.02)),
+        cell(metrics=with_rmsce(0.01)),
+        cell("lts", metrics=with_rmsce(0.01)),
     ]
     (table,) = build.build(
         rows,
         standings_of=lambda lines: judged(lines, better=(), unordered=("pik",)),  # type: ignore[arg-type,return-value]
     )
-    assert {*leaders(table, "ece")} == {*leaders(table, "ece_debiased")} == {"ccps", "lts"}
+    assert {*leaders(table, "ece")} == {*leaders(table, "rmsce")} == {"ccps", "lts"}
     assert "pik" in leaders(table, "brier")
 
 

@@ -7,13 +7,13 @@ import io
 import json
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from bench.stats.resampling import RESAMPLED
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, precision_score, roc_auc_score
 
@@ -23,17 +23,18 @@ from bench.cli import app
 from bench.metrics import METRICS, summarise
 from bench.report import recomputed
 from bench.report.recomputed import rows_of as rows_to_show
-from bench.report.selection import Against, Layout, View
+from bench.report.selection import Against, AverageOver, Layout, View
 from bench.report.tables import formats
 from bench.report.tables.build import _NOT_BUILT_IN
 from bench.report.tables.grid import TableViews
+from bench.report.tables.model import COLUMNS
 from bench.report.tables.published import read as published_cells
 from bench.report.tables.request import shown, tables_of
-from bench.results.files import read, read_records, to_json, write
+from bench.results.files import place_of, read, read_records, to_json, write
 from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow
 from bench.results.submissions.numbers import with_numbers_of
-from bench.stats import TESTED
+from bench.stats import TESTED, Settings, summary
 from bench.store.folders import sealed
 
 PROTOCOL = Protocol()
@@ -41,6 +42,7 @@ N = 120
 SUBJECTS = ["onlyright" if k < 10 else f"subject {k % 3}" for k in range(N)]
 TRUTH = np.random.default_rng(1).normal(size=N)
 CORRECT = (TRUTH + np.random.default_rng(2).normal(size=N) > 0) | (np.arange(N) < 10)
+BY_ID = np.argsort([f"q{i}" for i in range(N)])
 SKILLS = {"ptrue": 0.1, "litcab": 0.5, "ccps": 0.95}
 
 
@@ -190,6 +192,18 @@ def naive_ece(p: np.ndarray, o: np.ndarray) -> float:
     return total
 
 
+def naive_rmsce(p: np.ndarray, o: np.ndarray) -> float:
+    """Root, with its sign, of the mean over answers of the mean product of p - o over pairs of their bin's answers."""
+    bins = min(15, max(1, p.size // 10))
+    place = [int(bins * (np.sum(p < each) + np.sum(p <= each))) // (2 * p.size) for each in p]
+    total = 0.0
+    for j in set(place):
+        gap = [p[k] - o[k] for k in range(p.size) if place[k] == j]
+        products = [gap[a] * gap[b] for a in range(len(gap)) for b in range(len(gap)) if a != b]
+        total += len(gap) / p.size * np.mean(products) if products else 0.0
+    return float(np.copysign(np.sqrt(abs(total)), total))
+
+
 def accuracy(o: np.ndarray, p: np.ndarray) -> float:
     return float(np.mean([(p[k] > 0.5) == o[k] for k in range(p.size)]))
 
@@ -219,6 +233,7 @@ def risk_area(o: np.ndarray, p: np.ndarray) -> float:
 
 AGAIN = {
     "ece": lambda o, p: naive_ece(p, o),
+    "rmsce": lambda o, p: naive_rmsce(p, o),
     "brier": lambda o, p: brier_score_loss(o, p, labels=[0, 1]),
     "acc": accuracy,
     "aucpr": lambda o, p: average_precision_score(o, p) if len(set(o)) > 1 else None,
@@ -233,25 +248,39 @@ AGAIN = {
 }
 
 
-def test_every_number_comes_out_of_the_parquet_files_again(out: Path, cache: Path) -> None:
+def mean_of(name: str, values: Sequence[float]) -> float:
+    """The mean; of `rmsce` the root of that of the squares, which keep their signs."""
+    mean = np.mean(np.sign(values) * np.square(values)) if name == "rmsce" else np.mean(values)
+    return float(np.copysign(np.sqrt(abs(mean)), mean) if name == "rmsce" else mean)
+
+
+@pytest.mark.parametrize("average", ["questions", "subjects"])
+def test_every_number_comes_out_of_the_parquet_files_again(out: Path, cache: Path, average: str) -> None:
+    """Those of all questions at once, or their means over subjects; in JSON and in the table the same."""
     checked = 0
-    for record in rows_of(table(out, cache, stats=True)):
+    sheet = table(out, cache, stats=True, average=AverageOver(average))
+    told = {(t["model"], line["method"]): line["metrics"] for t in sheet.data() for line in t["lines"]}
+    assert {t["average"] for t in sheet.data()} == {average}
+    for record in rows_of(sheet):
+        assert record["average"] == average
         by_seed = defaultdict(list)
         for path in sorted(out.glob(f"{record['model']}/mmlu-choice/{record['method']}--*.parquet")):
             questions = pq.read_table(path).to_pandas()
             for name, again in AGAIN.items():
-                parts = [
+                whole, *parts = (
                     again(part["correct"].to_numpy(dtype=int), part["confidence"].to_numpy())
-                    for _, part in questions.groupby("subject")
-                ]
-                values = [value for value in parts if value is not None]
-                by_seed[name].append((np.mean(values), np.std(values)))
+                    for part in (questions, *(each for _, each in questions.groupby("subject")))
+                )
+                known = [value for value in parts if value is not None]
+                by_seed[name].append((whole if average == "questions" else mean_of(name, known), np.std(known)))
         for name, seeds in by_seed.items():
-            means, stds = zip(*seeds, strict=True)
-            assert float(record[f"{name}_mean"]) == pytest.approx(np.mean(means), abs=1e-9)
+            values, stds = zip(*seeds, strict=True)
+            expected = mean_of(name, values)
+            assert float(record[f"{name}_mean"]) == pytest.approx(max(0, expected), abs=1e-9)
+            assert told[record["model"], record["method"]][name]["mean"] == float(record[f"{name}_mean"])
             assert float(record[f"{name}_std"]) == pytest.approx(np.mean(stds), abs=1e-9)
-            if len(seeds) > 1 and name in RESAMPLED:  # the spread of the others is not told
-                assert float(record[f"{name}_seed_std"]) == pytest.approx(np.std(means, ddof=1), abs=1e-9)
+            if len(seeds) > 1:
+                assert float(record[f"{name}_seed_std"]) == pytest.approx(np.std(values, ddof=1), abs=1e-9)
             checked += 1
     assert checked == 5 * len(AGAIN)
 
@@ -262,7 +291,7 @@ def test_printed_numbers_are_the_exact_ones_rounded(out: Path, cache: Path) -> N
     for grid, model in zip(sheet.grids, ("llama8b", "qwen14b"), strict=True):
         for row in grid.rows:
             record = exact[model, row.cells[0].text]
-            for name, cell in zip(("ece", "brier", "acc", "aucpr", "auroc"), row.cells[2:], strict=False):
+            for name, cell in zip(COLUMNS, row.cells[2:], strict=False):
                 parts = [f"{name}_mean", f"{name}_half", *(["ece_floor"] if name == "ece" else [])]
                 signs = ["", " ±", " / "]
                 known = [(sign, record[part]) for sign, part in zip(signs, parts, strict=False) if record[part]]
@@ -274,7 +303,9 @@ def test_printed_numbers_are_the_exact_ones_rounded(out: Path, cache: Path) -> N
 
 
 def test_one_class_subjects_are_left_out_and_counted(out: Path, cache: Path) -> None:
-    assert "AUROC leaves out 1 of 4 subjects, where it is undefined" in table(out, cache).grids[0].footnotes
+    said = "AUROC leaves out 1 of 4 subjects, where it is undefined"
+    assert said in table(out, cache, average=AverageOver.SUBJECTS).grids[0].footnotes
+    assert said not in table(out, cache).grids[0].footnotes  # that of all questions leaves none out
 
 
 # --- marks and statistics ---------------------------------------------------------------------------------------------
@@ -309,11 +340,8 @@ def test_intervals_name_their_estimand_and_stand_under_their_method(out: Path, c
         "std over subjects", "ptrue", "these subjects", "std over subjects", "ct",
     ]  # fmt: skip
     found = sheet.data()[0]["lines"][0]["metrics"]["brier"]["interval"]
-    assert main.rows[1].cells[3].text == f"{100 * found['low']:.1f}\u2013{100 * found['high']:.1f}"
-    assert main.remarks == tuple(
-        f"no interval (other subjects): 20 subjects are needed to speak of others, there are {count}"
-        for count in (4, 3)  # AUCPR and AUROC are undefined in one of them
-    )
+    assert main.rows[1].cells[4].text == f"{100 * found['low']:.1f}\u2013{100 * found['high']:.1f}"
+    assert main.remarks == ("no interval (other subjects): 20 subjects are needed to speak of others, there are 4",)
     headings = [column.label for grid in (calibration, selection) for column in grid.columns]
     for label in (
         "p calibrated",
@@ -359,12 +387,48 @@ def test_published_numbers_and_differences_stand_beside_ours(out: Path, cache: P
     (grid, _) = sheet.grids
     place = next(i for i, row in enumerate(grid.rows) if row.cells[0].text == "ptrue")
     assert [row.cells[0].text for row in grid.rows[place + 1 :]] == ["published", "difference", "ct", "published"]
-    ours, published, difference, failed, alone = (row.cells[2].text for row in grid.rows[place:])
-    assert published == "35.9 ±5.7"
-    gap, half = float(ours.split()[0]) - 35.9, ours.split()[1]
+    ours, published, difference, failed, alone = (row.cells[4].text for row in grid.rows[place:])
+    assert published == "39.4 ±4.2"
+    gap, half = float(ours.split()[0]) - 39.4, ours.split()[1]
     found = difference.replace("\u2212", "-").split()
     assert (float(found[0]), found[1]) == (pytest.approx(gap, abs=0.051), half)
-    assert (failed, alone) == ("failed", "10.7 ±6.7")
+    assert (failed, alone) == ("failed", "21.1 ±5.7")
+    assert [row.cells[3].text for row in grid.rows[place + 1 : place + 3]] == ["", ""]  # the paper has no RMSCE
+
+
+def test_beside_the_paper_numbers_are_means_over_subjects_as_its_own_unless_others_are_asked_for(
+    out: Path, cache: Path
+) -> None:
+    questions, subjects = (rows_of(table(out, cache, average=average)) for average in AverageOver)
+    for average, expected in ((None, subjects), (AverageOver.SUBJECTS, subjects), (AverageOver.QUESTIONS, questions)):
+        sheet = table(out, cache, against=Against.PAPER, average=average)
+        for record, own in zip(rows_of(sheet), expected, strict=True):
+            assert {name: record[name] for name in own} == own
+        said = "Numbers are of all questions at once" if expected is questions else "Numbers are means over subjects"
+        assert said in " ".join(sheet.grids[0].legend)
+    assert rows_of(table(out, cache)) == questions
+
+
+def test_intervals_ranks_and_tests_are_of_what_is_averaged(out: Path, cache: Path) -> None:
+    for average in AverageOver:
+        for found in tables_of(View(out, average=average), cache):
+            runs = {
+                line.key: [read_records(place_of(row, out)).take(BY_ID) for row in line.done]
+                for line in found.placed
+                if line.done
+            }
+            first = next(iter(runs.values()))[0]
+            told = summary(
+                {key.method: np.stack([run.confidence for run in records]) for key, records in runs.items()},
+                first.correct, first.subject, Settings(average=average.value),
+            )  # fmt: skip
+            for line in found.lines:
+                for name, estimate in told.methods[line.method].estimates.items() if line.done else ():
+                    assert line.estimate(name).standing == estimate
+                    assert line.standing
+                    assert line.rank(name) == told.ranks[name].get(line.method)
+            pairs = [pair for of_metric in told.comparisons.values() for pair in of_metric]
+            assert [pair.p_corrected for pair in found.standings.pairs] == [pair.p_corrected for pair in pairs]
 
 
 def test_what_is_no_target_has_a_footnote_with_the_reason(out: Path, cache: Path) -> None:
@@ -473,7 +537,7 @@ def test_options_that_exclude_each_other(out: Path, cache: Path, view: dict[str,
 def test_two_models_stand_side_by_side(out: Path, cache: Path) -> None:
     sheet = table(out, cache, layout=Layout.MODELS)
     (grid,) = sheet.grids
-    assert [column.span for column in grid.columns] == ["", *["llama8b"] * 6, *["qwen14b"] * 6]
+    assert [column.span for column in grid.columns] == ["", *["llama8b"] * 7, *["qwen14b"] * 7]
     rows = {row.cells[0].text: row for row in grid.rows}
     exact = {(record["model"], record["method"]): record for record in rows_of(sheet)}
 
@@ -481,21 +545,21 @@ def test_two_models_stand_side_by_side(out: Path, cache: Path) -> None:
         return sum(float(exact[model, method]["brier_mean"]) for model in ("llama8b", "qwen14b"))
 
     assert list(rows) == [*sorted(("ptrue", "ccps"), key=mean), "litcab", "ct"]  # what one model lacks comes last
-    for place, model in ((1, "llama8b"), (7, "qwen14b")):
+    for place, model in ((1, "llama8b"), (8, "qwen14b")):
         mark = "▸" * int(exact[model, "ccps"]["leading"])
         assert rows["ccps"].cells[place].text == f"{mark}{exact[model, 'ccps']['rank']}"
         assert rows["ccps"].cells[place + 1].text == f"{100 * float(exact[model, 'ccps']['ece_mean']):.1f}"
-    assert {cell.text for cell in rows["litcab"].cells[7:]} == {"\u2013"}
-    assert rows["litcab"].cells[8].notes == ("litcab was not run with qwen14b on mmlu-choice",)
-    assert r"\multicolumn{6}{c}{qwen14b}" in formats.render(sheet, "tex")
+    assert {cell.text for cell in rows["litcab"].cells[8:]} == {"\u2013"}
+    assert rows["litcab"].cells[9].notes == ("litcab was not run with qwen14b on mmlu-choice",)
+    assert r"\multicolumn{7}{c}{qwen14b}" in formats.render(sheet, "tex")
     assert "qwen14b AUROC ↑" in formats.render(sheet, "md")
 
 
 def test_the_published_numbers_of_a_method_that_was_not_run_are_there(out: Path, cache: Path) -> None:
     (grid,) = table(out, cache, layout=Layout.MODELS, against=Against.PAPER).grids
     place = next(i for i, row in enumerate(grid.rows) if row.cells[0].text == "litcab")
-    assert [cell.text for cell in grid.rows[place + 1].cells[7:]] == ["", "45.6", "20.0", "78.3", "83.7", "65.3"]
-    assert {cell.text for cell in grid.rows[place + 2].cells[7:]} == {""}
+    assert [cell.text for cell in grid.rows[place + 1].cells[8:]] == ["", "45.6", "", "20.0", "78.3", "83.7", "65.3"]
+    assert {cell.text for cell in grid.rows[place + 2].cells[8:]} == {""}
 
 
 def test_models_come_in_blocks_of_two_in_the_order_of_the_list(tmp_path: Path, cache: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
@@ -21,7 +22,19 @@ from bench.report.text import MINUS
 from bench.report.verdict import record, summary_of, verdict_of
 from bench.report.verdict.judgement import questions_needed, rounded
 from bench.results.row import LabelsSeen, ResultRow, Training
-from bench.stats import TESTED, Estimate, Interval, Sample, compare, corrected, critical_value, strata_of
+from bench.stats import (
+    TESTED,
+    Estimate,
+    Influence,
+    Interval,
+    Sampling,
+    Settings,
+    Spread,
+    compare,
+    max_t,
+    p_values,
+    strata_of,
+)
 
 NONE = Interval("clustered", reason="20 subjects are needed")
 ERROR, CRITICAL = 0.005, 3.0
@@ -327,15 +340,14 @@ def test_a_yardstick_has_no_best():
 
 
 def test_ece_is_judged_by_what_chance_does_not_explain_and_auroc_is_not_told_twice():
-    table = planted({m: {"ece": e, "ece_debiased": d, "auroc": a} for m, e, d, a in
+    table = planted({m: {"ece": e, "rmsce": d, "auroc": a} for m, e, d, a in
                      (("a", 0.05, -0.01, 0.9), ("b", 0.04, 0.03, 0.8), ("c", 0.03, 0.0, 0.5))})  # fmt: skip
-    assert (
-        verdict_of(table, "ece").sentences[0].startswith("By ECE minus floor, a (0.0) is significantly better than b")
-    )
+    first = verdict_of(table, "ece").sentences[0]
+    assert first.startswith("By RMS calibration error, a (0.0) is significantly better than b")
     assert "c (doesn't order answers beyond chance)" in words(table, "ece")
     by_order = words(table, "auroc")
     assert by_order.count("AUROC") == 1
-    assert "Best calibrated, by ECE minus floor, is a (0.0)." in by_order
+    assert "Best calibrated, by RMS calibration error, is a (0.0)." in by_order
 
 
 def test_a_hopeless_difference_has_no_number_of_questions():
@@ -480,59 +492,58 @@ SUBJECTS = 4
 EFFECTS = (0.0, 0.012, 0.03, 0.031)
 
 
-def experiment(n, effects, rng, *, is_mean):
+def experiment(n, effects, rng):
     """Comparison of the first two of some methods, whose losses are normal and have a part in common.
 
     Args:
         n: questions.
         effects: mean loss of each method.
-        rng: of the losses and of the resamples.
-        is_mean: the test knows the loss of each question; else it has resamples alone, as for AUROC.
+        rng: of the losses.
     """
-    subjects = np.arange(n) % SUBJECTS
     losses = np.array(effects)[:, None] + rng.normal(0, 0.2, n) + rng.normal(0, 0.1, (len(effects), n))
-    rows = [np.flatnonzero(subjects == k) for k in range(SUBJECTS)]
-    covariance = np.sum([np.cov(losses[:, of]) / of.size for of in rows], axis=0) / SUBJECTS**2
-    values = np.mean([losses[:, of].mean(axis=1) for of in rows], axis=0)
-    resampled = rng.multivariate_normal(values, covariance, size=1000)  # the limit of a bootstrap
-    samples = {
-        str(k): Sample(float(values[k]), resampled[:, k], losses[k] if is_mean else None) for k in range(len(effects))
+    methods = {
+        str(k): Influence(float(loss.mean()), (loss - loss.mean()) / n, np.empty(0)) for k, loss in enumerate(losses)
     }
-    pairs = compare("brier", samples, strata_of([str(k) for k in subjects]), [list(samples)])
+    strata = strata_of([str(k % SUBJECTS) for k in range(n)])
+    sampling = Sampling.of(strata, np.ones(n, dtype=np.bool_), "questions")
+    pairs = compare("brier", methods, sampling, [list(methods)], Settings(draws=1000))
     return next(pair for pair in pairs if (pair.first, pair.second) == ("0", "1"))
 
 
-def share_decided(repeats, *, is_mean):
+def share_decided(repeats):
     """Share of tests that decide, of as many questions as ten first tests of 600 ask for on average."""
     rng = np.random.default_rng(5)
-    firsts = [experiment(600, EFFECTS, rng, is_mean=is_mean) for _ in range(10)]
+    firsts = [experiment(600, EFFECTS, rng) for _ in range(10)]
     n = rounded(np.mean([questions_needed(600, EFFECTS[1], first.error, first.critical) for first in firsts]))
     assert 1000 < n < 3000
-    return np.mean([experiment(n, EFFECTS, rng, is_mean=is_mean).winner(0.05) == "0" for _ in range(repeats)])
+    return np.mean([experiment(n, EFFECTS, rng).winner(0.05) == "0" for _ in range(repeats)])
 
 
 def test_as_many_questions_as_named_decide_most_tests():
     """Three standard errors of 100 tests are 0.12."""
-    share = share_decided(100, is_mean=True)
-    assert share == pytest.approx(0.8, abs=0.12)
+    assert share_decided(100) == pytest.approx(0.8, abs=0.12)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_mean", [True, False])
-def test_as_many_questions_as_named_decide_4_of_5_tests(is_mean):
+def test_as_many_questions_as_named_decide_4_of_5_tests():
     """Three standard errors of 600 tests are 0.05; the errors that first tests found have their own chance."""
-    share = share_decided(600, is_mean=is_mean)
-    assert share == pytest.approx(0.8, abs=0.08)
+    assert share_decided(600) == pytest.approx(0.8, abs=0.08)
 
 
 def test_a_critical_value_is_where_the_corrected_test_decides():
-    rng = np.random.default_rng(1)
-    deviation = rng.normal(size=(3, 999))
-    error = deviation.std(axis=1, ddof=1)
-    critical = critical_value(error, deviation, 0.05)
-    below, above = (corrected(np.full(3, critical * k) * error, error, deviation) for k in (0.9999, 1.0001))
-    assert (below >= 0.05).all()
-    assert (above < 0.05).all()
-    assert critical == pytest.approx(2.388, abs=0.15)  # of three independent normal ones: Sidak's
-    assert critical_value(error, deviation[:, :10], 0.05) is None
-    assert critical_value(error * 0, deviation, 0.05) is None
+    spread = Spread(np.eye(3), np.array([1.0, 0.1, 3.0]), np.array([12.0, 40.0, 400.0]))
+
+    def tested(difference, **how):
+        return max_t(p_values(difference, spread), np.eye(3) * spread.error, spread, Settings(**how))
+
+    _, critical = tested(np.zeros(3))
+    for each in range(3):
+        (below, *_), (above, *_) = (
+            tested(np.where(np.arange(3) == each, critical * spread.error * k, 0))[0][[each]] for k in (0.9999, 1.0001)
+        )
+        assert above < 0.05 <= below
+    sidak = stats.t.ppf(1 - (1 - 0.95 ** (1 / 3)) / 2, spread.freedom)  # of independent ones
+    assert critical == pytest.approx(sidak, rel=0.02)
+    assert np.isnan(tested(np.zeros(3), draws=10)[1]).all()
+    still = Spread(np.zeros((3, 3)), np.zeros(3), spread.freedom)
+    assert np.isnan(max_t(np.ones(3), np.eye(3), still, Settings())[1]).all()

@@ -142,10 +142,11 @@ def test_a_card_tells_model_method_learning_and_test(whole_run: WholeRun) -> Non
     assert (card.asked.format, card.asked.letters, card.method.plugin) == ("choice", "abcd", "built-in")
     assert (card.learned.rows, card.learned.labels) == (TRAINED, row.labels_seen)
     brier = card.test.metrics["brier"]
-    assert brier.value == row.metrics["brier"].mean
+    assert brier.value == row.metrics["brier"].pooled
     assert brier.low is not None
     assert brier.high is not None
-    assert brier.low < row.metrics["brier"].mean < brier.high
+    assert brier.low < brier.value < brier.high
+    assert card.test.metrics["rmsce"].value == max(0, row.metrics["rmsce"].pooled)
     assert card.method.constants == {
         k: list(v) if isinstance(v, tuple) else v
         for k, v in registry.methods().get("pik")(**registry.methods().get("pik").small).params().items()
