@@ -1,37 +1,19 @@
-"""How often intervals contain the truth, where it is known: simulated answers at the sizes of real benchmarks.
+"""How often intervals contain the truth at the sizes of real benchmarks, as means over subjects and for other subjects.
 
-Two thousand simulated runs at MMLU's 57 subjects, 250 at MMLU-Pro's 14 and MedMCQA's 21; about eight minutes on an
-idle core.
-Intervals are made of 200 replicates here, which costs them about half a point of coverage, and of 60 label draws. The
-numbers are printed: `python -m pytest -m slow -s tests/unit/stats/test_coverage.py`.
+`make simulate` measures metrics of all questions. Here are means over MMLU's 57 subjects, MMLU-Pro's 14 and MedMCQA's
+21, and samples of subjects. The numbers are printed: `python -m pytest -m slow -s tests/unit/stats/test_coverage.py`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pytest
 
-from bench.metrics import METRICS
-from bench.metrics.answers import bin_of
-from bench.stats import (
-    Sample,
-    Settings,
-    basic_interval,
-    calibrated_p,
-    calibration_error,
-    clustered_interval,
-    compare,
-    losses,
-    mean_interval,
-    resample,
-    strata_of,
-)
-from bench.stats.intervals import no_spread_of_ranks
-from bench.stats.resampling import RANKED
+from bench.metrics.calibration import ANSWERS_A_BIN, MASS_BINS, equal_mass
+from bench.stats import Settings, calibrated_p, summary
 
 MMLU = (
     *[100] * 10, 102, 103, 108, 110, 112, 114, 121, 126, 131, 135, 144, 145, 151, 152, 163, 165, 166, 171, 173, 193,
@@ -42,8 +24,9 @@ MMLU_PRO = (381, 410, 499, 717, 789, 798, 818, 844, 924, 969, 1101, 1132, 1299, 
 MEDMCQA = (2, 16, 17, 20, 34, 53, 58, 67, 69, 122, 129, 171, 171, 224, 234, 234, 243, 295, 337, 369, 1318)
 QUESTIONS = 2000
 """Equally likely questions from which a subject's are drawn."""
-AT_57 = (0.93, 0.97)
-"""Where the coverage of a 95 % interval must lie; by chance alone it lies within 0.94 to 0.96 in 2,000 runs."""
+RUNS = 400
+AT_400 = (0.9175, 0.98)
+"""Where the coverage of a 95 % interval must lie: within three standard errors of 400 runs."""
 
 
 def tell(text):
@@ -61,6 +44,12 @@ def exact_auroc(p, right):
     return float(right[order] @ below / (right.sum() * (1 - right).sum()))
 
 
+def mean_square_gap(p, right, n):
+    """Square of RMSCE in as many bins as n answers have."""
+    group = equal_mass(p, min(MASS_BINS, max(1, n // ANSWERS_A_BIN)))
+    return np.sum(np.square(np.bincount(group, p - right)) / np.bincount(group)) / p.size
+
+
 @dataclass
 class World:
     """What subjects are like: two methods' confidences in each question, and how often its answer is right."""
@@ -69,166 +58,78 @@ class World:
     """(subjects, QUESTIONS)"""
     rival: np.ndarray
     right: np.ndarray
-    sizes: np.ndarray
 
     @classmethod
-    def of(cls, sizes, level, slope, seed=0):
+    def of(cls, subjects, level, slope):
         """Right answers with probability sigmoid(level + slope * logit(p)): calibrated at 0 and 1."""
-        rng = np.random.default_rng(seed)
-        logit = rng.normal(0.5, 0.7, (len(sizes), 1)) + rng.normal(0, 1.2, (len(sizes), QUESTIONS))
+        rng = np.random.default_rng(0)
+        logit = rng.normal(0.5, 0.7, (subjects, 1)) + rng.normal(0, 1.2, (subjects, QUESTIONS))
         rival = 0.8 * logit + rng.normal(0, 0.5, logit.shape)
-        return cls(sigmoid(logit), sigmoid(rival), sigmoid(level + slope * logit), np.array(sizes))
+        return cls(sigmoid(logit), sigmoid(rival), sigmoid(level + slope * logit))
 
-    def truth(self):
-        """Macro means over all questions, ECE that of infinitely many answers."""
-        gaps = [
-            np.abs(np.bincount(bin_of(p, 10), p - right)).sum() for p, right in zip(self.p, self.right, strict=True)
-        ]
-        brier = self.right * (1 - self.p) ** 2 + (1 - self.right) * self.p**2
-        rival = self.right * (1 - self.rival) ** 2 + (1 - self.right) * self.rival**2
-        hit = np.where(self.p > 0.5, self.right, 1 - self.right)
+    def truth(self, sizes):
+        """Means over subjects of the first method's metrics, of as many bins as so many answers have."""
         loss = -self.right * np.log(self.p) - (1 - self.right) * np.log(1 - self.p)
+        brier, rival = (self.right * (1 - p) ** 2 + (1 - self.right) * p**2 for p in (self.p, self.rival))
+        gaps = [mean_square_gap(p, right, n) for p, right, n in zip(self.p, self.right, sizes, strict=False)]
         return {
-            "acc": hit.mean(), "brier": brier.mean(), "nll": loss.mean(), "Brier difference": (brier - rival).mean(),
+            "acc": np.where(self.p > 0.5, self.right, 1 - self.right).mean(), "brier": brier.mean(), "nll": loss.mean(),
             "auroc": np.mean([exact_auroc(p, right) for p, right in zip(self.p, self.right, strict=True)]),
-            "calibration error": np.mean(gaps) / QUESTIONS,
+            "rmsce": np.sqrt(np.mean(gaps)), "Brier difference": (brier - rival).mean(),
         }  # fmt: skip
 
-    @cached_property
-    def names(self):
-        """Subject of each answer."""
-        return [f"s{k}" for k, size in enumerate(self.sizes) for _ in range(size)]
-
-    @cached_property
-    def strata(self):
-        return strata_of(self.names)
-
-    def draw(self, rng):
-        """Confidences, the rival's, and correctness of as many answers as there are."""
-        subject = np.repeat(np.arange(len(self.sizes)), self.sizes)
+    def draw(self, sizes, rng, subjects=None):
+        """Statistics of both methods on so many answers, of these subjects or of the first ones."""
+        subject = np.repeat(np.arange(len(sizes)) if subjects is None else subjects, sizes)
         question = rng.integers(QUESTIONS, size=subject.size)
-        right = rng.random(subject.size) < self.right[subject, question]
-        return self.p[subject, question], self.rival[subject, question], right
+        o = rng.random(subject.size) < self.right[subject, question]
+        names = [f"s{k}" for k, size in enumerate(sizes) for _ in range(size)]
+        methods = {"first": self.p[subject, question], "rival": self.rival[subject, question]}
+        return summary(methods, o, names, Settings("subjects", null_draws=1))
 
 
-def statistics(world, rng, seed):
-    """Point estimate and interval of everything in one simulated run."""
-    p, rival, o = world.draw(rng)
-    strata = world.strata
-    quick = Settings(replicates=200, model_draws=60, seed=seed)
-    values = resample({"m": p[None]}, o, strata, quick)["m"]
-    found = {name: (values[name].mean, mean_interval(loss, strata)) for name, loss in losses(p, o).items()}
-    refused = no_spread_of_ranks(o, strata)
-    for name in ("auroc", "aucpr", "ece"):
-        interval = basic_interval(values[name].mean, values[name].replicates, strata, bounds=METRICS[name].bounds)
-        found[name] = (values[name].mean, refused if refused and name in RANKED else interval)
-    pair = compared(np.square(p - o), np.square(rival - o), strata)
-    found["Brier difference"] = (pair.difference, pair.fixed)
-    error = calibration_error(p, o, world.names, quick)
-    found["calibration error"] = (error.value, error.interval)
-    return found
-
-
-def compared(first, second, strata):
-    """Two methods with these Brier losses (n,), by Student's t; resamples would only correct p values."""
-    samples = {
-        name: Sample(float(strata.means(loss).mean()), np.zeros(2), loss, strata.means(loss))
-        for name, loss in (("first", first), ("second", second))
-    }
-    (pair,) = compare("brier", samples, strata, [])
-    return pair
-
-
-def coverage(title, world, runs, seed=1):
-    """Share of runs whose interval contains the truth, by name; printed with bias and width."""
-    rng = np.random.default_rng(seed)
-    found = defaultdict(list)
-    for run in range(runs):
-        for name, (value, interval) in statistics(world, rng, run).items():
-            if interval.ends:
-                found[name].append((value, interval.low, interval.high))
-    truth, covered = world.truth(), {}
-    tell(f"\n{title}, {len(world.sizes)} subjects, {runs} runs")
-    for name, rows in found.items():
-        value, low, high = np.array(rows).T
-        # ECE and average precision of so many answers have no closed form: the truth is their mean over the runs.
-        true = truth.get(name, value.mean())
-        covered[name] = float(np.mean((low <= true) & (true <= high)))
-        none = f", no interval in {runs - len(rows)} runs" if len(rows) < runs else ""
-        tell(
-            f"  {name:18} truth {true:.4f}  bias {value.mean() - true:+.4f}  width {np.mean(high - low):.4f}"
-            f"  covered {covered[name]:.1%}, low {np.mean(true > high):.1%}, high {np.mean(true < low):.1%}{none}"
-        )
-    return covered
+def covered(world, sizes, kind, *, of_subjects=False):
+    """Share of intervals that contain the truth, by metric, of those that there are."""
+    rng, truth, hits = np.random.default_rng(1), world.truth(sizes), defaultdict(list)
+    for _ in range(RUNS):
+        subjects = rng.integers(len(world.p), size=len(sizes)) if of_subjects else None
+        found = world.draw(sizes, rng, subjects)
+        intervals = {name: getattr(each, kind) for name, each in found.methods["first"].estimates.items()}
+        intervals["Brier difference"] = getattr(found.comparisons["brier"][0], kind)
+        for name, true in truth.items():
+            if intervals[name].ends:
+                hits[name].append(intervals[name].low <= true <= intervals[name].high)
+    shares = {name: float(np.mean(each)) for name, each in hits.items()}
+    tell(f"\n{kind}, {len(sizes)} subjects, {RUNS} runs: {shares}; intervals in {len(hits['auroc'])} of them for AUROC")
+    return shares
 
 
 @pytest.mark.slow
-def test_intervals_cover_at_the_sizes_of_mmlu():
-    covered = coverage("too sure", World.of(MMLU, -0.3, 0.7), 2000)
-    for name in ("acc", "brier", "nll", "auroc", "ece", "calibration error", "Brier difference"):
-        assert AT_57[0] <= covered[name] <= AT_57[1], name
+@pytest.mark.parametrize(
+    ("sizes", "level", "slope"), [(MMLU, -0.3, 0.7), (MMLU, 0, 1), (MMLU_PRO, -0.3, 0.7), (MEDMCQA, -0.3, 0.7)]
+)
+def test_intervals_of_means_over_subjects_cover(sizes, level, slope):
+    shares = covered(World.of(len(sizes), level, slope), sizes, "fixed")
+    if slope == 1:  # an interval of no calibration error ends at 0 and is longer than it must be
+        assert shares.pop("rmsce") >= AT_400[0]
+    assert {name: share for name, share in shares.items() if not AT_400[0] <= share <= AT_400[1]} == {}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("level", "slope"), [(0, 1), (-1.5, 0.4)])
-def test_intervals_of_ece_cover_however_calibrated(level, slope):
-    covered = coverage(f"right with sigmoid({level} + {slope} logit p)", World.of(MMLU, level, slope), 100)
-    assert covered["calibration error"] >= 0.88  # three standard errors of 100 runs below 0.95
-    assert covered["ece"] >= 0.88  # and near calibration it is too wide
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("title", "sizes"), [("MMLU-Pro", MMLU_PRO), ("MedMCQA", MEDMCQA)])
-def test_coverage_at_fewer_subjects_is_reported(title, sizes):
-    covered = coverage(f"{title}, too sure", World.of(sizes, -0.3, 0.7), 250)
-    for name in ("acc", "brier", "auroc"):
-        assert 0.9 < covered[name] < 0.99, name  # MedMCQA has a subject of two questions
-
-
-@pytest.mark.slow
-def test_clustered_intervals_cover_the_mean_of_all_subjects():
-    world = World.of([150] * 1500, -0.3, 0.7)
-    truth = world.truth()
-    rng = np.random.default_rng(0)
-    for sizes in (MMLU, MEDMCQA):
-        hits = defaultdict(list)
-        strata = strata_of([f"s{k}" for k, size in enumerate(sizes) for _ in range(size)])
-        for _ in range(2000):
-            chosen = rng.integers(1500, size=len(sizes))
-            sample = World(world.p[chosen], world.rival[chosen], world.right[chosen], np.array(sizes))
-            p, _, o = sample.draw(rng)
-            for name in ("acc", "brier", "nll"):
-                interval = clustered_interval(strata.means(losses(p, o)[name]))
-                hits[name].append(interval.low <= truth[name] <= interval.high)
-        covered = {name: float(np.mean(hit)) for name, hit in hits.items()}
-        tell(f"\nclustered, {len(sizes)} subjects, 2000 runs: {covered}")
-        assert all(AT_57[0] <= share <= AT_57[1] for share in covered.values()) or len(sizes) < len(MMLU)
-
-
-@pytest.mark.slow
-def test_paired_test_errs_as_often_as_it_says():
-    world = World.of(MMLU, 0, 1)
-    difference = world.truth()["Brier difference"]
-    rng = np.random.default_rng(0)
-    p_values = []
-    for _ in range(2000):
-        p, rival, o = world.draw(rng)
-        as_good = np.square(rival - o) + difference  # the rival's loss moved so that nothing is between them
-        p_values.append(compared(np.square(p - o), as_good, world.strata).p)
-    for alpha in (0.01, 0.05, 0.2):
-        share = np.mean(np.array(p_values) < alpha)
-        tell(f"\npaired test: p < {alpha} in {share:.1%} of 2000 runs without a difference")
-        assert share == pytest.approx(alpha, abs=4 * np.sqrt(alpha * (1 - alpha) / 2000))
+@pytest.mark.parametrize("sizes", [MMLU, [150] * 20])
+def test_clustered_intervals_cover_the_mean_of_all_subjects(sizes):
+    shares = covered(World.of(1500, -0.3, 0.7), sizes, "clustered", of_subjects=True)
+    del shares["rmsce"]  # its truth depends on the sizes of the subjects
+    assert {name: share for name, share in shares.items() if not AT_400[0] <= share <= AT_400[1]} == {}
 
 
 @pytest.mark.slow
 def test_calibration_is_rejected_as_seldom_as_it_says():
-    world = World.of(MMLU[::3], 0, 1)
     rng = np.random.default_rng(0)
     p_values = []
     for run in range(600):
-        p, _, o = world.draw(rng)
-        p_values.append(calibrated_p(p, o, world.names, Settings(null_draws=199, seed=run)))
+        p = rng.random(3000)
+        p_values.append(calibrated_p(p, rng.random(3000) < p, ["a"] * 3000, Settings(null_draws=199, seed=run)))
     share = np.mean(np.array(p_values) <= 0.05)
     tell(f"\ncalibrated confidences are called uncalibrated at 0.05 in {share:.1%} of 600 runs")
     assert share == pytest.approx(0.05, abs=0.03)
