@@ -259,8 +259,16 @@ def cut(name: str) -> Callable[[Path], None]:
         (lambda folder: (folder / CARD).unlink(), "expected head.json in it, found none"),
         (lambda folder: (folder / "method" / "more.json").write_text("{}"), "method/more.json is no file of this head"),
         (changed_card(format=FORMAT + 1), f"expected format {FORMAT}.*got {FORMAT + 1}; use the version that made it"),
-        (changed_card(kept="many"), "head.json: kept: expected int"),
+        (changed_card(kept="many"), "head.json: kept: expected a whole number of at least 0"),
         (changed_card(colour="red"), "unknown key 'colour'"),
+        (changed_card(output__empty=5.0), "output.empty: expected a number from 0 to 1, got '5.0'"),
+        (changed_card(test__accuracy=-0.1), "test.accuracy: expected a number from 0 to 1"),
+        (changed_card(kept=-1), "kept: expected a whole number of at least 0, got '-1'"),
+        *(
+            (changed_card(**{part: "../../../etc/passwd"}), f"{part.replace('__', '.')}: expected an? .*etc/passwd")
+            for part in ("name", "backbone__model", "method__name", "method__preset", "asked__task")
+        ),
+        (changed_card(name="tiny/a\nb"), "head.json: name: expected a head's name, got 'tiny/a"),
         (changed_card(method__code="0" * 64), "another version of method 'pik' .*make it again"),
         (changed_card(method__name="pok"), "its method 'pok' is not here; it came from built-in"),
         (changed_card(asked__digest="0" * 16), "other words around questions"),
@@ -275,6 +283,29 @@ def test_a_head_that_is_not_as_it_must_be(copy: Path, damage: Callable[[Path], N
     damage(copy)
     with pytest.raises(UserError, match=told):
         load_head(copy, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("threshold", -1.0), ("threshold", 1.01), ("risk", 7.0), ("level", -0.5), ("bound", 2), ("answers", -3),
+     ("share", 1.5), ("task", "../bees")],
+)  # fmt: skip
+def test_a_guard_beyond_its_range_is_refused(copy: Path, field: str, value: object) -> None:
+    write_guard(copy, BEES)
+    values = json.loads((copy / CARD).read_text(encoding="utf-8"))
+    changed_card(guard={**values["guard"], field: value})(copy)
+    with pytest.raises(UserError, match=rf"guard\.{field}: expected an? .*, got '{value}'"):
+        read_card(copy)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tiny/mmlu-choice/ccps+isotonic--demo--s0--0a1b2c3d--n60", "partial_/x/a--b--s0",
+     "Qwen--Qwen2.5-14B-Instruct/x/a--b--s0", "partial/my-llama-0a1b2c3d/x/a--b--s0"],
+)  # fmt: skip
+def test_names_that_runs_give_are_read(copy: Path, name: str) -> None:
+    changed_card(name=name, backbone__model="Qwen/Qwen2.5-14B-Instruct")(copy)
+    assert read_card(copy).name == name
 
 
 def test_a_head_that_a_limit_put_elsewhere_is_named(copy: Path, tmp_path: Path) -> None:
