@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
@@ -235,6 +235,11 @@ class Head:
 # --- questions as callers give them: texts, dicts, or questions -------------------------------------------------------
 
 
+def _is_listed(value: object) -> bool:
+    """Return whether a value has places, as lists, tuples, arrays and columns of tables have; sets have none."""
+    return hasattr(type(value), "__getitem__") and not isinstance(value, str | Mapping)
+
+
 def asked_of(
     questions: Sequence[str | Mapping[str, Any] | Question],
     answers: Sequence[str | None] | None,
@@ -253,8 +258,8 @@ def asked_of(
         UserError: one of them is not as it must be, two questions have one id, or an answer was given twice.
     """
     for name, each in (("questions", questions), ("answers", answers)):
-        if isinstance(each, str | Mapping):
-            raise UserError(f"expected a list of {name}, got {type(each).__name__} {each!r:.60}; put it into brackets")
+        if each is not None and not _is_listed(each):
+            raise UserError(f"expected a list of {name}, got {type(each).__name__} {each!r:.60}; make it a list")
     asked = [_question(question, i, subject, kind) for i, question in enumerate(questions)]
     if twice := [key for key, n in Counter(question.id for question in asked).items() if n > 1]:
         raise UserError(f"expected questions with ids of their own, got {twice[0]!r:.60} twice; change one of them")
@@ -299,10 +304,9 @@ def _question(question: object, i: int, usual: str, kind: Format) -> Question:
     if not isinstance(own, str | Integral | None) or isinstance(own, bool):
         raise UserError(f"question {i}: expected an id as text or a whole number, got {own!r:.60}")
     options = () if values.get("choices") is None else values["choices"]
-    listed = isinstance(options, Iterable) and not isinstance(options, str | Mapping)
-    choices = tuple(options) if listed else ()
-    if not listed or not all(isinstance(each, str) and each.strip() for each in choices):
-        raise UserError(f"question {i}: expected choices as a list of texts, got {options!r:.60}")
+    choices = tuple(options) if _is_listed(options) else ("",)
+    if not all(isinstance(each, str) and each.strip() for each in choices):
+        raise UserError(f"question {i}: expected choices as a list of texts, which letters name, got {options!r:.60}")
     if choices and kind is Format.OPEN:
         raise UserError(f"question {i}: expected no choices, got {len(choices)}; the head is for open questions")
     require_text("\n".join((text, subject or "", str(own), *choices)), f"question {i}")

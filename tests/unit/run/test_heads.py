@@ -535,6 +535,21 @@ def test_a_file_that_cannot_be_scored(scored: Scored, tmp_path: Path, row: dict[
         (3, None, "expected a question as text or as a dict, got int"),
         ("Which?", None, "expected 2 to 26 options, got 1|expected 2 to 26 options"),
         ({"question": "Which?", "choises": ["a"]}, None, "nothing is known of 'choises'.*Did you mean 'choices'"),
+        *(
+            (
+                {"question": "Which?", "choices": choices},
+                None,
+                f"choices as a list of texts, which letters name, got {shown}",
+            )
+            for shown, choices in (
+                ("{'[xy]', '[xy]'}", {"x", "y"}),
+                ("frozenset", frozenset("xy")),
+                ("dict_keys", {"x": 1, "y": 2}.keys()),
+                ("{'a': 'x'", {"a": "x", "b": "y"}),
+                ("<generator", (each for each in "xy")),
+            )
+        ),
+        (ASKED, {"a"}, "expected a list of answers, got set"),
         ({"question": "Which?", "choices": "ab"}, None, "choices as a list of texts"),
         ({"question": "", "choices": ["a", "b"]}, None, "a text that is not empty"),
         ({"question": "Which?", "choices": ["a", "b"]}, ["a", "b"], "expected an answer to each of 1 questions, got 2"),
