@@ -248,9 +248,14 @@ class GuardCard:
             f" with a chance of {100 * self.level:.6g} %)"
         )
 
-    def trusts(self, confidence: float) -> bool:
-        """Whether an answer with this confidence is trusted; one without a confidence (NaN) never is."""
-        return bool(confidence >= self.threshold)
+    def trusts(self, confidence: float, *, own: bool) -> bool | None:
+        """Return whether an answer with this confidence is trusted; one without a confidence (NaN) never is.
+
+        Args:
+            confidence: of the answer.
+            own: whether the model gave the answer itself, and it can be read; the guard says nothing of others: None.
+        """
+        return bool(confidence >= self.threshold) if own else None
 
 
 @dataclass(frozen=True, kw_only=True)

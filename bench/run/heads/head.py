@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from bench.api.question import Answer, Released
 from bench.backbone import models
 from bench.data.asked_files import GIVEN
 from bench.data.splits import TaskSplit
+from bench.grading.grade import parse_letter
 from bench.grading.judges import open_judge
 from bench.progress import Progress, Silent
 from bench.run.config import RunConfig
@@ -35,7 +37,7 @@ from bench.run.heads.learned import Output, adapter_of, read_method, read_output
 from bench.run.preparation import relating_of
 from bench.run.resolve import judge_options
 from bench.signals.batches import Batches
-from bench.signals.definition import read_from_model, reads_own_adapter
+from bench.signals.definition import definition, read_from_model, reads_own_adapter
 from bench.signals.graded import Grader
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
@@ -131,7 +133,8 @@ class Head:
         Args:
             question: its text, or a dict with `question`, and with `choices` where it has options; `subject` chooses
                 the exemplars that the model is shown.
-            answer: as the model would write it, of a question with options the letter; None: the model answers.
+            answer: as the model would write it, of a question with options the letter, in either case; None: the model
+                answers.
 
         Raises:
             UserError: question or answer is not as it must be.
@@ -153,10 +156,53 @@ class Head:
         asked, told = asked_of(questions, answers, self.words.subject, self.format)
         if not asked:
             return np.zeros(0)
+        told = self.accepted(asked, told, strict=True)
+        if repeated := with_equal_options(asked):
+            warnings.warn(f"{len(repeated):,} questions have equal options, such as {repeated[0]!r}", stacklevel=2)
         scored = self.scored(asked, told)
         if scored.too_long:
             raise UserError(next(iter(scored.too_long.values())))
         return scored.confidence
+
+    def accepted(
+        self, questions: Sequence[Question], given: Mapping[str, Released], *, strict: bool = False
+    ) -> dict[str, Released]:
+        """Return given answers by question id as they are scored: texts that are an option's letter as that letter.
+
+        Args:
+            questions: whatever is asked.
+            given: question id -> the answer as it came.
+            strict: whether a text that is no option's letter is refused.
+
+        Raises:
+            UserError: a question has too few or too many options, answers are given to a method that reads none, or one
+                is refused.
+        """
+        if given and not any(definition(signal).reads_answer(self.format) for signal in self._method.reads().predict):
+            raise UserError(
+                f"expected no answers, got {len(given):,}: method {self._method.name!r} of head {self.name} does not"
+                " read the answer, so that all answers to a question would have one confidence; leave them out"
+                f" ({GIVEN!r}, --answers), or take a head of a method that reads them"
+            )
+        if self.format is Format.OPEN:
+            return dict(given)
+        most = min(len(self.protocol.letters), _MOST)
+        found = {}
+        for question in questions:
+            n = len(question.choices) if any(question.choices) else 0
+            if not _FEWEST <= n <= most:
+                raise UserError(
+                    f"question {question.id!r}: expected {_FEWEST} to {most} options, got {n or 'none'};"
+                    f" the head {self.name} is for questions with lettered options"
+                )
+            answer, letters = given.get(question.id), self.protocol.letters[:n]
+            if answer is not None:
+                letter = parse_letter(answer.text, letters) if isinstance(answer.text, str) else None
+                if strict and answer.text and letter is None:
+                    what = f"expected one of {', '.join(letters)} as its answer, got {answer.text!r:.60}"
+                    raise UserError(f"question {question.id!r}: {what}")
+                found[question.id] = answer if letter is None else replace(answer, text=letter)
+        return found
 
     def scored(
         self, questions: Sequence[Question], answers: Mapping[str, Released], dev: Sequence[Question] = ()
@@ -165,20 +211,12 @@ class Head:
 
         Args:
             questions: of the head's format, with ids of their own.
-            answers: question id -> its answer; the model answers all others.
+            answers: question id -> its answer, as it is; the model answers all others.
             dev: exemplars that came with the questions.
 
         Raises:
             UserError: nothing can be asked, or the model can't be read.
         """
-        most = min(len(self.protocol.letters), _MOST)
-        for question in questions if self.format is Format.CHOICE else ():
-            n = len(question.choices) if any(question.choices) else 0
-            if not _FEWEST <= n <= most:
-                raise UserError(
-                    f"question {question.id!r}: expected {_FEWEST} to {most} options, got {n or 'none'};"
-                    f" the head {self.name} is for questions with lettered options"
-                )
         task, strangers = task_of(self.card.asked, self.words, self.protocol, questions, dev)
         parts = [[q for q in questions if (q.id in answers) == is_given] for is_given in (True, False)]
         found: dict[str, tuple[Answer, float]] = {}
@@ -233,6 +271,11 @@ class Head:
 
 
 # --- questions as callers give them: texts, dicts, or questions -------------------------------------------------------
+
+
+def with_equal_options(questions: Sequence[Question]) -> list[str]:
+    """Return ids of questions of which two options are equal, so that two letters mean the same."""
+    return [q.id for q in questions if len({choice.strip() for choice in q.choices}) < len(q.choices)]
 
 
 def _is_listed(value: object) -> bool:
