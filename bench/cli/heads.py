@@ -66,7 +66,7 @@ def score(
 
     Where a question has no answer, the model answers it. Each line has the question's id, the answer, the confidence
     that it is right (0 to 1) and the head's name; what was left out or is odd is counted on standard error. After
-    bench guard --head, each line also says whether the answer is trusted, and by which guard.
+    bench guard --head, each line also says whether the answer is trusted, and by which guard; null of given answers.
 
     Example: bench score --model tiny --head heads/lts questions.jsonl
     """

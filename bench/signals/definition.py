@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bench import signals as room
 from bench.api import ContractError, Format, Ragged, Signal, Task
 from bench.api.batch import Column
-from bench.backbone.measure import Arrays, Growth, Taken
+from bench.backbone.measure import Arrays, Growth, Taken, Upto
 
 if TYPE_CHECKING:
     from bench.backbone.items import Pass
@@ -60,6 +60,11 @@ class Definition(ABC, Generic[S]):
     def tells_questions(self) -> bool:
         """Whether its column depends on the questions also where all that is stored stays the same."""
         return False
+
+    def reads_answer(self, fmt: Format) -> bool:
+        """Return whether it depends on the answer; otherwise all answers to a question of a format have one value."""
+        del fmt
+        return True
 
     @property
     def own_adapter(self) -> bool:
@@ -108,6 +113,11 @@ class PassDefinition(Definition[S]):
     @abstractmethod
     def growth(self) -> Growth:
         """Growth that has to be read for it, and so its cost."""
+
+    def reads_answer(self, fmt: Format) -> bool:
+        """Return whether it needs the answer to be read."""
+        del fmt
+        return self.growth.answer > Upto.PROMPT_END
 
     @property
     def depths(self) -> frozenset[float]:

@@ -51,6 +51,11 @@ class HiddenDefinition(PassDefinition[Hidden]):
             return Growth(samples=drawn, sample_ends=drawn)
         return _GROWTH[self.signal.at]
 
+    def reads_answer(self, fmt: Format) -> bool:
+        """Return whether it is a state after a token of the answer: a letter is predicted at the prompt's end."""
+        of_letter = fmt is Format.CHOICE and self.signal.at is At.ANSWER_PREDICTING
+        return super().reads_answer(fmt) and not of_letter
+
     @property
     def depths(self) -> frozenset[float]:
         """Fraction of the depth at which the state is read."""

@@ -30,6 +30,11 @@ class TextDefinition(Definition[Text]):
         """Answers and samples are stored."""
         return self.signal.of in {Of.QUESTION, Of.OPTIONS}
 
+    def reads_answer(self, fmt: Format) -> bool:
+        """Return whether it is the answer's text."""
+        del fmt
+        return self.signal.of is Of.ANSWER
+
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The ids of samples."""
         del fmt

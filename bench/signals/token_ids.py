@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import Of, Ragged, Task, TokenIds, UserError
+from bench.api import Format, Of, Ragged, Task, TokenIds, UserError
 from bench.signals.definition import Definition
 from bench.signals.samples import joined_texts
 
@@ -28,6 +28,11 @@ class TokenIdsDefinition(Definition[TokenIds]):
     def tells_questions(self) -> bool:
         """Answers are stored."""
         return self.signal.of is not Of.ANSWER
+
+    def reads_answer(self, fmt: Format) -> bool:
+        """Return whether the answer's ids are among them."""
+        del fmt
+        return self.signal.of in {Of.ANSWER, Of.QUERY}
 
     def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
         """A model that can't be asked the self-check query has no ids of it."""

@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bench.api import OutputHead, Unembedding
+from bench.api import Format, OutputHead, Unembedding
 from bench.api.batch import Norm
 from bench.signals.definition import Definition
 
@@ -19,6 +19,11 @@ class UnembeddingDefinition(Definition[Unembedding]):
     """Never stored: the weights are the model's own."""
 
     declares = Unembedding
+
+    def reads_answer(self, fmt: Format) -> bool:
+        """Return False: weights are the same for all answers."""
+        del fmt
+        return False
 
     def column(self, split: StoredSplit) -> OutputHead:
         """The head of the frozen model, with a copy of the norm before it: only the head's weights are watched."""

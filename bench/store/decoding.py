@@ -10,7 +10,7 @@ import json
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -39,8 +39,8 @@ def decoded(value: Any, record: type[Record]) -> Record:
 
     Args:
         value: of `parsed`.
-        record: a dataclass of plain types, optional values, literals, mappings, `Any`, other dataclasses, and tuples of
-            one type and any length.
+        record: a dataclass of plain types, optional values, literals, mappings, `Any`, other dataclasses, tuples of one
+            type and any length, and any of these with an `msgspec.Meta` that limits and describes it.
 
     Raises:
         MisfitError: a value is not of its type, not finite, too much or missing.
@@ -77,7 +77,7 @@ def _misfit(value: Any, hint: Any, where: str) -> str:
 def _parts(value: Any, hint: Any) -> Mapping[Any, Any]:
     """Keys or positions of a value, with their types; empty for a value without parts."""
     if dataclasses.is_dataclass(hint):
-        return typing.get_type_hints(hint) if isinstance(value, dict) else {}
+        return typing.get_type_hints(hint, include_extras=True) if isinstance(value, dict) else {}
     arguments = typing.get_args(hint)
     if isinstance(value, dict) and (hint is Any or typing.get_origin(hint) is Mapping):
         return dict.fromkeys(value, arguments[1] if arguments else Any)
@@ -90,6 +90,8 @@ def _expected(hint: Any) -> str:
     """A type in words."""
     if dataclasses.is_dataclass(hint):
         return "an object"
+    if typing.get_origin(hint) is Annotated:
+        return str(hint.__metadata__[0].description)
     literals = " or ".join(map(str, typing.get_args(hint)))
     words = {
         Mapping: "an object",

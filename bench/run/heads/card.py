@@ -11,10 +11,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta
 
 from bench.api import UserError
-from bench.backbone.models import model_label
+from bench.backbone.models import NAME, model_label
 from bench.results.row import LabelsSeen
 from bench.store.decoding import decoded, parsed
 from bench.store.files import write_json
@@ -35,6 +37,12 @@ _TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "m
 _DIGITS = 16
 """Hex digits of a fingerprint that are shown."""
 _ENDINGS = frozenset({".json", ".safetensors"})
+_NAME = f"(?:{NAME.pattern})"
+Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+Count = Annotated[int, Meta(ge=0, description="a whole number of at least 0")]
+Name = Annotated[str, Meta(pattern=rf"\A{_NAME}\Z", description="a name of letters, digits and single . _ + -")]
+ModelName = Annotated[str, Meta(pattern=rf"\A{_NAME}(/{_NAME})?\Z", description="an alias or an id 'org/model'")]
+HeadName = Annotated[str, Meta(pattern=rf"\A{_NAME}_?((/|--){_NAME}_?)*\Z", description="a head's name")]
 _WAY_OUT = "copy the whole folder again, or make it again with bench run --save-heads"
 
 
@@ -42,7 +50,7 @@ _WAY_OUT = "copy the whole folder again, or make it again with bench run --save-
 class BackboneCard:
     """The model that the head belongs to."""
 
-    model: str
+    model: ModelName
     """Alias or Hub id; of a local folder its label, never its path."""
     revision: str | None
     """Commit on the Hub; None of a local folder."""
@@ -98,7 +106,7 @@ class BackboneCard:
 class MethodCard:
     """The method, with its constants."""
 
-    name: str
+    name: Name
     recalibration: str | None
     """Map that its confidences go through at last, e.g. isotonic; None: none."""
     plugin: str
@@ -107,7 +115,7 @@ class MethodCard:
     """Version of confbench that made the head."""
     code: str
     """Digest of the method's source."""
-    preset: str
+    preset: Name
     constants: Mapping[str, Any]
     """Arguments of the method."""
     signals: tuple[str, ...]
@@ -115,7 +123,7 @@ class MethodCard:
     trains: bool
     adapter: bool
     """Whether it reads through an adapter of its own, which is in the head."""
-    parameters: int | None
+    parameters: Count | None
     """Trained parameters."""
 
 
@@ -123,8 +131,8 @@ class MethodCard:
 class ProtocolCard:
     """Numbers by which questions are asked; words and exemplars are in `asked.json`."""
 
-    task: str
-    task_version: int
+    task: Name
+    task_version: Count
     format: Literal["choice", "open"]
     letters: str
     """Letters of the options that its questions had; empty for open questions."""
@@ -132,7 +140,7 @@ class ProtocolCard:
     """Shared numbers; see `bench show protocol`."""
     digest: str
     """Digest of these and of the wordings."""
-    prompt_tokens: int | None
+    prompt_tokens: Count | None
     """Length above which a prompt loses exemplars; None: the model's context alone."""
     answers: str
     """Source of the answers that it learned from and was tested on."""
@@ -149,10 +157,10 @@ class LearnedCard:
     train_on: str | None
     """Task and split; None where it learns nothing."""
     task_version: int | None
-    rows: int
+    rows: Count
     """Answers that it learned from."""
     labels: LabelsSeen
-    base_rate: float | None
+    base_rate: Share | None
     """Share of right answers among them."""
 
 
@@ -171,10 +179,10 @@ class Measured:
 class TestCard:
     """Numbers of the head's test."""
 
-    n: int
-    limit: int | None
+    n: Count
+    limit: Count | None
     """Questions asked for with `--limit`; None for the whole task."""
-    accuracy: float | None
+    accuracy: Share | None
     """Share of right answers: the model's, not the head's."""
     metrics: Mapping[str, Measured]
     records: str | None
@@ -185,12 +193,12 @@ class TestCard:
 class OutputCard:
     """Maps that turn the method's numbers into confidences."""
 
-    empty: float
+    empty: Share
     """Confidence in an answer without text."""
     scale: tuple[float, ...]
     """Slope and level by which scores become confidences; empty where the method gives these. The labelled scores are
     in `output.safetensors`."""
-    labelled: int
+    labelled: Count
     """Validation answers by which it was scaled."""
     parameters: Mapping[str, float]
     """Parameters of the recalibration; its steps are in `output.safetensors`."""
@@ -200,23 +208,23 @@ class OutputCard:
 class GuardCard:
     """Confidence from which on its answers are trusted, by `bench guard`."""
 
-    threshold: float
+    threshold: Share
     """Answers with this confidence or more are trusted."""
-    risk: float
+    risk: Share
     """Largest share of mistakes among them."""
-    level: float
+    level: Share
     """Least chance with which that holds."""
-    bound: float
+    bound: Share
     """Upper bound of the mistakes at this level, of this threshold by itself."""
-    task: str
+    task: Name
     """Task whose test questions chose it; the head learned nothing from them."""
-    answers: int
+    answers: Count
     """Answers to these questions."""
-    kept: int
+    kept: Count
     """Those at the threshold or above."""
-    mistakes: int
+    mistakes: Count
     """Wrong ones among these."""
-    share: float | None
+    share: Share | None
     """Share of the test's questions that chose it; None where it was another task's, all of them."""
     split_seed: int | None
     """Seed of that division."""
@@ -240,16 +248,21 @@ class GuardCard:
             f" with a chance of {100 * self.level:.6g} %)"
         )
 
-    def trusts(self, confidence: float) -> bool:
-        """Whether an answer with this confidence is trusted; one without a confidence (NaN) never is."""
-        return bool(confidence >= self.threshold)
+    def trusts(self, confidence: float, *, own: bool) -> bool | None:
+        """Return whether an answer with this confidence is trusted; one without a confidence (NaN) never is.
+
+        Args:
+            confidence: of the answer.
+            own: whether the model gave the answer itself, and it can be read; the guard says nothing of others: None.
+        """
+        return bool(confidence >= self.threshold) if own else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
     """All that is known of a head."""
 
-    name: str
+    name: HeadName
     """Name in the files that it scores, e.g. `tiny/atlas-choice/ccps--demo--s0`."""
     backbone: BackboneCard
     method: MethodCard
@@ -257,7 +270,7 @@ class Card:
     learned: LearnedCard
     test: TestCard
     output: OutputCard
-    kept: int
+    kept: Count
     """Test questions that are kept for `bench head check`."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Code, packages and hardware."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from bench.api.question import Answer, Released
 from bench.backbone import models
 from bench.data.asked_files import GIVEN
 from bench.data.splits import TaskSplit
+from bench.grading.grade import parse_letter
 from bench.grading.judges import open_judge
 from bench.progress import Progress, Silent
 from bench.run.config import RunConfig
@@ -35,7 +37,7 @@ from bench.run.heads.learned import Output, adapter_of, read_method, read_output
 from bench.run.preparation import relating_of
 from bench.run.resolve import judge_options
 from bench.signals.batches import Batches
-from bench.signals.definition import read_from_model, reads_own_adapter
+from bench.signals.definition import definition, read_from_model, reads_own_adapter
 from bench.signals.graded import Grader
 from bench.signals.reader import Reader
 from bench.signals.reading import Reading
@@ -131,7 +133,8 @@ class Head:
         Args:
             question: its text, or a dict with `question`, and with `choices` where it has options; `subject` chooses
                 the exemplars that the model is shown.
-            answer: as the model would write it, of a question with options the letter; None: the model answers.
+            answer: as the model would write it, of a question with options the letter, in either case; None: the model
+                answers.
 
         Raises:
             UserError: question or answer is not as it must be.
@@ -153,10 +156,53 @@ class Head:
         asked, told = asked_of(questions, answers, self.words.subject, self.format)
         if not asked:
             return np.zeros(0)
+        told = self.accepted(asked, told, strict=True)
+        if repeated := with_equal_options(asked):
+            warnings.warn(f"{len(repeated):,} questions have equal options, such as {repeated[0]!r}", stacklevel=2)
         scored = self.scored(asked, told)
         if scored.too_long:
             raise UserError(next(iter(scored.too_long.values())))
         return scored.confidence
+
+    def accepted(
+        self, questions: Sequence[Question], given: Mapping[str, Released], *, strict: bool = False
+    ) -> dict[str, Released]:
+        """Return given answers by question id as they are scored: texts that are an option's letter as that letter.
+
+        Args:
+            questions: whatever is asked.
+            given: question id -> the answer as it came.
+            strict: whether a text that is no option's letter is refused.
+
+        Raises:
+            UserError: a question has too few or too many options, answers are given to a method that reads none, or one
+                is refused.
+        """
+        if given and not any(definition(signal).reads_answer(self.format) for signal in self._method.reads().predict):
+            raise UserError(
+                f"expected no answers, got {len(given):,}: method {self._method.name!r} of head {self.name} does not"
+                " read the answer, so that all answers to a question would have one confidence; leave them out"
+                f" ({GIVEN!r}, --answers), or take a head of a method that reads them"
+            )
+        if self.format is Format.OPEN:
+            return dict(given)
+        most = min(len(self.protocol.letters), _MOST)
+        found = {}
+        for question in questions:
+            n = len(question.choices) if any(question.choices) else 0
+            if not _FEWEST <= n <= most:
+                raise UserError(
+                    f"question {question.id!r}: expected {_FEWEST} to {most} options, got {n or 'none'};"
+                    f" the head {self.name} is for questions with lettered options"
+                )
+            answer, letters = given.get(question.id), self.protocol.letters[:n]
+            if answer is not None:
+                letter = parse_letter(answer.text, letters) if isinstance(answer.text, str) else None
+                if strict and answer.text and letter is None:
+                    what = f"expected one of {', '.join(letters)} as its answer, got {answer.text!r:.60}"
+                    raise UserError(f"question {question.id!r}: {what}")
+                found[question.id] = answer if letter is None else replace(answer, text=letter)
+        return found
 
     def scored(
         self, questions: Sequence[Question], answers: Mapping[str, Released], dev: Sequence[Question] = ()
@@ -165,20 +211,12 @@ class Head:
 
         Args:
             questions: of the head's format, with ids of their own.
-            answers: question id -> its answer; the model answers all others.
+            answers: question id -> its answer, as it is; the model answers all others.
             dev: exemplars that came with the questions.
 
         Raises:
             UserError: nothing can be asked, or the model can't be read.
         """
-        most = min(len(self.protocol.letters), _MOST)
-        for question in questions if self.format is Format.CHOICE else ():
-            n = len(question.choices) if any(question.choices) else 0
-            if not _FEWEST <= n <= most:
-                raise UserError(
-                    f"question {question.id!r}: expected {_FEWEST} to {most} options, got {n or 'none'};"
-                    f" the head {self.name} is for questions with lettered options"
-                )
         task, strangers = task_of(self.card.asked, self.words, self.protocol, questions, dev)
         parts = [[q for q in questions if (q.id in answers) == is_given] for is_given in (True, False)]
         found: dict[str, tuple[Answer, float]] = {}
@@ -235,6 +273,16 @@ class Head:
 # --- questions as callers give them: texts, dicts, or questions -------------------------------------------------------
 
 
+def with_equal_options(questions: Sequence[Question]) -> list[str]:
+    """Return ids of questions of which two options are equal, so that two letters mean the same."""
+    return [q.id for q in questions if len({choice.strip() for choice in q.choices}) < len(q.choices)]
+
+
+def _is_listed(value: object) -> bool:
+    """Return whether a value has places, as lists, tuples, arrays and columns of tables have; sets have none."""
+    return hasattr(type(value), "__getitem__") and not isinstance(value, str | Mapping)
+
+
 def asked_of(
     questions: Sequence[str | Mapping[str, Any] | Question],
     answers: Sequence[str | None] | None,
@@ -253,8 +301,8 @@ def asked_of(
         UserError: one of them is not as it must be, two questions have one id, or an answer was given twice.
     """
     for name, each in (("questions", questions), ("answers", answers)):
-        if isinstance(each, str | Mapping):
-            raise UserError(f"expected a list of {name}, got {type(each).__name__} {each!r:.60}; put it into brackets")
+        if each is not None and not _is_listed(each):
+            raise UserError(f"expected a list of {name}, got {type(each).__name__} {each!r:.60}; make it a list")
     asked = [_question(question, i, subject, kind) for i, question in enumerate(questions)]
     if twice := [key for key, n in Counter(question.id for question in asked).items() if n > 1]:
         raise UserError(f"expected questions with ids of their own, got {twice[0]!r:.60} twice; change one of them")
@@ -299,10 +347,9 @@ def _question(question: object, i: int, usual: str, kind: Format) -> Question:
     if not isinstance(own, str | Integral | None) or isinstance(own, bool):
         raise UserError(f"question {i}: expected an id as text or a whole number, got {own!r:.60}")
     options = () if values.get("choices") is None else values["choices"]
-    listed = isinstance(options, Iterable) and not isinstance(options, str | Mapping)
-    choices = tuple(options) if listed else ()
-    if not listed or not all(isinstance(each, str) and each.strip() for each in choices):
-        raise UserError(f"question {i}: expected choices as a list of texts, got {options!r:.60}")
+    choices = tuple(options) if _is_listed(options) else ("",)
+    if not all(isinstance(each, str) and each.strip() for each in choices):
+        raise UserError(f"question {i}: expected choices as a list of texts, which letters name, got {options!r:.60}")
     if choices and kind is Format.OPEN:
         raise UserError(f"question {i}: expected no choices, got {len(choices)}; the head is for open questions")
     require_text("\n".join((text, subject or "", str(own), *choices)), f"question {i}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from bench.data.asked_files import AskedFile, read_asked
 from bench.progress import Progress
 from bench.run.heads.asked import read_words
 from bench.run.heads.card import Card, GuardCard, read_card
-from bench.run.heads.head import Head, Scored, Setting, open_head
+from bench.run.heads.head import Head, Scored, Setting, open_head, with_equal_options
 from bench.store.folders import cache_folder
 from bench.store.locks import in_use
 
@@ -52,14 +52,20 @@ def score(request: ScoreRequest, progress: Progress) -> ScoreReport:
     card = read_card(request.head)
     asked = read_asked(request.questions, read_words(request.head).subject)
     _require_format(card, asked, request.head)
-    given, notes = _given(asked, request.answers)
-    progress.say(f"{len(asked.questions):,} questions, {len(given):,} with an answer; loading {card.backbone.model}")
+    written, notes = _given(asked, request.answers)
+    progress.say(f"{len(asked.questions):,} questions, {len(written):,} with an answer; loading {card.backbone.model}")
     cache = request.cache or cache_folder()
     head = open_head(request.head, request.setting, cache, progress=progress)
+    given = head.accepted(asked.questions, written)
     with in_use(cache, label_of(head.reader.backbone.spec)) as reads:
         head.reader.store.reads = reads
         scored = head.scored(asked.questions, given, asked.dev)
-    return ScoreReport(list(_lines(scored, head)), [*notes, *_notes(scored, head, len(given))])
+    lines = list(_lines(scored, head, given))
+    changed = sum(answer != written[key] for key, answer in given.items())
+    notes += [f"given answers that are a letter written otherwise (A for a), scored as it: {changed:,}"] * bool(changed)
+    return ScoreReport(
+        [json.dumps(line, ensure_ascii=False) for line in lines], [*notes, *_notes(scored, head, lines, len(given))]
+    )
 
 
 def _require_format(card: Card, asked: AskedFile, folder: Path) -> None:
@@ -97,34 +103,41 @@ def _given(asked: AskedFile, path: Path | None) -> tuple[Mapping[str, Released],
     return found, [f"{told.name}: {others:,} answers are to no question of {asked.name}"] if others else []
 
 
-def _lines(scored: Scored, head: Head) -> Iterator[str]:
+def _lines(scored: Scored, head: Head, given: Mapping[str, Released]) -> Iterator[dict[str, object]]:
     for question, answer, sure in zip(scored.questions, scored.answers, scored.confidence.tolist(), strict=True):
+        own = question.id not in given
+        unread = answer is not None and bool(answer.text) and not answer.parsed
         line: dict[str, object] = {
             "id": question.id,
             "answer": None if answer is None else answer.text,
-            "confidence": None if np.isnan(sure) else sure,
+            "confidence": None if np.isnan(sure) or (unread and not own) else sure,
             "head": head.name,
         }
         if head.card.guard is not None:
-            line |= {"trusted": head.card.guard.trusts(sure), "guard": head.card.guard.name}
+            covered = own and (answer is None or answer.parsed)
+            line |= {"trusted": head.card.guard.trusts(sure, own=covered), "guard": head.card.guard.name}
         if answer is None:
             line["note"] = scored.too_long[question.id]
         elif not answer.text:
             line["note"] = "the answer has no text"
-        elif not answer.parsed:
+        elif unread:
             line["note"] = "the answer is no option's letter"
-        yield json.dumps(line, ensure_ascii=False)
+        yield line
 
 
-def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
+def _notes(scored: Scored, head: Head, lines: Sequence[Mapping[str, object]], given: int) -> Iterator[str]:
     n, card, others = len(scored.questions), head.card, scored.strangers
-    done = n - len(scored.too_long)
+    done = sum(line["confidence"] is not None for line in lines)
+    unread = n - done - len(scored.too_long)
     yield f"{done:,} of {n:,} questions scored with {head.name}; answers given: {given:,}, the model's: {n - given:,}"
     context, answers = f"{head.reader.backbone.context:,}", [a for a in scored.answers if a is not None]
+    odd = [answer for answer in answers if answer.text and not answer.parsed]
     counts = {
         f"too long for the model's context of {context} tokens, not scored": len(scored.too_long),
         "answers without text, scored as the protocol says": sum(not a.text for a in answers),
-        "answers that are no option's letter, scored all the same": sum(bool(a.text) and not a.parsed for a in answers),
+        "given answers that are no option's letter, not scored": unread,
+        "the model's answers that are no option's letter, scored as in a run": len(odd) - unread,
+        "questions with two equal options, scored all the same": len(with_equal_options(scored.questions)),
         "answers that name an option not by its letter alone (A for a), scored as written": sum(
             a.letter is not None and a.text != a.letter for a in answers
         ),
@@ -136,7 +149,8 @@ def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
             f"{others.questions:,} questions are of subjects that the head has no exemplars of ({named}): their prompts"
             f" show {others.shown} of other subjects; add rows of split 'dev' to show your own"
         )
-    yield from guard_notes(card.guard, scored.confidence, given, others.questions)
+    trusted = sum(line.get("trusted") is True for line in lines)
+    yield from guard_notes(card.guard, trusted, given, others.questions)
     dtype = head.reader.backbone.dtype_name
     if dtype != card.backbone.dtype:
         yield (
@@ -147,19 +161,18 @@ def _notes(scored: Scored, head: Head, given: int) -> Iterator[str]:
         yield f"the head was made by a run with --limit {card.test.limit}; it learned from few answers"
 
 
-def guard_notes(guard: GuardCard | None, confidence: np.ndarray, given: int, strangers: int) -> Iterator[str]:
+def guard_notes(guard: GuardCard | None, trusted: int, given: int, strangers: int) -> Iterator[str]:
     """Sentences on what was trusted, and where the guard says nothing.
 
     Args:
         guard: of the head.
-        confidence: `(n,)`, NaN where there is none.
+        trusted: answers that it trusts.
         given: answers that were not the model's own.
         strangers: questions of subjects that the head has no exemplars of.
     """
     if guard is None:
         return
-    kept = int(np.count_nonzero(confidence >= guard.threshold))
-    yield f"trusted are {guard.terms}, calibrated on {guard.answers:,} answers of {guard.task}: {kept:,}"
+    yield f"trusted are {guard.terms}, calibrated on {guard.answers:,} answers of {guard.task}: {trusted:,}"
     beyond = [f"{given:,} answers that were given to it"] * bool(given)
     beyond += [f"{strangers:,} questions of other subjects"] * bool(strangers)
     if beyond:

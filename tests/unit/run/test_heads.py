@@ -123,9 +123,9 @@ def test_a_head_says_what_the_run_said(whole_run: WholeRun, name: str) -> None:
     known = questions(whole_run)
     head, records = load_head(whole_run.head(name), device="cpu"), files.read_records(whole_run.cell(name))
     asked = [known[key] for key in records.id]
-    given, own = head.score(asked, list(records.answer)), head.score(asked)
-    np.testing.assert_allclose(given, records.confidence, atol=allowed(name), rtol=0)
-    np.testing.assert_allclose(own, records.confidence, atol=allowed(name), rtol=0)
+    ways = [head.score(asked)] if name.startswith("pik") else [head.score(asked), head.score(asked, [*records.answer])]
+    for confidence in ways:
+        np.testing.assert_allclose(confidence, records.confidence, atol=allowed(name), rtol=0)
 
 
 def test_one_question_as_a_dict_is_what_the_run_said(whole_run: WholeRun) -> None:
@@ -260,8 +260,16 @@ def cut(name: str) -> Callable[[Path], None]:
         (lambda folder: (folder / CARD).unlink(), "expected head.json in it, found none"),
         (lambda folder: (folder / "method" / "more.json").write_text("{}"), "method/more.json is no file of this head"),
         (changed_card(format=FORMAT + 1), f"expected format {FORMAT}.*got {FORMAT + 1}; use the version that made it"),
-        (changed_card(kept="many"), "head.json: kept: expected int"),
+        (changed_card(kept="many"), "head.json: kept: expected a whole number of at least 0"),
         (changed_card(colour="red"), "unknown key 'colour'"),
+        (changed_card(output__empty=5.0), "output.empty: expected a number from 0 to 1, got '5.0'"),
+        (changed_card(test__accuracy=-0.1), "test.accuracy: expected a number from 0 to 1"),
+        (changed_card(kept=-1), "kept: expected a whole number of at least 0, got '-1'"),
+        *(
+            (changed_card(**{part: "../../../etc/passwd"}), f"{part.replace('__', '.')}: expected an? .*etc/passwd")
+            for part in ("name", "backbone__model", "method__name", "method__preset", "asked__task")
+        ),
+        (changed_card(name="tiny/a\nb"), "head.json: name: expected a head's name, got 'tiny/a"),
         (changed_card(method__code="0" * 64), "another version of method 'pik' .*make it again"),
         (changed_card(method__name="pok"), "its method 'pok' is not here; it came from built-in"),
         (changed_card(asked__digest="0" * 16), "other words around questions"),
@@ -276,6 +284,29 @@ def test_a_head_that_is_not_as_it_must_be(copy: Path, damage: Callable[[Path], N
     damage(copy)
     with pytest.raises(UserError, match=told):
         load_head(copy, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("threshold", -1.0), ("threshold", 1.01), ("risk", 7.0), ("level", -0.5), ("bound", 2), ("answers", -3),
+     ("share", 1.5), ("task", "../bees")],
+)  # fmt: skip
+def test_a_guard_beyond_its_range_is_refused(copy: Path, field: str, value: object) -> None:
+    write_guard(copy, BEES)
+    values = json.loads((copy / CARD).read_text(encoding="utf-8"))
+    changed_card(guard={**values["guard"], field: value})(copy)
+    with pytest.raises(UserError, match=rf"guard\.{field}: expected an? .*, got '{value}'"):
+        read_card(copy)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tiny/mmlu-choice/ccps+isotonic--demo--s0--0a1b2c3d--n60", "partial_/x/a--b--s0",
+     "Qwen--Qwen2.5-14B-Instruct/x/a--b--s0", "partial/my-llama-0a1b2c3d/x/a--b--s0"],
+)  # fmt: skip
+def test_names_that_runs_give_are_read(copy: Path, name: str) -> None:
+    changed_card(name=name, backbone__model="Qwen/Qwen2.5-14B-Instruct")(copy)
+    assert read_card(copy).name == name
 
 
 def test_a_head_that_a_limit_put_elsewhere_is_named(copy: Path, tmp_path: Path) -> None:
@@ -377,7 +408,7 @@ Scored = Callable[..., list[dict[str, object]]]
 def scored(whole_run: WholeRun, scores: Path) -> Scored:
     """Scores a file; gives its lines, and then notes."""
 
-    def of(path: Path, name: str = "pik--demo--s0", **options: Any) -> list[dict[str, object]]:
+    def of(path: Path, name: str = "lts--demo--s0", **options: Any) -> list[dict[str, object]]:
         report = score(ScoreRequest(path, whole_run.head(name), setting=CPU, cache=scores, **options), Silent())
         return [json.loads(line) for line in report.lines] + [{"notes": report.notes}]
 
@@ -391,8 +422,7 @@ def written(path: Path, *rows: dict[str, object]) -> Path:
 
 def test_a_file_is_scored_line_by_line(scored: Scored, whole_run: WholeRun, tmp_path: Path) -> None:
     asked = list(questions(whole_run).values())[:3]
-    cells = whole_run.cell()
-    records = files.read_records(cells)
+    records = files.read_records(whole_run.cell("lts--demo--s0"))
     rows = [{"id": q.id, "question": q.text, "choices": q.choices, "subject": q.subject} for q in asked]
     rows[1]["given"] = str(records.answer[1])
     path = written(
@@ -404,12 +434,12 @@ def test_a_file_is_scored_line_by_line(scored: Scored, whole_run: WholeRun, tmp_
     assert [line["id"] for line in lines] == [*(q.id for q in asked), "new"]
     np.testing.assert_allclose([line["confidence"] for line in lines[:3]], records.confidence[:3], atol=1e-5)  # type: ignore[arg-type]
     assert [line["answer"] for line in lines[:3]] == records.answer[:3]
-    assert lines[3]["note"] == "the answer is no option's letter"
-    assert {line["head"] for line in lines} == {read_card(whole_run.head()).name}
+    assert (lines[3]["note"], lines[3]["confidence"]) == ("the answer is no option's letter", None)
+    assert {line["head"] for line in lines} == {read_card(whole_run.head("lts--demo--s0")).name}
     notes = " ".join(told["notes"])  # type: ignore[arg-type]
-    assert "4 of 4 questions scored" in notes
+    assert "3 of 4 questions scored" in notes
     assert "answers given: 2, the model's: 2" in notes
-    assert "letter, scored all the same: 1" in notes
+    assert "given answers that are no option's letter, not scored: 1" in notes
     assert "1 questions are of subjects that the head has no exemplars of ('general knowledge')" in notes
 
 
@@ -450,7 +480,7 @@ def test_scores_in_another_dtype_say_so(
     whole_run: WholeRun, scores: Path, tmp_path: Path, dtype: str | None, *, told: bool
 ) -> None:
     path = written(tmp_path / "asked.jsonl", {**ASKED, "given": "a"})
-    request = ScoreRequest(path, whole_run.head(), setting=replace(CPU, dtype=dtype), cache=scores)
+    request = ScoreRequest(path, whole_run.head("lts--demo--s0"), setting=replace(CPU, dtype=dtype), cache=scores)
     notes = score(request, Silent()).notes
     note = "the head was made in float32, and its model is read in bfloat16; how far that moves its confidences says"
     assert any(each.startswith(note) for each in notes) is told
@@ -459,7 +489,7 @@ def test_scores_in_another_dtype_say_so(
 
 @pytest.mark.parametrize(("name", "told"), [("pik--demo--s0", False), ("pik--demo--s1--n10", True)])
 def test_scores_of_a_partial_run_say_so(scored: Scored, tmp_path: Path, name: str, *, told: bool) -> None:
-    *_, last = scored(written(tmp_path / "asked.jsonl", {**ASKED, "given": "a"}), name)
+    *_, last = scored(written(tmp_path / "asked.jsonl", ASKED), name)
     note = "the head was made by a run with --limit 10; it learned from few answers"
     assert (note in last["notes"]) is told  # type: ignore[operator]
 
@@ -506,6 +536,21 @@ def test_a_file_that_cannot_be_scored(scored: Scored, tmp_path: Path, row: dict[
         ("Which?", None, "expected 2 to 26 options, got 1|expected 2 to 26 options"),
         ({"question": "Which?", "choises": ["a"]}, None, "nothing is known of 'choises'.*Did you mean 'choices'"),
         ({"question": "Which?", "choices": "ab"}, None, "choices as a list of texts"),
+        *(
+            (
+                {"question": "Which?", "choices": choices},
+                None,
+                f"choices as a list of texts, which letters name, got {shown}",
+            )
+            for shown, choices in (
+                ("{'[xy]', '[xy]'}", {"x", "y"}),
+                ("frozenset", frozenset("xy")),
+                ("dict_keys", {"x": 1, "y": 2}.keys()),
+                ("{'a': 'x'", {"a": "x", "b": "y"}),
+                ("<generator", (each for each in "xy")),
+            )
+        ),
+        (ASKED, {"a"}, "expected a list of answers, got set"),
         ({"question": "", "choices": ["a", "b"]}, None, "a text that is not empty"),
         ({"question": "Which?", "choices": ["a", "b"]}, ["a", "b"], "expected an answer to each of 1 questions, got 2"),
         ({"question": "Which?", "choices": ["a", "b"]}, [1], "expected answers as text, got int"),
@@ -524,12 +569,57 @@ def test_what_python_refuses(whole_run: WholeRun, question: object, answers: obj
         head.score([question], answers)  # type: ignore[list-item,arg-type]
 
 
-def test_a_letter_that_is_written_otherwise_is_counted(scored: Scored, tmp_path: Path) -> None:
-    """The model reads `A` where its own answers are `a`: another number, and somebody has to say so."""
-    path = written(tmp_path / "asked.jsonl", *({**ASKED, "id": each, "given": each} for each in ("A", "a", "b.")))
-    *_, told = scored(path)
-    notes = " ".join(told["notes"])  # type: ignore[arg-type]
-    assert "not by its letter alone (A for a), scored as written: 2" in notes
+def test_a_letter_that_is_written_otherwise_is_scored_as_that_letter(
+    scored: Scored, whole_run: WholeRun, tmp_path: Path
+) -> None:
+    """The model reads `A` where its own answers are `a`, and would say another number of the same option."""
+    spellings = ("A", "a", " (a) ", "b.", "B", "b")
+    rows = [{**ASKED, "id": str(i), "given": each} for i, each in enumerate(spellings)]
+    *lines, told = scored(written(tmp_path / "asked.jsonl", *rows))
+    assert [line["answer"] for line in lines] == [*"aaabbb"]
+    sure = [line["confidence"] for line in lines]
+    assert sure[:3] == [sure[0]] * 3
+    assert sure[3:] == [sure[3]] * 3
+    assert "given answers that are a letter written otherwise (A for a), scored as it: 4" in told["notes"]  # type: ignore[operator]
+    head = load_head(whole_run.head("lts--demo--s0"), device="cpu")
+    np.testing.assert_allclose(head.score([ASKED] * 6, spellings), np.asarray(sure, dtype=float), atol=1e-6)
+
+
+@pytest.mark.parametrize("answer", ["c", "zzz", "The answer is b", "another", "ab"])
+def test_an_answer_that_is_no_option_gets_no_number(
+    scored: Scored, whole_run: WholeRun, tmp_path: Path, answer: str
+) -> None:
+    with pytest.raises(UserError, match=rf"question 'asked:0': expected one of a, b as its answer, got '{answer}'"):
+        load_head(whole_run.head("lts--demo--s0"), device="cpu")(ASKED, answer)
+    line, told = scored(written(tmp_path / "asked.jsonl", {**ASKED, "given": answer}))
+    assert (line["answer"], line["confidence"], line["note"]) == (answer, None, "the answer is no option's letter")
+    assert "given answers that are no option's letter, not scored: 1" in told["notes"]  # type: ignore[operator]
+
+
+def test_answers_are_not_given_to_a_head_that_does_not_read_them(
+    scored: Scored, whole_run: WholeRun, tmp_path: Path
+) -> None:
+    """P(IK) reads the prompt's end: every answer, one that is no option too, would have one number."""
+    told = (
+        r"expected no answers, got 1: method 'pik' of head .*/pik--demo--s0 does not read the answer.* leave them out"
+    )
+    head = load_head(whole_run.head(), device="cpu")
+    with pytest.raises(UserError, match=told):
+        head(ASKED, "b")
+    with pytest.raises(UserError, match=told):
+        scored(written(tmp_path / "asked.jsonl", ASKED | {"given": "a"}, ASKED), "pik--demo--s0")
+    own, _ = scored(written(tmp_path / "asked.jsonl", ASKED), "pik--demo--s0")
+    assert head(ASKED) == pytest.approx(own["confidence"], abs=1e-6)
+
+
+def test_equal_options_are_told(scored: Scored, whole_run: WholeRun, tmp_path: Path) -> None:
+    """As in tasks, some of which have such questions, they stay."""
+    twice = {**ASKED, "choices": ["red", "blue", " red"], "given": "a"}
+    line, _, told = scored(written(tmp_path / "asked.jsonl", twice, {**ASKED, "given": "b"}))
+    assert isinstance(line["confidence"], float)
+    assert "questions with two equal options, scored all the same: 1" in told["notes"]  # type: ignore[operator]
+    with pytest.warns(UserWarning, match="1 questions have equal options, such as 'asked:0'"):
+        load_head(whole_run.head("lts--demo--s0"), device="cpu")(twice)
 
 
 def test_two_questions_of_one_id_are_refused_in_python(whole_run: WholeRun) -> None:
@@ -690,24 +780,24 @@ def test_a_guard_enters_the_card_and_every_scored_line(
     assert {key: value for key, value in values.items() if key not in {"guard", DIGEST}} == {
         key: value for key, value in older.items() if key not in {"guard", DIGEST}
     }
-    middle = (tmp_path / "head").with_name("middle")
-    shutil.copytree(copy, middle)
+    middle = Path(shutil.copytree(whole_run.head("lts--demo--s0"), tmp_path / "middle"))
     write_guard(middle, replace(own, threshold=0.5))
     asked = list(questions(whole_run).values())[:8]
     rows: list[dict[str, object]] = [
         {"id": q.id, "question": q.text, "choices": q.choices, "subject": q.subject} for q in asked
     ]
     rows += [{"id": "long", "question": "word " * 17_000, "choices": ["red", "blue"], "subject": SUBJECTS[0]}]
-    rows[0]["given"] = "a"
+    rows[0]["given"], rows[1]["given"], rows[2]["given"] = "a", "zzz", ""
     request = ScoreRequest(written(tmp_path / "asked.jsonl", *rows), middle, None, CPU, scores)
     report = score(request, Silent())
     lines = [json.loads(line) for line in report.lines]
-    assert [line["trusted"] for line in lines] == [(line["confidence"] or 0) >= 0.5 for line in lines]
+    assert [line["trusted"] for line in lines[:3]] == [None] * 3
+    assert [line["trusted"] for line in lines[3:]] == [(line["confidence"] or 0) >= 0.5 for line in lines[3:]]
     assert lines[-1]["trusted"] is False
     assert {line["guard"] for line in lines} == {f"{own.task}: risk 0.3, level 0.5, threshold 0.5"}
     told = " ".join(report.notes)
-    assert f": {sum(line['trusted'] for line in lines)}" in told
-    assert "of 1 answers that were given to it it guarantees" in told
+    assert f": {sum(line['trusted'] is True for line in lines)}" in told
+    assert "of 3 answers that were given to it it guarantees" in told
     assert "threshold" in CliRunner().invoke(app, ["head", "show", str(middle)]).stdout
 
 
@@ -735,8 +825,9 @@ BEES = GuardCard(
 
 def test_an_answer_at_the_threshold_is_trusted(whole_run: WholeRun) -> None:
     sure = np.array([0.7, np.nextafter(0.7, 0), np.nan])
-    assert [BEES.trusts(each) for each in sure.tolist()] == [True, False, False]
-    (note,) = guard_notes(BEES, sure, given=0, strangers=0)
+    assert [BEES.trusts(each, own=True) for each in sure.tolist()] == [True, False, False]
+    assert [BEES.trusts(each, own=False) for each in sure.tolist()] == [None, None, None]
+    (note,) = guard_notes(BEES, 1, given=0, strangers=0)
     assert note.endswith("calibrated on 50 answers of bees: 1")
 
 
@@ -751,7 +842,7 @@ def test_an_answer_at_the_threshold_is_trusted(whole_run: WholeRun) -> None:
 def test_a_guard_names_what_it_guarantees_nothing_of(
     whole_run: WholeRun, given: int, strangers: int, beyond: str
 ) -> None:
-    _, note = guard_notes(BEES, np.array([0.8]), given, strangers)
+    _, note = guard_notes(BEES, 1, given, strangers)
     assert note.endswith(f"the model's own answers to questions like those of bees; {beyond}")
 
 

@@ -11,10 +11,12 @@ from bench.api import (
     At,
     ChoiceLogits,
     ContractError,
+    Followup,
     Format,
     Hidden,
     Of,
     QueryLogits,
+    Related,
     SampleAgreement,
     Samples,
     Signal,
@@ -73,6 +75,29 @@ def test_only_what_goes_through_an_own_adapter_waits_for_a_fit() -> None:
     assert read_from_model(signals) == {Hidden(), QueryLogits(), Text(Of.SAMPLES)}
     assert reads_own_adapter(signals)
     assert not reads_own_adapter(signals - {QueryLogits(Adapter.OWN)})
+
+
+def test_signals_of_the_question_alone_do_not_read_the_answer() -> None:
+    after = {
+        Hidden(1.0, At.ANSWER_END),
+        Hidden(0.5, At.QUERY_END),
+        QueryLogits(),
+        QueryLogits(Adapter.OWN),
+        Followup("?"),
+    }
+    of_answer = {TokenIds(), TokenIds(Of.QUERY), TokenScores(), Text(), SampleAgreement(), Related()}
+    before = {Hidden(1.0, At.PROMPT_END), Hidden(0.5, At.SAMPLE_END), ChoiceLogits(), Samples(), Unembedding()}
+    of_others = {
+        Text(Of.QUESTION),
+        Text(Of.SAMPLES),
+        TokenIds(Of.PROMPT),
+        TokenScores(Of.OPTIONS),
+        TokenScores(Of.SAMPLES),
+    }
+    predicting = {Hidden(1.0, At.ANSWER_PREDICTING), Hidden(1.0, At.ANSWER_PREDICTING, "mean")}
+    for fmt in Format:
+        read = {s for s in after | of_answer | before | of_others | predicting if definition(s).reads_answer(fmt)}
+        assert read == after | of_answer | (predicting if fmt is Format.OPEN else set())
 
 
 def test_only_letters_are_lacking_and_only_where_questions_are_open() -> None:

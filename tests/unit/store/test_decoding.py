@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
+from msgspec import Meta
 
 from bench.store.decoding import MisfitError, decoded, parsed
 
@@ -88,6 +89,18 @@ def test_what_is_missing_is_named() -> None:
     del values["flag"], values["steps"]  # the one with a default, too
     with pytest.raises(MisfitError, match="missing key 'flag', 'steps'"):
         decoded(values, Outer)
+
+
+@dataclass(frozen=True)
+class Limited:
+    odds: tuple[Annotated[float, Meta(ge=0, description="a number of at least 0")] | None, ...]
+
+
+@pytest.mark.parametrize("odds", [-0.5, "0.5", True, float("nan")])
+def test_a_limit_is_told_in_its_own_words(odds: object) -> None:
+    assert decoded({"odds": [0, None]}, Limited) == Limited((0.0, None))
+    with pytest.raises(MisfitError, match=rf"odds\.1: expected a number of at least 0, got '{odds}'"):
+        decoded({"odds": [1, odds]}, Limited)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
