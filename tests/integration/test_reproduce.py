@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -113,6 +114,7 @@ def test_the_plan_for_people_begins_with_the_paper_and_what_is_run(tmp_path: Pat
     said = called("ccps", "--dry-run", "--out", str(tmp_path)).stdout.splitlines()
     assert said[0].endswith(": 11 methods, 5 tasks, preset paper")
     assert said[0].startswith(read_grid("ccps", registry.methods()).reference)
+    assert any(re.fullmatch(r"USD are those of gpt-4o-mini at the prices of \d{4}-\d\d-\d\d\.", line) for line in said)
 
 
 @pytest.mark.parametrize("model", ["llama8b", "qwen14b", "mistral24b", "qwen32b"])
@@ -175,6 +177,7 @@ def test_a_grid_that_is_not_whole_is_refused(paper: list[str], tmp_path: Path, w
 def test_the_terminal_shows_the_costs_and_the_commands(paper: list[str]) -> None:
     out = called(*paper, "--dry-run", "--judge", "match").output
     assert "one abacus, computed: 0.5 in all" in out
+    assert "at the prices of" not in out
     assert "0 of 1" in out
     assert out.count("\n  bench run --method flat --model tiny --task isles --preset demo --seed ") == 2
 

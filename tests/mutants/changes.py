@@ -46,7 +46,7 @@ class Change:
     line: int = 0
     """Line of the file, from 1, where the text is now; 0 while unknown."""
     tests: tuple[str, ...] = ()
-    """Test files to run where coverage can't tell, as for data."""
+    """Test files, or how names of tests begin, to run where coverage can't tell, as for data."""
     replaces: str = ""
     """Name of the kept change whose line is gone."""
     equivalent: str = ""

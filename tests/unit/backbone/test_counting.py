@@ -16,7 +16,7 @@ from bench.backbone.session import Session
 from bench.backbone.tree import read_pack, read_together
 
 
-@pytest.mark.parametrize("most", [session.MOST_KEPT_BYTES, 20_000])
+@pytest.mark.parametrize("most", [session.MOST_KEPT_BYTES, 20_000, 120_000])
 def test_beginnings_are_kept_and_dropped_as_by_a_session(
     small_model: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:

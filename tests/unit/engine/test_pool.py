@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bench.api import UserError
 from bench.engine import pool
+from bench.engine.member import Member
 from bench.engine.pool import Event, Failed, Lost, Pool, Ready
 from bench.signals.worker import Done
 
@@ -147,6 +149,14 @@ def test_what_a_worker_can_not_do_ends_it(expected: bool, raised: type[Exception
     with pytest.raises(raised, match=r"^because$"):
         list(Pool(crew).work(tasks(5)))
     assert (crew.dismissed, crew.closed) == (1, 0)
+
+
+def test_what_a_worker_did_not_expect_is_told_with_its_traceback() -> None:
+    failed = Member(cast("Any", SimpleNamespace(opened=lambda: 1 / 0))).open()
+    assert isinstance(failed, Failed)
+    assert not failed.expected
+    assert failed.reason.startswith(f"on {platform.node()}:\nTraceback (most recent call last):\n")
+    assert failed.reason.endswith("ZeroDivisionError: division by zero\n")
 
 
 def test_work_that_is_broken_off_leaves_nothing_to_those_who_ask_next() -> None:

@@ -110,6 +110,8 @@ def test_a_method_that_orders_nothing_has_none_and_that_is_an_answer(planted: Pa
     said = text(found(planted, risk=0.1, methods=("ptrue",)))
     assert "No threshold can keep mistakes to 10 % here: the method has no confidence above which" in said
     assert "10 % or more are wrong even above the strictest threshold of ptrue" in said
+    sentence = "Where there is no threshold, bound and calibration are those of the strictest one."
+    assert (sentence in said, sentence in text(found(planted, risk=0.1, methods=("ccps",)))) == (True, False)
 
 
 def test_the_level_at_which_all_hold_together_is_rounded_up_and_never_1(tmp_path: Path) -> None:

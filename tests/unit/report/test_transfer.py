@@ -20,6 +20,7 @@ from bench.report.text import MINUS
 from bench.report.transfer import Matrix, computed, heat_map, shown, verdict
 from bench.report.transfer.figure import heading
 from bench.report.transfer.stored import Unshown, stored
+from bench.report.transfer.views import text_of
 from bench.report.transfer.worst import Cells
 from bench.results import files
 from bench.results.records import Records
@@ -543,6 +544,16 @@ def test_files_say_the_same_as_the_tables(matrix: Matrix, tmp_path: Path) -> Non
     assert "same" in text
     svg = (tmp_path / "t" / "tiny--transfer--brier.svg").read_text(encoding="utf-8")
     assert all(name in svg for name in ("good", "rote", "plain", "tested on a"))
+
+
+def test_numbers_of_the_heat_map_stand_beside_the_name_of_their_method(matrix: Matrix) -> None:
+    texts = [(text.get_text(), text.get_position()[1]) for text in heat_map(matrix, "brier").texts]
+    heights = {words: y for words, y in texts if words in matrix.methods}
+    entries = [each for each in matrix.entries if each.metric == "brier"]
+    for each in entries:
+        beside = [words for words, y in texts if y == pytest.approx(heights[each.method])]
+        assert any(words.startswith(text_of("brier", each)) for words in beside)
+    assert {each.method for each in entries} == {"good", "rote", "plain"}
 
 
 def test_a_narrow_column_of_the_heat_map_breaks_the_name_of_a_corpus_after_a_hyphen() -> None:

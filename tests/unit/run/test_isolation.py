@@ -17,13 +17,23 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
-from bench.api import Batch, ConfidenceMethod, ContractError, FloatArray, Needs, OutputHead, QueryLogits, Unembedding
+from bench.api import (
+    AdapterRef,
+    Batch,
+    ConfidenceMethod,
+    ContractError,
+    FloatArray,
+    Needs,
+    OutputHead,
+    QueryLogits,
+    Unembedding,
+)
 from bench.api.errors import Interrupted, PluginError, attempted, home_of, interrupts_told_apart, reason_of
 from bench.run.isolation import log, process, state
 from bench.run.isolation.guard import Isolation
@@ -31,6 +41,7 @@ from bench.run.isolation.messages import lent_head
 from bench.run.isolation.methods import guarded
 from bench.run.isolation.pipe import Pipe
 from bench.run.isolation.process import Child, Process
+from bench.run.isolation.worker import Host
 from bench.store.folders import Store
 
 HEAD = torch.arange(12.0 * 4).reshape(12, 4)
@@ -415,3 +426,10 @@ def test_a_process_that_has_not_learned_a_method_saves_nothing_in_its_name(tmp_p
         assert not (tmp_path / "saved").exists()
     finally:
         asked.close()
+
+
+def test_of_what_a_method_learned_its_process_sends_the_adapters_alone(tmp_path: Path) -> None:
+    method: Any = Does()
+    method.adapter_, method.weights_ = AdapterRef(tmp_path, "f"), np.zeros(3)
+    host = Host(cast("Any", None), tmp_path, {0: method})
+    assert host.call("fitted", 0, "does", {}, [0]) == {"adapter_": method.adapter_}

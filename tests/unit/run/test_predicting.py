@@ -30,8 +30,11 @@ from bench.metrics.recalibration import folds_of
 from bench.metrics.scaling import Scale
 from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
+from bench.results.transfer import SUBJECT
+from bench.run.analyses.folds import Folds
 from bench.run.fitting import Fitted
-from bench.run.inputs import Inputs
+from bench.run.inputs import Inputs, StepResults
+from bench.run.plan import TrainOn
 from bench.run.predicting import Predictor, Skipped
 from bench.run.recalibration import Recalibration
 from bench.signals.reading import Reading
@@ -221,6 +224,37 @@ def test_scores_are_recalibrated_by_scales_that_did_not_see_the_answer() -> None
         assert confidence[fold == k].tolist() == expected.tolist()
     with pytest.raises(UserError, match="answers are right: its scores have no scale that could be recalibrated"):
         recalibration._confidence("half", Inputs(held(True, True)))
+
+
+@pytest.mark.parametrize(
+    ("right", "note"),
+    [
+        ((True, True, False, False), "scaled subject by subject on the labelled answers of rivers without the subject"),
+        ((True, True, False, True), "all 2 labelled validation answers are right, by which"),
+    ],
+)
+def test_scores_by_subject_are_probabilities_only_where_a_scale_is_had_without_each_of_them(
+    right: tuple[bool, ...], note: str
+) -> None:
+    method = Far()
+    method.says = -1.0
+    tested, validation = reading("x", "x", "x"), held(*right)
+    for each in (tested, validation):
+        each.questions[:] = [replace(q, subject=f"s{i % 2}") for i, q in enumerate(each.questions)]
+    reads = predictor(method)
+    reads.resolved.learn_on = {"rivers": TrainOn("rivers")}  # type: ignore[misc]
+    made = StepResults(reads.resolved, frozenset(), {each.where: each for each in (tested, validation)})
+    folds = Folds("rivers", made, cast("Any", None), reads, cast("Any", None))
+    ((_, (_, found)),) = folds.parted("half", SUBJECT, [TEST])
+    assert not isinstance(found, Skipped | BaseException)
+    assert found.note.startswith(note)
+    expected, labels = np.full(3, np.nan), np.asarray(right)
+    if not right[3]:
+        for row in range(3):
+            others = np.arange(4) % 2 != row % 2
+            expected[row] = Scale.fit(-np.arange(4.0)[others], labels[others]).apply([-float(row)])[0]
+    np.testing.assert_array_equal(found.confidence, expected)
+    assert (found.score is not None, found.scaled_by) == (True, 0 if right[3] else 4)
 
 
 def test_a_score_that_is_not_finite_names_its_question() -> None:

@@ -96,6 +96,12 @@ def test_replies_are_those_of_plain_passes(backbone: Backbone) -> None:
         assert (replies[i], again[i]) == (spoken(backbone, asked, 4), spoken(backbone, query, 2))
 
 
+def test_the_state_at_the_query_s_end_needs_no_other_signal(backbone: Backbone) -> None:
+    signal = Hidden(0.5, At.QUERY_END)
+    alone, beside = (measured(backbone, each).columns[signal]["values"] for each in ([signal], [signal, QueryLogits()]))
+    torch.testing.assert_close(alone, beside, equal_nan=True, **TOLERANCE)
+
+
 def test_a_conversation_that_does_not_continue_the_prompt_is_read_whole(backbone: Backbone) -> None:
     before = [prompt[3:] for prompt in prompts()]
     columns = measured(backbone, [SURE, SPOKEN, QueryLogits()], query_prompt=before).columns

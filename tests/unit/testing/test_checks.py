@@ -757,6 +757,7 @@ def test_planted_signals_agree_with_each_other(fmt: Format) -> None:
     first = logits[ids.offsets[:-1], :LETTERS]
     np.testing.assert_allclose(batch[ChoiceLogits()][shown], first[shown], atol=1e-5)
     assert 0.02 < (~shown).any(axis=1).mean() < 0.3
+    assert fmt is Format.OPEN or shown[np.arange(500), ids.values].all(), "an answer is a letter that is not shown"
     for i in (0, 499):
         whole = batch[TokenIds(Of.QUERY)][i]
         start = np.concatenate([batch[TokenIds(Of.PROMPT)][i], ids[i]])
