@@ -53,9 +53,9 @@ def averaged(average: Average) -> str:
     """Words for what metrics are of.
 
     >>> averaged("questions"), averaged("subjects")
-    ('over all questions', 'as means over subjects')
+    ('of all questions at once', 'means over subjects')
     """
-    return {"questions": "over all questions", "subjects": "as means over subjects"}[average]
+    return {"questions": "of all questions at once", "subjects": "means over subjects"}[average]
 
 
 def with_arrow(metric: str) -> str:

@@ -158,7 +158,7 @@ def legend(found: Variants, published: Published) -> list[str]:
     """Sentences below the rows."""
     count = len(found.of(found.metrics[-1]))
     what = (
-        f"Percent {averaged(found.average)}, averaged over seeds, with {100 * found.level:g} % intervals for other"
+        f"Percent, {averaged(found.average)}, averaged over seeds, with {100 * found.level:g} % intervals for other"
         " questions and other seeds. Differences are on the same questions and seeds; Holm: p corrected for"
         f" {tested(found)}, which intervals are not; seeds: share of the squared standard error that is the spread"
         " between seeds."

@@ -35,7 +35,7 @@ def lines(_options: Options) -> Iterator[Line]:
     start = time.perf_counter()
     summary(confidence, correct, subjects)
     seconds = time.perf_counter() - start
-    note = f"{METHODS} methods, {SEEDS} seeds, {SUBJECTS} subjects, {QUESTIONS:,} questions, bench.stats.summary as it is"
+    note = f"{METHODS} methods, {SEEDS} seeds, {SUBJECTS} subjects, {QUESTIONS:,} questions: bench.stats.summary"
     yield Line("metrics, intervals, paired tests, seconds", seconds, "<= 10", note)
 
 

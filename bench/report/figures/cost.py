@@ -17,9 +17,8 @@ from bench.report.figures.whiskers import Whiskers
 from bench.report.front import front
 from bench.report.grouping import Key
 from bench.report.style import FAINT, MUTED, TEXT_WIDTH, Style
-from bench.report.tables.legend import OF
 from bench.report.tables.model import Line, Table
-from bench.report.text import with_arrow
+from bench.report.text import averaged, with_arrow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,7 +114,7 @@ def cost_quality(tables: Sequence[Table], *, remark: str = "") -> Figure:
         fronts = {(metric, cost.name): front(table, metric, cost.name, kinds) for metric in QUALITY for cost in COSTS}
         note = note_of(
             board,
-            f"Values are {OF[table.average]}{SEEDS if board.n_seeds > 1 else ''}. {whiskers.sentence}",
+            f"Values are {averaged(table.average)}{SEEDS if board.n_seeds > 1 else ''}. {whiskers.sentence}",
             "Stepped line: the Pareto front, methods than which none is at once as cheap and better, or cheaper and as"
             f" good{_undrawn(column, fronts)}.",
             on_unranked(table, column, ", so hollow and not on the front"),

@@ -14,9 +14,9 @@ from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, marker_setting
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.figures.whiskers import Whiskers
 from bench.report.style import BAND, INK, MAX_HEIGHT, MUTED, NORMAL, TEXT_WIDTH
-from bench.report.tables.legend import LEADS, OF
+from bench.report.tables.legend import LEADS
 from bench.report.tables.model import COLUMNS, Line, Table
-from bench.report.text import plain, with_arrow
+from bench.report.text import averaged, plain, with_arrow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +53,7 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
         floor = "ece" in metrics and any(FLOOR in row.metrics for row in board.rows)
         note = note_of(
             board,
-            f"Dots: {OF[tables[0].average]}{SEEDS if board.n_seeds > 1 else ''}. {whiskers.sentence}",
+            f"Dots: {averaged(tables[0].average)}{SEEDS if board.n_seeds > 1 else ''}. {whiskers.sentence}",
             _on_order(tables[0], has_leaders=any(LEADS in name for of_task in names.values() for name in of_task)),
             *_hollow(board),
             "Stroke in a row of ECE: what perfectly calibrated confidences like these would have." if floor else "",

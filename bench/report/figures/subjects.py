@@ -14,9 +14,8 @@ from bench.report.figures.panel import AXIS_X, Panel
 from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, marker_settings, sheet, styled, text_width
 from bench.report.figures.ticks import tick_names, ticks_between
 from bench.report.style import BAND, COLUMN_WIDTH, INK, MAX_HEIGHT, MUTED, TEXT_WIDTH
-from bench.report.tables.legend import OF
 from bench.report.tables.model import Line, Table
-from bench.report.text import plain, shown, with_arrow
+from bench.report.text import averaged, plain, shown, with_arrow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,7 +80,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
             f"One subject in {plan.every} is named." if plan.every > 1 else "",
             f"{label} of {name} is undefined in {blank} of {len(subjects)} subjects." if leader and blank else "",
             f"{label} is undefined for {', '.join(lacking)}." if leader and lacking else "",
-            f"Row at the top: {OF[tables[0].average]}. In a row, methods stand in the order of the key, top down."
+            f"Row at the top: {averaged(tables[0].average)}. In a row, methods stand in the order of the key, top down."
             if len(column) > 1
             else "",
             metrics=[metric],

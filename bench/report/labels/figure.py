@@ -47,7 +47,7 @@ def small_multiples(curves: LabelCurves) -> Figure:
         told = {name: max(told_of(curves, name).values()) for name in names}
         fewer = [f"{plain(name)} {own:,} at most" for name, own in told.items() if own < study.sizes[-1]]
         note = (
-            f"Values {averaged(curves.average)}, averaged over draws of labels, with the"
+            f"Values, {averaged(curves.average)}, averaged over draws of labels, with the"
             f" {100 * study.level:g} % interval for other questions, draws and training seeds. Filled: better than"
             " every untrained method with as many labels, corrected by Holm's rule for all panels and sizes of a"
             " metric; hollow: not shown. Grey: untrained methods; dashed: the best of them at each number of labels."

@@ -106,7 +106,7 @@ def _legend(curves: LabelCurves) -> Iterator[str]:
     study = curves.study
     level = f"{100 * study.level:g} %"
     yield (
-        f"Percent {averaged(curves.average)}, averaged over draws, ± half the {level} interval for other questions and"
+        f"Percent, {averaged(curves.average)}, averaged over draws, ± half the {level} interval for other questions and"
         f" other draws of labels (from these {study.available:,}) with other training seeds. All labels are one draw:"
         " there the interval is for other questions and other training seeds."
     )

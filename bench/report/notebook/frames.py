@@ -39,9 +39,9 @@ _TEXTS = ("id", "answer", "text", "gold", "reason", "note", "first", "second", "
 def long(tables: Sequence[Table]) -> DataFrame:
     """A row for each model, task, method, seed and metric.
 
-    `value` and `std` (over subjects) are those of the seed, `n_undefined` the subjects that `value` leaves out; `mean` is
-    the mean over seeds, and `low` and `high` are the ends of its 95 % interval for these subjects and other questions.
-    All are fractions, NaN where there is none. Of a negative `rmsce`, `value` keeps the sign, and `mean` is 0.
+    `value` and `std` (over subjects) are those of the seed, `n_undefined` the subjects that `value` leaves out; `mean`
+    is the mean over seeds, and `low` and `high` are the ends of its 95 % interval for these subjects and other
+    questions. All are fractions, NaN where there is none. Of a negative `rmsce`, `value` keeps the sign, `mean` is 0.
     """
     records = [
         {**_of_line(table, line), **_of_row(row), **_value(table, line, row, name)}

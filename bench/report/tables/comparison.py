@@ -15,9 +15,8 @@ from bench.report.competition import judged_by
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.tables.export import pair_record
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
-from bench.report.tables.legend import OF
 from bench.report.tables.model import Table
-from bench.report.text import EN_DASH, interval_text, listed, plain, precise, probability, with_arrow
+from bench.report.text import EN_DASH, averaged, interval_text, listed, plain, precise, probability, with_arrow
 from bench.stats import TESTED
 
 COLUMNS = (
@@ -116,7 +115,7 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
         rows.append(GridRow(_cells(pair), is_apart=before not in {None, ends}))
         before = ends
     title, *facts = table.facts
-    legend = tuple(sentence.format(of=OF[table.average]) for sentence in _LEGEND)
+    legend = tuple(sentence.format(of=averaged(table.average)) for sentence in _LEGEND)
     return Grid(
         (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), legend, tuple(_missing(table, names)),
         label=f"{table.model}-{table.task}-differences", is_folded=True,

@@ -5,14 +5,14 @@ Only what occurs in a table is explained. Example: `" ".join(legend([table]))`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.metrics.summary import Average
 from bench.report.competition import judged_by
 from bench.report.tables.best import SIGNS
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table
-from bench.report.text import EN_DASH, metric_name
+from bench.report.text import EN_DASH, averaged, metric_name
 
 DAGGER = "†"
 WORSE = "!"
@@ -24,10 +24,6 @@ _MEAN = (
     "Numbers are {of}, and means over seeds where there are several, in percent{nats}; ↑ says that more is better, ↓"
     " that less is."
 )
-OF: Mapping[Average, str] = {
-    "questions": "of all questions at once",
-    "subjects": "means over subjects, each of which counts alike",
-}
 HALF = (
     "± is half the width of the 95 % interval for other questions of the same subjects, on its longer side; without ±"
     " there is no interval."
@@ -158,7 +154,7 @@ def for_page(methods: Sequence[Line], average: Average, headline: str = HEADLINE
 
 def mean(average: Average, *, nats: bool = False) -> str:
     """Sentence on what a number is."""
-    return _MEAN.format(of=OF[average], nats=" (NLL in nats)" if nats else "")
+    return _MEAN.format(of=averaged(average), nats=" (NLL in nats)" if nats else "")
 
 
 def intervals(tables: Sequence[Table]) -> list[str]:

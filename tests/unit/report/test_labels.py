@@ -156,7 +156,7 @@ def test_tables_have_every_number_and_what_takes_no_part() -> None:
 
 
 def test_it_is_said_what_metrics_are_of_and_stored() -> None:
-    told: dict[Average, str] = {"questions": "over all questions", "subjects": "as means over subjects"}
+    told: dict[Average, str] = {"questions": "of all questions at once", "subjects": "means over subjects"}
     for average, words in told.items():
         curves = replace(GROWS, average=average)
         assert f"Percent {words}, averaged over draws" in render(shown(curves, ()).views, "md")

@@ -49,9 +49,9 @@ def test_the_papers_numbers_stand_beside_ours_where_it_has_some() -> None:
 
 def test_it_is_said_what_metrics_are_of_and_stored() -> None:
     found = made(0.01)  # like a file that doesn't say
-    assert "Percent as means over subjects, averaged over seeds, with 95 %" in variants.legend(found, {})[0]
+    assert "Percent, means over subjects, averaged over seeds, with 95 %" in variants.legend(found, {})[0]
     pooled = replace(found, average="questions")
-    assert "Percent over all questions, averaged over seeds, with 95 %" in variants.legend(pooled, {})[0]
+    assert "Percent, of all questions at once, averaged over seeds, with 95 %" in variants.legend(pooled, {})[0]
     for each, average in ((found, "subjects"), (pooled, "questions")):
         (record,) = json.loads(formats.render(method_analyses.shown(each, {}).views, "json"))
         assert record["average"] == average
