@@ -159,7 +159,7 @@ def test_it_is_said_what_metrics_are_of_and_stored() -> None:
     told: dict[Average, str] = {"questions": "of all questions at once", "subjects": "means over subjects"}
     for average, words in told.items():
         curves = replace(GROWS, average=average)
-        assert f"Percent {words}, averaged over draws" in render(shown(curves, ()).views, "md")
+        assert f"Percent, {words}, averaged over draws" in render(shown(curves, ()).views, "md")
         (data,) = json.loads(render(shown(curves, ()).views, "json"))
         assert data["average"] == average
         note = " ".join(" ".join(each.get_text() for each in small_multiples(curves).texts).split())
