@@ -58,6 +58,7 @@ class _Tested:
     constants: Mapping[Corpus, Influence]
     """Brier scores of CONSTANT."""
     settings: Settings
+    """Without draws, which correct a pair for others."""
 
     def worsening(
         self, metric: str, worse: Sequence[Influence], better: Sequence[Influence]
@@ -65,8 +66,7 @@ class _Tested:
         """How much worse the first are than the second, positive where they are: mean of pairs, interval, p value."""
         pair = [("worse", over_seeds(worse)), ("better", over_seeds(better))]
         order = -1 if METRICS[metric].higher_is_better else 1
-        no_draws = replace(self.settings, draws=1)  # they correct for other pairs, of which there are none
-        (found,) = compare(metric, dict(pair[::order]), self.sampling, (), no_draws)
+        (found,) = compare(metric, dict(pair[::order]), self.sampling, (), self.settings)
         return found.difference, found.fixed, found.p
 
 
@@ -97,7 +97,7 @@ def computed(
         records, odd = _records(list(own))
         missing += [Missing(*key, test, _OTHER_ANSWERS) for key in odd]
         if records:
-            tested[test] = _tested(records, about, settings)
+            tested[test] = _tested(records, about, replace(settings, draws=1))
     if not tested:
         reasons = list(dict.fromkeys(each.reason for each in missing))
         raise UserError(f"No cell of the matrix has numbers: {'; '.join(reasons[:3])}")
@@ -278,10 +278,8 @@ def _against_untold(about: About, tested: Mapping[str, _Tested]) -> Iterator[Aga
     untold = tuple(sorted(name for name, corpus in everywhere if corpus is None))
     for (test, own), name, corpus in product(scores.items(), about.learners, about.corpora) if untold else ():
         if corpus != about.home(test) and not _is_control(corpus) and (name, corpus) in own:
-            pairs = {
-                other: tested[test].worsening("brier", [own[name, corpus]], [own[other, None]]) for other in untold
-            }
-            against = max(untold, key=lambda other: pairs[other][2] or 0)
+            pairs = {one: tested[test].worsening("brier", [own[name, corpus]], [own[one, None]]) for one in untold}
+            against = max(untold, key=lambda one: pairs[one][2] or 0)
             points, ends, p = pairs[against]
             p = p if len({each > 0 for each, *_ in pairs.values()}) == 1 else 1.0
             yield AgainstUntold(name, corpus, test, untold, against, points, ends, p)

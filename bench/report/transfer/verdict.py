@@ -171,14 +171,17 @@ def _against_untold(matrix: Matrix) -> Iterator[str]:
     better = [name for name, n in cells.items() if name not in gaps and wins[name] == n]
     which = f"every method that is told nothing ({named(tests[0].untold, most=_NAMED)})"
     if worse:
-        kind = "is worse" if len(worse) == 1 else "are worse"
         counted = f"{len(worse)} of {len(cells)}"
-        yield f"Trained elsewhere, {named(worse, most=_NAMED)} {kind} than {which}, in at least one cell ({counted})."
+        yield f"Trained elsewhere, {_are(worse)} worse than {which}, in at least one cell ({counted})."
     else:
         yield f"Trained elsewhere, no method is shown to be worse than {which}."
     if better:
-        kind = "is better" if len(better) == 1 else "are better"
-        yield f"In every cell elsewhere, {named(better, most=_NAMED)} {kind} than all of these."
+        yield f"In every cell elsewhere, {_are(better)} better than all of these."
+
+
+def _are(names: Sequence[str]) -> str:
+    """Names as the subject of a sentence, with its verb."""
+    return f"{named(names, most=_NAMED)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _gaps(matrix: Matrix) -> Iterator[str]:
