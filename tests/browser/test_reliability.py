@@ -12,7 +12,6 @@ import pytest
 from bench import metrics
 from bench.report import page as report
 from bench.report.standings.compute import LineStanding, Standings
-from bench.stats import Interval
 from tests.browser.conftest import records_of, tables
 
 BLOCK = "org/alpha · rivers"
@@ -21,7 +20,6 @@ ALPHA_RIVERS = ("org/alpha", "rivers")
 
 def ranked(lines):
     """Standings by which ptrue alone leads, though its style and its name put it after the others."""
-    ends = Interval("fixed-subjects", 0.1, 0.9, 0.95, "t")
     told = {key: LineStanding(0, {}, 0.5, {"brier": 1 if key.method == "ptrue" else 2}) for key in lines}
     return Standings(0.95, told, (), {})
 

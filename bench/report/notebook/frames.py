@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LONG = (
-    "model", "task", "preset", "limit", "answers_source", "group", "method", "variant", "seed", "metric", "value",
-    "std", "mean", "low", "high", "n", "n_undefined", "status", "reason", "note",
+    "model", "task", "preset", "limit", "answers_source", "average", "group", "method", "variant", "seed", "metric",
+    "value", "std", "mean", "low", "high", "n", "n_undefined", "status", "reason", "note",
 )  # fmt: skip
 """Columns of `long`."""
 QUESTIONS = (
@@ -29,7 +29,8 @@ QUESTIONS = (
 )  # fmt: skip
 """Columns of `questions`."""
 _CATEGORIES = (
-    "model", "task", "preset", "answers_source", "group", "method", "variant", "metric", "status", "subject", "verdict",
+    "model", "task", "preset", "answers_source", "average", "group", "method", "variant", "metric", "status", "subject",
+    "verdict",
 )  # fmt: skip
 _WHOLE = ("seed", "seeds", "runs", "n", "n_undefined", "limit", "rank")
 _TRUTHS = ("correct", "parsed", "leading")
@@ -39,9 +40,9 @@ _TEXTS = ("id", "answer", "text", "gold", "reason", "note", "first", "second", "
 def long(tables: Sequence[Table]) -> DataFrame:
     """A row for each model, task, method, seed and metric.
 
-    `value` and `std` (over subjects) are those of the seed, `n_undefined` the subjects that `value` leaves out; `mean` is
-    the mean over seeds, and `low` and `high` are the ends of its 95 % interval for these subjects and other questions.
-    All are fractions, NaN where there is none. Of a negative `rmsce`, `value` keeps the sign, and `mean` is 0.
+    `value` and `std` (over subjects) are those of the seed, `n_undefined` the subjects that `value` leaves out; `mean`
+    is the mean over seeds, and `low` and `high` are the ends of its 95 % interval for these subjects and other
+    questions. All are fractions, NaN where there is none. Of a negative `rmsce`, `value` keeps the sign; `mean` is 0.
     """
     records = [
         {**_of_line(table, line), **_of_row(row), **_value(table, line, row, name)}
@@ -80,7 +81,8 @@ def _of_line(table: Table, line: Line) -> dict[str, Any]:
     limit = next((row.limit for row in line.rows), None)
     return {
         "model": table.model, "task": table.task, "preset": table.preset, "limit": limit,
-        "answers_source": table.answers_source, "group": line.group, "method": line.method, "variant": line.variant,
+        "answers_source": table.answers_source, "average": table.average, "group": line.group, "method": line.method,
+        "variant": line.variant,
     }  # fmt: skip
 
 
@@ -94,8 +96,8 @@ def wide(tables: Sequence[Table]) -> DataFrame:
 
     The index is model, task and method, with its settings where it has lines that differ in these. Behind the metrics
     stand rank (by the metric that tables are sorted by), leading, group, n, seeds (that are ok), runs (all seeds),
-    status, reason (also of single seeds), preset, limit and the source of the answers: numbers of different answers
-    can't be compared, so rows are joined on it too.
+    status, reason (also of single seeds), preset, limit, the source of the answers, and what metrics are of: numbers
+    of different answers can't be compared, so rows are joined on it too.
     """
     import pandas as pd
 
@@ -118,7 +120,7 @@ def wide(tables: Sequence[Table]) -> DataFrame:
     names = list(dict.fromkeys(name for table in tables for name in (table.metrics or COLUMNS)))
     columns = (
         *names, "rank", "leading", "group", "n", "seeds", "runs", "status", "reason", "preset", "limit",
-        "answers_source",
+        "answers_source", "average",
     )  # fmt: skip
     index = pd.MultiIndex.from_tuples(
         [(each["model"], each["task"], each["method"]) for each in records], names=["model", "task", "method"]
@@ -181,8 +183,8 @@ def _answers(
 def pairs(records: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Paired differences, a row for each pair and metric: what `bench table --compare --format csv` gives."""
     columns = (
-        "model", "task", "preset", "answers_source", "metric", "first", "second", "difference", "low", "high",
-        "clustered_low", "clustered_high", "p", "p_corrected", "verdict", "caption",
+        "model", "task", "preset", "answers_source", "average", "metric", "first", "second", "difference", "low",
+        "high", "clustered_low", "clustered_high", "p", "p_corrected", "verdict", "caption",
     )  # fmt: skip
     return _frame(records, columns)
 

@@ -33,7 +33,8 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     seen = line.labels[0] if line.labels else None
     record: dict[str, Any] = {
         "model": table.model, "task": table.task, "preset": table.preset, "answers_source": table.answers_source,
-        "average": table.average, "group": line.group, "method": line.method, "variant": line.variant, "sorted_by": table.headline,
+        "average": table.average,
+        "group": line.group, "method": line.method, "variant": line.variant, "sorted_by": table.headline,
         "rank": line.rank(table.headline),
         "leading": int(line in table.leaders()), "status": line.status, "n": line.n, "seeds": len(line.seeds),
         "runs": line.runs,
