@@ -21,7 +21,7 @@ from bench.report.selection import View, Wanted
 from bench.report.tables import layout
 from bench.report.tables.build import build
 from bench.report.tables.formats import render
-from bench.report.tables.model import Table
+from bench.report.tables.model import COLUMNS, Table
 from bench.report.tables.request import shown, tables_of
 from bench.report.verdict import verdict_of
 from bench.report.write import write
@@ -192,7 +192,7 @@ def test_numbers_marks_ranks_and_shading_are_the_terminals(visit, plain, committ
     same_as_terminal(plain, tables)
     page = visit(f"{address}#headline=nll")
     same_as_terminal(page, [table.ordered_by("nll") for table in tables])
-    for headline in ("brier", "auroc", "ece_debiased"):
+    for headline in ("brier", "auroc", "rmsce"):
         page.locator("#headline").select_option(headline)
         same_as_terminal(page, [table.ordered_by(headline) for table in tables])
 
@@ -214,7 +214,7 @@ def same_as_terminal(page, tables):
         for line, row in zip(table.lines, grid.rows, strict=True):
             kind, cells = next(rows)
             found = dict(zip(labels, map(squeezed, cells), strict=False))
-            for label, cell in zip(columns[1:7], row.cells[1:7], strict=True):
+            for label, cell in zip(columns[1:8], row.cells[1:8], strict=True):
                 assert found["Rank" if label == "rank" else label] == squeezed(cell.text + cell.mark), (
                     line.method,
                     label,
@@ -235,7 +235,7 @@ def test_marks_on_the_page_follow_from_the_estimates(visit, committed):
     )
     lines = [line for table in tables for line in table.lines]
     for cells, line in zip(found, lines, strict=True):
-        for name, (text, weight) in zip(("ece", "brier", "acc", "aucpr", "auroc"), cells, strict=True):
+        for name, (text, weight) in zip(COLUMNS, cells, strict=True):
             best = line.estimate(name).best
             assert [sign in text for sign in signs.values()] == [best == state for state in signs]
             assert (int(weight) > 600) == (best == "beyond chance")
@@ -512,7 +512,7 @@ def uneven(tmp_path_factory) -> str:
 
 def best_calibrated(row):
     """Its metrics, best in calibration."""
-    return {**row.metrics, "ece_debiased": replace(row.metrics["ece_debiased"], mean=0.0)}
+    return {**row.metrics, "rmsce": replace(row.metrics["rmsce"], mean=0.0, pooled=0.0)}
 
 
 def test_a_method_with_one_benchmark_is_not_first_over_all(visit, uneven):
@@ -522,7 +522,7 @@ def test_a_method_with_one_benchmark_is_not_first_over_all(visit, uneven):
 
 
 def test_calibration_says_what_counts_as_nothing_and_who_never_leads_in_it(visit, uneven):
-    page = visit(f"{uneven}#compare-metric=ece_debiased")
+    page = visit(f"{uneven}#compare-metric=rmsce")
     said = page.locator("#compare-left-place").inner_text()
     assert "less than 0 counts as 0" in said
     assert "Never leading in calibration, as they don\u2019t order answers or rest on other labels: lts." in said

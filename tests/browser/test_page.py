@@ -86,14 +86,14 @@ def test_numbers_and_marks_are_those_of_the_payload(visit, payload):
     page = visit()
     done = {method: line for method, line in lines_of(payload).items() if line["status"] == "ok"}
     for method, line in done.items():
-        for i, name in ((metric(name), name) for name in ("ece", "brier", "acc", "aucpr", "auroc")):
+        for i, name in ((metric(name), name) for name in ("ece", "rmsce", "brier", "acc", "aucpr", "auroc")):
             button = cell(page, payload, method, name)
             assert button.locator(".mean").inner_text() == line["text"][i]
             assert button.locator(".beside").count() == 0  # the spread over subjects only where it is asked for
             assert button.locator(".signs").inner_text() == ("?" if line["best"][i] else "")
     labels = page.locator("#leaderboard-table thead .label").all_inner_texts()
-    assert labels[:6] == ["Method", "ECE/floor ↓", "Brier ↓", "ACC ↑", "AUCPR ↑", "AUROC ↑"]
-    assert labels[6:] == ["Seeds", "Labels", "Tokens read", "Parameters", "Seconds"]  # n is the same everywhere
+    assert labels[:7] == ["Method", "ECE/floor ↓", "RMSCE ↓", "Brier ↓", "ACC ↑", "AUCPR ↑", "AUROC ↑"]
+    assert labels[7:] == ["Seeds", "Labels", "Tokens read", "Parameters", "Seconds"]  # n is the same everywhere
     row = page.locator(FIRST).filter(has_text="ccps").locator("td.cost").all_inner_texts()
     assert row == ["2", "360", "27 k", "9,542", "2.0"]
 
@@ -156,7 +156,7 @@ def test_what_is_not_ok_is_a_dash_that_leads_to_its_reason(visit):
     page.locator("#model").select_option("org/alpha")
     page.locator("#task").select_option("rivers")
     failed = page.locator(FIRST).filter(has_text="pik")
-    assert [text[0] for text in failed.locator("td.metric").all_inner_texts()] == ["\u2013"] * 5
+    assert [text[0] for text in failed.locator("td.metric").all_inner_texts()] == ["\u2013"] * 6
     assert failed.locator("th .tag").inner_text() == "failed"
     failed.locator("td.metric a").first.click()
     assert page.locator("#footnotes li[data-at]").inner_text() == f"failed: {SCRIPT} was NaN"
@@ -200,17 +200,17 @@ def test_signs_intervals_and_ranks_are_drawn_where_they_are_given(visit, other):
     page = visit(other(standings_of=lambda _: told))
     rows = {key.method: page.locator(FIRST).filter(has_text=key.method).first for key in keys}
     seen = {
-        method: [row.locator(f"td:nth-child({column}) .signs").inner_text() for column in (3, 4, 7)]
+        method: [row.locator(f"td:nth-child({column}) .signs").inner_text() for column in (3, 5, 8)]
         for method, row in rows.items()
     }
     assert {signs[0][:1] for signs in seen.values()} == {"†"}
     assert all("!" in signs[1] for signs in seen.values())  # worse than the constant's 0
-    spoken = rows["ccps"].locator("td:nth-child(4) button").evaluate("node => node.textContent")
+    spoken = rows["ccps"].locator("td:nth-child(5) button").evaluate("node => node.textContent")
     assert ("best, beyond chance" in spoken) == ("*" in seen["ccps"][1])
     assert "no better than a constant" in spoken
     ranks = page.locator(f"{FIRST} td.rank").all_inner_texts()
     assert {"▸1", "2"} <= set(ranks) <= {"▸1", "2", "\u2013"}
-    button = rows["ccps"].locator("td:nth-child(7) button")
+    button = rows["ccps"].locator("td:nth-child(8) button")
     assert beside(button).startswith("± ")
     page.locator("#spread").select_option("interval")
     assert beside(button) == "[70.0, 80.0]"
@@ -525,7 +525,7 @@ def test_everything_can_be_done_with_the_keyboard(visit, payload):
     page.keyboard.press("ArrowDown")
     chosen = page.evaluate("document.activeElement.dataset.cell")
     second = methods_shown(page)[1]
-    assert chosen == f"0/{list(lines_of(payload)).index(second)}/{metric('brier')}"
+    assert chosen == f"0/{list(lines_of(payload)).index(second)}/{metric('rmsce')}"
     page.keyboard.press("Enter")
     page.locator("#details h3").wait_for()
     assert page.evaluate("document.activeElement.id") == "details-title"

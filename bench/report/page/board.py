@@ -171,7 +171,7 @@ class _View:
             return el("td", attributes, el("span", {"class": "absent"}, EN_DASH, *_marks(notes)))
         half, signs = self._half(line, m), self._signs(line, m)
         beside = None
-        if self.has_halves:
+        if self.widths[m]:
             text = f"± {(half or '').rjust(self.widths[m], _FIGURE_SPACE)}"
             beside = el("span", {"class": "beside" if half else "beside void"}, text)
         floor = None

@@ -154,6 +154,7 @@ def test_numbers_are_those_of_scikit_learn(results: Results, folder: Path) -> No
         means = by_subject.apply(lambda part, score=score: score(part.correct, part.confidence)).mean()
         for found, value in ((results, score(table.correct, table.confidence)), (of_subjects, means)):
             long = found.frame()
+            assert set(long.average) == set(found.wide().average) == {"questions" if found is results else "subjects"}
             cell = long[(long.task == TASKS[0]) & (long.method == "ccps") & (long.seed == 1) & (long.metric == name)]
             assert cell.value.item() == pytest.approx(value, abs=1e-12)
 

@@ -68,7 +68,7 @@ function numbered(line, m, spread, width = 0) {
     class: line.best[m] === "beyond chance" ? "value best" : "value",
     "data-cell": `${line.block.index}/${line.index}/${m}`,
     on: { click: () => go(line, m) },
-  }, el("span", { class: "mean" }, line.text[m]), spread === "none" ? null : padded(line, m, spread, width),
+  }, el("span", { class: "mean" }, line.text[m]), width ? padded(line, m, spread, width) : null,
   METRICS[m].name === "ece"
     ? el("span", { class: "floor" }, unseen(" floor "), ` / ${line.text[FLOOR] ?? DASH}`) : null,
   el("span", { class: "signs", "aria-hidden": "true" }, signs.map(([sign]) => sign).join("")),
