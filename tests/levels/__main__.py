@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tests.performance.judging import lines
 from tests.performance.measure import Options
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "levels.md"
+PAGE = "docs/levels.md"
 READS = (
     *(f"bench/stats/{name}.py" for name in ("comparison", "influence", "intervals", "settings", "strata", "summary")),
     *(f"bench/metrics/{name}.py" for name in ("answers", "calibration", "paper")), "tests/performance/judging.py",
@@ -42,7 +42,7 @@ def jobs(data_sets: int | None) -> dict[str, Callable[[], Any]]:
         return min(cell_sets, data_sets or cell_sets)
 
     return {
-        "time": lambda: next(lines(Options())).value,
+        "time": lambda: min(next(lines(Options())).value or 0 for _ in range(3)),
         **{f"power: {cell.name}": partial(power, cell, of(cell.data_sets)) for cell in POWERED},
         **{f"levels: {cell.name}": partial(levels, cell, of(cell.data_sets)) for cell in CELLS},
         **{
@@ -52,40 +52,45 @@ def jobs(data_sets: int | None) -> dict[str, Callable[[], Any]]:
     }  # fmt: skip
 
 
-def main(ledger: Path = ROOT / "build" / "levels" / "outcomes.jsonl") -> int:
+def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Measure what is left, and write the page."""
     parser = argparse.ArgumentParser(prog="python -m tests.levels", description=__doc__)
     parser.add_argument(
-        "--data-sets", type=int, metavar="N", help="only so many, to see it work; keeps and writes nothing"
+        "--data-sets", type=int, metavar="N", help="at most so many, to see it work; keeps and writes nothing"
     )
-    options = parser.parse_args()
-    code = source_digest(ROOT / name for name in READS)[:16]
+    few: int | None = parser.parse_args(words).data_sets
+    ledger = root / "build" / "levels" / "outcomes.jsonl"
     ledger.parent.mkdir(parents=True, exist_ok=True)
-    text = ledger.read_text(encoding="utf-8") if ledger.is_file() and not options.data_sets else ""
+    text = ledger.read_text(encoding="utf-8") if ledger.is_file() and few is None else ""
+    code = source_digest(ROOT / name for name in READS)[:16]
     known = {line["job"]: line for line in map(json.loads, text.splitlines()) if line["code"] == code}
-    for name, job in jobs(options.data_sets).items():
-        if name in known:
-            continue
-        start, of = time.monotonic(), commit(ROOT, READS)
-        known[name] = {"job": name, "outcome": job(), "code": code, "commit": of, "machine": machine()}
-        known[name]["seconds"] = time.monotonic() - start
-        sys.stdout.write(f"{name}: {known[name]['seconds']:.0f} s\n")
-        sys.stdout.flush()
-        if not options.data_sets:
-            with ledger.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(known[name]) + "\n")
+    for name, job in jobs(few).items():
+        if name not in known:
+            start, of = time.monotonic(), commit(ROOT, READS)
+            line = {"job": name, "outcome": job(), "code": code, "commit": of, "machine": machine()}
+            known[name] = line | {"seconds": time.monotonic() - start}
+            _say(f"{name}: {known[name]['seconds']:.0f} s")
+            if few is None:
+                with ledger.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(known[name]) + "\n")
     outcomes = {name: line["outcome"] for name, line in known.items()}
     former = json.loads(FORMER.read_text(encoding="utf-8"))
-    last = known[[*known][-1]]
+    last = [*known.values()][-1]
     minutes = sum(line["seconds"] for line in known.values()) / 60
     page = written(outcomes, former, f"Commit {last['commit']}, {last['machine']}, {minutes:.0f} minutes.")
-    if options.data_sets:
-        sys.stdout.write(page)
+    if few is None:
+        (root / PAGE).write_text(page, encoding="utf-8")
     else:
-        PAGE.write_text(page, encoding="utf-8")
+        _say(page)
     failed = [each for each in criteria(outcomes, former) if not each.met]
-    sys.stdout.writelines(f"FAILED {each.text}: {each.found}\n" for each in failed)
+    for each in failed:
+        _say(f"FAILED {each.text}: {each.found}")
     return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
