@@ -109,20 +109,20 @@ def delong(p, q, o):
     return [one[0].mean() for one in placements], parts
 
 
-@pytest.mark.parametrize(("right", "digits"), [(5, 9), (30, 1), (55, 2)])
+@pytest.mark.parametrize(("right", "digits"), [(20, 9), (80, 1), (140, 2)])
 def test_auroc_has_delongs_error_interval_and_test(right, digits):
     rng = np.random.default_rng(right)
-    o = np.arange(60) < right
+    o = np.arange(160) < right
     p, q = np.round(rng.beta(1 + np.array([[2], [1]]) * o, 2), digits)
-    result = summary({"p": p, "q": q}, o, ["a"] * 60, QUICK)
+    result = summary({"p": p, "q": q}, o, ["a"] * 160, QUICK)
     areas, parts = delong(p, q, o)
 
     def error_and_freedom(*weights):
         of_kind = np.array([np.array(weights) @ part @ weights for part in parts])
-        few = np.array([right, 60 - right])
+        few = np.array([right, 160 - right])
         of_kind *= few / (few - 1)
-        freedom = min(59, of_kind.sum() ** 2 / np.sum(of_kind**2 / (few - 1)))
-        return np.sqrt(60 / 59 * sum(np.array(weights) @ part @ weights for part in parts)), freedom
+        freedom = min(159, of_kind.sum() ** 2 / np.sum(of_kind**2 / (few - 1)))
+        return np.sqrt(160 / 159 * sum(np.array(weights) @ part @ weights for part in parts)), freedom
 
     (pair,) = result.comparisons["auroc"]
     error, freedom = error_and_freedom(1, -1)
@@ -163,19 +163,22 @@ def test_means_within_one_subject_have_students_interval_and_test(subjects, aver
 
 @pytest.mark.parametrize("average", ["questions", "subjects"])
 def test_means_over_several_subjects_have_the_error_of_stratified_ones(average):
-    """Sizes 3, 30 and 9, and four subjects of one or two questions, which are one stratum."""
-    subjects = np.array([*"aaa", *"b" * 30, *"c" * 9, "d", "e", "f", "f", "g"])
+    """Sizes 12, 30 and 25, and 50 subjects of one or two questions, which are one stratum."""
+    few = [*(f"d{k}" for k in range(40)), *(f"e{k // 2}" for k in range(20))]
+    subjects = np.array([*"a" * 12, *"b" * 30, *"c" * 25, *few])
     rng = np.random.default_rng(1)
     o = rng.random(subjects.size) < 0.6
     p, q = rng.random((2, subjects.size))
     (pair,) = summary({"p": p, "q": q}, o, subjects.tolist(), Settings(average=average)).comparisons["brier"]
     names, sizes = np.unique(subjects, return_counts=True)
     d = np.square(p - o) - np.square(q - o)
-    share = dict(zip(names, 1 / (sizes * names.size) if average == "subjects" else np.full(7, 1 / d.size), strict=True))
+    share = dict(
+        zip(names, 1 / (sizes * names.size) if average == "subjects" else np.full(53, 1 / d.size), strict=True)
+    )
     parts = d * [share[name] for name in subjects]  # the difference is their sum
     if average == "subjects":  # how far the small subjects lie apart, about the mean of all subjects
         parts -= [share[name] * parts.sum() for name in subjects]
-    strata = [subjects == "a", subjects == "b", subjects == "c", np.isin(subjects, [*"defg"])]
+    strata = [subjects == "a", subjects == "b", subjects == "c", np.isin(subjects, few)]
     v, k = np.array([parts[s].var(ddof=1) * s.sum() for s in strata]), np.array([s.sum() for s in strata])
     freedom = v.sum() ** 2 / np.sum(v**2 / (k - 1))
     assert pair.error == pytest.approx(np.sqrt(v.sum()))
@@ -184,10 +187,10 @@ def test_means_over_several_subjects_have_the_error_of_stratified_ones(average):
 
 def test_mean_of_two_subjects_has_welchs_test():
     rng = np.random.default_rng(0)
-    o, p, q = np.ones(40, dtype=bool), *rng.random((2, 40))
-    (pair,) = summary({"p": p, "q": q}, o, ["a"] * 10 + ["b"] * 30, MACRO).comparisons["brier"]
+    o, p, q = rng.random(60) < 0.5, *rng.random((2, 60))
+    (pair,) = summary({"p": p, "q": q}, o, ["a"] * 20 + ["b"] * 40, MACRO).comparisons["brier"]
     d = np.square(p - o) - np.square(q - o)
-    assert pair.p == pytest.approx(scipy_stats.ttest_ind(d[:10], -d[10:], equal_var=False).pvalue)
+    assert pair.p == pytest.approx(scipy_stats.ttest_ind(d[:20], -d[20:], equal_var=False).pvalue)
 
 
 def test_interval_for_other_subjects_is_students_over_subjects_or_robust_to_clusters():
@@ -225,7 +228,8 @@ def test_rmsce_has_the_interval_of_its_square_and_differences_that_of_squares():
     sampling = Sampling.of(strata_of(names), o, "questions")
     found = [influence("rmsce", p, p, o, sampling.strata, "questions") for p in confidence.values()]
     spread = sampling.spread("rmsce", np.stack([each.by_question for each in found]), np.array([[0, 1], [1, -1]]))
-    t = scipy_stats.t.ppf(0.975, spread.freedom) * spread.error
+    error = np.sqrt(np.square(spread.error) + [found[1].second_order, 0])
+    t = scipy_stats.t.ppf(0.975, spread.freedom) * error
     ends = result.methods["m1"].estimates["rmsce"].fixed.ends
     assert ends == pytest.approx((np.sqrt(max(0, found[1].value - t[0])), np.sqrt(found[1].value + t[0])))
     (pair,) = result.comparisons["rmsce"]
@@ -240,22 +244,26 @@ def test_rmsce_has_the_interval_of_its_square_and_differences_that_of_squares():
 
 # --- where nothing can be told ----------------------------------------------------------------------------------------
 
-LONE = [True] * 39 + [False] + [True, False] * 20
+LONE = [True] * 39 + [False] + [True, False] * 40
 
 
 @pytest.mark.parametrize(
     ("o", "subjects", "settings", "metrics", "reason"),
     [
         ([True, False], ["a", "b"], QUICK, TESTED, "there are 2 questions, from which no spread can be told"),
-        ([True] * 96 + [False] * 4, ["a"] * 100, QUICK, RANKED,
-         "5 wrong answers are needed to tell how far {} varies, there are 4"),
-        ([True] * 4 + [False] * 96, ["a"] * 100, MACRO, RANKED,
-         "5 right answers are needed to tell how far {} varies, there are 4"),
-        (LONE, ["one"] * 40 + ["even"] * 40, MACRO, RANKED,
+        ([True] * 81 + [False] * 19, ["a"] * 100, QUICK, RANKED,
+         "20 wrong answers are needed to tell how far {} varies, there are 19"),
+        ([True] * 19 + [False] * 81, ["a"] * 100, MACRO, RANKED,
+         "20 right answers are needed to tell how far {} varies, there are 19"),
+        ([True, False] * 49 + [True], ["a"] * 99, QUICK, ["rmsce"],
+         "100 questions are needed to tell how far {} varies, there are 99"),
+        ([True, False] * 60, ["a"] * 9 + ["b"] * 111, MACRO, TESTED,
+         "subjects of a few questions count as much as large ones, and say too little of how far they vary"),
+        (LONE, ["one"] * 40 + ["even"] * 80, MACRO, RANKED,
          "subject 'one' has one wrong answer, from which no spread can be told"),
-        (np.invert(LONE), ["one"] * 40 + ["even"] * 40, MACRO, RANKED,
+        (np.invert(LONE), ["one"] * 40 + ["even"] * 80, MACRO, RANKED,
          "subject 'one' has one right answer, from which no spread can be told"),
-        ([True, False] * 40, ["a"] * 51 + ["b"] * 29, MACRO, ["rmsce"],
+        ([True, False] * 50, ["a"] * 71 + ["b"] * 29, MACRO, ["rmsce"],
          "30 questions of each subject are needed to tell how far mean calibration errors vary, subject 'b' has 29"),
     ],
 )  # fmt: skip
@@ -291,8 +299,9 @@ def test_nothing_is_refused_for_what_a_few_questions_lack():
     for subjects, settings, o in tables:
         result = summary(dict(zip("ab", rng.random((2, o.size)), strict=True)), o, subjects, settings)
         refused = {metric for metric in TESTED if result.comparisons[metric][0].p is None}
-        assert refused == ({"rmsce"} if settings is MACRO else set())
-    assert "needed" in Sampling.of(strata_of(["lone", *["s"] * 500]), tables[0][2], "subjects").refused("rmsce")
+        assert refused == ({*TESTED} if settings is MACRO else set())
+    few = Sampling.of(strata_of(["a"] * 200), np.arange(200) >= 4, "questions")
+    assert few.refused("brier") == "5 wrong answers are needed to tell how far Brier varies, there are 4"
 
 
 def test_two_wrong_answers_of_many_leave_no_test_of_order_and_say_why():
@@ -304,7 +313,7 @@ def test_two_wrong_answers_of_many_leave_no_test_of_order_and_say_why():
     pairs = summary(methods, y, ["all"] * 200, QUICK).comparisons["auroc"]
     assert {(pair.p_corrected, pair.winner(0.05)) for pair in pairs} == {(None, None)}
     assert {pair.fixed.reason for pair in pairs} == {
-        "5 wrong answers are needed to tell how far AUROC varies, there are 4"
+        "20 wrong answers are needed to tell how far AUROC varies, there are 4"
     }
 
 
@@ -317,14 +326,17 @@ def test_perfect_separation_has_no_interval_and_is_still_compared():
     assert pairs_of(result, "auroc")["perfect", "other"].winner(0.05) == "perfect"
 
 
-def test_equal_methods_do_not_differ_and_a_constant_gain_is_certain():
-    o = np.ones(30, dtype=bool)
-    result = summary({"a": np.full(30, 0.5), "b": np.full(30, 0.5), "c": np.ones(30)}, o, ["a"] * 30, QUICK)
+def test_equal_methods_do_not_differ_and_a_difference_that_never_varies_is_no_evidence():
+    o = np.arange(30) >= 5
+    result = summary({"a": np.full(30, 0.5), "b": np.full(30, 0.5), "c": o.astype(float)}, o, ["a"] * 30, QUICK)
     found = {names: (pair.difference, pair.p, pair.p_corrected) for names, pair in pairs_of(result, "brier").items()}
-    assert found == {("a", "b"): (0, 1, 1), ("a", "c"): (0.25, 0, 0), ("b", "c"): (0.25, 0, 0)}
-    assert result.ranks["brier"] == {"a": 2, "b": 2, "c": 1}
-    assert result.comparisons["auroc"] == ()
-    assert result.methods["a"].estimates["auroc"].fixed.reason == "it is undefined"
+    assert found == {("a", "b"): (0, 1, 1), ("a", "c"): (0.25, 1, 1), ("b", "c"): (0.25, 1, 1)}
+    assert result.ranks["brier"] == {"a": 1, "b": 1, "c": 1}
+    assert pairs_of(result, "brier")["a", "b"].fixed.ends == (0, 0)
+    assert "doesn't vary" in pairs_of(result, "brier")["a", "c"].fixed.reason
+    right = summary({"a": np.full(30, 0.5), "b": np.ones(30)}, np.ones(30, dtype=bool), ["a"] * 30, QUICK)
+    assert right.comparisons["auroc"] == ()
+    assert right.methods["a"].estimates["auroc"].fixed.reason == "it is undefined"
 
 
 def test_two_calibrated_methods_have_no_interval_of_a_difference():
@@ -338,10 +350,12 @@ def test_two_calibrated_methods_have_no_interval_of_a_difference():
 
 
 def test_intervals_stay_within_the_bounds_of_their_metric():
-    o = np.arange(40) > 0
-    estimates = summary({"m": np.full(40, 0.9)}, o, ["a"] * 40, QUICK).methods["m"].estimates
-    assert estimates["acc"].fixed.high == 1.0
+    o = np.arange(100) >= 10
+    estimates = summary({"m": np.full(100, 0.9)}, o, ["a"] * 100, QUICK).methods["m"].estimates
     assert estimates["rmsce"].fixed.low == 0.0
+    nearly = np.where(o, 0.9, 0.1) + 0.8 * (np.arange(100) == 0)
+    estimates = summary({"m": nearly}, o, ["a"] * 100, QUICK).methods["m"].estimates
+    assert (estimates["acc"].value, estimates["acc"].fixed.high) == (0.99, 1.0)
 
 
 # --- all pairs at once ------------------------------------------------------------------------------------------------
