@@ -17,7 +17,7 @@ class Settings:
     average: Average = "questions"
     """What metrics are of."""
     draws: int = 10_000
-    """Normal draws behind p values that are corrected for all pairs; the smallest possible one is then 0.0001."""
+    """Normal draws behind p values that are corrected for all pairs; the smallest of several pairs is then 0.0001."""
     null_draws: int = 999
     """Label draws behind a p value of calibration, whose smallest value is then 0.001."""
     level: float = 0.95

@@ -84,7 +84,7 @@ def summary(
         subjects: n names.
         settings: how; `Settings()` by default.
         blocks: methods that are ranked together; by default all of them. A method in none has no rank.
-        score: by method, of the shape of its confidences, what metrics of order are of where that is not these.
+        score: by method, (n,) or (seeds, n) as its confidences, what metrics of order are of where that is not these.
 
     Raises:
         ValueError: no method, scores of another one, or as `bench.metrics.accuracy`.
