@@ -240,7 +240,7 @@ def test_rmsce_has_the_interval_of_its_square_and_differences_that_of_squares():
 
 # --- where nothing can be told ----------------------------------------------------------------------------------------
 
-LONE = [True] * 39 + [False] + [True, False] * 20
+LONE = [True] * 39 + [False] + [True, False] * 40
 
 
 @pytest.mark.parametrize(
@@ -251,11 +251,13 @@ LONE = [True] * 39 + [False] + [True, False] * 20
          "5 wrong answers are needed to tell how far {} varies, there are 4"),
         ([True] * 4 + [False] * 96, ["a"] * 100, MACRO, RANKED,
          "5 right answers are needed to tell how far {} varies, there are 4"),
-        (LONE, ["one"] * 40 + ["even"] * 40, MACRO, RANKED,
+        (LONE, ["one"] * 40 + ["even"] * 80, MACRO, RANKED,
          "subject 'one' has one wrong answer, from which no spread can be told"),
-        (np.invert(LONE), ["one"] * 40 + ["even"] * 40, MACRO, RANKED,
+        (np.invert(LONE), ["one"] * 40 + ["even"] * 80, MACRO, RANKED,
          "subject 'one' has one right answer, from which no spread can be told"),
-        ([True, False] * 40, ["a"] * 51 + ["b"] * 29, MACRO, ["rmsce"],
+        ([True] * 50 + [False] * 49, ["a"] * 99, QUICK, ["rmsce"],
+         "100 questions are needed to tell how far {} varies, there are 99"),
+        ([True, False] * 60, ["a"] * 91 + ["b"] * 29, MACRO, ["rmsce"],
          "30 questions of each subject are needed to tell how far mean calibration errors vary, subject 'b' has 29"),
     ],
 )  # fmt: skip
@@ -338,8 +340,8 @@ def test_two_calibrated_methods_have_no_interval_of_a_difference():
 
 
 def test_intervals_stay_within_the_bounds_of_their_metric():
-    o = np.arange(40) > 0
-    estimates = summary({"m": np.full(40, 0.9)}, o, ["a"] * 40, QUICK).methods["m"].estimates
+    o = np.arange(100) > 2
+    estimates = summary({"m": np.full(100, 0.95)}, o, ["a"] * 100, QUICK).methods["m"].estimates
     assert estimates["acc"].fixed.high == 1.0
     assert estimates["rmsce"].fixed.low == 0.0
 
