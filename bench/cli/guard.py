@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bench.run.heads.card import GuardCard
 
 
-@options_from(GuardRequest, without=("metrics", "headline"))
+@options_from(GuardRequest, without=("metrics", "average", "headline"))
 def guard(
     request: GuardRequest,
     *,

@@ -144,6 +144,8 @@ class Bins(NamedTuple):
     """Mean of p - o in each bin, shape (b,)."""
     within: FloatArray
     """p - o less that, shape (n,)."""
+    noise: FloatArray
+    """Variance of that mean, shape (b,); 0 of a lone answer."""
     square: FloatArray
     """Estimate of the square of the true gap, shape (b,)."""
 
@@ -155,7 +157,7 @@ class Bins(NamedTuple):
         gap = np.bincount(group, weights=p - o) / size
         within = p - o - gap[group]
         noise = np.bincount(group, weights=np.square(within)) / (size * np.maximum(size - 1, 1))
-        return cls(group, gap, within, np.where(size > 1, np.square(gap) - noise, 0.0))
+        return cls(group, gap, within, noise, np.where(size > 1, np.square(gap) - noise, 0.0))
 
     @property
     def mean_square(self) -> float:

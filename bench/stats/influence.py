@@ -33,9 +33,11 @@ class Influence(NamedTuple):
     value: float
     """The metric; of a root its square, which may be below 0."""
     by_question: FloatArray
-    """Influences, shape (n,), which sum to 0; the variance of their sum is that of the value."""
+    """Influences, shape (n,). They sum to 0 here; of other questions, their sum would vary as the value does."""
     by_subject: FloatArray
     """The metric in each subject, shape (S,), NaN where undefined; empty if it is of all questions at once."""
+    second_order: float = 0.0
+    """Variance of the value that influences lack; of RMSCE, whose influences vanish where an observed gap does."""
 
 
 def influence(
@@ -58,20 +60,21 @@ def influence(
     compute = _INFLUENCES[metric]
     if average == "questions":
         found = compute(values, correct)
-        return None if found is None else Influence(*found, np.empty(0))
+        return None if found is None else Influence(found.value, found.by_question, np.empty(0), found.second_order)
     by_subject = np.full(strata.sizes.size, np.nan)
-    by_question = np.zeros(correct.size)
+    by_question, second_order = np.zeros(correct.size), 0.0
     for s, (_, rows) in enumerate(strata.by_name()):
         found = compute(values[rows], correct[rows])
         if found is not None:
-            by_subject[s], by_question[rows] = found
+            by_subject[s], by_question[rows] = found.value, found.by_question
+            second_order += found.second_order
     defined = ~np.isnan(by_subject)
     if not defined.any():
         return None
-    mean = float(by_subject[defined].mean())
-    # what sets a subject apart is spread over its questions; within subjects it is a constant, and takes no part
+    mean, count = float(by_subject[defined].mean()), int(defined.sum())
+    # what sets a subject apart cancels within it; it counts for other subjects, and where small ones share a group
     apart = np.where(defined, (by_subject - mean) / strata.sizes, 0.0)
-    return Influence(mean, (by_question + apart[strata.group]) / int(defined.sum()), by_subject)
+    return Influence(mean, (by_question + apart[strata.group]) / count, by_subject, second_order / count**2)
 
 
 def over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
@@ -80,8 +83,10 @@ def over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
     known = [each for each in every if each is not None]
     if len(known) < len(every):
         return None
-    value, by_question, by_subject = zip(*known, strict=True)
-    return Influence(float(np.mean(value)), np.mean(by_question, axis=0), np.mean(by_subject, axis=0))
+    value, by_question, by_subject, second_order = zip(*known, strict=True)
+    return Influence(
+        float(np.mean(value)), np.mean(by_question, axis=0), np.mean(by_subject, axis=0), float(np.mean(second_order))
+    )
 
 
 def losses(confidence: FloatArray, correct: BoolArray) -> Mapping[str, FloatArray]:
@@ -101,12 +106,18 @@ def losses(confidence: FloatArray, correct: BoolArray) -> Mapping[str, FloatArra
 # --- metrics: (n,), (n,) -> value, influences (n,) --------------------------------------------------------------------
 
 
-def _of_mean(loss: FloatArray) -> tuple[float, FloatArray]:
+class _Found(NamedTuple):
+    value: float
+    by_question: FloatArray
+    second_order: float = 0.0
+
+
+def _of_mean(loss: FloatArray) -> _Found:
     mean = float(loss.mean())
-    return mean, (loss - mean) / loss.size
+    return _Found(mean, (loss - mean) / loss.size)
 
 
-def _auroc(p: FloatArray, o: BoolArray) -> tuple[float, FloatArray] | None:
+def _auroc(p: FloatArray, o: BoolArray) -> _Found | None:
     """Placements: share of the other class that an answer is on the right side of (DeLong et al., 1988)."""
     right, wrong = int(o.sum()), int((~o).sum())
     if not right or not wrong:
@@ -116,10 +127,10 @@ def _auroc(p: FloatArray, o: BoolArray) -> tuple[float, FloatArray] | None:
     placement[o] = (above[o] - average_ranks(p[o])) / wrong
     placement[~o] = 1 - (above[~o] - average_ranks(p[~o])) / right
     area = float(placement[o].mean())
-    return area, _by_class((placement - area) / np.where(o, right, wrong), o)
+    return _Found(area, _by_class((placement - area) / np.where(o, right, wrong), o))
 
 
-def _aucpr(p: FloatArray, o: BoolArray) -> tuple[float, FloatArray] | None:
+def _aucpr(p: FloatArray, o: BoolArray) -> _Found | None:
     """Average precision is a mean over right answers of the precision at their confidence, which all answers move.
 
     With precision P_j and number N_j of the answers down to a right answer j: (o_i (P_i - AP) + sum over the right
@@ -135,11 +146,11 @@ def _aucpr(p: FloatArray, o: BoolArray) -> tuple[float, FloatArray] | None:
     below, below_precise = (np.cumsum(part[::-1]) for part in (hits / reached, hits * precision / reached))
     group = np.unique(p, return_inverse=True)[1]  # ascending, as the two sums are
     moved = o * (precision[::-1][group] - area + below[group]) - below_precise[group]
-    return area, _by_class(moved / right, o)
+    return _Found(area, _by_class(moved / right, o))
 
 
 def _by_class(influences: FloatArray, o: BoolArray) -> FloatArray:
-    """Influences, farther from their mean by the root of k/(k - 1) in a class of k: it took part of their spread."""
+    """Influences, farther from their class's mean by the root of k/(k - 1): the mean is of the same k answers."""
     right, wrong = int(o.sum()), int((~o).sum())
     mean = np.where(o, influences[o].mean(), influences[~o].mean())
     scaled: FloatArray = mean + (influences - mean) * np.where(o, _unbiased(right), _unbiased(wrong))
@@ -150,18 +161,21 @@ def _unbiased(k: int) -> float:
     return float(np.sqrt(k / (k - 1))) if k > 1 else 1.0
 
 
-def _rmsce(p: FloatArray, o: BoolArray) -> tuple[float, FloatArray]:
+def _rmsce(p: FloatArray, o: BoolArray) -> _Found:
     """Square of `rmsce`: in a bin of gap g and residuals r, 2 g (r - g), and the bin's share of the mean.
 
-    The square of an observed gap is larger by chance than that of the true one, by the variance of the gap. So the sum
-    of these squares is too large for calibrated confidences, by half, and right for large gaps.
+    The variance of such a sum is too large for calibrated confidences, by half of what it is, as observed gaps are
+    larger than true ones. But in a bin whose observed gap happens to be near 0 it is near 0 too; there the second-order
+    term counts, 2 w^2 v^2 with w the bin's share of the answers and v the variance of its gap.
     """
     bins = Bins.of(p, o)
     value = bins.mean_square
-    return value, (2 * bins.gap[bins.group] * bins.within + bins.square[bins.group] - value) / p.size
+    influences = (2 * bins.gap[bins.group] * bins.within + bins.square[bins.group] - value) / p.size
+    share = np.bincount(bins.group) / p.size
+    return _Found(value, influences, float(2 * np.square(share * bins.noise).sum()))
 
 
-_INFLUENCES: Mapping[str, Callable[[FloatArray, BoolArray], tuple[float, FloatArray] | None]] = MappingProxyType({
+_INFLUENCES: Mapping[str, Callable[[FloatArray, BoolArray], _Found | None]] = MappingProxyType({
     "auroc": _auroc,
     "aucpr": _aucpr,
     "rmsce": _rmsce,

@@ -1,8 +1,8 @@
 """Intervals that name what varies: other questions of the same subjects, or other subjects.
 
 `fixed-subjects`: these subjects, other questions; questions vary within their subject. `clustered`: other subjects like
-these; subjects are the sample, so the interval is wider. Neither contains the chance in fits: several seeds are
-averaged, and their spread is told beside the interval. Both are Student's t of a sum of influences. Example:
+these; subjects are the sample. Neither contains the chance in fits: several seeds are averaged, and their spread is
+told beside the interval. Both are Student's t of a sum of influences. Example:
 `Sampling.of(strata, correct, "questions").interval("brier", influence)`.
 """
 
@@ -26,7 +26,11 @@ Estimand = Literal["fixed-subjects", "clustered"]
 MIN_CLUSTERS = 20
 """Subjects from which on they may be taken for a sample of subjects."""
 MIN_RARER = 5
-"""Answers of the rarer kind, right or wrong, below which nothing is told of how far AUROC and AUCPR vary."""
+"""Answers of the rarer kind, right or wrong, below which nothing is told of how far a metric varies."""
+MIN_RANKED = 20
+"""The same for AUROC and AUCPR, where a few placements that happen to be alike look as if nothing varied."""
+MIN_FREEDOM = 20
+"""Degrees of freedom, as sizes of subjects give them, below which nothing is told of a mean over subjects."""
 MIN_CALIBRATED = 100
 """Questions below which nothing is told of how far RMSCE varies."""
 MIN_SUBJECT = 3 * ANSWERS_A_BIN
@@ -60,7 +64,7 @@ class Interval:
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def half(self, value: float | None) -> float | None:
-        """Half the width on the longer side of a value; None where there is no interval."""
+        """Distance from a value to the farther end; None where there is no interval."""
         return None if self.ends is None or value is None else max(self.ends[1] - value, value - self.ends[0])
 
     def reversed(self) -> Interval:
@@ -96,7 +100,7 @@ class Sampling:
 
     @classmethod
     def of(cls, strata: Strata, correct: BoolArray, average: Average) -> Sampling:
-        """Subjects of fewer than FEW questions are one group; if that has too few itself, it joins the smallest one."""
+        """Subjects of fewer than FEW questions are one group; if it has fewer, too, it joins the smallest other one."""
         own = np.flatnonzero(strata.sizes >= FEW)
         group = np.full(strata.sizes.size, -1)
         if own.size and strata.sizes.sum() - strata.sizes[own].sum() < FEW:
@@ -114,14 +118,15 @@ class Sampling:
             return (
                 f"{MIN_CALIBRATED} questions are needed to tell how far {label} varies, there are {self.correct.size}"
             )
-        if metric in RANKED:
-            kinds = {"right": int(right.sum()), "wrong": int(self.correct.size - right.sum())}
-            kind = min(kinds, key=lambda each: kinds[each])
-            if kinds[kind] < MIN_RARER:
-                label = METRICS[metric].label
-                return f"{MIN_RARER} {kind} answers are needed to tell how far {label} varies, there are {kinds[kind]}"
+        kinds, least = {"right": int(right.sum()), "wrong": int(self.correct.size - right.sum())}, MIN_RARER
+        kind, least = min(kinds, key=lambda each: kinds[each]), MIN_RANKED if metric in RANKED else MIN_RARER
+        if kinds[kind] < least:
+            label = METRICS[metric].label
+            return f"{least} {kind} answers are needed to tell how far {label} varies, there are {kinds[kind]}"
         if self.average == "questions":
             return ""
+        if self._freedom_of_sizes < MIN_FREEDOM:
+            return "subjects of a few questions count as much as large ones, and say too little of how far they vary"
         sizes = self.strata.sizes
         if metric in RANKED:
             lone = np.flatnonzero((sizes > 1) & ((right == 1) | (right == sizes - 1)))
@@ -135,6 +140,17 @@ class Sampling:
                 f" subject {name!r} has {sizes.min()}"
             )
         return ""
+
+    @property
+    def _freedom_of_sizes(self) -> float:
+        """Degrees of freedom of a mean over subjects in which questions vary alike; small subjects are one."""
+        small = self.strata.sizes < FEW
+        joined = int(self.strata.sizes[small].sum())
+        if 0 < joined < FEW:
+            return 0.0
+        shares = [(1 / m, m - 1) for m in self.strata.sizes[~small].tolist()]
+        shares += [(float((1 / self.strata.sizes[small]).sum()), joined - 1)] * bool(joined)
+        return float(sum(v for v, _ in shares) ** 2 / sum(v**2 / freedom for v, freedom in shares))
 
     def spread(self, metric: str, influences: FloatArray, weights: FloatArray | None = None) -> Spread:
         """Standard errors of metrics, or of weighted sums of them such as differences.
@@ -170,9 +186,10 @@ class Sampling:
 
         reason = self.refused(metric)
         _, (error,), (freedom,) = self.spread(metric, of.by_question[None])
+        error = float(np.sqrt(error**2 + of.second_order))
         if not reason and error <= TINY:
             reason = "nothing varies between these questions"
-        half = quantile(freedom, level) * float(error)
+        half = quantile(freedom, level) * error
         clustered = self.clustered(metric, of.value, of.by_question, level).mapped(shown)
         if reason:
             fixed = Interval("fixed-subjects", reason=reason)
@@ -188,24 +205,31 @@ class Sampling:
         """Interval of a value, or a difference, with influences (n,), for other subjects like these.
 
         With c the sum of influences in each of S subjects, the variance is S / (S - 1) * sum c^2, of S - 1 degrees of
-        freedom. A mean over subjects is one of those in which the metric is defined.
+        freedom. A mean over subjects is one of those in which the metric is defined. Subjects must be as many as if all
+        were of one size, (sum m)^2 / sum m^2, and for metrics of order have right and wrong answers.
         """
-        subjects = self.strata.sizes.size
-        if self.average == "subjects" and metric in RANKED:
+        subjects, counted = self.strata.sizes.size, np.ones(self.strata.sizes.size, dtype=np.bool_)
+        if metric in RANKED:
             rate = self.strata.means(self.correct.astype(np.float64))
-            subjects = int(np.count_nonzero((rate > 0) & (rate < 1)))
-        reason = self.refused(metric)
-        if subjects < MIN_CLUSTERS:
-            reason = f"{MIN_CLUSTERS} subjects are needed to speak of others, there are {subjects}"
+            counted = (rate > 0) & (rate < 1)
+        if self.average == "subjects":
+            subjects = int(counted.sum())
+        sizes = self.strata.sizes[counted]
+        alike = sizes.size if self.average == "subjects" else int(sizes.sum() ** 2 / max(1, np.square(sizes).sum()))
+        reason, sums = self.refused(metric), np.bincount(self.strata.group, weights=influences)
+        if alike < MIN_CLUSTERS:
+            weight = " of equal size" * (alike < sizes.size)
+            reason = f"{MIN_CLUSTERS} subjects are needed to speak of others, there are as good as {alike}{weight}"
+        elif not reason and np.abs(sums).max() <= TINY:
+            reason = "nothing varies between these subjects"
         if reason:
             return Interval("clustered", reason=reason)
-        sums = np.bincount(self.strata.group, weights=influences)
         half = quantile(subjects - 1, level) * float(np.sqrt(subjects / (subjects - 1) * np.square(sums).sum()))
         return Interval("clustered", value - half, value + half, level, "t")
 
 
 def quantile(freedom: float, level: float) -> float:
-    """Standard errors of an interval to each side, Student's t."""
+    """Half the width of an interval in standard errors, Student's t."""
     from scipy.special import stdtrit
 
     return float(stdtrit(min(float(freedom), MANY), (1 + level) / 2))

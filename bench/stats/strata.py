@@ -27,11 +27,6 @@ class Strata(NamedTuple):
     sizes: IntArray
     """Questions of each subject, shape (S,)."""
 
-    @property
-    def alone(self) -> str | None:
-        """A subject with one question only, from which no spread can be told; None where there is none."""
-        return next((name for name, size in zip(self.names, self.sizes, strict=True) if size == 1), None)
-
     def by_name(self) -> Iterator[tuple[str, IntArray]]:
         """Each subject with its rows."""
         return zip(self.names, self.rows, strict=True)

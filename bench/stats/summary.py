@@ -87,10 +87,12 @@ def summary(
         score: by method, of the shape of its confidences, what metrics of order are of where that is not these.
 
     Raises:
-        ValueError: no method, or as `bench.metrics.accuracy`.
+        ValueError: no method, scores of another one, or as `bench.metrics.accuracy`.
     """
     if not confidence:
         raise ValueError("expected the confidences of at least one method, got none")
+    if not set(score) <= set(confidence):
+        raise ValueError(f"expected scores of {list(confidence)} alone, got {list(score)}")
     settings = settings or Settings()
     runs = {method: checked_runs(values, correct, subjects)[0] for method, values in confidence.items()}
     o = np.asarray(correct)

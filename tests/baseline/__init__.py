@@ -38,7 +38,7 @@ VIEWS = (
     "--format csv --stats --metrics all",
     "--format tex",
     "--format md --sort auroc",
-    "--format md --sort ece_debiased",
+    "--format md --sort rmsce",
     "--format md --layout models",
     "--format md --against paper",
     "--format md --compare ccps,pik,sequence-probability",
