@@ -165,14 +165,14 @@ def _rmsce(p: FloatArray, o: BoolArray) -> _Found:
     """Square of `rmsce`: in a bin of gap g and residuals r, 2 g (r - g), and the bin's share of the mean.
 
     The variance of such a sum is too large for calibrated confidences, by half of what it is, as observed gaps are
-    larger than true ones. But in a bin whose observed gap happens to be near 0 it is near 0 too; there the second-order
-    term counts, 2 w^2 v^2 with w the bin's share of the answers and v the variance of its gap.
+    larger than true ones. But in a bin whose observed gap happens to be near 0 it is near 0 too, 4 w^2 g^2 v with w the
+    bin's share of the answers and v the variance of its gap. It is at least the second-order term, 2 w^2 v^2.
     """
     bins = Bins.of(p, o)
     value = bins.mean_square
     influences = (2 * bins.gap[bins.group] * bins.within + bins.square[bins.group] - value) / p.size
-    share = np.bincount(bins.group) / p.size
-    return _Found(value, influences, float(2 * np.square(share * bins.noise).sum()))
+    lacking = np.maximum(0.0, 2 * np.square(bins.noise) - 4 * np.square(bins.gap) * bins.noise)
+    return _Found(value, influences, float(np.square(np.bincount(bins.group) / p.size) @ lacking))
 
 
 _INFLUENCES: Mapping[str, Callable[[FloatArray, BoolArray], _Found | None]] = MappingProxyType({
