@@ -17,6 +17,8 @@ from tests.levels.power import FOUND
 
 Outcomes = Mapping[str, Any]
 """Job -> what it measured."""
+SEEN = 100
+"""Data sets below which a cell's share is no outcome: they are those that chance let through a limit."""
 _OPENING = f"""\
 # How often tests err, and intervals cover
 
@@ -57,8 +59,9 @@ class Share(NamedTuple):
 def criteria(outcomes: Outcomes, former: Mapping[str, Any]) -> list[Criterion]:
     """All of them, of all outcomes."""
     told = [(cell.name, metric, outcomes[f"levels: {cell.name}"][metric]) for cell in CELLS for metric in TESTED]
-    errors = [Share(m, cell, x["named"] / x["tested"], x["tested"]) for cell, m, x in told if x["tested"]]
-    covered = [Share(m, cell, x["covered"], x["tested"]) for cell, m, x in told if x["covered"] is not None]
+    told = [(cell, metric, found) for cell, metric, found in told if found["tested"] >= SEEN]
+    errors = [Share(m, cell, x["named"] / x["tested"], x["tested"]) for cell, m, x in told]
+    covered = [Share(m, cell, x["covered"], x["tested"]) for cell, m, x in told]
     told_apart = [
         (f"{shape}, {cell.name}, {row['gaps']}", row["named"]["rmsce"], row["data_sets"])
         for cell in SHAPED for shape in SHAPES for row in outcomes[f"shapes: {cell.name}: {shape}"]
@@ -93,7 +96,7 @@ def criteria(outcomes: Outcomes, former: Mapping[str, Any]) -> list[Criterion]:
 def _levels(text: str, errors: list[Share]) -> Iterator[Criterion]:
     """Where 5 % are true, 33 of 400 and 13 of 100 come by chance in 0.4 and 0.1 % of simulations."""
     worst = max(errors, key=lambda each: each.share)
-    met = all(each.share < (0.13 if each.data_sets <= 100 else 0.0825) for each in errors)
+    met = all(each.share < (0.13 if each.data_sets <= SEEN else 0.0825) for each in errors)
     yield Criterion(f"{text} in less than 8.25 % of data sets (13 % of 100), each cell", f"most {worst}", met)
     means = _means(errors)
     yield Criterion("and in at most 5.5 % on average, each metric", _listed(means), max(means.values()) <= 0.055)
@@ -120,10 +123,10 @@ def written(outcomes: Outcomes, former: Mapping[str, Any], of: str) -> str:
     paragraphs = [
         _OPENING, of, markdown_table(["what must hold", "found", ""], rows),
         "## Methods that don't differ",
-        "Data sets in which any method is named better than another, %, of those that are tested.",
+        f"Data sets in which any method is named better than another, %, of those that are tested, {SEEN} at least.",
         markdown_table(labels, named, "lr"), [*_reasons(outcomes)],
         "## Intervals",
-        "Intervals of 95 % that contain the true value, %, of those that there are.",
+        f"Intervals of 95 % that contain the true value, %, of those that there are, in {SEEN} data sets at least.",
         markdown_table(labels, covered, "lr"),
         "## Calibration errors of other shapes",
         _SHAPES, [f"- {name}: {draw.__doc__}" for name, draw in SHAPES.items()],
@@ -137,16 +140,16 @@ def written(outcomes: Outcomes, former: Mapping[str, Any], of: str) -> str:
 
 def _named(found: Mapping[str, Any]) -> str:
     named, tested, untested = found["named"], found["tested"], sum(found["untested"].values())
-    if not tested:
-        return "no test"
+    if tested < SEEN:
+        return f"{tested} tested" if tested else "no test"
     share = named / tested
     text = f"{100 * share:.1f} ± {100 * np.sqrt(share * (1 - share) / tested):.1f}"
     return text + (f" ({untested / (untested + tested):.0%} untested)" if untested else "")
 
 
 def _covered(found: Mapping[str, Any]) -> str:
-    if found["covered"] is None:
-        return "no interval"
+    if found["tested"] < SEEN:
+        return "few intervals" if found["intervals"] else "no interval"
     none = 1 - found["intervals"]
     return f"{100 * found['covered']:.1f} ± {100 * found['error']:.1f}" + (f" ({none:.0%} none)" if none > 0 else "")
 

@@ -82,8 +82,10 @@ def test_untested_data_sets_are_counted_with_the_reason(tmp_path, monkeypatch):
     none = {"named": 0, "tested": 0, "untested": {"too few": 400}, "covered": None, "error": None, "intervals": 0.0}
     outcomes["levels: 57 x 10"]["auroc"] = none
     outcomes["levels: 57 x 20"]["auroc"] |= {"tested": 300, "untested": {"too few": 100}, "intervals": 0.75, "named": 9}
+    few = {"named": 3, "tested": 3, "untested": {"too few": 397}, "covered": 0.2, "error": 0.1, "intervals": 0.01}
+    outcomes["levels: 8 x 150"]["auroc"] = few
     code, page, _ = simulated(outcomes, tmp_path, monkeypatch)
     assert code == 0
-    for text in ("no test", "no interval", "3.0 ± 1.0 (25% untested)", "(25% none)",
+    for text in ("no test", "no interval", "3 tested", "few intervals", "3.0 ± 1.0 (25% untested)", "(25% none)",
                  "- Untested, 57 x 20: 100 of 400 data sets, too few."):  # fmt: skip
         assert text in page
