@@ -216,7 +216,7 @@ def test_interval_for_other_subjects_counts_those_where_the_metric_is_defined():
     assert estimate.clustered.ends == pytest.approx(tuple(scipy_stats.ttest_1samp(areas, 0).confidence_interval(0.95)))
     o[subjects == "subject 5"] = True
     estimate = summary(confidence, o, names, MACRO).methods["m0"].estimates["auroc"]
-    assert estimate.clustered.reason == "20 subjects are needed to speak of others, there are as good as 19"
+    assert estimate.clustered.reason == "20 subjects are needed to speak of others, there are 19"
 
 
 def test_rmsce_has_the_interval_of_its_square_and_differences_that_of_squares():
