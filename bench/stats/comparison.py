@@ -114,8 +114,6 @@ def compare(
         if not reason:
             found = replace(found, p=float(p[k]), p_corrected=float(corrected[k]))
         none = reason or ("neither is off by more than chance" if unit <= TINY else "")
-        if not none and spread.error[k] <= TINY < abs(middle):
-            none = "the difference doesn't vary between these questions"
         if none:
             clustered = clustered if clustered.reason else Interval("clustered", reason=none)
             fixed = Interval("fixed-subjects", reason=none)
@@ -133,12 +131,12 @@ def compare(
 
 
 def p_values(difference: FloatArray, spread: Spread) -> FloatArray:
-    """Two-sided p value of each difference alone, Student's t; 1 where it doesn't vary, which tells nothing."""
+    """Two-sided p value of each difference alone, Student's t; where nothing varies, 1 if it is 0 and 0 if not."""
     from scipy.special import stdtr
 
     varies = spread.error > TINY
     t = np.divide(np.abs(difference), spread.error, out=np.zeros(difference.size), where=varies)
-    p: FloatArray = np.where(varies, 2 * stdtr(spread.freedom, -t), 1.0)
+    p: FloatArray = np.where(varies, 2 * stdtr(spread.freedom, -t), np.abs(difference) <= TINY)
     return p
 
 

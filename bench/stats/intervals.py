@@ -217,8 +217,8 @@ class Sampling:
         sizes = self.strata.sizes[counted]
         alike = sizes.size if self.average == "subjects" else int(sizes.sum() ** 2 / max(1, np.square(sizes).sum()))
         reason, sums = self.refused(metric), np.bincount(self.strata.group, weights=influences)
-        if alike < MIN_CLUSTERS:
-            few = f"there are {alike}" if alike == subjects else f"these are as good as {alike} of one size"
+        if min(alike, subjects) < MIN_CLUSTERS:
+            few = f"there are {subjects}" if subjects < MIN_CLUSTERS else f"these are as good as {alike} of one size"
             reason = f"{MIN_CLUSTERS} subjects are needed to speak of others, {few}"
         elif not reason and np.abs(sums).max() <= TINY:
             reason = "nothing varies between these subjects"

@@ -250,7 +250,7 @@ def test_options_all_have_a_row() -> None:
         ("run", RunConfig, {"cache"}),
         ("table", View, set()),
         ("report", Wanted, set()),
-        ("guard", GuardRequest, {"metrics", "headline"}),
+        ("guard", GuardRequest, {"metrics", "average", "headline"}),
         ("analyze METHOD", AnalysisRequest, set()),
         ("analyze transfer", TransferConfig, {"cache"}),
         ("analyze labels", LabelsConfig, {"cache"}),

@@ -59,7 +59,7 @@ def isles(path: Path, train: int = 40, validation: int = 20, test: int = 30) -> 
 def ran(bench: Command, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[object], dict[str, str]]:
     """Options and environment of a run of CCPS."""
     folder = tmp_path_factory.mktemp("ran")
-    asked = ["--model", "tiny", "--task-file", isles(folder / "isles.jsonl", train=24, validation=12, test=18), *SHORT]
+    asked = ["--model", "tiny", "--task-file", isles(folder / "isles.jsonl", train=24, validation=12, test=90), *SHORT]
     env = {"CONFBENCH_CACHE": str(folder / "cache")}
     assert bench("run", "--method", "ccps", *asked, "--out", folder / "r", env=env).returncode == 0
     return asked, env

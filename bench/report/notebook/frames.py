@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LONG = (
-    "model", "task", "preset", "limit", "answers_source", "group", "method", "variant", "seed", "metric", "value",
-    "std", "mean", "low", "high", "n", "n_undefined", "status", "reason", "note",
+    "model", "task", "preset", "limit", "answers_source", "average", "group", "method", "variant", "seed", "metric",
+    "value", "std", "mean", "low", "high", "n", "n_undefined", "status", "reason", "note",
 )  # fmt: skip
 """Columns of `long`."""
 QUESTIONS = (
@@ -29,7 +29,8 @@ QUESTIONS = (
 )  # fmt: skip
 """Columns of `questions`."""
 _CATEGORIES = (
-    "model", "task", "preset", "answers_source", "group", "method", "variant", "metric", "status", "subject", "verdict",
+    "model", "task", "preset", "answers_source", "average", "group", "method", "variant", "metric", "status", "subject",
+    "verdict",
 )  # fmt: skip
 _WHOLE = ("seed", "seeds", "runs", "n", "n_undefined", "limit", "rank")
 _TRUTHS = ("correct", "parsed", "leading")
@@ -80,7 +81,8 @@ def _of_line(table: Table, line: Line) -> dict[str, Any]:
     limit = next((row.limit for row in line.rows), None)
     return {
         "model": table.model, "task": table.task, "preset": table.preset, "limit": limit,
-        "answers_source": table.answers_source, "group": line.group, "method": line.method, "variant": line.variant,
+        "answers_source": table.answers_source, "average": table.average, "group": line.group, "method": line.method,
+        "variant": line.variant,
     }  # fmt: skip
 
 
@@ -118,7 +120,7 @@ def wide(tables: Sequence[Table]) -> DataFrame:
     names = list(dict.fromkeys(name for table in tables for name in (table.metrics or COLUMNS)))
     columns = (
         *names, "rank", "leading", "group", "n", "seeds", "runs", "status", "reason", "preset", "limit",
-        "answers_source",
+        "answers_source", "average",
     )  # fmt: skip
     index = pd.MultiIndex.from_tuples(
         [(each["model"], each["task"], each["method"]) for each in records], names=["model", "task", "method"]
@@ -181,8 +183,8 @@ def _answers(
 def pairs(records: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Paired differences, a row for each pair and metric: what `bench table --compare --format csv` gives."""
     columns = (
-        "model", "task", "preset", "answers_source", "metric", "first", "second", "difference", "low", "high",
-        "clustered_low", "clustered_high", "p", "p_corrected", "verdict", "caption",
+        "model", "task", "preset", "answers_source", "average", "metric", "first", "second", "difference", "low",
+        "high", "clustered_low", "clustered_high", "p", "p_corrected", "verdict", "caption",
     )  # fmt: skip
     return _frame(records, columns)
 

@@ -163,7 +163,7 @@ def test_it_is_said_what_metrics_are_of_and_stored() -> None:
         (data,) = json.loads(render(shown(curves, ()).views, "json"))
         assert data["average"] == average
         note = " ".join(" ".join(each.get_text() for each in small_multiples(curves).texts).split())
-        assert f"Values {words}, averaged over draws of labels" in note
+        assert f"Values, {words}, averaged over draws of labels" in note
     assert GROWS.average == "questions"
 
 

@@ -367,14 +367,14 @@ def test_a_test_without_a_spread_takes_the_rank_from_all_that_were_tested_on_it(
 ) -> None:
     """Else methods whose worst number is elsewhere would lead among themselves, before better ones without a rank."""
     few_right = np.zeros(N, dtype=np.bool_)
-    few_right[:4] = True
+    few_right[:10] = True
     monkeypatch.setitem(CORRECT, "b", few_right)
     matrix = computed(cells(tmp_path, about()), about())
     ranks = {(w.method, w.metric): w.rank for w in matrix.worst}
     assert {ranks[name, "auroc"] for name in ("good", "rote", "plain")} == {None}
     assert None not in {ranks[name, "brier"] for name in ("good", "rote", "plain")}
     assert "No method can be ranked by its worst AUROC." in verdict(matrix)
-    reason = "5 right answers are needed to tell how far AUROC varies, there are 4"
+    reason = "20 right answers are needed to tell how far AUROC varies, there are 10"
     assert {each.interval.reason for each in matrix.entries if (each.metric, each.test) == ("auroc", "b")} == {reason}
     assert {price.interval.reason for price in matrix.prices if (price.metric, price.test) == ("auroc", "b")} == {
         reason

@@ -505,7 +505,7 @@ def experiment(n, effects, rng):
         str(k): Influence(float(loss.mean()), (loss - loss.mean()) / n, np.empty(0)) for k, loss in enumerate(losses)
     }
     strata = strata_of([str(k % SUBJECTS) for k in range(n)])
-    sampling = Sampling.of(strata, np.ones(n, dtype=np.bool_), "questions")
+    sampling = Sampling.of(strata, np.arange(n) % 2 == 0, "questions")
     pairs = compare("brier", methods, sampling, [list(methods)], Settings(draws=1000))
     return next(pair for pair in pairs if (pair.first, pair.second) == ("0", "1"))
 

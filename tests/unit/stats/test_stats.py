@@ -316,14 +316,14 @@ def test_perfect_separation_has_no_interval_and_is_still_compared():
     assert pairs_of(result, "auroc")["perfect", "other"].winner(0.05) == "perfect"
 
 
-def test_what_does_not_vary_is_no_evidence_of_a_difference():
+def test_equal_methods_do_not_differ_and_a_constant_gain_is_certain():
     o = np.array([True, False] * 30)
     result = summary({"a": np.full(60, 0.5), "b": np.full(60, 0.5), "c": 1.0 * o}, o, ["a"] * 60, QUICK)
     pairs = pairs_of(result, "brier")
     found = {names: (pair.difference, pair.p, pair.p_corrected) for names, pair in pairs.items()}
-    assert found == {("a", "b"): (0, 1, 1), ("a", "c"): (0.25, 1, 1), ("b", "c"): (0.25, 1, 1)}
-    assert pairs["a", "c"].fixed.reason == "the difference doesn't vary between these questions"
-    assert result.ranks["brier"] == {"a": 1, "b": 1, "c": 1}
+    assert found == {("a", "b"): (0, 1, 1), ("a", "c"): (0.25, 0, 0), ("b", "c"): (0.25, 0, 0)}
+    assert pairs["a", "c"].fixed.ends == (0.25, 0.25)
+    assert result.ranks["brier"] == {"a": 2, "b": 2, "c": 1}
 
 
 def test_what_is_undefined_has_neither_value_nor_pairs():
