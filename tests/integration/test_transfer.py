@@ -16,6 +16,8 @@ from bench.results.transfer import AT_RANDOM, SUBJECT
 
 SHORES = Path(__file__).parents[1] / "fixtures" / "shores.py"
 TASKS = "shores-choice,shores-oe"
+NONE_RIGHT = "5 right answers are needed to tell how far Brier varies, there are 0"
+"""Of the answers of a random model."""
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +66,7 @@ def test_a_method_that_knows_subjects_by_rote_falls_where_they_are_left_out(cach
         (AT_RANDOM, 0.0),
         (SUBJECT, 1.0),
     }
-    assert all(p["p_holm"] < 0.05 for p in prices if p["corpus"]["leaves_out"] == SUBJECT)
-    assert all(p["p_holm"] == 1 for p in prices if p["corpus"]["leaves_out"] != SUBJECT)
+    assert {p["p_holm"] for p in prices} == {None}
 
 
 def test_a_new_subject_is_told_from_fewer_answers(cached: dict[str, Any]) -> None:
@@ -78,10 +79,8 @@ def test_a_new_subject_is_told_from_fewer_answers(cached: dict[str, Any]) -> Non
     }
     for test in TASKS.split(","):
         assert found["rote", test]["points"] == pytest.approx(1.0)
-        assert found["rote", test]["p_holm"] < 0.05
         assert fewer["rote", test] == pytest.approx(0.0)
         assert found["hungry", test]["points"] == pytest.approx(0.0, abs=1e-12)
-        assert found["hungry", test]["p_holm"] == 1
         assert fewer["hungry", test] == pytest.approx((1 / 3) ** 2)
     assert not [w for w in cached["matrix"]["worst"] if w["corpus"] and w["corpus"]["leaves_out"] == AT_RANDOM]
 
@@ -226,7 +225,7 @@ def test_stored_adapters_take_part(
 
 
 def test_a_task_without_training_rows_is_only_tested(bench_here: Any, cached: dict[str, Any], tmp_path: Path) -> None:
-    """It is no corpus, has prices against what is named, and no subject that could be left out, which costs no rank."""
+    """It is no corpus, has prices against what is named, and no subject that could be left out."""
     words = [
         "analyze", "transfer", *cached["common"][:-1], "rote,placid", "--on", f"{TASKS},lagoons", "--leave-subject-out",
         "--home", "lagoons=shores-choice", "--out", tmp_path / "t", "--json",
@@ -247,8 +246,7 @@ def test_a_task_without_training_rows_is_only_tested(bench_here: Any, cached: di
     prices = [price for price in matrix["prices"] if price["test"] == "lagoons"]
     assert {(price["home"]["task"], price["corpus"]["task"]) for price in prices} == {("shores-choice", "shores-oe")}
     assert not matrix["missing"]
-    assert {each["rank"] for each in matrix["worst"] if each["metric"] == "brier"} >= {1, 2}
-    assert None not in {each["rank"] for each in matrix["worst"] if each["metric"] == "brier"}
+    assert {each["reason"] for each in matrix["worst"] if each["metric"] == "brier"} == {NONE_RIGHT}
 
 
 def test_what_is_not_stored_is_named_with_its_command_and_read_when_asked_for(

@@ -94,7 +94,7 @@ def test_smooth_ece_equals_the_sum_over_kernels_whatever_the_answers(answers):
     value = smece(*answers)
     # Below two steps of its own grid the reference can't see; there the value has only to be as small.
     assert (
-        value < 0.005
+        value < 0.006
         if naive_smece(*answers, 400) < 0.005
         else value == pytest.approx(naive_smece(*answers, 400), abs=1e-3)
     )
