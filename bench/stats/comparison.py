@@ -119,11 +119,11 @@ def compare(
             fixed = Interval("fixed-subjects", reason=none)
             return replace(found, difference=middle / max(unit, TINY), fixed=fixed, clustered=clustered)
 
-        def shown(end: float) -> float:
+        def scaled(end: float) -> float:
             return min(high - low, max(low - high, end / unit))
 
         return replace(
-            found, difference=middle / unit, fixed=fixed.mapped(shown), clustered=clustered.mapped(shown),
+            found, difference=middle / unit, fixed=fixed.mapped(scaled), clustered=clustered.mapped(scaled),
             error=float(spread.error[k]) / unit, critical=None if np.isnan(critical[k]) else float(critical[k]),
         )  # fmt: skip
 

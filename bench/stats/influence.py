@@ -34,7 +34,7 @@ class Influence(NamedTuple):
     """The metric; of a root its square, which may be below 0."""
     by_question: FloatArray
     """Influences, shape (n,). They sum to 0 here; of other questions, their sum would vary as the value does."""
-    by_subject: FloatArray
+    by_subject: FloatArray = np.empty(0)
     """The metric in each subject, shape (S,), NaN where undefined; empty if it is of all questions at once."""
     second_order: float = 0.0
     """Variance of the value that influences lack; of RMSCE, whose influences vanish where an observed gap does."""
@@ -59,8 +59,7 @@ def influence(
     values = order if METRICS[metric].of_order else confidence
     compute = _INFLUENCES[metric]
     if average == "questions":
-        found = compute(values, correct)
-        return None if found is None else Influence(found.value, found.by_question, np.empty(0), found.second_order)
+        return compute(values, correct)
     by_subject = np.full(strata.sizes.size, np.nan)
     by_question, second_order = np.zeros(correct.size), 0.0
     for s, (_, rows) in enumerate(strata.by_name()):
@@ -106,18 +105,12 @@ def losses(confidence: FloatArray, correct: BoolArray) -> Mapping[str, FloatArra
 # --- metrics: (n,), (n,) -> value, influences (n,) --------------------------------------------------------------------
 
 
-class _Found(NamedTuple):
-    value: float
-    by_question: FloatArray
-    second_order: float = 0.0
-
-
-def _of_mean(loss: FloatArray) -> _Found:
+def _of_mean(loss: FloatArray) -> Influence:
     mean = float(loss.mean())
-    return _Found(mean, (loss - mean) / loss.size)
+    return Influence(mean, (loss - mean) / loss.size)
 
 
-def _auroc(p: FloatArray, o: BoolArray) -> _Found | None:
+def _auroc(p: FloatArray, o: BoolArray) -> Influence | None:
     """Placements: share of the other class that an answer is on the right side of (DeLong et al., 1988)."""
     right, wrong = int(o.sum()), int((~o).sum())
     if not right or not wrong:
@@ -127,10 +120,10 @@ def _auroc(p: FloatArray, o: BoolArray) -> _Found | None:
     placement[o] = (above[o] - average_ranks(p[o])) / wrong
     placement[~o] = 1 - (above[~o] - average_ranks(p[~o])) / right
     area = float(placement[o].mean())
-    return _Found(area, _by_class((placement - area) / np.where(o, right, wrong), o))
+    return Influence(area, _by_class((placement - area) / np.where(o, right, wrong), o))
 
 
-def _aucpr(p: FloatArray, o: BoolArray) -> _Found | None:
+def _aucpr(p: FloatArray, o: BoolArray) -> Influence | None:
     """Average precision is a mean over right answers of the precision at their confidence, which all answers move.
 
     With precision P_j and number N_j of the answers down to a right answer j: (o_i (P_i - AP) + sum over the right
@@ -146,7 +139,7 @@ def _aucpr(p: FloatArray, o: BoolArray) -> _Found | None:
     below, below_precise = (np.cumsum(part[::-1]) for part in (hits / reached, hits * precision / reached))
     group = np.unique(p, return_inverse=True)[1]  # ascending, as the two sums are
     moved = o * (precision[::-1][group] - area + below[group]) - below_precise[group]
-    return _Found(area, _by_class(moved / right, o))
+    return Influence(area, _by_class(moved / right, o))
 
 
 def _by_class(influences: FloatArray, o: BoolArray) -> FloatArray:
@@ -161,7 +154,7 @@ def _unbiased(k: int) -> float:
     return float(np.sqrt(k / (k - 1))) if k > 1 else 1.0
 
 
-def _rmsce(p: FloatArray, o: BoolArray) -> _Found:
+def _rmsce(p: FloatArray, o: BoolArray) -> Influence:
     """Square of `rmsce`: in a bin of gap g and residuals r, 2 g (r - g), and the bin's share of the mean.
 
     The variance of such a sum is too large for calibrated confidences, by half of what it is, as observed gaps are
@@ -172,10 +165,10 @@ def _rmsce(p: FloatArray, o: BoolArray) -> _Found:
     value = bins.mean_square
     influences = (2 * bins.gap[bins.group] * bins.within + bins.square[bins.group] - value) / p.size
     lacking = np.maximum(0.0, 2 * np.square(bins.noise) - 4 * np.square(bins.gap) * bins.noise)
-    return _Found(value, influences, float(np.square(np.bincount(bins.group) / p.size) @ lacking))
+    return Influence(value, influences, second_order=float(np.square(np.bincount(bins.group) / p.size) @ lacking))
 
 
-_INFLUENCES: Mapping[str, Callable[[FloatArray, BoolArray], _Found | None]] = MappingProxyType({
+_INFLUENCES: Mapping[str, Callable[[FloatArray, BoolArray], Influence | None]] = MappingProxyType({
     "auroc": _auroc,
     "aucpr": _aucpr,
     "rmsce": _rmsce,

@@ -180,7 +180,7 @@ class Sampling:
         """
         from scipy.special import expit, logit
 
-        def shown(end: float) -> float:
+        def bounded(end: float) -> float:
             low, high = METRICS[metric].bounds
             return signed_root(max(0.0, end)) if METRICS[metric].is_root else min(high, max(low, end))
 
@@ -190,7 +190,7 @@ class Sampling:
         if not reason and error <= TINY:
             reason = "nothing varies between these questions"
         half = quantile(freedom, level) * error
-        clustered = self.clustered(metric, of.value, of.by_question, level).mapped(shown)
+        clustered = self.clustered(metric, of.value, of.by_question, level).mapped(bounded)
         if reason:
             fixed = Interval("fixed-subjects", reason=reason)
         elif metric in RANKED:
@@ -198,7 +198,7 @@ class Sampling:
             low, high = float(expit(middle - half)), float(expit(middle + half))
             fixed = Interval("fixed-subjects", low, high, level, "logit t")
         else:
-            fixed = Interval("fixed-subjects", shown(of.value - half), shown(of.value + half), level, "t")
+            fixed = Interval("fixed-subjects", bounded(of.value - half), bounded(of.value + half), level, "t")
         return fixed, clustered
 
     def clustered(self, metric: str, value: float, influences: FloatArray, level: float) -> Interval:

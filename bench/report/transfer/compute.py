@@ -23,7 +23,7 @@ from bench.report.text import listed, plain, setting
 from bench.report.transfer.model import (
     LEVEL,
     METRICS_SHOWN,
-    AgainstUntold,
+    AgainstUntrained,
     Constant,
     Entry,
     Matrix,
@@ -122,7 +122,7 @@ def computed(
     )
     return Matrix(
         about, entries, prices, tuple(_means(about, tested, prices)), worst,
-        tuple(with_holm(_against_untold(about, tested))), tuple(dict.fromkeys(missing)),
+        tuple(with_holm(_against_untrained(about, tested))), tuple(dict.fromkeys(missing)),
         novelty, tuple(_means(about, tested, novelty)), tuple(_constants(about, tested)), stored,
         tuple(_remarks(cells, tested)), settings.average,
     )  # fmt: skip
@@ -271,7 +271,7 @@ def _is_control(corpus: Corpus | None) -> bool:
 # --- beside what is told nothing --------------------------------------------------------------------------------------
 
 
-def _against_untold(about: About, tested: Mapping[str, _Tested]) -> Iterator[AgainstUntold]:
+def _against_untrained(about: About, tested: Mapping[str, _Tested]) -> Iterator[AgainstUntrained]:
     """Every cell elsewhere of the methods that learn, against all that are told nothing at once."""
     scores = {test: each.cells["brier"] for test, each in tested.items()}
     everywhere = set.intersection(*({*own} for own in scores.values()))
@@ -282,4 +282,4 @@ def _against_untold(about: About, tested: Mapping[str, _Tested]) -> Iterator[Aga
             against = max(untold, key=lambda one: pairs[one][2] or 0)
             points, ends, p = pairs[against]
             p = p if len({each > 0 for each, *_ in pairs.values()}) == 1 else 1.0
-            yield AgainstUntold(name, corpus, test, untold, against, points, ends, p)
+            yield AgainstUntrained(name, corpus, test, untold, against, points, ends, p)

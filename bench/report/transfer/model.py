@@ -120,7 +120,7 @@ class Worst:
 
 
 @dataclass(frozen=True)
-class AgainstUntold:
+class AgainstUntrained:
     """A method that learned elsewhere against all methods that are told nothing, by the Brier score of one test."""
 
     method: str
@@ -159,7 +159,7 @@ class Matrix:
     prices: tuple[Price, ...]
     means: tuple[MeanPrice, ...]
     worst: tuple[Worst, ...]
-    against_untold: tuple[AgainstUntold, ...]
+    against_untrained: tuple[AgainstUntrained, ...]
     missing: tuple[Missing, ...]
     novelty: tuple[Price, ...] = ()
     """Prices of a new subject: without it, against without as many answers at random."""

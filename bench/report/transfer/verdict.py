@@ -18,7 +18,7 @@ _NAMED = 7
 
 def verdict(matrix: Matrix) -> tuple[str, ...]:
     """Sentences: who leads by its worst cell, what moving costs, and who falls behind what is told nothing."""
-    parts = (_leaders, _moves, _novelty, _dearest, _against_untold, _gaps)
+    parts = (_leaders, _moves, _novelty, _dearest, _against_untrained, _gaps)
     return tuple(sentence for part in parts for sentence in part(matrix))
 
 
@@ -158,8 +158,8 @@ def _dearest(matrix: Matrix) -> Iterator[str]:
     )
 
 
-def _against_untold(matrix: Matrix) -> Iterator[str]:
-    tests = matrix.against_untold
+def _against_untrained(matrix: Matrix) -> Iterator[str]:
+    tests = matrix.against_untrained
     if not tests:
         yield "No method that learned elsewhere can be compared with one that is told nothing."
         return

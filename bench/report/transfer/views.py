@@ -218,7 +218,7 @@ def _of_price(price: Price | None) -> dict[str, Any]:
 def _data(matrix: Matrix) -> dict[str, Any]:
     parts = (
         "about", "cells", "entries", "prices", "means", "novelty", "novelty_means", "constants", "worst",
-        "against_untold", "missing",
+        "against_untrained", "missing",
     )  # fmt: skip
     said = {"verdict": list(verdict(matrix)), "remarks": list(matrix.remarks), "average": matrix.average}
     return {**said, **{name: _plain(getattr(matrix, name)) for name in parts}}

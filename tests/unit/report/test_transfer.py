@@ -168,7 +168,7 @@ def test_against_all_that_are_told_nothing_the_least_clear_one_decides(tmp_path:
         return noisy(-0.9, test, method) if method == "lost" else planted(method, corpus, test, seed)
 
     matrix = computed(cells(tmp_path, about(), with_lost, ("good", "rote", "plain", "lost")), about())
-    found = {(each.method, each.test): each for each in matrix.against_untold}
+    found = {(each.method, each.test): each for each in matrix.against_untrained}
     assert {each.untold for each in found.values()} == {("lost", "plain")}
     assert {found["rote", test].p for test in ("a", "b")} == {1.0}
     for test in ("a", "b"):
@@ -405,7 +405,7 @@ def test_as_few_answers_are_no_shift_and_stand_in_no_rank(tmp_path: Path) -> Non
     told = about(corpora=(A, B, A_OUT, A_FEWER))
     matrix = computed(cells(tmp_path, told, broken), told)
     assert A_FEWER not in {each.corpus for each in matrix.worst}
-    assert A_FEWER not in {each.corpus for each in matrix.against_untold}
+    assert A_FEWER not in {each.corpus for each in matrix.against_untrained}
     assert {w.method: w.rank for w in matrix.worst if w.metric == "brier"} == {"good": 1, "plain": 2, "rote": 3}
 
 
