@@ -67,8 +67,11 @@ FAST := -m 'not slow and not gpu and not network and not readme and not ray and 
 # A test that hangs fails after two minutes with the stacks of all threads; with a worker gone, xdist would wait for ever.
 HANGS := -o faulthandler_timeout=120 -o faulthandler_exit_on_timeout=true
 
+# One order and one set of random numbers for each run, so that a change passes or fails by itself: SEED=$$RANDOM draws others.
+SEED := 20261101
+
 tests: install
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(HANGS) $(FAST)
+	$(PYTEST) -p randomly --randomly-seed=$(SEED) -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(HANGS) $(FAST)
 
 browser: install  ## the page in Chromium, a minute
 	$(PYTEST) -n 2 --dist loadfile --max-worker-restart 0 $(HANGS) -m 'browser and not slow'
