@@ -72,6 +72,8 @@ def compared(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     """Compare the last run, or keep it."""
+    if not LAST.is_file():
+        sys.exit("Expected a whole run to compare, got none: run `make test` first")
     now = summary(json.loads(LAST.read_text(encoding="utf-8")))
     if "--keep" in sys.argv:
         COMMITTED.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")

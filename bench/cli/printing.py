@@ -17,6 +17,7 @@ from rich.text import Text
 
 from bench.cli.loudness import is_quiet
 from bench.progress import terminal, visible, visible_json
+from bench.store.files import json_text
 
 if TYPE_CHECKING:
     from bench.report.analysis import Analysis
@@ -59,8 +60,9 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON; what JSON doesn't know is printed as text."""
-    sys.stdout.write(visible_json(json.dumps(value, indent=2, ensure_ascii=False, default=str)) + "\n")
+    """Print a value as JSON; what JSON doesn't know is printed as text, and a number that isn't finite as null."""
+    finite = json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)
+    sys.stdout.write(visible_json(json_text(finite)))
 
 
 def print_line(text: str) -> None:

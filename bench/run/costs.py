@@ -106,7 +106,7 @@ def counted(readings: Sequence[Reading], reader: Reader) -> TokenCount:
     from bench.backbone.counting import STAGES, CountingBackbone, CountingExtractor, CountingSession
 
     manifests = [entry.manifest for reading in readings for shard in reading.bundles for entry in shard]
-    sizes = (m["bytes_per_token"] if "bytes_per_token" in m else m["beginnings"]["bytes_per_token"] for m in manifests)
+    sizes = (m["bytes_per_token"] for m in manifests)
     size = max(sizes, default=0)
     sessions = {False: CountingSession(size), True: CountingSession(size)}  # with an adapter, a cache of its own
     trees = {False: PrefixTree(), True: PrefixTree()}

@@ -37,8 +37,8 @@ _MACHINES = 0.02
 """Largest difference of a metric that another machine may make with a trained method."""
 LEAST = 0.01
 """Difference of a metric that is allowed also where other seeds happen to be closer together."""
-_COMPARED = ("ece", "brier", "acc", "aucpr", "auroc")
-"""The paper's metrics."""
+_COMPARED = ("ece", "rmsce", "brier", "acc", "aucpr", "auroc")
+"""Metrics of a table, over all questions."""
 MOST = 0.05
 """Largest allowed difference of a metric, however far apart other seeds are: they may be forged as well."""
 OTHERS = 2
@@ -130,7 +130,7 @@ def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
         tune=_number(row, "tune"), scale_training=bool(row.config.get("scale_training")),
         overrides=tuple(f"{key}={value}" for key, value in row.deviations.items() if "." in key),
         recalibrate=(kind,) if kind else (), judge=_text(row, "judge") or RunConfig.judge, answers=row.answers_source,
-        train_on=_text(row, "train_on"), judge_model=_text(row, "judge_model"), judge_url=_text(row, "judge_url"),
+        train_on=_text(row, "train_on"), judge_model=_text(row, "judge_model"),
         nli=_text(row, "nli"), similarity=_text(row, "similarity"), dtype=_text(row, "dtype"),
         token_budget=_number(row, "token_budget"), training_budget=_number(row, "training_budget"),
         data_dir=data_dir, out=out,
@@ -214,7 +214,7 @@ def _notes(before: Cell, after: Cell) -> Iterator[str]:
 
 def _mean(row: ResultRow, name: str) -> float | None:
     """A metric's mean; None where it is undefined, or where there are scores that nothing could scale."""
-    return row.metrics[name].mean if name in row.metrics else None
+    return row.metrics[name].of("questions") if name in row.metrics else None
 
 
 def _apart(one: Records, other: Records) -> FloatArray:

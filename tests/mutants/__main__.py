@@ -61,7 +61,10 @@ def main() -> None:
         options.files = [HERE / f"draw-{options.draw}.json"]
         if not options.files[0].is_file():
             keep(options.files[0], drawn(options.draw, options.count))
-    changes = [change for path in options.files or sorted(HERE.glob("*.json")) for change in kept(path)]
+    changes = []
+    for path in options.files or sorted(HERE.glob("*.json")):
+        changes += (found := kept(path))
+        keep(path, found)  # what replaces a change whose line is gone is kept from now on
     outcomes = _tried(changes, measured(), again=options.again)
     _say(table(changes, outcomes))
     results = Counter(outcome.result for outcome in outcomes.values())

@@ -29,6 +29,8 @@ def main(nightly: Nightly, words: Sequence[str] | None = None) -> int:
     if unknown := sorted(set(options.parts) - set(names)):
         parser.error(f"no part {unknown[0]!r}: expected of {', '.join(names)}")
     chosen = [part for part in nightly.parts if part.name in (options.parts or names)]
+    if options.page and not any(map(nightly.outcome, nightly.parts)):
+        parser.error("--page: no part was run here, and the page would lose what it says; run one first")
     for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C, but what nohup has ignored stays so
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 CODE = ("bench", "methods", "tasks", "tests", "pyproject.toml", "constraints.txt")
+LEVELS = ("bench/stats", "bench/metrics", "tests/levels", "tests/performance/judging.py")
 SOURCES = ("bench", "methods", "tasks", "tests/fixtures", "tests/faults", "constraints.txt")
 PYTEST = "python -m pytest -q -rfEs"
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -47,14 +48,14 @@ class Part:
 
 PARTS = (
     Part("levels", "tests err as seldom as they say, and intervals cover, on answers whose truth is known",
-         "python -m tests.levels", reads=("bench/stats", "bench/metrics", "tests/levels"), keeps="build/levels"),
+         "python -m tests.levels", reads=LEVELS, keeps="build/levels"),
     Part("wheel", "the wheel works outside the checkout, and the source archive has all files",
          f"{PYTEST} tests/integration/test_wheel.py", reads=(".",)),
     Part("browser", "the page works in Chromium, and stays quick where a comparison is large",
          f"{PYTEST} -m browser", need=CHROMIUM),
     Part("ray", "a Ray cluster leaves the bytes of one process, whatever becomes of its nodes",
          f"{PYTEST} -m ray", need=RAY),
-    Part("slow", "other tests above ten seconds: coverage of intervals, bfloat16, DeepSpeed, forecasts, the site",
+    Part("slow", "other tests above three seconds: coverage of intervals, bfloat16, DeepSpeed, forecasts, the site",
          f"{PYTEST} -m 'slow and not browser and not ray' --ignore tests/integration/test_wheel.py"),
     Part("readme", "every command of the README and of the pages runs whole",
          f"{PYTEST} -m readme", reads=(*CODE, "README.md", "docs")),

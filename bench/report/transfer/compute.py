@@ -33,13 +33,13 @@ from bench.report.transfer.model import (
     StoredCell,
     Worst,
 )
-from bench.report.transfer.worst import Cells
 from bench.results.files import path_of, read_records
 from bench.results.records import Records
 from bench.results.transfer import AT_RANDOM, SUBJECT, About, Corpus, TransferCell
 from bench.stats import Influence, Interval, Sampling, Settings, compare, influence, over_seeds, strata_of
 from bench.stats.comparison import normal_draws
 from bench.stats.holm import with_holm
+from bench.stats.worst import Cells
 
 Key = tuple[str, Corpus | None]
 """Method and corpus."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench.report.transfer.worst import Cells
 
 from bench.api import BoolArray, FloatArray, UserError
 from bench.report.analysis import write
@@ -21,7 +22,6 @@ from bench.report.transfer import Matrix, computed, heat_map, shown, verdict
 from bench.report.transfer.figure import heading
 from bench.report.transfer.stored import Unshown, stored
 from bench.report.transfer.views import text_of
-from bench.report.transfer.worst import Cells
 from bench.results import files
 from bench.results.records import Records
 from bench.results.transfer import Corpus, TransferCell

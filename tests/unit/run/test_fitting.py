@@ -250,6 +250,7 @@ def test_a_fit_belongs_to_the_kind_of_device_and_not_to_its_number(tmp_path: Pat
         (split("train"), split("validation"), 1),
         (split("train"), None, 0),
         (split("train", frozenset({"q"})), split("validation"), 0),
+        (split("train"), split("validation", frozenset({"q"})), 0),
     ],
 )
 def test_what_is_learned_from_other_answers_or_by_another_seed_is_another_fit(

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from typer.testing import CliRunner, Result
 
 from bench import registry
 from bench.api import Question, UserError
+from bench.api.question import Answer
 from bench.backbone import models
 from bench.cli.app import app
 from bench.data.question_files import task_of_file
@@ -27,7 +29,7 @@ from bench.data.sources import open_source
 from bench.progress import Silent
 from bench.results import files
 from bench.run.config import RunConfig
-from bench.run.heads import kept, load_head
+from bench.run.heads import kept, load_head, scoring
 from bench.run.heads.card import CARD, FORMAT, GuardCard, read_card, write_guard
 from bench.run.heads.checking import as_record, check
 from bench.run.heads.head import Setting
@@ -685,6 +687,15 @@ def test_a_check_tolerates_two_percent(
     assert re.fullmatch(complaint, "; ".join(found.complaints))
 
 
+def test_a_check_counts_answers_that_are_other_tokens(whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = whole_run.head()
+    then = kept.read(folder)
+    answers = [then.answers[i] + (i >= 21) for i in range(24)]
+    monkeypatch.setattr(kept, "read", lambda _: replace(then, answers=answers))
+    found = check(folder, CPU, Silent())
+    assert (found.passed, found.complaints) == (False, ("3 answers are other tokens",))
+
+
 def test_a_check_counts_confidences_that_change_sides(whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the run are mirrored at 0.5, but for the first ten."""
     folder = whole_run.head()
@@ -799,6 +810,16 @@ def test_a_guard_enters_the_card_and_every_scored_line(
     assert f": {sum(line['trusted'] is True for line in lines)}" in told
     assert "of 3 answers that were given to it it guarantees" in told
     assert "threshold" in CliRunner().invoke(app, ["head", "show", str(middle)]).stdout
+
+
+def test_a_guard_says_nothing_of_an_answer_that_is_no_letter(copy: Path) -> None:
+    write_guard(copy, replace(BEES, threshold=0.1))
+    head = SimpleNamespace(card=read_card(copy), name="lts")
+    answers = [Answer(text, letter, False, parsed=letter is not None) for text, letter in (("A", "A"), ("so", None))]
+    questions = [SimpleNamespace(id=str(k)) for k in range(2)]
+    scored = SimpleNamespace(questions=questions, answers=answers, confidence=np.array([0.9, 0.9]), too_long={})
+    assert [line["trusted"] for line in scoring._lines(scored, head, {})] == [True, None]
+    assert [line["trusted"] for line in scoring._lines(scored, head, {"0": None})] == [None, None]  # given
 
 
 def test_a_guard_of_another_task_names_no_share(whole_run: WholeRun, copy: Path, tmp_path: Path) -> None:

@@ -219,6 +219,15 @@ def test_interval_for_other_subjects_counts_those_where_the_metric_is_defined():
     assert estimate.clustered.reason == "20 subjects are needed to speak of others, there are 19"
 
 
+def test_subjects_of_very_unequal_size_are_as_few_as_equal_ones_would_be():
+    confidence, o, _ = answers(548, methods=1)
+    names = ["large"] * 500 + [f"small {k // 2}" for k in range(48)]
+    estimate = summary(confidence, o, names, QUICK).methods["m0"].estimates["brier"]
+    alike = 548**2 // (500**2 + 24 * 2**2)
+    reason = f"20 subjects are needed to speak of others, these are as good as {alike} of one size"
+    assert (estimate.clustered.ends, estimate.clustered.reason) == (None, reason)
+
+
 def test_rmsce_has_the_interval_of_its_square_and_differences_that_of_squares():
     confidence, o, names = answers(400)
     result = summary(confidence, o, names, QUICK)

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from bench.api import FloatArray
 from bench.metrics import METRICS
-from bench.report.transfer.model import LEVEL
-from bench.stats import Interval
-from bench.stats.intervals import TINY
+from bench.stats.intervals import TINY, Interval
+
+LEVEL = 0.95
 
 
 class Cells(NamedTuple):
