@@ -88,20 +88,6 @@ def over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
     )
 
 
-def losses(confidence: FloatArray, correct: BoolArray) -> Mapping[str, FloatArray]:
-    """Share of each answer in the metrics that are means: `brier`, `acc`, `nll`, each of the shape of `confidence`.
-
-    Args:
-        confidence: shape (..., n), float64 in [0, 1].
-        correct: shape (n,), bool.
-    """
-    return {
-        "brier": np.square(confidence - correct),
-        "acc": ((confidence > THRESHOLD) == correct).astype(np.float64),
-        "nll": log_losses(confidence, correct),
-    }
-
-
 # --- metrics: (n,), (n,) -> value, influences (n,) --------------------------------------------------------------------
 
 
@@ -172,7 +158,7 @@ _INFLUENCES: Mapping[str, Callable[[FloatArray, BoolArray], Influence | None]] =
     "auroc": _auroc,
     "aucpr": _aucpr,
     "rmsce": _rmsce,
-    "brier": lambda p, o: _of_mean(losses(p, o)["brier"]),
-    "acc": lambda p, o: _of_mean(losses(p, o)["acc"]),
-    "nll": lambda p, o: _of_mean(losses(p, o)["nll"]),
+    "brier": lambda p, o: _of_mean(np.square(p - o)),
+    "acc": lambda p, o: _of_mean(((p > THRESHOLD) == o).astype(np.float64)),
+    "nll": lambda p, o: _of_mean(log_losses(p, o)),
 })  # fmt: skip

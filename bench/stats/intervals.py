@@ -3,7 +3,7 @@
 `fixed-subjects`: these subjects, other questions; questions vary within their subject. `clustered`: other subjects like
 these; subjects are the sample. Neither contains the chance in fits: several seeds are averaged, and their spread is
 told beside the interval. Both are Student's t of a sum of influences. Example:
-`Sampling.of(strata, correct, "questions").interval("brier", influence)`.
+`Sampling.of(strata, correct, "questions").intervals("brier", influence, 0.95)`.
 """
 
 from __future__ import annotations
@@ -75,6 +75,10 @@ class Interval:
         """Interval of an increasing function of the value."""
         return self if self.ends is None else replace(self, low=function(self.ends[0]), high=function(self.ends[1]))
 
+    def divided(self, unit: float, most: float) -> Interval:
+        """Interval of the value divided by a unit above 0, within -most and most."""
+        return self.mapped(lambda end: min(most, max(-most, end / unit)))
+
 
 class Spread(NamedTuple):
     """How far metrics, or weighted sums of them, vary."""
@@ -110,24 +114,20 @@ class Sampling:
 
     def refused(self, metric: str) -> str:
         """Why nothing can be told of how far a metric varies; empty where it can."""
+        n, sizes, label = self.correct.size, self.strata.sizes, METRICS[metric].label
         right = np.bincount(self.strata.group, weights=self.correct).astype(np.int64)
-        if self.correct.size < FEW:
-            return f"there are {self.correct.size} questions, from which no spread can be told"
-        if METRICS[metric].is_root and self.correct.size < MIN_CALIBRATED:
-            label = METRICS[metric].label
-            return (
-                f"{MIN_CALIBRATED} questions are needed to tell how far {label} varies, there are {self.correct.size}"
-            )
-        kinds, least = {"right": int(right.sum()), "wrong": int(self.correct.size - right.sum())}, MIN_RARER
-        kind, least = min(kinds, key=lambda each: kinds[each]), MIN_RANKED if metric in RANKED else MIN_RARER
-        if kinds[kind] < least:
-            label = METRICS[metric].label
-            return f"{least} {kind} answers are needed to tell how far {label} varies, there are {kinds[kind]}"
+        if n < FEW:
+            return f"there are {n} questions, from which no spread can be told"
+        if METRICS[metric].is_root and n < MIN_CALIBRATED:
+            return f"{MIN_CALIBRATED} questions are needed to tell how far {label} varies, there are {n}"
+        count, kind = min((int(right.sum()), "right"), (n - int(right.sum()), "wrong"))
+        least = MIN_RANKED if metric in RANKED else MIN_RARER
+        if count < least:
+            return f"{least} {kind} answers are needed to tell how far {label} varies, there are {count}"
         if self.average == "questions":
             return ""
         if self._freedom_of_sizes < MIN_FREEDOM:
             return "subjects of a few questions count as much as large ones, and say too little of how far they vary"
-        sizes = self.strata.sizes
         if metric in RANKED:
             lone = np.flatnonzero((sizes > 1) & ((right == 1) | (right == sizes - 1)))
             if lone.size:
@@ -208,14 +208,13 @@ class Sampling:
         freedom. A mean over subjects is one of those in which the metric is defined. Subjects must be as many as if all
         were of one size, (sum m)^2 / sum m^2, and for metrics of order have right and wrong answers.
         """
-        subjects, counted = self.strata.sizes.size, np.ones(self.strata.sizes.size, dtype=np.bool_)
+        sizes, subjects = self.strata.sizes, self.strata.sizes.size
         if metric in RANKED:
             rate = self.strata.means(self.correct.astype(np.float64))
-            counted = (rate > 0) & (rate < 1)
+            sizes = sizes[(rate > 0) & (rate < 1)]
+        alike = int(sizes.sum() ** 2 / max(1, np.square(sizes).sum()))
         if self.average == "subjects":
-            subjects = int(counted.sum())
-        sizes = self.strata.sizes[counted]
-        alike = sizes.size if self.average == "subjects" else int(sizes.sum() ** 2 / max(1, np.square(sizes).sum()))
+            subjects = alike = sizes.size
         reason, sums = self.refused(metric), np.bincount(self.strata.group, weights=influences)
         if min(alike, subjects) < MIN_CLUSTERS:
             few = f"there are {subjects}" if subjects < MIN_CLUSTERS else f"these are as good as {alike} of one size"
