@@ -33,11 +33,11 @@ class Influence(NamedTuple):
     value: float
     """The metric; of a root its square, which may be below 0."""
     by_question: FloatArray
-    """Influences, shape (n,). They sum to 0 here; of other questions, their sum would vary as the value does."""
+    """Influences, shape (n,). They sum to 0 over these questions; over others their sum varies as the value does."""
     by_subject: FloatArray = np.empty(0)
     """The metric in each subject, shape (S,), NaN where undefined; empty if it is of all questions at once."""
     second_order: float = 0.0
-    """Variance of the value that influences lack; of RMSCE, whose influences vanish where an observed gap does."""
+    """Variance of the value beyond that of its influences; above 0 for RMSCE alone, see `_rmsce`."""
 
 
 def influence(
@@ -71,7 +71,7 @@ def influence(
     if not defined.any():
         return None
     mean, count = float(by_subject[defined].mean()), int(defined.sum())
-    # what sets a subject apart cancels within it; it counts for other subjects, and where small ones share a group
+    # alike for all questions of a subject: spread between subjects, also of small ones in one group, but not within
     apart = np.where(defined, (by_subject - mean) / strata.sizes, 0.0)
     return Influence(mean, (by_question + apart[strata.group]) / count, by_subject, second_order / count**2)
 
@@ -129,7 +129,7 @@ def _aucpr(p: FloatArray, o: BoolArray) -> Influence | None:
 
 
 def _by_class(influences: FloatArray, o: BoolArray) -> FloatArray:
-    """Influences, farther from their class's mean by the root of k/(k - 1): the mean is of the same k answers."""
+    """Influences, each farther from the mean of its class by the root of k/(k - 1), since that mean is of its own k."""
     right, wrong = int(o.sum()), int((~o).sum())
     mean = np.where(o, influences[o].mean(), influences[~o].mean())
     scaled: FloatArray = mean + (influences - mean) * np.where(o, _unbiased(right), _unbiased(wrong))
@@ -143,9 +143,9 @@ def _unbiased(k: int) -> float:
 def _rmsce(p: FloatArray, o: BoolArray) -> Influence:
     """Square of `rmsce`: in a bin of gap g and residuals r, 2 g (r - g), and the bin's share of the mean.
 
-    The variance of such a sum is too large for calibrated confidences, by half of what it is, as observed gaps are
-    larger than true ones. But in a bin whose observed gap happens to be near 0 it is near 0 too, 4 w^2 g^2 v with w the
-    bin's share of the answers and v the variance of its gap. It is at least the second-order term, 2 w^2 v^2.
+    With w a bin's share of the answers and v the variance of its gap, the influences give the bin a variance of
+    4 w^2 g^2 v. For calibrated confidences that is twice the true one on average, as observed gaps are larger than true
+    ones; but it is near 0 where g happens to be. So a bin has at least the second-order term, 2 w^2 v^2.
     """
     bins = Bins.of(p, o)
     value = bins.mean_square

@@ -104,7 +104,7 @@ class Sampling:
 
     @classmethod
     def of(cls, strata: Strata, correct: BoolArray, average: Average) -> Sampling:
-        """Subjects of fewer than FEW questions are one group; if it has fewer, too, it joins the smallest other one."""
+        """Subjects of fewer than FEW questions are one group; if that has fewer too, it joins the smallest other."""
         own = np.flatnonzero(strata.sizes >= FEW)
         group = np.full(strata.sizes.size, -1)
         if own.size and strata.sizes.sum() - strata.sizes[own].sum() < FEW:
@@ -143,7 +143,7 @@ class Sampling:
 
     @property
     def _freedom_of_sizes(self) -> float:
-        """Degrees of freedom of a mean over subjects in which questions vary alike; small subjects are one."""
+        """Degrees of freedom of a mean over subjects if questions vary alike in all; 0 if small ones make no group."""
         small = self.strata.sizes < FEW
         joined = int(self.strata.sizes[small].sum())
         if 0 < joined < FEW:
@@ -156,8 +156,8 @@ class Sampling:
         """Standard errors of metrics, or of weighted sums of them such as differences.
 
         Within a group of m questions influences c have the covariance m / (m - 1) * sum (c - mean c)(c' - mean c'), and
-        groups add up. Degrees of freedom are those of such a sum (Satterthwaite, 1946); of metrics of order also those
-        of the sum over right and wrong answers: a few of one kind tell little, however many there are of the other.
+        groups add up. Degrees of freedom are those of such a sum (Satterthwaite, 1946), for metrics of order at most
+        those with right and wrong answers as groups: a few of one kind tell little, however many the others are.
 
         Args:
             metric: one of `bench.stats.influence.TESTED`.
@@ -205,8 +205,8 @@ class Sampling:
         """Interval of a value, or a difference, with influences (n,), for other subjects like these.
 
         With c the sum of influences in each of S subjects, the variance is S / (S - 1) * sum c^2, of S - 1 degrees of
-        freedom. A mean over subjects is one of those in which the metric is defined. Subjects must be as many as if all
-        were of one size, (sum m)^2 / sum m^2, and for metrics of order have right and wrong answers.
+        freedom. A mean over subjects is one of those in which the metric is defined. MIN_CLUSTERS subjects are needed:
+        of sizes m they count as (sum m)^2 / sum m^2, and for metrics of order those with right and wrong answers alone.
         """
         sizes, subjects = self.strata.sizes, self.strata.sizes.size
         if metric in RANKED:

@@ -181,7 +181,7 @@ class Study:
 
 @dataclass(frozen=True)
 class LabelCurves:
-    """Everything that is told of a study of one task."""
+    """Results of a study of one task."""
 
     study: Study
     n: int
