@@ -98,6 +98,11 @@ class Metric:
     is_root: bool = False
     """Is the signed root of an estimated square; a mean over subjects or seeds is that of the mean of their squares."""
 
+    def value(self, values: FloatArray, correct: BoolArray, bins: int, seed: int) -> float | None:
+        """The metric of n answers; bins and seed where it takes them."""
+        options = ({"bins": bins} if self.binned else {}) | ({"seed": seed} if self.drawn else {})
+        return self.compute(values, correct, **options)
+
     def mean(self, values: Iterable[float]) -> float | None:
         """Mean over subjects, or seeds, where it is defined; None where it is in none.
 
@@ -217,12 +222,7 @@ def _all_metrics(
     """Each metric that can be had; `seed` differs between subjects, or their floors would share their chance errors."""
     values = {name: order if metric.of_order else p for name, metric in METRICS.items()}
     return {
-        name: METRICS[name].compute(
-            value,
-            o,
-            **({"bins": protocol.ece_bins} if METRICS[name].binned else {}),
-            **({"seed": seed} if METRICS[name].drawn else {}),
-        )
+        name: METRICS[name].value(value, o, protocol.ece_bins, seed)
         for name, value in values.items()
         if value is not None
     }

@@ -54,7 +54,7 @@ def calibrated_p(
     members = [np.equal.outer(bin_of(p, settings.bins), np.arange(settings.bins)).astype(np.float32) for p in runs]
 
     def error(labels: Sequence[BoolArray]) -> FloatArray:
-        """ECE, summed over runs, of each draw's labels (draws, n), which a run may have of its own."""
+        """ECEs (draws,), summed over the runs, each of which has labels (draws, n) of its own."""
         total = np.zeros(len(labels[0]))
         for p, given, of in zip(runs, labels, members, strict=True):
             for start, end in zip(ends - strata.sizes, ends, strict=True):

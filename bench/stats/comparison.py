@@ -2,7 +2,7 @@
 
 All pairs of a block of methods are tested together: a difference is significant where it is farther from 0, in standard
 errors, than the largest of all differences is by chance in 95 % of draws. Example:
-`ranks(["a", "b"], compare("auroc", {"a": a, "b": b}, sampling, [["a", "b"]]))["b"]` is 2 where a is better.
+`ranks(["a", "b"], compare("auroc", {"a": a, "b": b}, sampling, [["a", "b"]], Settings()))["b"]` is 2 where a is better.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ def compare(
     weights = np.eye(len(known))[first] - np.eye(len(known))[second]
     influences = np.stack([each.by_question for each in known.values()])
     spread = sampling.spread(metric, influences, weights)
-    values, scale = np.array([each.value for each in known.values()]), np.ones(len(pairs))
+    values, units = np.array([each.value for each in known.values()]), np.ones(len(pairs))
     if METRICS[metric].is_root:  # a - b is (a^2 - b^2) / (a + b), and so are its error and the ends of its interval
         values = np.maximum(0.0, values)
-        scale = np.sqrt(values[first]) + np.sqrt(values[second])
-    difference = values[first] - values[second]
-    p = p_values(difference, spread)
+        units = np.sqrt(values[first]) + np.sqrt(values[second])
+    differences = values[first] - values[second]
+    p = p_values(differences, spread)
     corrected, critical = np.full(p.size, np.nan), np.full(p.size, np.nan)
     reason = sampling.refused(metric)
     for block in () if reason else (list(known), *blocks):  # what a pair's own block says stays
@@ -103,31 +103,31 @@ def compare(
             family = Spread(spread.covariance, spread.error[own], spread.freedom[own])
             corrected[own], critical[own] = max_t(p[own], weights[own], family, settings)
 
-    def compared(k: int) -> Comparison[K]:
-        low, high = METRICS[metric].bounds
-        middle, unit = float(difference[k]), float(scale[k])
-        half = quantile(spread.freedom[k], settings.level) * float(spread.error[k])
-        fixed = Interval("fixed-subjects", middle - half, middle + half, settings.level, "t")
+    low, high = METRICS[metric].bounds
+    found = []
+    for k, pair in enumerate(pairs):
+        difference, unit, error = float(differences[k]), max(TINY, float(units[k])), float(spread.error[k])
         influence = influences[first[k]] - influences[second[k]]
-        clustered = sampling.clustered(metric, middle, influence, settings.level)
-        found = Comparison(metric, *pairs[k], middle, fixed, clustered, None)
-        if not reason:
-            found = replace(found, p=float(p[k]), p_corrected=float(corrected[k]))
+        clustered = sampling.clustered(metric, difference, influence, settings.level)
         none = reason or ("neither is off by more than chance" if unit <= TINY else "")
         if none:
-            clustered = clustered if clustered.reason else Interval("clustered", reason=none)
             fixed = Interval("fixed-subjects", reason=none)
-            return replace(found, difference=middle / max(unit, TINY), fixed=fixed, clustered=clustered)
-
-        def scaled(end: float) -> float:
-            return min(high - low, max(low - high, end / unit))
-
-        return replace(
-            found, difference=middle / unit, fixed=fixed.mapped(scaled), clustered=clustered.mapped(scaled),
-            error=float(spread.error[k]) / unit, critical=None if np.isnan(critical[k]) else float(critical[k]),
+            clustered = clustered if clustered.reason else Interval("clustered", reason=none)
+        else:
+            half = quantile(spread.freedom[k], settings.level) * error
+            fixed = Interval("fixed-subjects", difference - half, difference + half, settings.level, "t")
+        found.append(
+            Comparison(
+                metric, *pair, difference / unit,
+                fixed=fixed.divided(unit, high - low),
+                clustered=clustered.divided(unit, high - low),
+                p=None if reason else float(p[k]),
+                p_corrected=None if reason else float(corrected[k]),
+                error=None if none else error / unit,
+                critical=None if none or np.isnan(critical[k]) else float(critical[k]),
+            )
         )  # fmt: skip
-
-    return tuple(map(compared, range(len(pairs))))
+    return tuple(found)
 
 
 def p_values(difference: FloatArray, spread: Spread) -> FloatArray:

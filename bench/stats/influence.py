@@ -33,11 +33,11 @@ class Influence(NamedTuple):
     value: float
     """The metric; of a root its square, which may be below 0."""
     by_question: FloatArray
-    """Influences, shape (n,). They sum to 0 here; of other questions, their sum would vary as the value does."""
+    """Influences, shape (n,). They sum to 0 over these questions; over others their sum varies as the value does."""
     by_subject: FloatArray = np.empty(0)
     """The metric in each subject, shape (S,), NaN where undefined; empty if it is of all questions at once."""
     second_order: float = 0.0
-    """Variance of the value that influences lack; of RMSCE, whose influences vanish where an observed gap does."""
+    """Variance of the value beyond that of its influences; above 0 for RMSCE alone, see `_rmsce`."""
 
 
 def influence(
@@ -71,7 +71,7 @@ def influence(
     if not defined.any():
         return None
     mean, count = float(by_subject[defined].mean()), int(defined.sum())
-    # what sets a subject apart cancels within it; it counts for other subjects, and where small ones share a group
+    # alike for all questions of a subject: spread between subjects, also of small ones in one group, but not within
     apart = np.where(defined, (by_subject - mean) / strata.sizes, 0.0)
     return Influence(mean, (by_question + apart[strata.group]) / count, by_subject, second_order / count**2)
 
@@ -86,20 +86,6 @@ def over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
     return Influence(
         float(np.mean(value)), np.mean(by_question, axis=0), np.mean(by_subject, axis=0), float(np.mean(second_order))
     )
-
-
-def losses(confidence: FloatArray, correct: BoolArray) -> Mapping[str, FloatArray]:
-    """Share of each answer in the metrics that are means: `brier`, `acc`, `nll`, each of the shape of `confidence`.
-
-    Args:
-        confidence: shape (..., n), float64 in [0, 1].
-        correct: shape (n,), bool.
-    """
-    return {
-        "brier": np.square(confidence - correct),
-        "acc": ((confidence > THRESHOLD) == correct).astype(np.float64),
-        "nll": log_losses(confidence, correct),
-    }
 
 
 # --- metrics: (n,), (n,) -> value, influences (n,) --------------------------------------------------------------------
@@ -143,7 +129,7 @@ def _aucpr(p: FloatArray, o: BoolArray) -> Influence | None:
 
 
 def _by_class(influences: FloatArray, o: BoolArray) -> FloatArray:
-    """Influences, farther from their class's mean by the root of k/(k - 1): the mean is of the same k answers."""
+    """Influences, each farther from the mean of its class by the root of k/(k - 1), since that mean is of its own k."""
     right, wrong = int(o.sum()), int((~o).sum())
     mean = np.where(o, influences[o].mean(), influences[~o].mean())
     scaled: FloatArray = mean + (influences - mean) * np.where(o, _unbiased(right), _unbiased(wrong))
@@ -157,9 +143,9 @@ def _unbiased(k: int) -> float:
 def _rmsce(p: FloatArray, o: BoolArray) -> Influence:
     """Square of `rmsce`: in a bin of gap g and residuals r, 2 g (r - g), and the bin's share of the mean.
 
-    The variance of such a sum is too large for calibrated confidences, by half of what it is, as observed gaps are
-    larger than true ones. But in a bin whose observed gap happens to be near 0 it is near 0 too, 4 w^2 g^2 v with w the
-    bin's share of the answers and v the variance of its gap. It is at least the second-order term, 2 w^2 v^2.
+    With w a bin's share of the answers and v the variance of its gap, the influences give the bin a variance of
+    4 w^2 g^2 v. For calibrated confidences that is twice the true one on average, as observed gaps are larger than true
+    ones; but it is near 0 where g happens to be. So a bin has at least the second-order term, 2 w^2 v^2.
     """
     bins = Bins.of(p, o)
     value = bins.mean_square
@@ -172,7 +158,7 @@ _INFLUENCES: Mapping[str, Callable[[FloatArray, BoolArray], Influence | None]] =
     "auroc": _auroc,
     "aucpr": _aucpr,
     "rmsce": _rmsce,
-    "brier": lambda p, o: _of_mean(losses(p, o)["brier"]),
-    "acc": lambda p, o: _of_mean(losses(p, o)["acc"]),
-    "nll": lambda p, o: _of_mean(losses(p, o)["nll"]),
+    "brier": lambda p, o: _of_mean(np.square(p - o)),
+    "acc": lambda p, o: _of_mean(((p > THRESHOLD) == o).astype(np.float64)),
+    "nll": lambda p, o: _of_mean(log_losses(p, o)),
 })  # fmt: skip

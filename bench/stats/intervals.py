@@ -3,7 +3,7 @@
 `fixed-subjects`: these subjects, other questions; questions vary within their subject. `clustered`: other subjects like
 these; subjects are the sample. Neither contains the chance in fits: several seeds are averaged, and their spread is
 told beside the interval. Both are Student's t of a sum of influences. Example:
-`Sampling.of(strata, correct, "questions").interval("brier", influence)`.
+`Sampling.of(strata, correct, "questions").intervals("brier", influence, 0.95)`.
 """
 
 from __future__ import annotations
@@ -75,6 +75,10 @@ class Interval:
         """Interval of an increasing function of the value."""
         return self if self.ends is None else replace(self, low=function(self.ends[0]), high=function(self.ends[1]))
 
+    def divided(self, unit: float, most: float) -> Interval:
+        """Interval of the value divided by a unit above 0, within -most and most."""
+        return self.mapped(lambda end: min(most, max(-most, end / unit)))
+
 
 class Spread(NamedTuple):
     """How far metrics, or weighted sums of them, vary."""
@@ -100,7 +104,7 @@ class Sampling:
 
     @classmethod
     def of(cls, strata: Strata, correct: BoolArray, average: Average) -> Sampling:
-        """Subjects of fewer than FEW questions are one group; if it has fewer, too, it joins the smallest other one."""
+        """Subjects of fewer than FEW questions are one group; if that has fewer too, it joins the smallest other."""
         own = np.flatnonzero(strata.sizes >= FEW)
         group = np.full(strata.sizes.size, -1)
         if own.size and strata.sizes.sum() - strata.sizes[own].sum() < FEW:
@@ -110,24 +114,20 @@ class Sampling:
 
     def refused(self, metric: str) -> str:
         """Why nothing can be told of how far a metric varies; empty where it can."""
+        n, sizes, label = self.correct.size, self.strata.sizes, METRICS[metric].label
         right = np.bincount(self.strata.group, weights=self.correct).astype(np.int64)
-        if self.correct.size < FEW:
-            return f"there are {self.correct.size} questions, from which no spread can be told"
-        if METRICS[metric].is_root and self.correct.size < MIN_CALIBRATED:
-            label = METRICS[metric].label
-            return (
-                f"{MIN_CALIBRATED} questions are needed to tell how far {label} varies, there are {self.correct.size}"
-            )
-        kinds, least = {"right": int(right.sum()), "wrong": int(self.correct.size - right.sum())}, MIN_RARER
-        kind, least = min(kinds, key=lambda each: kinds[each]), MIN_RANKED if metric in RANKED else MIN_RARER
-        if kinds[kind] < least:
-            label = METRICS[metric].label
-            return f"{least} {kind} answers are needed to tell how far {label} varies, there are {kinds[kind]}"
+        if n < FEW:
+            return f"there are {n} questions, from which no spread can be told"
+        if METRICS[metric].is_root and n < MIN_CALIBRATED:
+            return f"{MIN_CALIBRATED} questions are needed to tell how far {label} varies, there are {n}"
+        count, kind = min((int(right.sum()), "right"), (n - int(right.sum()), "wrong"))
+        least = MIN_RANKED if metric in RANKED else MIN_RARER
+        if count < least:
+            return f"{least} {kind} answers are needed to tell how far {label} varies, there are {count}"
         if self.average == "questions":
             return ""
         if self._freedom_of_sizes < MIN_FREEDOM:
             return "subjects of a few questions count as much as large ones, and say too little of how far they vary"
-        sizes = self.strata.sizes
         if metric in RANKED:
             lone = np.flatnonzero((sizes > 1) & ((right == 1) | (right == sizes - 1)))
             if lone.size:
@@ -143,7 +143,7 @@ class Sampling:
 
     @property
     def _freedom_of_sizes(self) -> float:
-        """Degrees of freedom of a mean over subjects in which questions vary alike; small subjects are one."""
+        """Degrees of freedom of a mean over subjects if questions vary alike in all; 0 if small ones make no group."""
         small = self.strata.sizes < FEW
         joined = int(self.strata.sizes[small].sum())
         if 0 < joined < FEW:
@@ -156,8 +156,8 @@ class Sampling:
         """Standard errors of metrics, or of weighted sums of them such as differences.
 
         Within a group of m questions influences c have the covariance m / (m - 1) * sum (c - mean c)(c' - mean c'), and
-        groups add up. Degrees of freedom are those of such a sum (Satterthwaite, 1946); of metrics of order also those
-        of the sum over right and wrong answers: a few of one kind tell little, however many there are of the other.
+        groups add up. Degrees of freedom are those of such a sum (Satterthwaite, 1946), for metrics of order at most
+        those with right and wrong answers as groups: a few of one kind tell little, however many the others are.
 
         Args:
             metric: one of `bench.stats.influence.TESTED`.
@@ -205,17 +205,16 @@ class Sampling:
         """Interval of a value, or a difference, with influences (n,), for other subjects like these.
 
         With c the sum of influences in each of S subjects, the variance is S / (S - 1) * sum c^2, of S - 1 degrees of
-        freedom. A mean over subjects is one of those in which the metric is defined. Subjects must be as many as if all
-        were of one size, (sum m)^2 / sum m^2, and for metrics of order have right and wrong answers.
+        freedom. A mean over subjects is one of those in which the metric is defined. MIN_CLUSTERS subjects are needed:
+        of sizes m they count as (sum m)^2 / sum m^2, and for metrics of order those with right and wrong answers alone.
         """
-        subjects, counted = self.strata.sizes.size, np.ones(self.strata.sizes.size, dtype=np.bool_)
+        sizes, subjects = self.strata.sizes, self.strata.sizes.size
         if metric in RANKED:
             rate = self.strata.means(self.correct.astype(np.float64))
-            counted = (rate > 0) & (rate < 1)
+            sizes = sizes[(rate > 0) & (rate < 1)]
+        alike = int(sizes.sum() ** 2 / max(1, np.square(sizes).sum()))
         if self.average == "subjects":
-            subjects = int(counted.sum())
-        sizes = self.strata.sizes[counted]
-        alike = sizes.size if self.average == "subjects" else int(sizes.sum() ** 2 / max(1, np.square(sizes).sum()))
+            subjects = alike = sizes.size
         reason, sums = self.refused(metric), np.bincount(self.strata.group, weights=influences)
         if min(alike, subjects) < MIN_CLUSTERS:
             few = f"there are {subjects}" if subjects < MIN_CLUSTERS else f"these are as good as {alike} of one size"

@@ -27,7 +27,7 @@ import numpy as np
 from bench.api import BoolArray, FloatArray
 from bench.metrics import METRICS
 from bench.stats.holm import with_holm
-from bench.stats.influence import RANKED, Influence, influence
+from bench.stats.influence import Influence, influence
 from bench.stats.intervals import Sampling
 from bench.stats.settings import Average, Settings
 from bench.stats.strata import strata_of
@@ -55,7 +55,7 @@ class Told:
     def values(self, metric: str, seed: int) -> FloatArray | None:
         """Values that a metric is of, (n,); None where there are none."""
         own = self.confidence.get(seed)
-        return self.order.get(seed, own) if metric in RANKED else own
+        return self.order.get(seed, own) if METRICS[metric].of_order else own
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Study:
 
 @dataclass(frozen=True)
 class LabelCurves:
-    """Everything that is told of a study of one task."""
+    """Results of a study of one task."""
 
     study: Study
     n: int

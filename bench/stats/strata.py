@@ -61,10 +61,9 @@ def value_of(
     Returns:
         As `bench.metrics.summarise` has it; None where it is undefined.
     """
-    metric, found = METRICS[name], []
-    for subject, rows in strata.by_name() if average == "subjects" else [("", np.arange(correct.size))]:
-        options = ({"bins": bins} if metric.binned else {}) | ({"seed": seed_of(subject)} if metric.drawn else {})
-        found.append(metric.compute(values[rows], correct[rows], **options))
+    metric = METRICS[name]
+    parts = strata.by_name() if average == "subjects" else [("", np.arange(correct.size))]
+    found = [metric.value(values[rows], correct[rows], bins, seed_of(subject)) for subject, rows in parts]
     return metric.mean(value for value in found if value is not None)
 
 

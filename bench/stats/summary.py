@@ -115,7 +115,7 @@ def summary(
         comparisons[metric] = compare(metric, means, sampling, blocks, settings)
         ranks_of[metric] = {}
         for block in blocks:
-            known = [name for name in block if means[name]]
+            known = [name for name in block if means[name] is not None]
             ranks_of[metric] |= ranks(known, comparisons[metric], alpha=1 - settings.level)
     return Summary(
         methods={
@@ -146,5 +146,5 @@ def _estimate(
         clustered=clustered,
         by_seed=by_seed,
         spread=float(np.std(known, ddof=1)) if len(known) > 1 else None,
-        n_undefined=max((int(np.isnan(each.by_subject).sum()) for each in seeds if each), default=0),
+        n_undefined=max((int(np.isnan(each.by_subject).sum()) for each in seeds if each is not None), default=0),
     )

@@ -187,7 +187,7 @@ class OverSeeds(NamedTuple):
     by_seed: FloatArray
     """(seeds,)"""
     influences: FloatArray
-    """Of the mean over seeds, (n,); empty for no interval: of a metric without, and of two roots of at most 0."""
+    """Influences on the mean over seeds, (n,); empty where there are none, and of a difference of two roots of 0."""
 
     @classmethod
     def of(cls, seeds: Sequence[Influence]) -> OverSeeds:

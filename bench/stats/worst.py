@@ -49,8 +49,8 @@ class Cells(NamedTuple):
     def interval(self, name: str) -> Interval:
         """Interval for the cell of a method that is worst in truth, which may be another than the observed one.
 
-        It is no better than what every cell is shown to be at least, corrected for their number, and no worse than what
-        one of them may be.
+        Each cell has a lower and an upper bound of how bad it is, and the ends are the largest of these. Lower bounds
+        hold for all cells at once; an upper one need hold for the worst cell alone.
         """
         from scipy.special import ndtr, stdtrit
 

@@ -9,10 +9,8 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ import numpy as np
 
 from bench import registry
 from bench.api import ConfidenceMethod, FloatArray, Format, Question, UserError
-from bench.api.errors import TooLongError, did_you_mean, fenced, require_text
+from bench.api.errors import TooLongError, fenced
 from bench.api.methods import given
 from bench.api.protocol import Protocol, changed
 from bench.api.question import Answer, Released
@@ -34,6 +32,7 @@ from bench.run.config import RunConfig
 from bench.run.heads.asked import AskedWords, Strangers, read_words, task_of
 from bench.run.heads.card import BackboneCard, Card, read_card
 from bench.run.heads.learned import Output, adapter_of, read_method, read_output
+from bench.run.heads.questions import questions_of, with_equal_options
 from bench.run.preparation import relating_of
 from bench.run.resolve import judge_options
 from bench.signals.batches import Batches
@@ -43,8 +42,6 @@ from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.store.folders import Store
 
-FIELDS = ("question", "choices", "subject", "id")
-"""Keys of a question that is a dict; `given` beside them is its answer, and `answer`, the right one, is not read."""
 _FEWEST, _MOST = 2, 26
 """Options that a question may have."""
 
@@ -153,7 +150,7 @@ class Head:
         Raises:
             UserError: a question or an answer is not as it must be, or too long for the model.
         """
-        asked, told = asked_of(questions, answers, self.words.subject, self.format)
+        asked, told = questions_of(questions, answers, self.words.subject, self.format)
         if not asked:
             return np.zeros(0)
         told = self.accepted(asked, told, strict=True)
@@ -268,92 +265,6 @@ class Head:
                     why[question.id] = str(error)
             return [question for question in questions if question.id not in why], why
         return questions, {}
-
-
-# --- questions as callers give them: texts, dicts, or questions -------------------------------------------------------
-
-
-def with_equal_options(questions: Sequence[Question]) -> list[str]:
-    """Return ids of questions of which two options are equal, so that two letters mean the same."""
-    return [q.id for q in questions if len({choice.strip() for choice in q.choices}) < len(q.choices)]
-
-
-def _is_listed(value: object) -> bool:
-    """Return whether a value has places, as lists, tuples, arrays and columns of tables have; sets have none."""
-    return hasattr(type(value), "__getitem__") and not isinstance(value, str | Mapping)
-
-
-def asked_of(
-    questions: Sequence[str | Mapping[str, Any] | Question],
-    answers: Sequence[str | None] | None,
-    subject: str,
-    kind: Format,
-) -> tuple[list[Question], dict[str, Released]]:
-    """Questions, and those answers that are given by question id.
-
-    Args:
-        questions: whatever they were given as.
-        answers: one for each, None where the model is to answer; None: those that the questions bring.
-        subject: of a question that names none.
-        kind: of the questions; a dict with options is no open one.
-
-    Raises:
-        UserError: one of them is not as it must be, two questions have one id, or an answer was given twice.
-    """
-    for name, each in (("questions", questions), ("answers", answers)):
-        if each is not None and not _is_listed(each):
-            raise UserError(f"expected a list of {name}, got {type(each).__name__} {each!r:.60}; make it a list")
-    asked = [_question(question, i, subject, kind) for i, question in enumerate(questions)]
-    if twice := [key for key, n in Counter(question.id for question in asked).items() if n > 1]:
-        raise UserError(f"expected questions with ids of their own, got {twice[0]!r:.60} twice; change one of them")
-    brought = [_answer(each.get(GIVEN), i) if isinstance(each, Mapping) else None for i, each in enumerate(questions)]
-    told = brought if answers is None else [_answer(answer, i) for i, answer in enumerate(answers)]
-    if len(told) != len(asked):
-        raise UserError(f"expected an answer to each of {len(asked):,} questions, got {len(told):,}")
-    for i, (own, text) in enumerate(zip(brought, told, strict=True)):
-        if own not in {None, text}:
-            raise UserError(
-                f"question {i}: it has the answer {own!r:.60} in {GIVEN!r}, and {text!r:.60} was given beside it; leave"
-                " one of them out"
-            )
-    pairs = zip(asked, told, strict=True)
-    return asked, {question.id: Released(None, text.strip(), None) for question, text in pairs if text is not None}
-
-
-def _answer(answer: object, i: int) -> str | None:
-    if answer is not None and not isinstance(answer, str):
-        raise UserError(f"question {i}: expected answers as text, got {type(answer).__name__} {answer!r:.60}")
-    if answer is not None:
-        require_text(answer, f"the answer to question {i}")
-    return answer
-
-
-def _question(question: object, i: int, usual: str, kind: Format) -> Question:
-    """A question from whatever it was given as."""
-    if isinstance(question, Question):
-        return question
-    values = {"question": question} if isinstance(question, str) else question
-    if not isinstance(values, Mapping):
-        raise UserError(f"expected a question as text or as a dict, got {type(question).__name__} {question!r:.60}")
-    for key in (str(key) for key in values if key not in (*FIELDS, "answer", GIVEN)):
-        hint = did_you_mean(key, [name for name in (*FIELDS, GIVEN) if name not in values])
-        if hint or "question" not in values:
-            raise UserError(f"question {i}: nothing is known of {key!r}, expected {', '.join(FIELDS)}.{hint}")
-    text, subject, own = values.get("question"), values.get("subject"), values.get("id")
-    if not isinstance(text, str) or not text.strip():
-        raise UserError(f"question {i}: expected a text that is not empty, got {text!r:.60}")
-    if not isinstance(subject, str | None):
-        raise UserError(f"question {i}: expected a subject as text, got {type(subject).__name__} {subject!r:.60}")
-    if not isinstance(own, str | Integral | None) or isinstance(own, bool):
-        raise UserError(f"question {i}: expected an id as text or a whole number, got {own!r:.60}")
-    options = () if values.get("choices") is None else values["choices"]
-    choices = tuple(options) if _is_listed(options) else ("",)
-    if not all(isinstance(each, str) and each.strip() for each in choices):
-        raise UserError(f"question {i}: expected choices as a list of texts, which letters name, got {options!r:.60}")
-    if choices and kind is Format.OPEN:
-        raise UserError(f"question {i}: expected no choices, got {len(choices)}; the head is for open questions")
-    require_text("\n".join((text, subject or "", str(own), *choices)), f"question {i}")
-    return Question(f"asked:{i}" if own in {None, ""} else str(own), subject or usual, text, choices or ("",), 0)
 
 
 # --- heads of folders -------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench import registry
 from bench.api import FloatArray, Format, Task, UserError
@@ -41,9 +41,6 @@ from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.store.files import write_json, write_whole_folder
 from bench.store.sources import plugin_digest
-
-if TYPE_CHECKING:
-    from bench.stats import MethodSummary
 
 _JUDGING = ("judge", "judge_model", "judge_url", "nli", "similarity")
 """Options that decide whether samples agree, or how they are related."""
@@ -230,22 +227,18 @@ class HeadWriter:
 def _measured(row: ResultRow, scored: ScoredRow) -> dict[str, Measured]:
     """The metrics of a cell with their intervals."""
     from bench.report.competition import counted
-    from bench.stats import Interval, summary
+    from bench.stats import summary
 
     records = scored.records
     if records is None:
         raise ValueError("a cell that is ok has records")
-    score = {} if records.score is None else {row.method: records.score}
-    found: MethodSummary = summary(
-        {row.method: records.confidence}, records.correct, records.subject, score=score
-    ).methods[row.method]
-    none = Interval("fixed-subjects")
-    intervals = {name: found.estimates[name].fixed if name in found.estimates else none for name in row.metrics}
-    return {
-        name: Measured(
-            value=None if metric.pooled is None else counted(name, metric.pooled),
-            low=intervals[name].low,
-            high=intervals[name].high,
+    name, score = row.method, {} if records.score is None else {row.method: records.score}
+    whole = summary({name: records.confidence}, records.correct, records.subject, score=score)
+    estimates = whole.methods[name].estimates
+    found = {}
+    for metric, values in row.metrics.items():
+        low, high = (estimates[metric].fixed.ends if metric in estimates else None) or (None, None)
+        found[metric] = Measured(
+            value=None if values.pooled is None else counted(metric, values.pooled), low=low, high=high
         )
-        for name, metric in row.metrics.items()
-    }
+    return found

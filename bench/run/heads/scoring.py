@@ -17,7 +17,8 @@ from bench.data.asked_files import AskedFile, read_asked
 from bench.progress import Progress
 from bench.run.heads.asked import read_words
 from bench.run.heads.card import Card, GuardCard, read_card
-from bench.run.heads.head import Head, Scored, Setting, open_head, with_equal_options
+from bench.run.heads.head import Head, Scored, Setting, open_head
+from bench.run.heads.questions import with_equal_options
 from bench.store.folders import cache_folder
 from bench.store.locks import in_use
 

@@ -100,7 +100,8 @@ def test_order_of_answers_does_not_matter(answers, random):
     random.shuffle(rows)
     for metric in METRICS.values():
         before, after = metric.compute(p, o), metric.compute(p[rows], o[rows])
-        assert after == (before if before is None else pytest.approx(before, abs=1e-12)), metric.name
+        rounding = 1e-6 if metric.is_root else 1e-12  # the root of a square that is off by 1e-12
+        assert after == (before if before is None else pytest.approx(before, abs=rounding)), metric.name
 
 
 @given(ANSWERS)

@@ -23,7 +23,6 @@ from bench.stats import (
     Spread,
     calibrated_p,
     influence,
-    losses,
     max_t,
     p_values,
     ranks,
@@ -34,6 +33,11 @@ from bench.stats import (
 QUICK = Settings(null_draws=1)
 MACRO = Settings(null_draws=1, average="subjects")
 MEANS = ("brier", "acc", "nll")
+
+
+def losses(p, o):
+    """Share of each answer in the metrics that are means."""
+    return {"brier": (p - o) ** 2, "acc": (p > 0.5) == o, "nll": -np.log(np.where(o, p, 1 - p))}
 
 
 def answers(n=600, methods=2, subjects=6, seed=0):
