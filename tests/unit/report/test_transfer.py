@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.report.transfer.worst import Cells
 
 from bench.api import BoolArray, FloatArray, UserError
 from bench.report.analysis import write
@@ -28,6 +27,7 @@ from bench.results.transfer import Corpus, TransferCell
 from bench.stats import Average, Settings
 from bench.stats.comparison import normal_draws
 from bench.stats.intervals import MANY
+from bench.stats.worst import Cells
 from tests.fixtures.shifted import (
     A_FEWER,
     A_OUT,
