@@ -40,37 +40,39 @@ def _of_metric(curves: LabelCurves, metric: str) -> Iterator[str]:
         return
     ahead = [each for each in curves.ahead if each.metric == metric]
     every = f"all {len(study.untrained)} untrained methods" if len(study.untrained) > 1 else study.untrained[0]
-    if not any(each.p is not None for each in ahead):
-        compared = {gain.untrained for gain in curves.gains if gain.metric == metric and gain.p is not None}
-        if not compared:
-            yield f"{label}: nothing was tested, so that no crossing is claimed."
-            return
-        lacking, why = [name for name in study.untrained if name not in compared], "with each number of labels one"
-        if lacking:
-            why = named(lacking, most=_NAMED)
-        yield (
-            f"{label}: whether a trained method beats {every} can't be said, since {why} can't be compared; the"
-            " others cross as below."
-        )
+    if any(each.p is not None for each in ahead):
+        yield f"{label}: {_crossings(curves, [each for each in ahead if each.is_shown(study.level)], every)}."
         yield from _behind(curves, metric)
         return
-    shown = [each for each in ahead if each.is_shown(study.level)]
-    first = min((each.size for each in shown), default=None)
-    below = [size for size in study.sizes if first is None or size < first]
-    if first is None:
-        yield f"{label}: with none of these numbers of labels a trained method is shown to beat {every}."
-    elif below:
-        yield f"{label}: up to {count(below[-1])} labels no trained method is shown to beat {every}."
-    else:
-        yield f"{label}: with as few as {count(first)} labels a trained method is shown to beat {every}."
-    own = [gain for gain in curves.gains if gain.metric == metric and gain.size in below]
-    beaten = {gain.untrained for gain in own if gain.shows(1, study.level)}
-    left = [name for name in study.untrained if name not in beaten]
-    if below and left and len(study.untrained) > 1:
-        yield f"There, none is shown to beat {named(left, most=_NAMED)}."
-    if shown:
-        yield from _beating(curves, shown, every)
+    compared = {gain.untrained for gain in curves.gains if gain.metric == metric and gain.p is not None}
+    if not compared:
+        yield f"{label}: nothing was tested, so that no crossing is claimed."
+        return
+    lacking = [name for name in study.untrained if name not in compared]
+    who = named(lacking, most=_NAMED) if lacking else "with each number of labels one"
+    yield f"{label}: whether a trained method beats {every} can't be said, since {who} can't be compared."
     yield from _behind(curves, metric)
+
+
+def _crossings(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> str:
+    """From how many labels on methods beat every untrained one: to stay ahead, or at some numbers of labels only."""
+    study, largest = curves.study, curves.study.sizes[-1]
+    lasting, passing = list[tuple[int, str]](), list[str]()
+    for name in dict.fromkeys(each.method for each in shown):
+        own = {each.size for each in shown if each.method == name}
+        start = next((size for size in study.sizes if own >= {other for other in study.sizes if other >= size}), None)
+        if start is None:
+            passing.append(f"{name} ({', '.join(map(count, sorted(own)))})")
+        else:
+            lasting.append((start, name))
+    if not shown:
+        return f"with none of these numbers of labels a trained method is shown to beat {every}"
+    most = f"all {count(largest)}" if largest == study.available else count(largest)
+    told = [
+        f"{name} {f'from {count(size)} labels' if size < largest else f'with {most}'}" for size, name in sorted(lasting)
+    ]
+    text = f"shown to beat {every}, and to stay ahead: {named(told, most=_NAMED) if told else 'none'}"
+    return text + (f"; at some numbers of labels only: {named(passing, most=_NAMED)}" if passing else "")
 
 
 def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
@@ -92,35 +94,6 @@ def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
             f"Even with {count(largest)} labels shown to be worse than untrained methods (than how many):"
             f" {named(told, most=_NAMED)}."
         )
-
-
-def _beating(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> Iterator[str]:
-    """Sentences on who beats all that is not trained, and from how many labels on."""
-    sizes, largest = curves.study.sizes, curves.study.sizes[-1]
-    lasting: dict[int, list[str]] = {}
-    passing: list[str] = []
-    for name in dict.fromkeys(each.method for each in shown):
-        own = {each.size for each in shown if each.method == name}
-        start = next((size for size in sizes if own >= {other for other in sizes if other >= size}), None)
-        if start is None:
-            passing.append(f"{name} ({', '.join(map(count, sorted(own)))})")
-        else:
-            lasting.setdefault(start, []).append(name)
-    is_all = largest == curves.study.available
-    most = f"all {count(largest)}" if is_all else count(largest)
-    told = [
-        f"{named(names, most=_NAMED)} {f'from {count(size)}' if size < largest else f'with {most}'}"
-        for size, names in sorted(lasting.items())
-    ]
-    if told:
-        more = "with more labels" if is_all else f"up to {most}, the most that were tried"
-        yield f"Shown to beat {every}, and to stay ahead {more}: {'; '.join(told)}."
-    if passing:
-        without = "all" if is_all else most
-        yield f"Shown to beat them at some numbers of labels but not with {without}: {named(passing, most=_NAMED)}."
-    never = [name for name in curves.study.trained if name not in {each.method for each in shown}]
-    if never:
-        yield f"Never shown to: {named(never, most=_NAMED)}."
 
 
 def _gaps(curves: LabelCurves) -> Iterator[str]:
