@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bench.metrics import METRICS
-from bench.report.text import interval_text, precise, shown
-from bench.report.transfer.model import LEVEL, METRICS_SHOWN, Matrix, MeanPrice
+from bench.report.text import interval_text, precise, several, shown
+from bench.report.transfer.model import LEVEL, METRICS_SHOWN, Matrix, MeanPrice, Price
 from bench.report.verdict.phrases import named
-from bench.results.transfer import AT_RANDOM, Corpus
+from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus
 from bench.stats import Interval
 
 _NAMED = 7
@@ -17,12 +17,14 @@ _NAMED = 7
 
 
 def verdict(matrix: Matrix) -> tuple[str, ...]:
-    """Sentences: who leads by its worst cell, what moving costs, and who falls behind what is told nothing."""
-    moves = [mean for mean in matrix.means if mean.corpus.leaves_out != AT_RANDOM]
+    """Facts, a line each: who leads by its worst cell, what moving costs, and who falls behind what is told nothing."""
+    moved = [mean for mean in matrix.means if not mean.corpus.leaves_out]
+    parted = [m for m in matrix.means if m.corpus.leaves_out == SUBJECT and m.corpus.task == m.home.task]
     return (
         *(_on_leaders(matrix, metric) for metric in METRICS_SHOWN),
-        *_on_means(matrix, moves, "Learning elsewhere"),
-        *_on_means(matrix, matrix.novelty_means, "A subject that no answer was learned of, against as few answers"),
+        *_on_means(matrix, moved, "Learning on another corpus"),
+        *_on_means(matrix, parted, "Learning without the subject"),
+        *_on_means(matrix, matrix.novelty_means, "Learning without the subject, against as few answers,"),
         *_on_prices(matrix),
         *_on_untrained(matrix),
         *_on_gaps(matrix),
@@ -41,7 +43,7 @@ def between(metric: str, interval: Interval) -> str:
 
 def _on_leaders(matrix: Matrix, metric: str) -> str:
     """Methods than whose worst cell none is significantly better."""
-    by = f"by its worst {METRICS[metric].label}"
+    by = f"by worst-cell {METRICS[metric].label}"
     ranked = [each for each in matrix.worst if each.metric == metric and each.rank is not None]
     if not ranked:
         return f"Nobody leads {by}: no method has a rank."
@@ -49,37 +51,47 @@ def _on_leaders(matrix: Matrix, metric: str) -> str:
     told = f"{shown(METRICS[metric], first.value)}{between(metric, first.interval)}, {place(first.corpus, first.test)}"
     if len(ranked) == 1:
         return f"Nobody leads {by}: {first.method} ({told}) is the only method with a rank."
-    others = f"; tied with {named([each.method for each in tied], most=_NAMED)}" if tied else ""
-    return f"{'Best of those tied' if tied else 'Best'} {by}: {first.method} ({told}){others}."
+    if tied:
+        others = named([each.method for each in tied], most=_NAMED)
+        return f"Tied {by}: {first.method} ({told}) can't be distinguished from {others}."
+    return f"Leading {by}: {first.method} ({told})."
 
 
 def _on_means(matrix: Matrix, means: Sequence[MeanPrice], what: str) -> Iterator[str]:
-    """The largest mean price in Brier, over the methods that learn; the others stand in the tables of prices."""
+    """In how many cases the methods that learn lose Brier on average; all prices stand in the tables."""
     own = [mean for mean in means if mean.metric == "brier"]
     if not own:
         return
-    decided = [mean for mean in own if mean.interval.ends is not None and mean.interval.ends[0] > 0]
-    most = max(decided or own, key=lambda mean: mean.points)
-    size = f"{precise(METRICS['brier'], most.points)} points of Brier{between('brier', most.interval)}"
-    verb = f"costs at most {size}" if decided else f"is not shown to cost anything ({size} at most)"
+    most = max(own, key=lambda mean: mean.points)
+    ends = [mean.interval.ends for mean in own if mean.interval.ends is not None]
     yield (
-        f"{what} {verb}, {place(most.corpus, most.test)}: the mean of {most.n} of {len(matrix.about.learners)} methods"
-        " that learn."
+        f"{what} is shown to worsen Brier in {sum(low > 0 for low, _ in ends)} of {several(len(own), 'case')}, to"
+        f" improve it in {sum(high < 0 for _, high in ends)}; highest price: {_points(most)},"
+        f" {place(most.corpus, most.test)} (mean of {most.n} of {len(matrix.about.learners)} methods that learn)."
     )
 
 
+def _points(price: Price | MeanPrice) -> str:
+    return f"{precise(METRICS[price.metric], price.points)} points{between(price.metric, price.interval)}"
+
+
 def _on_prices(matrix: Matrix) -> Iterator[str]:
+    """Prices of single methods, corrected for all."""
     own = [price for price in matrix.prices if price.metric == "brier" and price.corpus.leaves_out != AT_RANDOM]
-    costs = [price for price in own if price.is_shown and price.points > 0]
-    counted = f"{len(costs)} of {sum(price.p_holm is not None for price in own)} prices of single methods are shown"
-    if costs:
-        most = max(costs, key=lambda price: price.points)
-        size = f"{precise(METRICS['brier'], most.points)} points{between('brier', most.interval)}"
-        counted += f", the dearest that of {most.method}: {size}, {place(most.corpus, most.test)}"
-    yield f"{counted}."
+    tested = [price for price in own if price.p_holm is not None]
+    decided = [price for price in tested if price.is_shown]
+    costs = [price for price in decided if price.points > 0]
+    if own:
+        most = max(costs, key=lambda price: price.points, default=None)
+        dearest = "" if most is None else f"; dearest: {most.method}, {_points(most)}, {place(most.corpus, most.test)}"
+        yield (
+            f"Prices of single methods in Brier: of {len(tested)} tested {len(costs)} are shown to be costs,"
+            f" {len(decided) - len(costs)} gains{dearest}."
+        )
 
 
 def _on_untrained(matrix: Matrix) -> Iterator[str]:
+    """Methods that learned elsewhere against all that are told nothing."""
     tests = matrix.against_untrained
     if not tests:
         yield "No method that learned elsewhere can be compared with one that is told nothing."
@@ -89,15 +101,17 @@ def _on_untrained(matrix: Matrix) -> Iterator[str]:
     cells, wins = (Counter(each.method for each in some) for some in (tests, [e for e in decided if e.points < 0]))
     gaps = {each.method for each in matrix.missing}
     better = [name for name, n in cells.items() if name not in gaps and wins[name] == n]
-    untold = named(tests[0].untold, most=_NAMED)
     yield (
-        f"Learned elsewhere, against every method that is told nothing ({untold}): worse in a cell"
-        f" {named(worse, most=_NAMED) if worse else 'none'}; better in every cell"
-        f" {named(better, most=_NAMED) if better else 'none'}."
+        f"In Brier, learned elsewhere, worse than every method that is told nothing ({_names(tests[0].untold)}) in some"
+        f" cell: {_names(worse)}; better than all of these in every cell: {_names(better)}."
     )
+
+
+def _names(names: Sequence[str]) -> str:
+    return named(names, most=_NAMED) if names else "none"
 
 
 def _on_gaps(matrix: Matrix) -> Iterator[str]:
     if matrix.missing:
         names = list(dict.fromkeys(each.method for each in matrix.missing))
-        yield f"Cells without numbers: {len(matrix.missing)} ({named(names, most=_NAMED)}); their methods have no rank."
+        yield f"Cells without numbers: {len(matrix.missing)} ({named(names, most=_NAMED)})."
