@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bench.report.text import count, metric_name
-from bench.report.verdict.phrases import named
+from bench.report.verdict.phrases import joined, named
 from bench.stats.labels import METRICS_SHOWN, Ahead, LabelCurves
 from bench.stats.variants import MIN_SEEDS
 
@@ -17,15 +18,8 @@ _NAMED = 7
 
 
 def verdict(curves: LabelCurves) -> tuple[str, ...]:
-    """Sentences: from how many labels on training is shown to pay, what holds out, and what is missing."""
-    parts = [sentence for metric in METRICS_SHOWN for sentence in _of_metric(curves, metric)]
-    return (*parts, *_gaps(curves))
-
-
-def leads(curves: LabelCurves) -> tuple[int, ...]:
-    """Numbers of the sentences that begin a paragraph: the first of each metric."""
-    first = len(list(_of_metric(curves, METRICS_SHOWN[0])))
-    return (0, first) if first else (0,)
+    """Facts, a line each: from how many labels on training is shown to pay, what holds out, and what is missing."""
+    return (*(sentence for metric in METRICS_SHOWN for sentence in _of_metric(curves, metric)), *_gaps(curves))
 
 
 def told_of(curves: LabelCurves, method: str) -> dict[int, int]:
@@ -40,43 +34,36 @@ def _of_metric(curves: LabelCurves, metric: str) -> Iterator[str]:
         return
     ahead = [each for each in curves.ahead if each.metric == metric]
     every = f"all {len(study.untrained)} untrained methods" if len(study.untrained) > 1 else study.untrained[0]
-    if any(each.p is not None for each in ahead):
-        yield f"{label}: {_crossings(curves, [each for each in ahead if each.is_shown(study.level)], every)}."
-        yield from _behind(curves, metric)
-        return
     compared = {gain.untrained for gain in curves.gains if gain.metric == metric and gain.p is not None}
-    if not compared:
+    if any(each.p is not None for each in ahead):
+        told = _crossings(curves, [each for each in ahead if each.is_shown(study.level)])
+        yield f"{label}, shown to beat {every}: {named(told, most=_NAMED) if told else 'none'}."
+    elif not compared:
         yield f"{label}: nothing was tested, so that no crossing is claimed."
-        return
-    lacking = [name for name in study.untrained if name not in compared]
-    who = named(lacking, most=_NAMED) if lacking else "with each number of labels one"
-    yield f"{label}: whether a trained method beats {every} can't be said, since {who} can't be compared."
+    else:
+        lacking = [name for name in study.untrained if name not in compared]
+        who = named(lacking, most=_NAMED) if lacking else "with each number of labels one"
+        yield f"{label}: whether a trained method beats {every} can't be said, since {who} can't be compared."
     yield from _behind(curves, metric)
 
 
-def _crossings(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> str:
-    """From how many labels on methods beat every untrained one: to stay ahead, or at some numbers of labels only."""
+def _crossings(curves: LabelCurves, shown: Sequence[Ahead]) -> list[str]:
+    """Methods that beat every untrained one: from a number of labels on up to the most, or with some only."""
     study, largest = curves.study, curves.study.sizes[-1]
-    lasting, passing = list[tuple[int, str]](), list[str]()
+    most = f"with {'all ' * (largest == study.available)}{count(largest)} labels"
+    told = list[tuple[float, str]]()
     for name in dict.fromkeys(each.method for each in shown):
         own = {each.size for each in shown if each.method == name}
         start = next((size for size in study.sizes if own >= {other for other in study.sizes if other >= size}), None)
         if start is None:
-            passing.append(f"{name} ({', '.join(map(count, sorted(own)))})")
+            told.append((math.inf, f"{name} with {joined(list(map(count, sorted(own))))} labels only"))
         else:
-            lasting.append((start, name))
-    if not shown:
-        return f"with none of these numbers of labels a trained method is shown to beat {every}"
-    most = f"all {count(largest)}" if largest == study.available else count(largest)
-    told = [
-        f"{name} {f'from {count(size)} labels' if size < largest else f'with {most}'}" for size, name in sorted(lasting)
-    ]
-    text = f"shown to beat {every}, and to stay ahead: {named(told, most=_NAMED) if told else 'none'}"
-    return text + (f"; at some numbers of labels only: {named(passing, most=_NAMED)}" if passing else "")
+            told.append((start, f"{name} {f'from {count(start)} labels on' if start < largest else most}"))
+    return [text for _, text in sorted(told)]
 
 
 def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
-    """Sentence on those that fall behind even with the most labels, corrected for all pairs and sizes."""
+    """Methods that fall behind even with the most labels, corrected for all pairs and sizes."""
     study, largest = curves.study, curves.study.sizes[-1]
     behind = Counter(
         gain.method
@@ -91,13 +78,13 @@ def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
         told.append(f"{name} ({number}{f', told {count(labels)}' * (labels < largest)})")
     if told:
         yield (
-            f"Even with {count(largest)} labels shown to be worse than untrained methods (than how many):"
-            f" {named(told, most=_NAMED)}."
+            f"{metric_name(metric)}, even with {count(largest)} labels shown to be worse than untrained methods (than"
+            f" how many): {named(told, most=_NAMED)}."
         )
 
 
 def _gaps(curves: LabelCurves) -> Iterator[str]:
-    """Sentences on what is missing."""
+    """What is missing."""
     study = curves.study
     worst: dict[tuple[str, int], tuple[int, str]] = {}
     metrics: dict[tuple[str, int], set[str]] = {}
