@@ -10,8 +10,6 @@ from bench.report.text import MINUS, several
 
 _FEW = 4
 """Claims that a sentence names one by one."""
-HALF = 0.5
-"""Share of the variance from which on one choice is said to decide."""
 THRESHOLD = f"{100 * SURVIVES:g} %"
 
 
@@ -54,7 +52,7 @@ def weakest(contest: Contest) -> str:
 
 
 def verdict(found: Multiverse) -> tuple[str, ...]:
-    """Sentences: what survives in each family, what falls and why, who is first, and what was open to picking."""
+    """Facts, a line each: what survives in each family, what falls and why, who is first, what was open to picking."""
     return (
         *(_survivors(found, family) for family in found.families),
         *(sentence for family in found.families for sentence in _fallen(found.claims(family.name), family)),
@@ -70,11 +68,12 @@ def _survivors(found: Multiverse, family: Family) -> str:
     start = f"{family.name[0].upper()}{family.name[1:]} ({several(n, 'universe')})"
     if not claims:
         return f"{start}: the table claims nothing, so nothing can fall."
-    kept, shown = sum(c.survives for c in claims), sum(c.is_shown for c in claims)
-    few = "" if n * (1 - SURVIVES) >= 1 else ", with so few all of them"
+    kept = [c for c in claims if c.survives]
+    tested, shown = sum(c.tested > 0 for c in kept), sum(c.is_shown for c in kept)
+    few = "" if n * (1 - SURVIVES) >= 1 else ", with so few in all"
     return (
-        f"{start}: the direction of {kept} of {several(len(claims), 'claim')} of the table holds in {THRESHOLD} of the"
-        f" universes{few}; {shown} of these are also significant in {THRESHOLD} of those with a test."
+        f"{start}: {len(kept)} of {len(claims)} claims of the table survive in at least {THRESHOLD} of these{few};"
+        f" {shown} of {several(tested, 'survivor')} with a test are also significant in {THRESHOLD} of their tests."
     )
 
 
@@ -83,19 +82,20 @@ def _fallen(claims: Sequence[Contest], family: Family) -> Iterator[str]:
     for each in fallen[:_FEW]:
         yield f"In {family.name}, “{claim(each)}” does not survive: {_why(each)}."
     if len(fallen) > _FEW:
-        yield f"So it is with {several(len(fallen) - _FEW, 'further claim')} in {family.name}."
+        yield f"Further claims in {family.name} that do not survive: {len(fallen) - _FEW}."
 
 
 def _why(each: Contest) -> str:
     if each.share is None:
         return "no universe has numbers of both"
     text = f"it holds in {each.holds} of {each.n} universes"
+    if each.weakest is not None:
+        text += f", least under {weakest(each)}"
+    if each.decides is not None:
+        text += f"; the choice of {each.decides} explains {share(each.explained_most)} of that"
     if each.reversed:
-        text += f", and the opposite is significant in {each.reversed} of {each.tested} with a test"
-    decides = "decides" if each.explained_most >= HALF else "explains most, and decides nothing alone"
-    return (
-        text if each.decides is None else f"{text}; the choice of {decided_by(each)} {decides}, least {weakest(each)}"
-    )
+        text += f"; the opposite is significant in {each.reversed} of {each.tested} with a test"
+    return text
 
 
 def _first(found: Multiverse, family: Family) -> str:
@@ -106,7 +106,8 @@ def _first(found: Multiverse, family: Family) -> str:
     own.sort(key=lambda places: -places.spread.first)
     told = ", ".join(f"{places.method} in {share(places.spread.first)}" for places in own[:_FEW])
     more = f" and {len(own) - _FEW} others" if len(own) > _FEW else ""
-    return f"First in {family.name} by value, of {several(len(found.complete(family.name)), 'universe')}: {told}{more}."
+    n = several(len(found.complete(family.name)), "universe")
+    return f"First in {family.name} by value, of {n} with numbers of all: {told}{more}."
 
 
 def _open(found: Multiverse) -> Iterator[str]:
