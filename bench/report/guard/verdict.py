@@ -42,96 +42,55 @@ def not_less(level: float) -> str:
 
 
 def verdict(found: GuardedTable) -> Iterator[str]:
-    """Sentences on top of a table; the first is the answer."""
-    risk, level, possible = share(found.terms.risk), share(found.terms.level), found.feasible
-    methods = len(found.tested)
-    if not possible.most:
-        yield (
-            f"No threshold can keep mistakes to {risk}, whatever the method: with a chance of {level} that asks for"
-            f" {possible.fewest:,} calibration answers without a mistake, and there are {possible.n:,}, of which"
-            f" {possible.right:,} are right."
-        )
-    elif not found.some:
-        whose = "the method has no" if methods == 1 else f"none of the {methods} methods has a"
-        yield (
-            f"No threshold can keep mistakes to {risk} here: {whose} confidence above which that holds with a chance of"
-            f" {level}."
-        )
-        line, seed = min(((line, seed) for line in found.tested for seed in line.seeds), key=lambda at: at[1].bound)
-        named = f" (seed {seed.row.seed})" if len(line.seeds) > 1 else ""
-        yield f"Closest is {line.line.key.label}{named}: {lacks(seed)}."
-    else:
-        yield from _kept(found, methods)
-    yield _feasibility(found)
-
-
-def _kept(found: GuardedTable, methods: int) -> Iterator[str]:
-    some, best = found.some, found.some[0]
-    rule = f"at most {share(found.terms.risk)} of trusted answers wrong, with a chance of {share(found.terms.level)}"
-    whose = "the method has" if methods == 1 else f"{len(some)} of {methods} methods have"
-    there = "" if found.calibrated_on == found.table.task else f", on questions like those of {found.calibrated_on}"
+    """Facts, a line each: the answer, who keeps most or comes closest, whose risk breaks, what the labels allow."""
+    some, risk, possible = found.some, share(found.terms.risk), found.feasible
+    there = "" if found.calibrated_on == found.table.task else f" on questions like those of {found.calibrated_on}"
     part = sum(len(line.done) < len(line.seeds) for line in some)
-    not_all = f", {part} of them not with every seed" if part and methods > 1 else ""
-    yield f"Can answers be trusted ({rule})? Yes{there}: {whose} a threshold that keeps this{not_all}."
-    first = best.done[0]
-    kind = "a score" if first.is_score else "a confidence"
-    at = span([each.threshold for each in best.done], number)
-    seeds = f" ({len(best.done)} of {len(best.seeds)} seeds)" if len(best.seeds) > 1 else ""
-    observed = ""
-    if len(best.seeds) == 1 and first.realised and first.realised.risk is not None:
-        observed = f"; {percent(first.realised.risk)} % of these were wrong"
-    most = "" if methods == 1 else " most:"
+    rule = f"at most {risk} of trusted answers wrong, with a chance of {share(found.terms.level)}"
     yield (
-        f"{best.line.key.label} keeps{most} {percent(best.coverage)} % of the answers, from {kind} of {at}"
-        f" on{seeds}{observed}."
+        f"Can answers be trusted{there} ({rule})? {'Yes' if some else 'No'}: {len(some)} of {len(found.tested)} methods"
+        f" with a threshold that keeps this{f', {part} of them not with every seed' if part else ''}."
     )
+    if some:
+        best, done = some[0], some[0].done
+        kind, at = "score" if done[0].is_score else "confidence", span([each.threshold for each in done], number)
+        yield (
+            f"Largest share kept: {percent(best.coverage)} % of the answers, by {best.line.key.label} from a {kind} of"
+            f" {at} on ({len(done)} of {len(best.seeds)} seeds)."
+        )
+    elif possible.most:
+        line, seed = min(((line, seed) for line in found.tested for seed in line.seeds), key=lambda at: at[1].bound)
+        yield f"Closest: {line.line.key.label} (seed {seed.row.seed}): {lacks(seed)}."
     # more mistakes on the other questions than chance explains
     told = []
-    for line in found.some:
-        over = [
-            (made.risk, made.risk_interval)
-            for seed in line.done
-            if (made := seed.realised) and made.risk and made.risk_interval and made.risk_interval[0] > found.terms.risk
-        ]
-        if over:
-            risk, ends = max(over, key=lambda each: each[0])
-            interval = " to ".join(map(percent, ends))
-            told.append(f"{line.line.key.label} ({percent(risk)} %, 95 % interval {interval})")
+    for line in some:
+        made = max(filter(None, (seed.realised for seed in line.done)), key=lambda each: each.risk_interval or (0.0,))
+        if made.risk is not None and made.risk_interval and made.risk_interval[0] > found.terms.risk:
+            interval = " to ".join(map(percent, made.risk_interval))
+            told.append(f"{line.line.key.label} ({percent(made.risk)} %, 95 % interval {interval})")
     if told:
-        yield (
-            f"But on the other questions, of {found.table.task}, more than {share(found.terms.risk)} of what it keeps"
-            f" is wrong, beyond chance, for {', '.join(told)}."
-        )
-
-
-def _feasibility(found: GuardedTable) -> str:
-    """The most that any method could have certified with these labels."""
-    possible, risk = found.feasible, share(found.terms.risk)
-    start = f"{found.source}. {possible.right:,} of the {possible.n:,} answers are right"
-    if not possible.right:
-        return f"{start}, so nothing can be certified."
-    keeps = f"keep more than {percent(possible.most / possible.n)} %" if possible.most else "keep any"
-    return (
-        f"{start}: even an order with all of these first could certify no risk below {percent(possible.least_risk)} %,"
-        f" and could not {keeps} of the answers at {risk}, which asks for {possible.fewest:,} answers without a mistake"
-        f" or {possible.fewest_with_one:,} with one."
+        yield f"More than {risk} wrong on the other questions, of {found.table.task}, beyond chance: {', '.join(told)}."
+    yield (
+        f"{found.source}. With {possible.right:,} of these {possible.n:,} answers right no method can certify a risk"
+        f" below {percent(possible.least_risk)} %, or keep more than {percent(possible.most / possible.n)} % at {risk},"
+        f" which asks for {possible.fewest:,} answers without a mistake or {possible.fewest_with_one:,} with one."
     )
 
 
 def lacks(seed: Guarded) -> str:
     """Why a cell has no threshold, and what it would need."""
-    risk = share(seed.terms.risk)
     if not seed.kept:
         return "no calibration answer lies above its strictest threshold"
     told = (
         f"of the {seed.kept:,} calibration answers above its strictest threshold {seed.mistakes:,} are wrong"
         f" ({percent(seed.mistakes / seed.kept)} %), which certifies {percent(seed.bound)} %"
     )
-    if _is_worse(seed):
+    if seed.needed is None:
         return f"{told}; more answers would not help, a better order of the answers or a higher --risk would"
-    needed = "more" if seed.needed is None else f"about {_about(seed.needed):,}"
-    n = len(seed.calibration.values)
-    return f"{told}; with that share of mistakes {risk} takes {needed} calibration answers, of which there are {n:,}"
+    return (
+        f"{told}; with that share of mistakes {share(seed.terms.risk)} takes about {_about(seed.needed):,} calibration"
+        f" answers, of which there are {len(seed.calibration.values):,}"
+    )
 
 
 def _about(number: int) -> int:
@@ -139,37 +98,27 @@ def _about(number: int) -> int:
     return int(float(f"{number:.1e}"))
 
 
-def _is_worse(seed: Guarded) -> bool:
-    """Whether so many are wrong above the strictest threshold that more answers would not help."""
-    return seed.mistakes >= seed.terms.risk * seed.kept
-
-
 def needs(found: GuardedTable) -> Iterator[str]:
-    """Sentences on what methods without a threshold would need, those alike together."""
-    lacking = {line.line.key.label: [s for s in line.seeds if s.threshold is None] for line in found.tested}
+    """What methods without a threshold would need, those alike together."""
     few, worse, none = list[str](), list[str](), list[str]()
-    for label, seeds in lacking.items():
-        kept = [seed for seed in seeds if seed.kept]
-        helped = [seed.needed for seed in kept if not _is_worse(seed) and seed.needed is not None]
-        if helped:
+    for line in found.tested:
+        label, lacking = line.line.key.label, [seed for seed in line.seeds if seed.threshold is None]
+        if helped := [seed.needed for seed in lacking if seed.needed is not None]:
             few.append(f"{label} ({span(map(_about, helped), count)})")
-        elif kept:
-            worse.append(label)
-        elif seeds:
-            none.append(label)
-    risk = share(found.terms.risk)
+        elif lacking:
+            (worse if any(seed.kept for seed in lacking) else none).append(label)
     if few:
         yield (
-            f"More calibration answers than {found.feasible.n:,} would do, if mistakes above the strictest threshold"
-            f" stayed as frequent, for {', '.join(few)}."
+            f"Calibration answers that would do instead of {found.feasible.n:,}, if mistakes above the strictest"
+            f" threshold stayed as frequent: {', '.join(few)}."
         )
     if worse:
         yield (
-            f"{risk} or more are wrong even above the strictest threshold of {', '.join(worse)}: that takes a better"
-            " order of the answers, or a higher --risk."
+            f"Too many wrong even above the strictest threshold, so that it takes a better order of the answers or a"
+            f" higher --risk: {', '.join(worse)}."
         )
     if none:
-        yield f"No calibration answer lies above the strictest threshold of {', '.join(none)}."
+        yield f"No calibration answer above the strictest threshold: {', '.join(none)}."
 
 
 def notes_of(line: GuardedLine) -> Iterator[str]:

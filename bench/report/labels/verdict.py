@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bench.report.text import count, metric_name
-from bench.report.verdict.phrases import named
+from bench.report.verdict.phrases import joined, named
 from bench.stats.labels import METRICS_SHOWN, Ahead, LabelCurves
 from bench.stats.variants import MIN_SEEDS
 
@@ -17,15 +18,8 @@ _NAMED = 7
 
 
 def verdict(curves: LabelCurves) -> tuple[str, ...]:
-    """Sentences: from how many labels on training is shown to pay, what holds out, and what is missing."""
-    parts = [sentence for metric in METRICS_SHOWN for sentence in _of_metric(curves, metric)]
-    return (*parts, *_gaps(curves))
-
-
-def leads(curves: LabelCurves) -> tuple[int, ...]:
-    """Numbers of the sentences that begin a paragraph: the first of each metric."""
-    first = len(list(_of_metric(curves, METRICS_SHOWN[0])))
-    return (0, first) if first else (0,)
+    """Facts, a line each: from how many labels on training is shown to pay, what holds out, and what is missing."""
+    return (*(sentence for metric in METRICS_SHOWN for sentence in _of_metric(curves, metric)), *_gaps(curves))
 
 
 def told_of(curves: LabelCurves, method: str) -> dict[int, int]:
@@ -40,41 +34,36 @@ def _of_metric(curves: LabelCurves, metric: str) -> Iterator[str]:
         return
     ahead = [each for each in curves.ahead if each.metric == metric]
     every = f"all {len(study.untrained)} untrained methods" if len(study.untrained) > 1 else study.untrained[0]
-    if not any(each.p is not None for each in ahead):
-        compared = {gain.untrained for gain in curves.gains if gain.metric == metric and gain.p is not None}
-        if not compared:
-            yield f"{label}: nothing was tested, so that no crossing is claimed."
-            return
-        lacking, why = [name for name in study.untrained if name not in compared], "with each number of labels one"
-        if lacking:
-            why = named(lacking, most=_NAMED)
-        yield (
-            f"{label}: whether a trained method beats {every} can't be said, since {why} can't be compared; the"
-            " others cross as below."
-        )
-        yield from _behind(curves, metric)
-        return
-    shown = [each for each in ahead if each.is_shown(study.level)]
-    first = min((each.size for each in shown), default=None)
-    below = [size for size in study.sizes if first is None or size < first]
-    if first is None:
-        yield f"{label}: with none of these numbers of labels a trained method is shown to beat {every}."
-    elif below:
-        yield f"{label}: up to {count(below[-1])} labels no trained method is shown to beat {every}."
+    compared = {gain.untrained for gain in curves.gains if gain.metric == metric and gain.p is not None}
+    if any(each.p is not None for each in ahead):
+        told = _crossings(curves, [each for each in ahead if each.is_shown(study.level)])
+        yield f"{label}, shown to beat {every}: {named(told, most=_NAMED) if told else 'none'}."
+    elif not compared:
+        yield f"{label}: nothing was tested, so that no crossing is claimed."
     else:
-        yield f"{label}: with as few as {count(first)} labels a trained method is shown to beat {every}."
-    own = [gain for gain in curves.gains if gain.metric == metric and gain.size in below]
-    beaten = {gain.untrained for gain in own if gain.shows(1, study.level)}
-    left = [name for name in study.untrained if name not in beaten]
-    if below and left and len(study.untrained) > 1:
-        yield f"There, none is shown to beat {named(left, most=_NAMED)}."
-    if shown:
-        yield from _beating(curves, shown, every)
+        lacking = [name for name in study.untrained if name not in compared]
+        who = named(lacking, most=_NAMED) if lacking else "with each number of labels one"
+        yield f"{label}: whether a trained method beats {every} can't be said, since {who} can't be compared."
     yield from _behind(curves, metric)
 
 
+def _crossings(curves: LabelCurves, shown: Sequence[Ahead]) -> list[str]:
+    """Methods that beat every untrained one: from a number of labels on up to the most, or with some only."""
+    study, largest = curves.study, curves.study.sizes[-1]
+    most = f"with {'all ' * (largest == study.available)}{count(largest)} labels"
+    told = list[tuple[float, str]]()
+    for name in dict.fromkeys(each.method for each in shown):
+        own = {each.size for each in shown if each.method == name}
+        start = next((size for size in study.sizes if own >= {other for other in study.sizes if other >= size}), None)
+        if start is None:
+            told.append((math.inf, f"{name} with {joined(list(map(count, sorted(own))))} labels only"))
+        else:
+            told.append((start, f"{name} {f'from {count(start)} labels on' if start < largest else most}"))
+    return [text for _, text in sorted(told)]
+
+
 def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
-    """Sentence on those that fall behind even with the most labels, corrected for all pairs and sizes."""
+    """Methods that fall behind even with the most labels, corrected for all pairs and sizes."""
     study, largest = curves.study, curves.study.sizes[-1]
     behind = Counter(
         gain.method
@@ -89,42 +78,13 @@ def _behind(curves: LabelCurves, metric: str) -> Iterator[str]:
         told.append(f"{name} ({number}{f', told {count(labels)}' * (labels < largest)})")
     if told:
         yield (
-            f"Even with {count(largest)} labels shown to be worse than untrained methods (than how many):"
-            f" {named(told, most=_NAMED)}."
+            f"{metric_name(metric)}, even with {count(largest)} labels shown to be worse than untrained methods (than"
+            f" how many): {named(told, most=_NAMED)}."
         )
 
 
-def _beating(curves: LabelCurves, shown: Sequence[Ahead], every: str) -> Iterator[str]:
-    """Sentences on who beats all that is not trained, and from how many labels on."""
-    sizes, largest = curves.study.sizes, curves.study.sizes[-1]
-    lasting: dict[int, list[str]] = {}
-    passing: list[str] = []
-    for name in dict.fromkeys(each.method for each in shown):
-        own = {each.size for each in shown if each.method == name}
-        start = next((size for size in sizes if own >= {other for other in sizes if other >= size}), None)
-        if start is None:
-            passing.append(f"{name} ({', '.join(map(count, sorted(own)))})")
-        else:
-            lasting.setdefault(start, []).append(name)
-    is_all = largest == curves.study.available
-    most = f"all {count(largest)}" if is_all else count(largest)
-    told = [
-        f"{named(names, most=_NAMED)} {f'from {count(size)}' if size < largest else f'with {most}'}"
-        for size, names in sorted(lasting.items())
-    ]
-    if told:
-        more = "with more labels" if is_all else f"up to {most}, the most that were tried"
-        yield f"Shown to beat {every}, and to stay ahead {more}: {'; '.join(told)}."
-    if passing:
-        without = "all" if is_all else most
-        yield f"Shown to beat them at some numbers of labels but not with {without}: {named(passing, most=_NAMED)}."
-    never = [name for name in curves.study.trained if name not in {each.method for each in shown}]
-    if never:
-        yield f"Never shown to: {named(never, most=_NAMED)}."
-
-
 def _gaps(curves: LabelCurves) -> Iterator[str]:
-    """Sentences on what is missing."""
+    """What is missing."""
     study = curves.study
     worst: dict[tuple[str, int], tuple[int, str]] = {}
     metrics: dict[tuple[str, int], set[str]] = {}

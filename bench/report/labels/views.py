@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.report.labels.verdict import leads, told_of, verdict
+from bench.report.labels.verdict import told_of, verdict
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.published import values_of
 from bench.report.text import EN_DASH, averaged, count, percent, plain, seeds_text, several, with_arrow, with_half
@@ -66,7 +66,6 @@ def _numbers(curves: LabelCurves, metric: str) -> Grid:
         tuple(map(plain, facts)),
         (Column("method", is_left=True), *(Column(head, is_metric=True) for head in heads)),
         tuple(rows), tuple(_legend(curves)), curves.notes if is_first else (), verdict(curves) if is_first else (),
-        leads(curves) if is_first else (0,),
     )  # fmt: skip
 
 

@@ -7,12 +7,9 @@ from collections.abc import Iterator, Sequence
 from bench.report.multiverse.definitions import DEFINITION, Family
 from bench.report.multiverse.model import SURVIVES, Contest, Multiverse
 from bench.report.text import MINUS, several
-from bench.report.verdict.phrases import joined
 
 _FEW = 4
 """Claims that a sentence names one by one."""
-HALF = 0.5
-"""Share of the variance from which on one choice is said to decide."""
 THRESHOLD = f"{100 * SURVIVES:g} %"
 
 
@@ -55,11 +52,11 @@ def weakest(contest: Contest) -> str:
 
 
 def verdict(found: Multiverse) -> tuple[str, ...]:
-    """Sentences: what survives in each family, what falls and why, who is first, and what was open to picking."""
+    """Facts, a line each: what survives in each family, what falls and why, who is first, what was open to picking."""
     return (
         *(_survivors(found, family) for family in found.families),
         *(sentence for family in found.families for sentence in _fallen(found.claims(family.name), family)),
-        *(sentence for family in found.families for sentence in _first(found, family)),
+        *filter(None, (_first(found, family) for family in found.families)),
         *_open(found),
         ("Universes are a list of analyses that somebody could defend, not a sample of anything:"
         f" {THRESHOLD} is a share of that list, and no level of confidence."),
@@ -71,16 +68,13 @@ def _survivors(found: Multiverse, family: Family) -> str:
     start = f"{family.name[0].upper()}{family.name[1:]} ({several(n, 'universe')})"
     if not claims:
         return f"{start}: the table claims nothing, so nothing can fall."
-    kept, shown = sum(c.survives for c in claims), sum(c.is_shown for c in claims)
-    whole = f"all {kept} claims" if kept == len(claims) > 1 else f"{kept} of {several(len(claims), 'claim')}"
-    verb = "survives, its" if len(claims) == 1 else "survive, their"
-    few = "" if n * (1 - SURVIVES) >= 1 else ", which with so few means all of them"
-    tests = ""
-    if kept:
-        tests = f"; {shown} of these {'is' if shown == 1 else 'are'} significant in {THRESHOLD} of those with a test"
-        if not any(c.tested for c in claims if c.survives):
-            tests = "; no universe has a test of " + ("it" if kept == 1 else "these")
-    return f"{start}: {whole} of the table {verb} direction holding in {THRESHOLD} of the universes{few}{tests}."
+    kept = [c for c in claims if c.survives]
+    tested, shown = sum(c.tested > 0 for c in kept), sum(c.is_shown for c in kept)
+    few = "" if n * (1 - SURVIVES) >= 1 else ", with so few in all"
+    return (
+        f"{start}: {len(kept)} of {len(claims)} claims of the table survive in at least {THRESHOLD} of these{few};"
+        f" {shown} of {several(tested, 'survivor')} with a test are also significant in {THRESHOLD} of their tests."
+    )
 
 
 def _fallen(claims: Sequence[Contest], family: Family) -> Iterator[str]:
@@ -88,41 +82,32 @@ def _fallen(claims: Sequence[Contest], family: Family) -> Iterator[str]:
     for each in fallen[:_FEW]:
         yield f"In {family.name}, “{claim(each)}” does not survive: {_why(each)}."
     if len(fallen) > _FEW:
-        more = len(fallen) - _FEW
-        yield f"Nor do{'es' * (more == 1)} {several(more, 'further claim')} in {family.name}."
+        yield f"Further claims in {family.name} that do not survive: {len(fallen) - _FEW}."
 
 
 def _why(each: Contest) -> str:
     if each.share is None:
         return "no universe has numbers of both"
     text = f"it holds in {each.holds} of {each.n} universes"
+    if each.weakest is not None:
+        text += f", least under {weakest(each)}"
+    if each.decides is not None:
+        text += f"; the choice of {each.decides} explains {share(each.explained_most)} of that"
     if each.reversed:
-        text += f", and the opposite is significant in {each.reversed} of {each.tested} with a test"
-    if each.decides is None:
-        return text
-    told = f"({share(each.explained_most)} of it; {weakest(each)})"
-    if each.explained_most >= HALF:
-        return f"{text}; the choice of {each.decides} decides {told}"
-    return f"{text}; no single choice decides, that of {each.decides} explains most {told}"
+        text += f"; the opposite is significant in {each.reversed} of {each.tested} with a test"
+    return text
 
 
-def _first(found: Multiverse, family: Family) -> Iterator[str]:
-    own = [places for places in found.places if places.family == family.name]
-    firsts = sorted((p for p in own if p.spread.first > 0), key=lambda p: -p.spread.first)
-    n = len(found.complete(family.name))
-    if not firsts:
-        return
-    always = [p.method for p in firsts if p.spread.first == 1]
-    if always:
-        where = f"in all {several(n, 'universe')}" if n > 1 else "in the one universe"
-        who = f"{always[0]} is" if len(always) == 1 else f"{joined(always)} are equal and"
-        others = [p.method for p in firsts if p.spread.first < 1]
-        also = f"; in some, {', '.join(others)} equal{'s' * (len(others) == 1)} it" if others else ""
-        yield f"{who} first in {family.name} {where} in which all have numbers{also}."
-        return
-    told = ", ".join(f"{p.method} in {share(p.spread.first)}" for p in firsts[:_FEW])
-    more = f" and {len(firsts) - _FEW} others" if len(firsts) > _FEW else ""
-    yield f"First in {family.name} by value, of {several(n, 'universe')}: {told}{more}."
+def _first(found: Multiverse, family: Family) -> str:
+    """Methods by the share of universes, of those in which all have numbers, in which their value is the best."""
+    own = [places for places in found.places if places.family == family.name and places.spread.first > 0]
+    if not own:
+        return ""
+    own.sort(key=lambda places: -places.spread.first)
+    told = ", ".join(f"{places.method} in {share(places.spread.first)}" for places in own[:_FEW])
+    more = f" and {len(own) - _FEW} others" if len(own) > _FEW else ""
+    n = several(len(found.complete(family.name)), "universe")
+    return f"First in {family.name} by value, of {n} with numbers of all: {told}{more}."
 
 
 def _open(found: Multiverse) -> Iterator[str]:

@@ -32,7 +32,7 @@ from bench.report.averages import mean_of
 from bench.report.grouping import ece_bins_of
 from bench.report.tables.model import Line, MetricValue
 from bench.report.text import count, plain, probability, shown
-from bench.report.verdict import asides
+from bench.report.verdict.costs import labels as labels_of
 from bench.report.verdict.phrases import compact
 from bench.results.records import Records
 
@@ -110,7 +110,7 @@ def _effort(line: Line) -> dict[str, Any]:
 
 def _costs(line: Line) -> dict[str, str]:
     """Texts of the columns of costs, where they are known."""
-    labels, parameters, seconds = asides.labels(line), line.done[0].n_parameters, mean_of(line.seconds)
+    labels, parameters, seconds = labels_of(line), line.done[0].n_parameters, mean_of(line.seconds)
     tokens, generated = mean_of(line.tokens), mean_of(line.generated)
     found = {
         "n": None if line.n is None else count(line.n),

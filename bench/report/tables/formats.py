@@ -128,7 +128,7 @@ def _print(grid: Grid, console: Console) -> list[Column]:
     dropped = [column.label for column in grid.columns if column not in shown]
     console.print(Text(grid.facts[0], style="bold"))
     for lead, rest in grid.verdicts:
-        console.print(Text(lead, style="bold").append(f" {rest}" * bool(rest), style="not bold"), highlight=False)
+        console.print(Text(lead, style="bold").append(f"\n{rest}" * bool(rest), style="not bold"), highlight=False)
     if grid.facts[1:]:
         console.print(Text(" ".join(grid.facts[1:]), style="dim"), highlight=False)
     console.print()

@@ -82,10 +82,10 @@ class Grid:
 
     @property
     def verdicts(self) -> list[tuple[str, str]]:
-        """Paragraphs of the verdict: the first sentence, and the others."""
+        """Paragraphs of the verdict: the first sentence, and the others, one a line."""
         ends = (*self.leads[1:], len(self.verdict))
         pieces = [self.verdict[start:end] for start, end in zip(self.leads, ends, strict=True)]
-        return [(piece[0], " ".join(piece[1:])) for piece in pieces if piece]
+        return [(piece[0], "\n".join(piece[1:])) for piece in pieces if piece]
 
 
 @dataclass(frozen=True)

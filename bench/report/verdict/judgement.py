@@ -1,4 +1,4 @@
-"""Judgement of a block of methods by one metric: who leads, by how much, and what is not decided.
+"""Judgement of methods that were recalibrated alike, by one metric: who leads, by how much, and what is not decided.
 
 All of it follows from the pairs of the table's standings. Example: `judged(table, "brier")[0].leaders`.
 """
@@ -13,10 +13,12 @@ from statistics import NormalDist
 from typing import Literal
 
 from bench.metrics import METRICS
-from bench.report.competition import SEVERAL, Competition
+from bench.report.competition import CALIBRATION, SEVERAL, Competition
 from bench.report.grouping import Key
 from bench.report.standings.compute import Pair, Standings
 from bench.report.tables.model import Line, Table
+from bench.report.text import metric_name
+from bench.report.verdict.costs import cheapest_first, labels
 
 State = Literal["sure", "tied", "not tested", "none"]
 POWER = 0.8
@@ -28,13 +30,13 @@ HOPELESS = 0.1
 
 @dataclass(frozen=True)
 class Judgement:
-    """One block of a table, judged by one metric: lines that were recalibrated alike, with the same answers."""
+    """Methods of a table that were recalibrated alike, judged by one metric."""
 
     competition: Competition
     known: tuple[Line, ...]
-    """Lines of the recalibration that have a value in this metric, whether ranked or not, the best mean first."""
+    """Lines that have a value in this metric, whether ranked or not, the best mean first."""
     unknown: tuple[Line, ...]
-    """Lines of the recalibration without one: skipped, failed, not run, or undefined."""
+    """Lines without one: skipped, failed, not run, or undefined."""
     standings: Standings | None
 
     @property
@@ -57,73 +59,64 @@ class Judgement:
         """Ranked lines than which no ranked line is significantly better; also of one that was ranked alone."""
         return self.competition.first
 
-    @property
-    def is_good_or_bad(self) -> bool:
-        """Whether the metric is no yardstick."""
-        return METRICS[self.metric].higher_is_better is not None
-
     @cached_property
     def others(self) -> tuple[Line, ...]:
         """Ranked lines that don't lead."""
         return tuple(line for line in self.ranked if line.rank(self.metric) != 1)
 
     @property
-    def level(self) -> float:
-        """Level of confidence of the intervals."""
-        return self.standings.level if self.standings else 0.95
-
-    @property
-    def best(self) -> Line:
-        """The leader with the best mean."""
-        return self.leaders[0]
-
-    @property
     def state(self) -> State:
         """State by the tests; see `Verdict.state`."""
-        if self.ranked and not self.leaders:
-            return "none"
         if not self.leaders:
-            return "not tested" if self.known and self.is_good_or_bad else "none"
+            is_good_or_bad = METRICS[self.metric].higher_is_better is not None
+            return "not tested" if self.known and not self.ranked and is_good_or_bad else "none"
         if len(self.ranked) < SEVERAL:
             return "not tested"
-        is_alone = len(self.leaders) == 1 and len(self.beaten_by(self.best)) == len(self.others)
-        return "sure" if is_alone else "tied"
+        return "tied" if self.rivals else "sure"
 
     @property
     def is_decided(self) -> bool:
         """Whether methods were tested against each other, so that one leads, or several."""
         return self.state in {"sure", "tied"}
 
-    def beaten_by(self, line: Line) -> tuple[Line, ...]:
-        """Ranked lines that are significantly worse than this one."""
-        beaten = self.standings.beaten.get((self.metric, line.key), frozenset()) if self.standings else frozenset()
-        return tuple(other for other in self.ranked if other.key in beaten)
+    def lead(self, line: Line, other: Line) -> Pair | None:
+        """The pair, turned so that its difference is how far the line is ahead; None where it isn't there."""
+        first, second = (line, other) if METRICS[self.metric].higher_is_better else (other, line)
+        pair = self._pairs.get((first.key, second.key))
+        return pair or (turned.reversed() if (turned := self._pairs.get((second.key, first.key))) else None)
 
     @cached_property
     def _pairs(self) -> Mapping[tuple[Key, Key], Pair]:
-        pairs = [pair for pair in (self.standings.pairs if self.standings else ()) if pair.metric == self.metric]
-        return {(pair.first, pair.second): pair for pair in (*pairs, *(pair.reversed() for pair in pairs))}
-
-    def lead(self, line: Line, other: Line) -> Pair | None:
-        """The pair, taken so that its difference is how far the line is ahead; None where it isn't there."""
-        ends = (line.key, other.key) if METRICS[self.metric].higher_is_better else (other.key, line.key)
-        return self._pairs.get(ends)
+        pairs = self.standings.pairs if self.standings else ()
+        return {(pair.first, pair.second): pair for pair in pairs if pair.metric == self.metric}
 
     @cached_property
     def rivals(self) -> tuple[Line, ...]:
-        """Lines that can't be distinguished from the best and may be best as well: the other leaders.
+        """Ranked lines that may be best as well: the other leaders.
 
         Where there are none, the lines that the only leader is not significantly better than.
         """
-        beaten = {line.key for line in self.beaten_by(self.best)}
+        beaten = self.standings.beaten.get((self.metric, self.leaders[0].key), ()) if self.standings else ()
         return self.leaders[1:] or tuple(line for line in self.others if line.key not in beaten)
 
-    def needed(self, line: Line) -> float | None:
+    @property
+    def unlabelled(self) -> Line | None:
+        """The ranked line with the best mean of those that saw no labels; None where the best mean is one."""
+        if not self.ranked or not labels(self.ranked[0]):
+            return None
+        return next((line for line in self.ranked if line.labels and not labels(line)), None)
+
+    @property
+    def cheapest(self) -> list[Line]:
+        """Leaders, or the only method with a value, the cheapest first; none where several were not tested."""
+        return cheapest_first(self.leaders if self.is_decided else self.known if len(self.known) == 1 else ())
+
+    def questions(self, line: Line) -> float | None:
         """Questions that decide between the best and this line with probability POWER, if the difference is as seen.
 
         Infinity where the difference is a small part of its interval; None where there is no test or interval.
         """
-        pair = self.lead(self.best, line)
+        pair = self.lead(self.leaders[0], line)
         if pair is None or pair.fixed.low is None or pair.fixed.high is None:
             return None
         if abs(pair.difference) <= HOPELESS * (pair.fixed.high - pair.fixed.low):
@@ -131,6 +124,32 @@ class Judgement:
         if pair.critical is None or line.n is None or pair.error is None:
             return None
         return questions_needed(line.n, pair.difference, pair.error, pair.critical)
+
+    @property
+    def why_nobody(self) -> str:
+        """Why nobody leads, where that is so: what there is instead of a test."""
+        from bench.stats import TESTED
+
+        if METRICS[self.metric].higher_is_better is None:
+            return "it is a yardstick, neither good nor bad"
+        if not self.known:
+            return "no method has a value"
+        if len(self.known) == 1:
+            return "there is no other method"
+        if self.ranked and not self.leaders:
+            return "each method that orders answers is significantly worse than one that doesn't"
+        if self.standings is None:
+            return "intervals and tests were not computed"
+        if self.metric not in TESTED:
+            return f"there is no test of {metric_name(self.metric)}"
+        reasons = [pair.fixed.reason for pair in self._pairs.values() if pair.p is None and pair.fixed.reason]
+        if reasons:
+            return reasons[0]
+        if len({line.standing.labels for line in self.known if line.standing}) == len(self.known):
+            return "no two methods rest on the same answers and labels"
+        if self.metric == CALIBRATION and not any(line.orders_answers for line in self.known):
+            return "no method orders right answers before wrong ones beyond chance, and a constant is calibrated, too"
+        return "no other method could be ranked" if self.ranked else "no method could be ranked"
 
 
 def questions_needed(n: int, difference: float, error: float, critical: float) -> float:
@@ -155,20 +174,20 @@ def rounded(value: float) -> int:
 
 
 def judged(table: Table, metric: str | None = None) -> list[Judgement]:
-    """The judgements of a table's blocks, those that are not shown included; without recalibration first.
+    """The judgements of a table's recalibrations, lines that are not shown included; without recalibration first.
 
     Args:
         table: with or without standings.
         metric: in `METRICS`; that of the table by default.
     """
     whole = table.whole()
-    return [_judged(whole, metric, kind) for kind in sorted({line.key.recalibration for line in whole.lines})]
-
-
-def _judged(table: Table, metric: str | None, recalibration: str) -> Judgement:
-    competition = table.competition(metric, recalibration)
-    lines = [line for line in table.lines if line.key.recalibration == recalibration]
-    known = [line for line in lines if line.badness(competition.metric) is not None]
-    known.sort(key=lambda line: (line.badness(competition.metric) or 0.0, line.place))
-    unknown = [line for line in lines if line.badness(competition.metric) is None]
-    return Judgement(competition, tuple(known), tuple(unknown), table.standings)
+    found = []
+    for kind in sorted({line.key.recalibration for line in whole.lines}):
+        competition = whole.competition(metric, kind)
+        lines = [line for line in whole.lines if line.key.recalibration == kind]
+        badness = {line.key: line.badness(competition.metric) for line in lines}
+        known = [line for line in lines if badness[line.key] is not None]
+        known.sort(key=lambda line: (badness[line.key] or 0.0, line.place))
+        unknown = tuple(line for line in lines if badness[line.key] is None)
+        found.append(Judgement(competition, tuple(known), unknown, whole.standings))
+    return found

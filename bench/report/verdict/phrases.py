@@ -1,4 +1,4 @@
-"""Phrases of which sentences are made: metrics, methods, differences, counts."""
+"""Phrases of which sentences are made: methods, differences, counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.report.text import count, interval_text, precise, shown
 
 _NAMED = 4
 """Methods that a sentence names; of more, one fewer is, and the others are counted."""
-_THOUSAND, _MILLION = 10_000, 1_000_000
+_TEN, _THOUSAND, _MILLION = 10, 10_000, 1_000_000
 
 
 def name(line: Line) -> str:
@@ -22,13 +22,8 @@ def name(line: Line) -> str:
 
 def with_value(line: Line, metric: str) -> str:
     """A method with its mean, e.g. `ccps (14.1)`."""
-    return f"{name(line)} ({value(line, metric)})"
-
-
-def value(line: Line, metric: str) -> str:
-    """The mean that judges."""
     mean = line.estimate(metric).mean
-    return "unknown" if mean is None else shown(METRICS[metric], counted(metric, mean))
+    return f"{name(line)} ({'unknown' if mean is None else shown(METRICS[metric], counted(metric, mean))})"
 
 
 def joined(texts: Sequence[str], last: str = "and") -> str:
@@ -51,42 +46,34 @@ def named(texts: Sequence[str], last: str = "and", most: int = _NAMED) -> str:
     return joined([*texts[: most - 1], f"{len(texts) - most + 1} others"], last)
 
 
-def amount(metric: str, difference: float) -> str:
-    """The size of a difference with its unit, e.g. `3.9 points`."""
-    size = precise(METRICS[metric], abs(difference))
-    unit = "points" if METRICS[metric].is_fraction else "nats"
-    return f"{size} {unit.removesuffix('s') if size.rstrip('0') == '1.' else unit}"
-
-
-def interval(pair: Pair) -> str:
-    """The interval of a pair; empty where there is none."""
-    if pair.fixed.low is None or pair.fixed.high is None:
-        return ""
-    level = f"{100 * (pair.fixed.level or 0):.0f}"
-    return f"{level} % interval of this pair {interval_text(METRICS[pair.metric], pair.fixed.low, pair.fixed.high)}"
-
-
-def behind(pair: Pair, ahead: str = "") -> str:
-    """The distance of a lead's other method, e.g. `is behind by 3.9 points (95 % interval …)`.
+def ahead(lead: Pair, other: Line) -> str:
+    """How far a method is ahead of another, e.g. `3.9 points ahead of lts (95 % interval of this pair alone …)`.
 
     Args:
-        pair: by `Judgement.lead`.
-        ahead: the method that it is behind; empty where that is clear.
+        lead: by `Judgement.lead`, positive where the method is better.
+        other: the other method.
     """
-    if not pair.difference:
-        return f"has the same mean{f' as {ahead}' if ahead else ''}"
-    way = f"is {'behind' if pair.difference > 0 else 'ahead of'} {ahead or 'it'}"
-    way = "is behind" if pair.difference > 0 and not ahead else way
-    inside = interval(pair)
-    return f"{way} by {amount(pair.metric, pair.difference)}" + (f" ({inside})" if inside else "")
+    if not lead.difference:
+        return f"with the same mean as {name(other)}"
+    metric = METRICS[lead.metric]
+    size = precise(metric, abs(lead.difference))
+    unit = "points" if metric.is_fraction else "nats"
+    unit = unit.removesuffix("s") if size.rstrip("0") == "1." else unit
+    text = f"{size} {unit} {'ahead of' if lead.difference > 0 else 'behind'} {name(other)}"
+    if lead.fixed.low is None or lead.fixed.high is None:
+        return text
+    level = f"{100 * (lead.fixed.level or 0):.0f}"
+    return f"{text} ({level} % interval of this pair alone {interval_text(metric, lead.fixed.low, lead.fixed.high)})"
 
 
 def compact(number: float) -> str:
-    """A large count in few characters.
+    """A count in few characters.
 
-    >>> compact(812), compact(73_412), compact(1_234_567), compact(0.4e6)
-    ('812', '73 k', '1.2 M', '400 k')
+    >>> compact(2.34), compact(812), compact(73_412), compact(1_234_567), compact(0.4e6)
+    ('2.3', '812', '73 k', '1.2 M', '400 k')
     """
+    if number < _TEN and number % 1:
+        return f"{number:.1f}"
     if number < _THOUSAND:
-        return count(number)
+        return count(round(number))
     return f"{number / 1e6:,.1f} M" if number >= _MILLION else f"{number / 1e3:,.0f} k"

@@ -97,8 +97,9 @@ def test_a_good_method_has_a_threshold_that_keeps_its_risk_on_the_other_question
         kept = seed.rest.values >= seed.threshold
         assert (seed.realised.kept, seed.realised.mistakes) == (kept.sum(), (kept & ~seed.rest.correct).sum())
     said = text(table)
-    assert "Yes: 3 of 4 methods have a threshold" in said
-    assert "ccps keeps most:" in said
+    assert "a chance of 90 %)? Yes: 3 of 4 methods with a threshold that keeps this. Largest share kept:" in said
+    assert f"{100 * best.coverage:.1f} % of the answers, by ccps from a confidence of 0." in said
+    assert "on (2 of 2 seeds)." in said
     assert "asks for 22 answers without a mistake or 38 with one" in said
     assert "ask for --level 0.98, at which all of them hold together" in said
     assert "rounded; CSV and JSON have all digits" in said
@@ -108,8 +109,11 @@ def test_a_method_that_orders_nothing_has_none_and_that_is_an_answer(planted: Pa
     line = next(line for line in found(planted, risk=0.1).lines if line.line.method == "ptrue")
     assert (line.done, line.coverage) == ((), 0.0)
     said = text(found(planted, risk=0.1, methods=("ptrue",)))
-    assert "No threshold can keep mistakes to 10 % here: the method has no confidence above which" in said
-    assert "10 % or more are wrong even above the strictest threshold of ptrue" in said
+    assert "No: 0 of 1 methods with a threshold that keeps this. Closest: ptrue (seed 0): of the " in said
+    assert (
+        "above the strictest threshold, so that it takes a better order of the answers or a higher --risk: ptrue."
+        in said
+    )
     sentence = "Where there is no threshold, bound and calibration are those of the strictest one."
     assert (sentence in said, sentence in text(found(planted, risk=0.1, methods=("ccps",)))) == (True, False)
 
@@ -127,8 +131,10 @@ def test_the_level_at_which_all_hold_together_is_rounded_up_and_never_1(tmp_path
 def test_too_few_answers_for_any_method_are_told_first(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", n=60)
     said = text(found(tmp_path, risk=0.05))
-    assert "No threshold can keep mistakes to 5 %, whatever the method: with a chance of 90 % that asks for 45" in said
-    assert "could not keep any of the answers at 5 %" in said
+    assert "No: 0 of 1 methods with a threshold that keeps this." in said
+    assert "Closest" not in said
+    assert "no method can certify a risk below" in said
+    assert "or keep more than 0.0 % at 5 %, which asks for 45 answers without a mistake" in said
 
 
 def test_too_few_answers_for_a_method_say_how_many_it_takes(tmp_path: Path) -> None:
@@ -140,7 +146,7 @@ def test_too_few_answers_for_a_method_say_how_many_it_takes(tmp_path: Path) -> N
     assert seed.threshold is None
     assert seed.needed is not None
     assert seed.needed > len(seed.calibration.values)
-    assert f"More calibration answers than {len(seed.calibration.values)} would do" in text(table)
+    assert f"Calibration answers that would do instead of {len(seed.calibration.values)}" in text(table)
 
 
 def test_failed_seed_is_a_footnote_of_its_method(tmp_path: Path) -> None:
@@ -170,7 +176,7 @@ def test_answers_of_one_class(tmp_path: Path) -> None:
     plant(tmp_path / "wrong", "ccps", right=-0.1)
     table = found(tmp_path / "wrong")
     assert table.some == ()
-    assert "so nothing can be certified" in text(table)
+    assert "answers right no method can certify a risk below 100.0 %, or keep more than 0.0 %" in text(table)
 
 
 def test_equal_confidences_are_kept_together(tmp_path: Path) -> None:
@@ -254,9 +260,12 @@ def test_a_shift_that_breaks_the_risk_is_told_with_the_answer(tmp_path: Path) ->
     plant(tmp_path, "ptrue", skill=0.9, right=0.6)
     plant(tmp_path, "ptrue", skill=0.9, right=0.95, task=OTHER)
     said = text(found(tmp_path, risk=0.1, calibrate_on=OTHER))
-    assert f"Yes, on questions like those of {OTHER}: the method has a threshold" in said
-    assert f"But on the other questions, of {TASK}, more than 10 % of what it keeps is wrong, beyond chance" in said
-    assert "for ptrue (38.5 %, 95 % interval 34.6 to 42.5)." in said
+    assert f"Can answers be trusted on questions like those of {OTHER} (" in said
+    assert "Yes: 1 of 1 methods with a threshold" in said
+    broken = (
+        f"More than 10 % wrong on the other questions, of {TASK}, beyond chance: ptrue (38.5 %, 95 % interval 34.6 to"
+    )
+    assert broken in said
 
 
 def test_methods_that_have_a_threshold_with_some_seeds_only_are_counted_as_such(tmp_path: Path) -> None:
@@ -264,7 +273,7 @@ def test_methods_that_have_a_threshold_with_some_seeds_only_are_counted_as_such(
     plant(tmp_path, "pik", skill=0.95)
     plant(tmp_path, "pik", skill=0.0, seed=1)
     said = text(found(tmp_path, risk=0.1))
-    assert "2 of 2 methods have a threshold that keeps this, 1 of them not with every seed." in said
+    assert "2 of 2 methods with a threshold that keeps this, 1 of them not with every seed." in said
 
 
 @pytest.mark.parametrize(

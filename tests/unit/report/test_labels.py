@@ -51,32 +51,26 @@ def made(
 GROWS = made((0.1, 0.8, 2.5))
 
 
-def test_the_verdict_says_from_where_on_and_below_what_nothing_is_shown() -> None:
+def test_the_verdict_says_from_how_many_labels_on_a_method_is_ahead() -> None:
     told = " ".join(verdict(GROWS))
-    assert "Brier score: up to 50 labels no trained method is shown to beat flat." in told
-    assert "Shown to beat flat, and to stay ahead with more labels: pupil with all 100." in told
+    assert "Brier score, shown to beat flat: pupil with all 100 labels." in told
     assert "Even with" not in told
 
 
 def test_where_nothing_is_shown_nothing_is_claimed() -> None:
     told = " ".join(verdict(made((0.1, 0.1, 0.1))))
-    assert "with none of these numbers of labels a trained method is shown to beat flat" in told
-    assert "stay ahead" not in told
-    assert "Even with 100 labels shown to be worse than untrained methods (than how many): pupil (1)." in told
+    assert "Brier score, shown to beat flat: none." in told
+    worse = "even with 100 labels shown to be worse than untrained methods (than how many): pupil (1)."
+    assert all(f"{label}, {worse}" in told for label in ("Brier score", "AUROC"))
 
 
 def test_a_lead_that_does_not_last_is_told_as_such() -> None:
-    told = " ".join(verdict(made((0.1, 2.5, 0.1))))
-    assert "Brier score: up to 20 labels no trained method is shown to beat flat." in told
-    assert "Shown to beat them at some numbers of labels but not with all: pupil (50)." in told
-    assert "stay ahead" not in told
+    assert "Brier score, shown to beat flat: pupil with 50 labels only." in verdict(made((0.1, 2.5, 0.1)))
+    assert "Brier score, shown to beat flat: pupil with 20 and 50 labels only." in verdict(made((2.5, 2.5, 0.1)))
 
 
 def test_the_most_labels_that_were_tried_are_not_all_that_there_are() -> None:
-    told = " ".join(verdict(made((0.1, 0.8, 2.5), available=1600)))
-    assert "and to stay ahead up to 100, the most that were tried: pupil with 100." in told
-    told = " ".join(verdict(made((0.1, 2.5, 0.1), available=1600)))
-    assert "Shown to beat them at some numbers of labels but not with 100: pupil (50)." in told
+    assert "Brier score, shown to beat flat: pupil with 100 labels." in verdict(made((0.1, 0.8, 2.5), available=1600))
 
 
 def test_a_method_that_is_told_fewer_labels_is_not_said_to_have_had_more() -> None:
@@ -106,11 +100,9 @@ def test_an_untrained_method_without_numbers_leaves_the_crossings_of_the_others(
     assert f"scored with 20 labels, 5 of 5 draws ({ONE_KIND}, Brier score alone)" in said
 
 
-def test_a_lead_from_the_first_size_on_has_no_size_below() -> None:
-    told = " ".join(verdict(made((2.5, 2.5, 2.5))))
-    assert "Brier score: with as few as 20 labels a trained method is shown to beat flat." in told
-    assert "pupil from 20" in told
-    assert "up to" not in told
+def test_a_lead_that_lasts_is_told_by_its_first_number_of_labels() -> None:
+    assert "Brier score, shown to beat flat: pupil from 20 labels on." in verdict(made((2.5, 2.5, 2.5)))
+    assert "Brier score, shown to beat flat: pupil from 50 labels on." in verdict(made((0.1, 2.5, 2.5)))
 
 
 def test_broken_draws_are_counted_in_verdict_and_table_and_have_no_interval() -> None:

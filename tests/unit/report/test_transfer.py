@@ -153,12 +153,14 @@ def test_a_method_of_one_cell_has_the_interval_of_that_cell_and_ranks_are_of_pai
 
 def test_a_method_that_loses_all_is_worse_than_the_untold_one_and_the_verdict_says_so(matrix: Matrix) -> None:
     told = " ".join(verdict(matrix))
-    assert "By its worst Brier, good leads" in told
-    assert (
-        "Trained elsewhere, rote is worse than every method that is told nothing (plain), in at least one cell" in told
+    assert "Leading by worst-cell Brier: good (" in told
+    assert "worse than every method that is told nothing (plain) in some cell: rote; better than all" in told
+    assert "better than all of these in every cell: good." in told
+    moved = (
+        r"Learning on another corpus is shown to worsen Brier in 2 of 2 cases, to improve it in 0; highest price: \d"
     )
-    assert "In every cell elsewhere, good is better than all of these." in told
-    assert re.search(r"Moving from a to b, tested on a, costs \d+\.\d points \[", told)
+    assert re.search(moved, told)
+    assert "of 4 tested 4 are shown to be costs, 0 gains; dearest: rote, " in told
 
 
 def test_against_all_that_are_told_nothing_the_least_clear_one_decides(tmp_path: Path) -> None:
@@ -180,8 +182,8 @@ def test_against_all_that_are_told_nothing_the_least_clear_one_decides(tmp_path:
         assert good.p_holm is not None
         assert 0 < (good.p or 0) <= good.p_holm < 0.05
     told = " ".join(verdict(matrix))
-    assert "no method is shown to be worse than every method that is told nothing (lost and plain)" in told
-    assert "In every cell elsewhere, good is better than all of these." in told
+    assert "worse than every method that is told nothing (lost and plain) in some cell: none;" in told
+    assert "better than all of these in every cell: good." in told
 
 
 def test_where_nothing_is_shown_the_verdict_claims_nothing(tmp_path: Path) -> None:
@@ -190,15 +192,14 @@ def test_where_nothing_is_shown_the_verdict_claims_nothing(tmp_path: Path) -> No
 
     matrix = computed(cells(tmp_path, about(), same), about())
     told = " ".join(verdict(matrix))
-    assert "No single price is shown" in told
-    assert told.count("no cost in Brier is shown") == 2
-    assert "no method is shown to be worse than every method that is told nothing (plain)" in told
-    assert "no single method leads" in told
-    assert not re.search(r"leads: \d", told)
-    assert re.search(r"worst Brier, no single method leads: the best one is", told)
+    assert "of 4 tested 0 are shown to be costs, 0 gains." in told
+    assert "is shown to worsen Brier in 0 of 2 cases, to improve it in 0;" in told
+    assert "worse than every method that is told nothing (plain) in some cell: none;" in told
+    assert re.search(r"Tied by worst-cell Brier: \w+ \(.* can't be distinguished from \w+ and \w+\.", told)
+    assert "Leading" not in told
 
 
-def test_what_becomes_better_elsewhere_is_a_gain_and_loses_order_with_a_minus(tmp_path: Path) -> None:
+def test_what_becomes_better_elsewhere_is_a_gain_though_it_loses_order(tmp_path: Path) -> None:
     """Far too unsure at home, elsewhere less so, but in a worse order: `good` and `rote` alike."""
 
     def moved(method: str, corpus: Corpus | None, test: str, seed: int) -> FloatArray:
@@ -208,21 +209,21 @@ def test_what_becomes_better_elsewhere_is_a_gain_and_loses_order_with_a_minus(tm
         sure = noisy(0.5 if is_home else 0.2, test, method, corpus, seed)
         return 0.2 * sure if is_home else 0.35 + 0.5 * sure
 
-    told = verdict(computed(cells(tmp_path, about(), moved), about()))
-    moves = [sentence for sentence in told if sentence.startswith("Moving")]
-    pattern = r"gains \d+\.\d points \[\S+ to \S+\] of Brier and -\d+\.\d points \[-\S+ to -\S+\] of AUROC"
-    assert len(moves) == 2
-    assert all(re.search(pattern, sentence.replace(MINUS, "-")) for sentence in moves), moves
-    assert "No single cost in Brier is shown: 4 of 4 tested prices are, all of them gains." in told
-    assert not any("none of" in sentence for sentence in told)
+    matrix = computed(cells(tmp_path, about(), moved), about())
+    told = " ".join(verdict(matrix)).replace(MINUS, "-")
+    assert re.search(r"worsen Brier in 0 of 2 cases, to improve it in 2; highest price: -\d+\.\d points \[-", told)
+    assert "of 4 tested 0 are shown to be costs, 4 gains." in told
+    signs = {(mean.metric, (mean.interval.low or 0) > 0, (mean.interval.high or 0) < 0) for mean in matrix.means}
+    assert signs == {("brier", False, True), ("auroc", True, False)}
 
 
 def test_who_has_a_rank_alone_leads_nobody(tmp_path: Path) -> None:
     made = [cell for cell in cells(tmp_path, about()) if cell.method == "good"]
     told = " ".join(verdict(computed(made, replace(about(), learners=("good",)))))
-    assert "By its worst Brier, good alone has a rank, beside no other method: " in told
-    assert "leads" not in told
-    assert "the only method that learns" in told
+    assert re.search(r"Nobody leads by worst-cell Brier: good \(.*\) is the only method with a rank\.", told)
+    assert "Leading" not in told
+    assert "(mean of 1 of 1 methods that learn)" in told
+    assert "No method that learned elsewhere can be compared with one that is told nothing." in told
 
 
 def test_better_everywhere_elsewhere_is_said_of_no_method_that_lacks_a_cell(tmp_path: Path) -> None:
@@ -230,8 +231,9 @@ def test_better_everywhere_elsewhere_is_said_of_no_method_that_lacks_a_cell(tmp_
     gone = next(cell for cell in made if (cell.method, cell.corpus, cell.test) == ("good", B, "a"))
     made[made.index(gone)] = TransferCell("good", "a", B, missing="skipped: nothing to learn")
     told = " ".join(verdict(computed(made, about())))
-    assert "every cell elsewhere" not in told
-    assert "the mean of 1 of the 2 methods that learn" in told
+    assert "better than all of these in every cell: none." in told
+    assert "(mean of 1 of 2 methods that learn)" in told
+    assert "Cells without numbers: 1 (good)." in told
 
 
 def test_partial_results_and_overridden_constants_are_told_wherever_the_matrix_is(tmp_path: Path) -> None:
@@ -357,9 +359,8 @@ def test_what_only_loses_the_subject_pays_for_it_and_not_for_fewer_answers(match
     assert not any(price.is_shown for price in fewer)
     assert all(price.is_shown and price.points > 0 for price in matched.novelty if price.metric == "brier")
     told = " ".join(verdict(matched))
-    assert re.search(r"A new subject, tested on a and learned on a, costs \d+\.\d points \[", told)
-    assert "No cost of fewer answers is shown" in told
-    assert "to a without as many at random" not in told
+    assert "without the subject, against as few answers, is shown to worsen Brier in 1 of 1 case, to improve it" in told
+    assert "without as many at random" not in told
 
 
 def test_a_test_without_a_spread_takes_the_rank_from_all_that_were_tested_on_it(
@@ -373,7 +374,7 @@ def test_a_test_without_a_spread_takes_the_rank_from_all_that_were_tested_on_it(
     ranks = {(w.method, w.metric): w.rank for w in matrix.worst}
     assert {ranks[name, "auroc"] for name in ("good", "rote", "plain")} == {None}
     assert None not in {ranks[name, "brier"] for name in ("good", "rote", "plain")}
-    assert "No method can be ranked by its worst AUROC." in verdict(matrix)
+    assert "Nobody leads by worst-cell AUROC: no method has a rank." in verdict(matrix)
     reason = "20 right answers are needed to tell how far AUROC varies, there are 10"
     assert {each.interval.reason for each in matrix.entries if (each.metric, each.test) == ("auroc", "b")} == {reason}
     assert {price.interval.reason for price in matrix.prices if (price.metric, price.test) == ("auroc", "b")} == {
@@ -381,19 +382,13 @@ def test_a_test_without_a_spread_takes_the_rank_from_all_that_were_tested_on_it(
     }
 
 
-def test_fewer_answers_are_priced_at_home_alone(tmp_path: Path) -> None:
-    """Against another home, what learned on fewer answers pays for the move as well: that is not their price."""
+def test_a_move_to_another_corpus_without_the_subject_stands_in_the_table_alone(tmp_path: Path) -> None:
+    """Nor does the same with fewer answers: it pays for the move as well."""
     told = replace(about(corpora=(A, B, A_OUT, A_FEWER)), homes={"a": "b", "b": "b"})
     text = " ".join(verdict(computed(cells(tmp_path, told), told)))
-    assert "A new subject, tested on a and learned on a, costs" in text
-    assert "ewer answers cost" not in text
-    assert "cost of fewer answers" not in text
-
-
-def test_a_move_to_another_corpus_without_the_subject_stands_in_the_table_alone(tmp_path: Path) -> None:
-    told = replace(about(corpora=(A, B, A_OUT)), homes={"a": "b", "b": "b"})
-    moves = [each for each in verdict(computed(cells(tmp_path, told), told)) if each.startswith("Moving")]
-    assert [each.partition(", tested")[0] for each in moves] == ["Moving from b to a", "Moving from b to a"]
+    assert re.search(r"Learning on another corpus is shown to worsen Brier in \d of 2 cases", text)
+    assert "Learning without the subject is" not in text
+    assert "Learning without the subject, against as few answers, is shown to worsen Brier in 1 of 1 case" in text
 
 
 def test_as_few_answers_are_no_shift_and_stand_in_no_rank(tmp_path: Path) -> None:
@@ -439,16 +434,15 @@ def test_a_constant_pays_what_the_changed_share_costs(matched: Matrix) -> None:
     assert found[A, "a"].points is None
     assert found[B, "a"].points == pytest.approx((losses[B] - losses[A]).mean())
     assert found[A_FEWER, "a"].points == pytest.approx(0.0)
-    text = " ".join(verdict(matched))
-    assert (
-        "60.0 % of the answers of a are right and 20.0 % of those of b, which by itself moves the Brier score" in text
-    )
+    table = render(shown(matched).views, "md")
+    points = f"+{100 * (found[B, 'a'].points or 0):.1f}"
+    assert any(line.startswith("| share of right answers |") and points in line for line in table.splitlines())
     assert not any(each.method == "share of right answers" for each in (*matched.worst, *matched.prices))
 
 
 def test_no_share_no_constant(matrix: Matrix) -> None:
     assert not matrix.constants
-    assert "constant confidence" not in " ".join(verdict(matrix))
+    assert "share of right answers" not in render(shown(matrix).views, "md")
 
 
 # --- what lies in a folder --------------------------------------------------------------------------------------------
