@@ -130,7 +130,7 @@ def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
         tune=_number(row, "tune"), scale_training=bool(row.config.get("scale_training")),
         overrides=tuple(f"{key}={value}" for key, value in row.deviations.items() if "." in key),
         recalibrate=(kind,) if kind else (), judge=_text(row, "judge") or RunConfig.judge, answers=row.answers_source,
-        train_on=_text(row, "train_on"), judge_model=_text(row, "judge_model"),
+        train_on=_text(row, "train_on"), judge_model=_text(row, "judge_model"), judge_url=_text(row, "judge_url"),
         nli=_text(row, "nli"), similarity=_text(row, "similarity"), dtype=_text(row, "dtype"),
         token_budget=_number(row, "token_budget"), training_budget=_number(row, "training_budget"),
         data_dir=data_dir, out=out,

@@ -144,6 +144,7 @@ def _compared(
     pairs, places = list(reading.pairs()), reading.order
     n = len(then.questions)
     prompts = sum(not np.array_equal(pairs[places[i]][0], then.prompts[i]) for i in range(n))
+    answers = sum(not np.array_equal(pairs[places[i]][1], then.answers[i]) for i in range(n))
     difference = np.abs(confidence - then.confidence)
     largest = float(difference.max())
     flips = int(((confidence >= _SURE) != (then.confidence >= _SURE)).sum())
@@ -151,6 +152,7 @@ def _compared(
     worst = max(drifts, key=lambda place: np.nan_to_num(drifts[place].mean, nan=np.inf))
     complaints = [
         f"{prompts} prompts are other tokens: tokenizer or chat template are not those of the head" if prompts else "",
+        f"{answers} answers are other tokens" if answers else "",
         f"a confidence differs by {largest:.2g}" if not largest <= tolerance else "",
         f"states of the {worst} differ by {drifts[worst].mean:.2g} on average"
         if not drifts[worst].mean <= state_tolerance
