@@ -50,12 +50,11 @@ def run(
     if configs[0].dry_run:  # the libraries alone take seconds
         progress.say("Plan: looking at the questions, the model and what is stored; nothing is computed")
     from bench.report import style
-    from bench.run.seeds import run_each, together
+    from bench.run.seeds import run_each
 
     if not as_json:
         style.read(configs[0].out)  # a file of colours that can't be read is said before hours of work
-    outcomes = run_each(configs, progress)
-    report = together(outcomes)
+    report = run_each(configs, progress)
     if as_json:
         from bench.results.files import to_json
 
@@ -66,7 +65,7 @@ def run(
             "heads": list(map(str, report.heads)),
             "notes": report.notes,
         }
-        print_json(record | ({"stopped": report.stopped} if len(outcomes) > 1 else {}))
+        print_json(record | ({"stopped": report.stopped} if len(configs) > 1 else {}))
     else:
         _print(report, configs[0])
     if report.stopped:

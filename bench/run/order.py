@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from bench.engine.trainings import Trainings
 from bench.progress import Progress
@@ -13,51 +12,42 @@ from bench.run.plan import Fit, Read, Step, TrainOn, adapted
 from bench.training.trainer import PutOffError
 
 
-@dataclass
-class Order:
-    """Steps in turn."""
+def in_order(
+    steps: Sequence[Step], trainings: Trainings | None, fitter: Fitter, made: StepResults, progress: Progress
+) -> Iterator[Step]:
+    """Each step when it can be done; a fit that was put off once more, and with it what needs it.
 
-    steps: Sequence[Step]
-    trainings: Trainings | None
-    """None: adapters are trained by this machine, and every step is done when its turn comes."""
-    fitter: Fitter
-    made: StepResults
-    """Results of the steps so far."""
-    progress: Progress
-    _later: list[Step] = field(default_factory=list, init=False)
-
-    def __iter__(self) -> Iterator[Step]:
-        """Each step when it can be done; a fit that was put off once more, and with it what needs it."""
-        if self.trainings is None:
-            yield from self.steps
-            return
-        self.fitter.puts_off = True
-        for step in dict.fromkeys([*self._first(), *self.steps]):
-            if self._rests(step):
-                self._later.append(step)
-                continue
+    Args:
+        steps: of the run, in turn.
+        trainings: None: adapters are trained by this machine, and every step is done when its turn comes.
+        fitter: puts fits off until trainings are over.
+        made: results of the steps so far.
+        progress: told of the trainings.
+    """
+    if trainings is None:
+        yield from steps
+        return
+    methods = made.resolved.methods
+    reads = {step.where: step for step in steps if isinstance(step, Read)}
+    first: list[
+        Step
+    ] = []  # fits that train adapters, after what is read for them: while they are made, all else is read
+    for step in steps:
+        if isinstance(step, Fit) and adapted(method := methods[step.method]):
+            chosen_by = TrainOn(step.where.task, step.where.split).selection(method, made.selecting)
+            first += [*(reads[where] for where in (step.where, chosen_by) if where is not None), step]
+    later: list[Step] = []
+    fitter.puts_off = True
+    for step in dict.fromkeys([*first, *steps]):
+        if isinstance(step, Fit):  # another fit may need the cards on which adapters are trained
+            waits = bool(later) and trainings.on_cards and not adapted(methods[step.method])
+        else:
+            waits = not isinstance(step, Read) and any(isinstance(x, Fit) and x.method == step.method for x in later)
+        if not waits:
             yield step
-            if isinstance(step, Fit) and isinstance(self.made.fits[step], PutOffError):
-                self._later.append(step)
-        self.fitter.puts_off = False
-        if self._later:
-            self.trainings.finish(self.progress)
-        yield from self._later
-
-    def _first(self) -> Iterator[Step]:
-        """Fits that train adapters, each after what is read for it: while they are made, all else is read."""
-        reads = {step.where: step for step in self.steps if isinstance(step, Read)}
-        for step in self.steps:
-            if isinstance(step, Fit) and adapted(method := self.made.resolved.methods[step.method]):
-                chosen_by = TrainOn(step.where.task, step.where.split).selection(method, self.made.selecting)
-                yield from (reads[where] for where in (step.where, chosen_by) if where is not None)
-                yield step
-
-    def _rests(self, step: Step) -> bool:
-        """Whether a step waits for trainings: it needs one of the fits, or the cards on which they are made."""
-        if isinstance(step, Read):
-            return False
-        if isinstance(step, Fit):
-            alone = adapted(self.made.resolved.methods[step.method])
-            return bool(self._later) and not alone and self.trainings is not None and self.trainings.on_cards
-        return step.method in {each.method for each in self._later if isinstance(each, Fit)}
+        if waits or (isinstance(step, Fit) and isinstance(made.fits[step], PutOffError)):
+            later.append(step)
+    fitter.puts_off = False
+    if later:
+        trainings.finish(progress)
+    yield from later

@@ -30,7 +30,7 @@ from bench.run.heads.saving import HeadWriter
 from bench.run.inputs import Inputs, StepResults
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.log import RunLog
-from bench.run.order import Order
+from bench.run.order import in_order
 from bench.run.plan import Adapt, Fit, Predict, Read
 from bench.run.predicting import Predictor
 from bench.run.preparation import Opened, Prepared, Resources, infeasible_in, open_resources, prepare
@@ -168,7 +168,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     recalibration = Recalibration(resolved, made, fitter, predictor, rows)
     writer = CellWriter(config.out, resolved.protocol.letters, report, heads)
 
-    for step in Order(prepared.steps, resources.trainings, fitter, made, progress):
+    for step in in_order(prepared.steps, resources.trainings, fitter, made, progress):
         match step:
             case Read(where, signals):
                 with guard.weights_watched(f"{where} was read"):

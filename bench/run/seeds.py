@@ -16,15 +16,6 @@ from bench.run.pipeline import RunReport, run
 from bench.run.preparation import Opened
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Outcome of one seed: its report, or the sentence about what stopped it."""
-
-    seed: int
-    report: RunReport | None
-    stopped: str = ""
-
-
 @dataclass
 class JointReport(RunReport):
     """Reports of several seeds as one."""
@@ -33,43 +24,36 @@ class JointReport(RunReport):
     """A sentence about each seed that was stopped."""
 
 
-def run_each(configs: Sequence[RunConfig], progress: Progress) -> list[Outcome]:
-    """Run requests that differ in their seeds alone.
+def run_each(configs: Sequence[RunConfig], progress: Progress) -> JointReport:
+    """Run requests that differ in their seeds alone; the joint plan names seeds where there are several.
 
     Raises:
         UserError, ContractError: of a single request, or of all alike; nothing was computed for it.
     """
-    if len(configs) == 1:
-        return [Outcome(configs[0].seed, run(configs[0], progress))]
-    seeds = ", ".join(str(config.seed) for config in configs)
-    progress.say(
-        f"Seeds {seeds}, one after the other, each with results of its own; what the model reads for seed"
-        f" {configs[0].seed} is stored for the others, but for samples"
-    )
-    opened, outcomes, errors = Opened(), [], []
+    joint, opened, errors = JointReport([]), Opened(), []
+    several = len(configs) > 1
+    if several:
+        progress.say(
+            f"Seeds {', '.join(str(config.seed) for config in configs)}, one after the other, each with results of its"
+            f" own; what the model reads for seed {configs[0].seed} is stored for the others, but for samples"
+        )
     for config in configs:
         try:
-            outcomes.append(Outcome(config.seed, run(config, progress, opened=opened)))
+            report = run(config, progress, opened=opened)
         except (UserError, ContractError) as error:
+            if not several:
+                raise
             opened = Opened()  # its weights may not be what they were
             errors.append(error)
-            outcomes.append(Outcome(config.seed, None, f"seed {config.seed}: {error}"))
+            joint.stopped.append(f"seed {config.seed}: {error}")
             progress.say(f"seed {config.seed} stopped: {error}")
+            continue
+        joint.plan += [f"seed {config.seed}: {line}" if several else line for line in report.plan]
+        joint.rows += report.rows
+        joint.paths += report.paths
+        joint.heads += report.heads
+        joint.notes = list(dict.fromkeys(joint.notes + report.notes))
+        joint.forward_tokens += report.forward_tokens
     if len(errors) == len(configs) and len({str(error) for error in errors}) == 1:
         raise errors[0]
-    return outcomes
-
-
-def together(outcomes: Sequence[Outcome]) -> JointReport:
-    """All reports as one; plans name their seeds where there are several, and a note is told once."""
-    done = [(outcome.seed, outcome.report) for outcome in outcomes if outcome.report is not None]
-    several = len(outcomes) > 1
-    return JointReport(
-        plan=[f"seed {seed}: {line}" if several else line for seed, report in done for line in report.plan],
-        rows=[row for _, report in done for row in report.rows],
-        paths=[path for _, report in done for path in report.paths],
-        heads=[path for _, report in done for path in report.heads],
-        notes=list(dict.fromkeys(note for _, report in done for note in report.notes)),
-        forward_tokens=sum(report.forward_tokens for _, report in done),
-        stopped=[outcome.stopped for outcome in outcomes if outcome.stopped],
-    )
+    return joint

@@ -10,7 +10,7 @@ import pytest
 from bench.api import Adapter, Batch, ConfidenceMethod, Context, FloatArray, Needs, QueryLogits
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
-from bench.run.order import Order
+from bench.run.order import in_order
 from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, plan
 from bench.training.trainer import PutOffError
 
@@ -53,7 +53,7 @@ def taken(trainings: Trainings | None) -> tuple[list[Step], list[Step]]:
     """Steps before the trainings were over, and those after."""
     fitter, before, after = SimpleNamespace(puts_off=False), [], []
     made: Any = SimpleNamespace(fits={}, **vars(NEEDED))
-    for step in Order(STEPS, trainings, fitter, made, Silent()):  # type: ignore[arg-type]
+    for step in in_order(STEPS, trainings, fitter, made, Silent()):  # type: ignore[arg-type]
         (after if trainings is None or trainings.finished else before).append(step)
         if isinstance(step, Fit):
             off = fitter.puts_off and step.method in {"one", "two"}
@@ -91,7 +91,7 @@ def test_where_all_adapters_are_stored_nothing_is_waited_for() -> None:
     trainings = Trainings(on_cards=True)
     fitter, made = SimpleNamespace(), SimpleNamespace(fits={}, **vars(NEEDED))
     order = []
-    for step in Order(STEPS, trainings, fitter, made, Silent()):  # type: ignore[arg-type]
+    for step in in_order(STEPS, trainings, fitter, made, Silent()):  # type: ignore[arg-type]
         order.append(step)
         made.fits[step] = "a fit"
     assert trainings.finished == 0
