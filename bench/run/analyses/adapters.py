@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bench.api import AdapterRef
 from bench.progress import Progress
 from bench.run.analyses.request import TransferConfig
 from bench.run.analyses.stored import Needed, missing
-from bench.run.fitting import Fitted
 from bench.run.forecast import Forecast, duration
 from bench.run.plan import Adapt, Fit, adapted
 from bench.run.preparation import Resources
-from bench.signals.reading import Reading
 from bench.training.assignment import Assignment
 from bench.training.trainer import PutOffError
 
 WAY_OUT = "--with-adapters does it"
-
-
-class NotReadError(PutOffError):
-    """A split was not to be read through an adapter."""
 
 
 class Never:
@@ -54,11 +47,6 @@ class Adapters:
     absent: dict[str, str] = field(default_factory=dict)
     """Method -> why none of its cells is there."""
 
-    @property
-    def elsewhere(self) -> Never | None:
-        """Trainer of adapters instead of this machine; None where this machine may."""
-        return None if self.config.with_adapters else Never()
-
     def taking(self) -> list[str]:
         """Methods that take part: without adapters all, of the others those of which the splits are stored."""
         methods = self.needed[0].resolved.methods
@@ -69,20 +57,6 @@ class Adapters:
             else:
                 found.append(name)
         return found
-
-    def require_read(self, name: str, reading: Reading, fitted: Fitted) -> None:
-        """Refuse to read a split through an adapter, unless that is stored or was asked for.
-
-        Raises:
-            NotReadError: it is neither.
-        """
-        ref = fitted.method.fitted().get("adapter_")
-        if self.config.with_adapters or not isinstance(ref, AdapterRef):
-            return
-        if not self.resources.reader.is_read_through(reading, ref):
-            raise NotReadError(
-                f"not read again: no run has read {reading.where} through this adapter of {name}; {WAY_OUT}"
-            )
 
     def say_cost(self, taking: Sequence[str], times: int) -> None:
         """Say what training and reading adapters costs, where that was asked for.

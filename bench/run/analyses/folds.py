@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bench.api import FloatArray
+from bench.api import AdapterRef, FloatArray
 from bench.api.errors import attempted
 from bench.data.splits import TaskSplit
 from bench.results.row import LabelsSeen
 from bench.results.transfer import SUBJECT, Corpus, Share
-from bench.run.analyses.adapters import WAY_OUT, Adapters, NotReadError
+from bench.run.analyses.adapters import WAY_OUT, Adapters
 from bench.run.fitting import Fitted, Fitter, derived_seed
 from bench.run.inputs import AdaptedReading, Inputs, StepResults
 from bench.run.plan import Fit, TrainOn, adapted
@@ -23,6 +23,10 @@ from bench.training.trainer import PutOffError
 
 _TWO = 2
 Outcome = Prediction | Skipped | BaseException
+
+
+class NotReadError(PutOffError):
+    """A split was not to be read through an adapter."""
 
 
 @dataclass(frozen=True)
@@ -43,26 +47,10 @@ class Folds:
     _without: dict[tuple[str, str], dict[TaskSplit, Reading]] = field(default_factory=dict, init=False)
     """Part that is left out, and the subject for which -> the readings without it."""
 
-    def whole(self, name: str, tests: Sequence[TaskSplit]) -> Iterator[tuple[TaskSplit, tuple[Inputs, Outcome]]]:
-        """For each test its prediction by a method that learned on the whole corpus."""
-        for test in tests:
-            inputs = self._inputs(name, test, self.made)
-            yield test, (inputs, self._outcome(name, inputs))
-
-    def parted(
-        self, name: str, leaves_out: str, tests: Sequence[TaskSplit]
-    ) -> Iterator[tuple[TaskSplit, tuple[Inputs, Outcome]]]:
-        """For each test: each question is predicted by a fit that lacks a part of the corpus.
-
-        Args:
-            name: of the method.
-            leaves_out: SUBJECT, then that part is the question's subject; AT_RANDOM, then it is as many answers drawn
-                from all subjects, anew for each subject. Subjects of which the corpus has no question lose nothing.
-            tests: what is predicted.
-        """
-        fits: dict[str, StepResults] = {}
-        for test in tests:
-            yield test, self._left_out(name, leaves_out, test, fits)
+    def whole(self, name: str, test: TaskSplit) -> tuple[Inputs, Outcome]:
+        """Prediction of a test by a method that learned on the whole corpus."""
+        inputs = self._inputs(name, test, self.made)
+        return inputs, self._outcome(name, inputs)
 
     def stored(self, name: str, leave_out: Sequence[str]) -> list[bool]:
         """For each fit that a method needs whether it is stored; none of a method that learns nothing or has adapters.
@@ -104,9 +92,18 @@ class Folds:
             if right.size:
                 yield Share(Corpus(self.task, kind), subject, float(right.mean()), int(right.size))
 
-    def _left_out(
+    def parted(
         self, name: str, leaves_out: str, test: TaskSplit, fits: dict[str, StepResults]
     ) -> tuple[Inputs, Outcome]:
+        """Prediction of a test, each question by a fit that lacks a part of the corpus.
+
+        Args:
+            name: of the method.
+            leaves_out: SUBJECT, then that part is the question's subject; AT_RANDOM, then it is as many answers drawn
+                from all subjects, anew for each subject. Subjects of which the corpus has no question lose nothing.
+            test: what is predicted.
+            fits: subject -> fits without it, which several tests share.
+        """
         reading, method = self.made.readings[test], self.predictor.resolved.methods[name]
         train_on = TrainOn(self.task)
         where = train_on.where(method) if method.trains() else train_on.validation
@@ -176,9 +173,12 @@ class Folds:
         return made.inputs(name, test)
 
     def _through(self, name: str, test: TaskSplit, fitted: Fitted | BaseException) -> AdaptedReading | None:
-        reading = self.made.readings[test]
-        if isinstance(fitted, Fitted):
-            self.adapters.require_read(name, reading, fitted)
+        """A test as read through an adapter, unless it would have to be read for that and nobody asked for it."""
+        reading, adapters = self.made.readings[test], self.adapters
+        ref = fitted.method.fitted().get("adapter_") if isinstance(fitted, Fitted) else None
+        may_read = adapters.config.with_adapters or not isinstance(ref, AdapterRef)
+        if not may_read and not adapters.resources.reader.is_read_through(reading, ref):
+            raise NotReadError(f"not read again: no run has read {test} through this adapter of {name}; {WAY_OUT}")
         return self.predictor.read_through(name, reading, fitted)
 
     def _outcome(self, name: str, inputs: Inputs) -> Outcome:

@@ -7,25 +7,24 @@ after an ordinary run: none, but for adapters that are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from bench.api import ConfidenceMethod, UserError
+from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.backbone.memory import give_back
 from bench.backbone.models import model_label
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
 from bench.results.transfer import LEAVE_OUT, About, Corpus, TransferCell
-from bench.run.analyses import outlook
-from bench.run.analyses.adapters import Adapters
-from bench.run.analyses.folds import Folds, Outcome, Untaken, subjects_of
+from bench.run.analyses.adapters import Adapters, Never
+from bench.run.analyses.folds import Folds, Untaken, subjects_of
 from bench.run.analyses.request import TransferConfig
 from bench.run.analyses.stored import Needed, commands, read_all
 from bench.run.fitting import Fitter
-from bench.run.forecast import Forecast
+from bench.run.forecast import Forecast, duration
 from bench.run.heads.saving import HeadWriter
-from bench.run.inputs import Inputs, StepResults
+from bench.run.inputs import StepResults
 from bench.run.pipeline import CellWriter, RunReport, Work, at_work
 from bench.run.plan import Fit, TrainOn
 from bench.run.predicting import Predictor
@@ -34,9 +33,16 @@ from bench.run.resolve import ResolvedRun
 from bench.run.rows import RowBuilder
 from bench.signals.batches import Batches
 from bench.signals.definition import definition
-from bench.signals.reading import Reading
 
 _TWO = 2
+_NAMED = 6
+"""Methods that are told one by one."""
+_ADVICE = (
+    "the dearest methods come last; each fit is stored, so that after Ctrl-C the same command goes on from there;"
+    " --method chooses which take part"
+)
+_SHARE = 0.01
+"""Part of the whole below which a method isn't told by its name."""
 
 
 @dataclass
@@ -159,7 +165,16 @@ class _Matrix:
             readings = read_all(
                 self.learning, taking, resources, self.progress, read=self.config.read, ordinary=ordinary
             )
-        folds = [self._folds(each, readings, adapters) for each in self.learning]
+        folds = []
+        for each in self.learning:
+            own = {where: readings[where] for where in each.prepared.readings if where in readings}
+            fitter = Fitter(
+                each.resolved, reader.backbone, reader.store, self.batches, self.progress, self.config.seed,
+                None if self.config.with_adapters else Never(),
+            )  # fmt: skip
+            predictor = Predictor(each.resolved, each.prepared.infeasible, self.batches, self.progress)
+            made = StepResults(each.resolved, each.prepared.selecting, own)
+            folds.append(Folds(each.task, made, fitter, predictor, adapters))
         shares = tuple(share for each in folds for share in each.shares(self.config.leave_out()))
         taking = self._say_fits(taking, folds)
         subjects = max(len(subjects_of(*each.prepared.readings.values())) for each in self.learning)
@@ -186,17 +201,17 @@ class _Matrix:
 
     def _say_fits(self, taking: Sequence[str], folds: Sequence[Folds]) -> list[str]:
         """Say how long the fits take that are not stored; returns the methods in the order in which they are made."""
-        fits: list[outlook.FitsOf] = []
+        fits: list[FitsOf] = []
         for each, own in zip(self.learning, folds, strict=True):
             forecast = Forecast(each.prepared, each.resolved, self.work.resources.grader)
             steps = {step.method: step for step in each.prepared.steps if isinstance(step, Fit)}
             for name in filter(steps.__contains__, taking):
                 stored = own.stored(name, self.config.leave_out())
                 seconds = 0.0 if all(stored) else forecast.seconds(steps[name])
-                fits.append(outlook.FitsOf(name, stored, seconds))
-        for line in outlook.in_words(fits):
+                fits.append(FitsOf(name, stored, seconds))
+        for line in fits_in_words(fits):
             self.progress.say(f"  {line}")
-        return outlook.dearest_last(taking, fits)
+        return dearest_last(taking, fits)
 
     def _learn(self, kind: str, taking: Sequence[str], folds: Sequence[Folds], writer: CellWriter) -> None:
         """Cells of what was learned on each whole corpus (`kind` is empty), or without a part for each subject."""
@@ -211,31 +226,19 @@ class _Matrix:
                 told = self.work.resolved.is_told(name)
                 if not told and (kind or number):  # what is told nothing is the same for all corpora
                     continue
-                outcomes = own.parted(name, kind, tests) if kind else own.whole(name, tests)
-                for test, (inputs, outcome) in outcomes:
+                fits: dict[str, StepResults] = {}
+                for test in tests:
+                    inputs, outcome = own.parted(name, kind, test, fits) if kind else own.whole(name, test)
                     cell = TransferCell(name, test.task, corpus if told else None)
-                    self._put(cell, rows, inputs, outcome, writer)
+                    if isinstance(outcome, Untaken):
+                        cell = replace(cell, missing=outcome.reason)
+                    else:
+                        writer.write(rows.scored(name, inputs, outcome), inputs)
+                        row, path = writer.report.rows[-1], writer.report.paths[-1]
+                        missing = "" if row.status == "ok" else f"{row.status}: {row.reason}"
+                        cell = replace(cell, row=row, path=path, missing=missing)
+                    self.report.cells.append(cell)
                 give_back()
-
-    def _folds(self, each: Needed, readings: Mapping[TaskSplit, Reading], adapters: Adapters) -> Folds:
-        reader, resolved = self.work.resources.reader, each.resolved
-        own = {where: readings[where] for where in each.prepared.readings if where in readings}
-        fitter = Fitter(
-            resolved, reader.backbone, reader.store, self.batches, self.progress, self.config.seed,
-            adapters.elsewhere,
-        )  # fmt: skip
-        predictor = Predictor(resolved, each.prepared.infeasible, self.batches, self.progress)
-        return Folds(each.task, StepResults(resolved, each.prepared.selecting, own), fitter, predictor, adapters)
-
-    def _put(self, cell: TransferCell, rows: RowBuilder, inputs: Inputs, outcome: Outcome, writer: CellWriter) -> None:
-        """Write a cell, or tell why there is none."""
-        if isinstance(outcome, Untaken):
-            self.report.cells.append(replace(cell, missing=outcome.reason))
-            return
-        writer.write(rows.scored(cell.method, inputs, outcome), inputs)
-        row, path = writer.report.rows[-1], writer.report.paths[-1]
-        missing = "" if row.status == "ok" else f"{row.status}: {row.reason}"
-        self.report.cells.append(replace(cell, row=row, path=path, missing=missing))
 
 
 def _corpora(resolved: ResolvedRun, config: TransferConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -244,8 +247,7 @@ def _corpora(resolved: ResolvedRun, config: TransferConfig) -> tuple[tuple[str, 
     Raises:
         UserError: too few of them, or no method that learns.
     """
-    learners: Iterator[ConfidenceMethod] = (method for method in resolved.methods.values() if method.trains())
-    if next(learners, None) is None:
+    if not any(method.trains() for method in resolved.methods.values()):
         raise UserError(
             f"--method {','.join(resolved.methods)}: expected at least one method that learns; the others are told"
             " nothing, so their numbers don't depend on a corpus. See: bench list methods."
@@ -287,3 +289,64 @@ def _homes(
         named.add(test)
         homes[test] = home
     return homes
+
+
+# --- times of fits ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FitsOf:
+    """Fits of one method on one corpus."""
+
+    method: str
+    stored: Sequence[bool]
+    """For each fit whether an earlier run stored it."""
+    seconds: float | str
+    """Seconds of one fit on the whole corpus, at most; or why that can't be said."""
+
+    @property
+    def left(self) -> int:
+        """Fits to be made."""
+        return len(self.stored) - sum(self.stored)
+
+
+def dearest_last(names: Iterable[str], fits: Sequence[FitsOf]) -> list[str]:
+    """The methods in an order in which whoever stops early has most: by what their fits take, unknown times last."""
+    cost = dict.fromkeys(names, 0.0)
+    for each in fits:
+        if each.method in cost and each.left:
+            cost[each.method] += float("inf") if isinstance(each.seconds, str) else each.left * each.seconds
+    return sorted(cost, key=lambda name: cost[name])
+
+
+def fits_in_words(fits: Sequence[FitsOf]) -> list[str]:
+    """Lines on the fits that are to be made, the dearest method first.
+
+    >>> lines = fits_in_words([FitsOf("a", [False] * 18, 200.0)])
+    >>> print(lines[0])
+    18 of 18 fits are not stored: at most 60 min, of which a at most 60 min (18 of at most 200 s each)
+    """
+    total, left = sum(len(each.stored) for each in fits), sum(each.left for each in fits)
+    if not left:
+        return [f"all {total} fits are stored"] if total else []
+    known: dict[str, list[tuple[int, float]]] = {}
+    unknown: dict[str, int] = {}
+    for each in (each for each in fits if each.left):
+        if isinstance(each.seconds, str):
+            unknown[each.method] = unknown.get(each.method, 0) + each.left
+        else:
+            known.setdefault(each.method, []).append((each.left, each.seconds))
+    seconds = {name: sum(n * one for n, one in own) for name, own in known.items()}
+    whole = sum(seconds.values())
+    named = sorted((name for name in seconds if seconds[name] > _SHARE * whole), key=lambda name: -seconds[name])
+    told = []
+    for name in named[:_NAMED]:
+        count, longest = sum(n for n, _ in known[name]), max(one for _, one in known[name])
+        dearest = duration(longest, "at most")
+        told.append(f"{name} {duration(seconds[name], 'at most')} ({count} of {dearest} each)")
+    told += [f"others {duration(whole - sum(seconds[name] for name in named[:_NAMED]), 'at most')}"] * (
+        len(seconds) > len(told)
+    )
+    also = f"; not known of {', '.join(f'{name} ({n})' for name, n in unknown.items())}" if unknown else ""
+    times = f"{duration(whole, 'at most')}, of which {', '.join(told)}" if known else "in a time that can't be said"
+    return [f"{left} of {total} fits are not stored: {times}{also}", _ADVICE]

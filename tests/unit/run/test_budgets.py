@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,7 @@ from bench.api import Question, UserError
 from bench.api.question import Answer
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
-from bench.run.analyses.budgets import LEAST_VALIDATION, Pool, ordered, shares
-from bench.run.analyses.label_curves import TaskStudy
+from bench.run.analyses.labels import LEAST_VALIDATION, Pool, TaskStudy, ordered, shares
 from bench.run.analyses.request import LabelsConfig
 from bench.signals.reading import Reading
 
@@ -49,9 +49,9 @@ def test_draws_have_the_asked_size_and_larger_ones_contain_smaller_ones(seed: in
 
 def test_a_task_without_a_label_is_refused_before_anything_is_fitted() -> None:
     silent = Pool(reading(TRAIN, 3, silent=(0, 1, 2)))
-    unused: Any = None
-    study = TaskStudy(LabelsConfig("tiny"), unused, unused, TaskSplit("isles", "test"), unused, unused, Silent(), {},
-                      {"pik": silent})  # fmt: skip
+    unused: Any = SimpleNamespace(resolved=None)
+    test = TaskSplit("isles", "test")
+    study = TaskStudy(LabelsConfig("tiny"), unused, unused, test, unused, Silent(), {}, {"pik": silent})
     assert study.sizes == (0,)
     with pytest.raises(UserError, match="isles: expected answers that can be told as labels, got none"):
         study.require_labels()

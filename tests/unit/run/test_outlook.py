@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from bench.run.analyses.outlook import FitsOf, dearest_last, in_words
+from bench.run.analyses.transfer import FitsOf, dearest_last, fits_in_words
 
 
 def test_fits_are_named_from_a_hundredth_of_all_on() -> None:
     fits = [FitsOf("quick", [False], 5.0), FitsOf("dear", [False], 900.0), FitsOf("fair", [False] * 5, 3.0),
             FitsOf("middle", [True, False, True, False], 40.0), FitsOf("done", [True], 10_000.0)]  # fmt: skip
-    assert in_words(fits)[0] == (
+    assert fits_in_words(fits)[0] == (
         "9 of 12 fits are not stored: at most 17 min, of which dear at most 15 min (1 of at most 15 min each), middle"
         " at most 80 s (2 of at most 40 s each), fair at most 15 s (5 of at most 3 s each), others at most 5 s"
     )
 
 
 def test_fits_of_six_methods_are_named_at_most() -> None:
-    (line, _) = in_words([FitsOf(f"m{i}", [False], 10.0 + i) for i in range(8)])
+    (line, _) = fits_in_words([FitsOf(f"m{i}", [False], 10.0 + i) for i in range(8)])
     assert [name for name in (f"m{i}" for i in range(8)) if f"{name} at most" in line] == [f"m{i}" for i in range(2, 8)]
     assert line.endswith("m2 at most 12 s (1 of at most 12 s each), others at most 21 s")
 
 
 def test_fits_of_unknown_time_are_counted() -> None:
     unknown = [FitsOf("own", [False, True, False], "its own code decides it"), FitsOf("own", [False], "as before")]
-    assert in_words(unknown)[0] == "3 of 4 fits are not stored: in a time that can't be said; not known of own (3)"
-    both = in_words([*unknown, FitsOf("a", [False], 30.0)])[0]
+    assert fits_in_words(unknown)[0] == "3 of 4 fits are not stored: in a time that can't be said; not known of own (3)"
+    both = fits_in_words([*unknown, FitsOf("a", [False], 30.0)])[0]
     assert both.endswith("at most 30 s, of which a at most 30 s (1 of at most 30 s each); not known of own (3)")
 
 
 def test_fits_that_are_stored_are_no_work() -> None:
-    assert in_words([FitsOf("a", [True, True], 5.0)]) == ["all 2 fits are stored"]
-    assert in_words([]) == []
+    assert fits_in_words([FitsOf("a", [True, True], 5.0)]) == ["all 2 fits are stored"]
+    assert fits_in_words([]) == []
 
 
 def test_methods_are_made_in_the_order_of_what_is_left() -> None:
