@@ -174,6 +174,8 @@ class Fitter:
 
     def _stored(self, name: str, fresh: Fresh, key: str) -> Fitted | None:
         """The fit that an earlier run stored; None also where what it points to is gone."""
+        from bench.backbone.adapter import fingerprint
+
         entry = self.store.get(KIND, key)
         if entry is None:
             return None
@@ -184,20 +186,13 @@ class Fitter:
             self._to_replace(name, key, reason_of(error))
             return None
         noted = len(self.store.notes)
-        if all(map(self._whole, adapters)):
+        known = [(ref, self.store.get(ADAPTERS, ref.folder.name)) for ref in adapters]
+        here = [(ref, own.folder) for ref, own in known if own and own.folder.resolve() == ref.folder.resolve()]
+        if len(here) == len(adapters) and all(fingerprint(folder) == ref.fingerprint for ref, folder in here):
             return fitted
         of_store = self.store.notes[noted:]  # of a damaged adapter it has said it
         self._to_replace(name, key, "" if of_store else "its adapter is another one")
         return None
-
-    def _whole(self, ref: AdapterRef) -> bool:
-        """Whether an adapter is this store's, with every byte as it was trained."""
-        from bench.backbone.adapter import fingerprint
-
-        entry = self.store.get(ADAPTERS, ref.folder.name)
-        if entry is None or entry.folder.resolve() != ref.folder.resolve():
-            return False
-        return fingerprint(entry.folder) == ref.fingerprint
 
     def _to_replace(self, name: str, key: str, reason: str) -> None:
         """Say why a fit is made again; the stored one stays until then, for it may be whole and the memory short."""
@@ -220,7 +215,13 @@ class Fitter:
         trainer = ctx.train_adapter
         assert isinstance(trainer, AdapterTrainer)  # noqa: S101  # for the type checker
         with self.progress.stage(f"fit {name}", 1, unit="fit") as advance:
-            _learn(method, train, ctx, trainer)
+            try:
+                method.fit(train, ctx)
+            except Exception:
+                if not trainer.put_off:
+                    raise
+            if trainer.put_off:  # whatever the method made of hearing so
+                raise PutOffError(f"{method.name} is fitted when its adapter is there")
             advance(1)
         seconds = time.perf_counter() - start + trainer.seconds_elsewhere
         told = len(train) if train.labels_read else 0
@@ -260,21 +261,6 @@ class Fitter:
             split=str(learned.where),
         )  # fmt: skip
         return fitted
-
-
-def _learn(method: ConfidenceMethod, train: Batch, ctx: Context, trainer: AdapterTrainer) -> None:
-    """Fit it.
-
-    Raises:
-        PutOffError: an adapter is being trained elsewhere, whatever the method made of hearing so.
-    """
-    try:
-        method.fit(train, ctx)
-    except Exception:
-        if not trainer.put_off:
-            raise
-    if trainer.put_off:
-        raise PutOffError(f"{method.name} is fitted when its adapter is there")
 
 
 def derived_seed(seed: int, *parts: str) -> int:

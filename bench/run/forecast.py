@@ -75,8 +75,13 @@ class Forecast:
                 lines.append(f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here")
         fits = [step for step in steps if isinstance(step, Fit)]
         for where in dict.fromkeys(step.where for step in fits):
-            told = ", ".join(self._fit_in_words(step) for step in fits if step.where == where)
-            lines.append(f"fit on {where}, what is not stored: {told}")
+            told = []
+            for step in (step for step in fits if step.where == where):
+                seconds, n = self.seconds(step), self._tried(step)
+                sign = "about" if self.resolved.protocol.kept_step is KeptStep.LAST else "at most"
+                takes = f"not known: {seconds}" if isinstance(seconds, str) else duration(seconds, sign)
+                told.append(f"{step.method} ({f'{n} configurations, ' * (n > 1)}{takes})")
+            lines.append(f"fit on {where}, what is not stored: {', '.join(told)}")
         adapted = [step for step in steps if isinstance(step, Adapt)]
         for where in dict.fromkeys(step.where for step in adapted):  # those of one split take the same time each
             alike = [step for step in adapted if step.where == where]
@@ -177,7 +182,9 @@ class Forecast:
         once: float | str | None = fit_times.recorded(self._stored_fits, alike, rows + validation)
         if once is None:
             tokens = self._passes(reading).answer_tokens, self._passes(reading).option_tokens
-            found = fit_times.measured(method, reading.task.format, tokens, self._widths, self.resolved.protocol)
+            text = backbone.config.get_text_config()
+            widths = Widths(int(text.hidden_size), int(text.vocab_size), backbone.device, backbone.dtype)
+            found = fit_times.measured(method, reading.task.format, tokens, widths, self.resolved.protocol)
             if isinstance(found, Training):
                 once = self._trained(found, reading, rows, validation)
             else:
@@ -194,25 +201,11 @@ class Forecast:
         chosen_by = self._selection(step, self.resolved.methods[step.method])
         return 1 if configurations is None or chosen_by is None else len(configurations)
 
-    def _fit_in_words(self, step: Fit) -> str:
-        seconds, n = self.seconds(step), self._tried(step)
-        times = f"{n} configurations, " * (n > 1)
-        if isinstance(seconds, str):
-            return f"{step.method} ({times}not known: {seconds})"
-        early = self.resolved.protocol.kept_step is not KeptStep.LAST
-        return f"{step.method} ({times}{duration(seconds, 'at most' if early else 'about')})"
-
     def _selection(self, step: Fit, method: ConfidenceMethod) -> TaskSplit | None:
         targets: Mapping[str, TrainOn] = self.resolved.learn_on
         found = (target.selection(method, self.prepared.selecting) for target in targets.values()
                  if target.where(method) == step.where)  # fmt: skip
         return next(found, None)
-
-    @cached_property
-    def _widths(self) -> Widths:
-        backbone = self.grader.reader.backbone
-        text = backbone.config.get_text_config()
-        return Widths(int(text.hidden_size), int(text.vocab_size), backbone.device, backbone.dtype)
 
     def _trained(self, training: Training, reading: Reading, rows: int, validation: int) -> float | str:
         """Seconds of training an adapter: each step reads a batch's distinct tokens, forwards and backwards."""

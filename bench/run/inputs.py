@@ -107,21 +107,19 @@ class StepResults:
         reading = None if split is None else self.readings[split]
         return reading if reading is not None and reading.usable.sum() >= _MIN_VALIDATION else None
 
-    def inputs(self, name: str, test: TaskSplit) -> Inputs:
-        """Inputs of a method's confidences in the answers of a test."""
-        return self._inputs(name, test, self.resolved.learn_on[test.task])
+    def inputs(self, name: str, test: TaskSplit, *, validation: bool = False) -> Inputs:
+        """Inputs of a method's confidences in the answers of a test, or in the validation answers of where it learned.
 
-    def validation_inputs(self, name: str, test: TaskSplit) -> Inputs:
-        """Inputs of its confidences in the validation answers, by which they are recalibrated for a test."""
-        train_on = self.resolved.learn_on[test.task]
-        return self._inputs(name, train_on.validation, train_on)
-
-    def _inputs(self, name: str, predicted: TaskSplit, train_on: TrainOn) -> Inputs:
-        method = self.resolved.methods[name]
-        where = train_on.where(method)
+        Args:
+            name: of the method.
+            test: that it is tested on.
+            validation: whether the validation answers are meant, by which it is recalibrated for the test.
+        """
+        method, train_on = self.resolved.methods[name], self.resolved.learn_on[test.task]
+        predicted, where = train_on.validation if validation else test, train_on.where(method)
         adapted = self.adapted.get((name, predicted))
         if not method.trains() or where not in self.readings:
-            scores = method.output == "score" and predicted != train_on.validation
+            scores = method.output == "score" and not validation
             return Inputs(
                 self.readings[predicted], selection=self.readings.get(train_on.validation) if scores else None
             )

@@ -233,10 +233,16 @@ def _load_plan(
             loaded[where] = loader.load(where)
         except UserError as error:
             if where not in validation:
-                untaught = _untaught(resolved, where, error, infeasible)
-                if not untaught:
+                untaught = {
+                    (name, test): f"it learns, and the answers' file lacks those to questions of {where}; add them"
+                    for name, method in resolved.methods.items()
+                    for test in tests
+                    if method.trains() and resolved.learn_on[test.task].where(method) == where
+                }
+                new = untaught.keys() - infeasible.keys()
+                if not new or not isinstance(error, UnansweredError) or where in tests:
                     raise
-                return _load_plan(resolved, tasks, {**infeasible, **untaught}, validation, limit)
+                return _load_plan(resolved, tasks, {**untaught, **infeasible}, validation, limit)
             lost = []
             if where in selecting and any(method.trains() for method in resolved.methods.values()):
                 lost.append(f"no step is chosen by {where}, the last one is kept")
@@ -296,25 +302,6 @@ def _in_words(about: Mapping[str, str]) -> str:
 
 
 # --- consequences of a file of answers --------------------------------------------------------------------------------
-
-
-def _untaught(resolved: ResolvedRun, where: TaskSplit, error: UserError, infeasible: Reasons) -> Reasons:
-    """Methods that learn on a split to whose questions a file has no answers, by test.
-
-    Args:
-        resolved: the run.
-        where: the split.
-        error: why it can't be had.
-        infeasible: what can't run anyway.
-    """
-    if not isinstance(error, UnansweredError) or where in resolved.test_splits:
-        return {}
-    return {
-        (name, test): f"it learns, and the answers' file lacks those to questions of {where}; add them"
-        for name, method in resolved.methods.items()
-        for test in resolved.test_splits
-        if (name, test) not in infeasible and method.trains() and resolved.learn_on[test.task].where(method) == where
-    }
 
 
 def _without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded], infeasible: Reasons) -> Reasons:

@@ -88,7 +88,7 @@ class Recalibration:
         return replace(made, recalibrator=fitted)
 
     def _validated(self, name: str, inputs: Inputs) -> _Validated:
-        validation = self.made.validation_inputs(name, inputs.predicted.where)
+        validation = self.made.inputs(name, inputs.predicted.where, validation=True)
         reading = validation.predicted
         confidence = self._confidence(name, validation)
         alone = self.rows.tokens_alone(name, inputs, reading, validation.adapted)

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,8 +71,15 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
     Raises:
         UserError: there is no such cell, it has no numbers, or its settings can't be run here.
     """
-    path = _found(cell, folder)
-    name, before = str(path.relative_to(folder)), _cell(path)
+    for place in (cell, folder / cell):
+        if place.is_file() and place.suffix == ".json" and place.absolute().is_relative_to(folder.absolute()):
+            name = str(place.absolute().relative_to(folder.absolute()))
+            break
+    else:
+        raise UserError(
+            f"--rerun {cell}: expected a JSON file below {folder}, for example tiny/atlas-choice/ccps--demo--s0.json"
+        )
+    before = _cell(folder / name)
     if "judge_url" in before.row.config:
         raise UserError(f"--rerun {cell}: its answers were judged by a server that it names itself; run it by hand")
     if before.row.answers_source.startswith(SOURCE):
@@ -104,15 +112,6 @@ def settled(verdicts: Sequence[Verdict], again: Rerun) -> list[Verdict]:
     return found
 
 
-def _found(cell: Path, folder: Path) -> Path:
-    for path in (cell, folder / cell):
-        if path.is_file() and path.suffix == ".json" and path.absolute().is_relative_to(folder.absolute()):
-            return folder / path.absolute().relative_to(folder.absolute())
-    raise UserError(
-        f"--rerun {cell}: expected a JSON file below {folder}, for example tiny/atlas-choice/ccps--demo--s0.json"
-    )
-
-
 def _cell(path: Path) -> Cell:
     """Cell with the numbers of its records."""
     row = files.read(path)
@@ -125,26 +124,16 @@ def _cell(path: Path) -> Cell:
 def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
     """The run that a row says it comes from, with this method alone."""
     method, _, kind = row.method.partition(RECALIBRATED)
+    texts = ("judge", "train_on", "judge_model", "judge_url", "nli", "similarity", "dtype")
+    given: dict[str, Any] = {name: str(row.config[name]) for name in texts if row.config.get(name) is not None}
+    numbers = ("tune", "token_budget", "training_budget")
+    given |= {name: row.config[name] for name in numbers if isinstance(row.config.get(name), int)}
     return RunConfig(
         methods=(method,), model=row.model, tasks=(row.task,), preset=row.preset, seed=row.seed, limit=row.limit,
-        tune=_number(row, "tune"), scale_training=bool(row.config.get("scale_training")),
+        scale_training=bool(row.config.get("scale_training")), recalibrate=(kind,) if kind else (),
         overrides=tuple(f"{key}={value}" for key, value in row.deviations.items() if "." in key),
-        recalibrate=(kind,) if kind else (), judge=_text(row, "judge") or RunConfig.judge, answers=row.answers_source,
-        train_on=_text(row, "train_on"), judge_model=_text(row, "judge_model"), judge_url=_text(row, "judge_url"),
-        nli=_text(row, "nli"), similarity=_text(row, "similarity"), dtype=_text(row, "dtype"),
-        token_budget=_number(row, "token_budget"), training_budget=_number(row, "training_budget"),
-        data_dir=data_dir, out=out,
+        answers=row.answers_source, data_dir=data_dir, out=out, **given,
     )  # fmt: skip
-
-
-def _text(row: ResultRow, name: str) -> str | None:
-    value = row.config.get(name)
-    return None if value is None else str(value)
-
-
-def _number(row: ResultRow, name: str) -> int | None:
-    value = row.config.get(name)
-    return value if isinstance(value, int) else None
 
 
 # --- comparing --------------------------------------------------------------------------------------------------------

@@ -163,8 +163,19 @@ def resolve(
         raise UserError(f"Model {model.name!r} has no default tasks: name one with --task. See: bench list tasks.")
     for kind in config.recalibrate:
         recalibrator(kind)
-    release = _release(config, model)
-    answers = release.source if isinstance(release, AnswerFile) else config.answers
+    judging = {"judge": config.judge, **public_options(judge_options(config))}
+    release: Release | AnswerFile | None = None
+    answers = config.answers
+    if is_answer_file(answers):
+        release = read_answers(Path(answers))
+        answers = release.source
+    elif (revision := revision_asked_for(answers)) is not None:
+        if not model.released:
+            others = ", ".join(name for name, spec in models.aliases().items() if spec.released)
+            raise UserError(
+                f"--answers released: there are none of {model.name!r}, expected one of the models {others}."
+            )
+        release = open_release(revision, config.data_dir, model.released)
     learners = bool(config.recalibrate) or any(method.trains() for method in methods.values())
     learn_on = {name: _learn_on(name, train_on, task_registry, learners=learners) for name in tests}
     learned_on = {target.task for target in learn_on.values()}
@@ -195,7 +206,7 @@ def resolve(
             **({"answers": answers} if answers != RunConfig.answers else {}),
         },
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),
-        judging=judging(config),
+        judging={name: value for name, value in judging.items() if value != getattr(RunConfig, name)},
         relating={by: model_label(name) for by, option in _OPTIONS.items() if (name := getattr(config, option))},
         release=release,
         answers=answers,
@@ -254,24 +265,6 @@ def judge_options(config: RunConfig) -> JudgeOptions:
     return JudgeOptions(
         config.judge, config.judge_model, config.judge_url, device, config.dtype, config.trust_remote_code
     )
-
-
-def _release(config: RunConfig, model: ModelSpec) -> Release | AnswerFile | None:
-    if is_answer_file(config.answers):
-        return read_answers(Path(config.answers))
-    revision = revision_asked_for(config.answers)
-    if revision is None:
-        return None
-    if not model.released:
-        others = ", ".join(name for name, spec in models.aliases().items() if spec.released)
-        raise UserError(f"--answers released: there are none of {model.name!r}, expected one of the models {others}.")
-    return open_release(revision, config.data_dir, model.released)
-
-
-def judging(config: RunConfig) -> dict[str, object]:
-    """The judge's options as far as they differ from the defaults."""
-    fields = {"judge": config.judge, **public_options(judge_options(config))}
-    return {name: value for name, value in fields.items() if value != getattr(RunConfig, name)}
 
 
 def _learn_on(test: str, train_on: str | None, known: Registry[Task], *, learners: bool) -> TrainOn:

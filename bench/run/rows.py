@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench import metrics
-from bench.api import BoolArray, FloatArray, Format, UntrainableError
+from bench.api import FloatArray, Format, UntrainableError
 from bench.api.errors import attempted, reason_of
 from bench.api.protocol import KeptStep, Protocol
 from bench.backbone.cost import StageCost, total
@@ -106,10 +106,20 @@ class RowBuilder:
 
     def row(self, name: str, inputs: Inputs) -> ResultRow:
         """The cell of a method with everything but its numbers."""
-        test = inputs.predicted
+        test, protocol, release = inputs.predicted, self.resolved.protocol, self.resolved.release
         kept = np.flatnonzero(test.kept)
-        correct = test.correct[kept]
-        unlike = _unlike(test, self.resolved.protocol)
+        correct, is_choice = test.correct[kept], test.task.format is Format.CHOICE
+        unlike: dict[str, object] = {}  # answers that came as text, exemplars not at hand (docs/methods.md §0.15, §0.3)
+        if any(isinstance(answer.text, str) for answer in test.released.values()):
+            unlike["answer_ids"] = "retokenised"
+        shown = any(each for shard in test.shards for each in shard.shown)
+        if protocol.shots > 0 and "dev" in test.task.card.splits and not test.asked_elsewhere and not shown:
+            unlike["shots"] = 0
+        judge = None if is_choice else "release" if test.graded_elsewhere else self.judge.name
+        if isinstance(release, AnswerFile) and release.judge is not None:
+            judge = f"imported:{release.judge}"
+        pairs = zip(test.questions, test.answers, strict=True) if is_choice else ()
+        by_substring = [substring_rule(answer.text, protocol.letters[question.gold]) for question, answer in pairs]
         read = tuple(reading.key for reading in inputs.readings)
         if read not in self._costs:  # counted once for all methods that rest on the same readings
             self._costs[read] = costs_of(inputs.readings, self.reader)
@@ -121,11 +131,11 @@ class RowBuilder:
             preset=self.resolved.preset,
             seed=self.config.seed,
             config={**self.resolved.config_of(name, test.where.task), **self.reader.unusual, **unlike},
-            protocol=self.resolved.protocol.digest(),
+            protocol=protocol.digest(),
             task_version=test.task.card.version,
             deviations={**self.resolved.deviations_of(name), **unlike},
             train_on=None if inputs.learned is None else str(inputs.learned.where),
-            judge=self._judge(inputs),
+            judge=judge,
             answers_source=self.resolved.answers,
             labels_seen=inputs.fitted.labels if inputs.fitted else LabelsSeen(),
             base_rate=inputs.base_rate,
@@ -135,11 +145,11 @@ class RowBuilder:
             n=len(correct),
             n_unparsed=sum(not test.answers[row].parsed for row in kept),
             n_empty=int((~test.answered[kept]).sum()),
-            n_undecided=test.n_undecided if test.task.format is Format.OPEN else None,
+            n_undecided=None if is_choice else test.n_undecided,
             counts=self._counts(inputs),
             n_shots_dropped=sum(shard.dropped for reading in inputs.splits for shard in reading.shards),
             llm_accuracy=float(correct.mean()) if len(kept) else None,
-            letter_rule_disagreement=_letter_rule_disagreement(test, self.resolved.protocol.letters),
+            letter_rule_disagreement=float(np.mean(by_substring != test.correct)) if is_choice else None,
             cost={**self._costs[read], **({"adapter_training": total(trained)} if trained else {})},
             limit=self.config.limit,
             notes=tuple(self._notes(name, inputs)),
@@ -150,7 +160,16 @@ class RowBuilder:
         self, row: ResultRow, test: Reading, confidence: FloatArray, score: FloatArray | None = None
     ) -> ScoredRow:
         """The cell with the numbers of these confidences, and scores, `(n,)`, one for each question of the split."""
-        records = records_of(test, confidence, score)
+        kept = np.flatnonzero(test.kept)  # those that do not count are left out
+        records = Records(
+            id=[test.questions[row].id for row in kept],
+            subject=[test.questions[row].subject for row in kept],
+            correct=test.correct[kept],
+            confidence=confidence[kept],
+            answer=[test.answers[row].text for row in kept],
+            parsed=np.asarray([test.answers[row].parsed for row in kept], dtype=np.bool_),
+            score=None if score is None else score[kept],
+        )
         found = metrics.summarise(
             records.probabilities, records.correct, records.subject, self.resolved.protocol, records.score
         )
@@ -201,15 +220,6 @@ class RowBuilder:
             revisions |= self.origins[reading.where]
         return revisions
 
-    def _judge(self, inputs: Inputs) -> str | None:
-        """Name of the judge; where answers came with labels, of whom they are from."""
-        release = self.resolved.release
-        if isinstance(release, AnswerFile) and release.judge is not None:
-            return f"imported:{release.judge}"
-        if inputs.predicted.task.format is Format.CHOICE:
-            return None
-        return "release" if inputs.predicted.graded_elsewhere else self.judge.name
-
     def _counts(self, inputs: Inputs) -> dict[str, int]:
         """Counts of what was left out or is odd in what this cell rests on."""
         counts: dict[str, int] = {}
@@ -253,33 +263,3 @@ def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
             notes.append(f"{what} chosen by {len(correct)} validation answers, {int(correct.sum())} of them right")
     notes += shortfall(tuned) if tuned else ()
     return [*notes, *inputs.complaints]
-
-
-def records_of(reading: Reading, confidence: FloatArray, score: FloatArray | None = None) -> Records:
-    """The cell question by question; those that do not count are left out."""
-    kept = np.flatnonzero(reading.kept)
-    return Records(
-        id=[reading.questions[row].id for row in kept],
-        subject=[reading.questions[row].subject for row in kept],
-        correct=reading.correct[kept],
-        confidence=confidence[kept],
-        answer=[reading.answers[row].text for row in kept],
-        parsed=np.asarray([reading.answers[row].parsed for row in kept], dtype=np.bool_),
-        score=None if score is None else score[kept],
-    )
-
-
-def _unlike(test: Reading, protocol: Protocol) -> dict[str, object]:
-    """Deviations from the data: answers that came as text, exemplars not at hand (docs/methods.md §0.15, §0.3)."""
-    texts = any(isinstance(answer.text, str) for answer in test.released.values())
-    expected = protocol.shots > 0 and "dev" in test.task.card.splits and not test.asked_elsewhere
-    found = any(shown for shard in test.shards for shown in shard.shown)
-    return {**({"answer_ids": "retokenised"} if texts else {}), **({"shots": 0} if expected and not found else {})}
-
-
-def _letter_rule_disagreement(reading: Reading, letters: str) -> float | None:
-    if reading.task.format is not Format.CHOICE:
-        return None
-    pairs = zip(reading.questions, reading.answers, strict=True)
-    by_substring: BoolArray = np.asarray([substring_rule(a.text, letters[q.gold]) for q, a in pairs], dtype=np.bool_)
-    return float((by_substring != reading.correct).mean())
