@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench.api import UserError
-from bench.cli import completing, loudness
+from bench.cli import loudness
 from bench.cli.commands import AsJson, Commands, with_loudness
+from bench.cli.options import MODEL
 from bench.store.folders import cache_folder
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def prune(
     *,
     model: Annotated[
         str | None,
-        typer.Option(help="What is kept of this model, as bench cache names it.", autocompletion=completing.MODEL),
+        typer.Option(help="What is kept of this model, as bench cache names it.", autocompletion=MODEL),
     ] = None,
     older_than: Annotated[str | None, typer.Option(help="What was written before so long, e.g. 12h, 30d, 8w.")] = None,
     fits: Annotated[bool, typer.Option("--fits", help="Fitted methods and adapters alone.")] = False,
@@ -65,7 +66,7 @@ def prune(
     """
     from bench.api.errors import did_you_mean
     from bench.cli.printing import print_line, print_records
-    from bench.store.pruning import Wish, chosen
+    from bench.store.pruning import chosen
     from bench.store.pruning import prune as remove
     from bench.store.usage import ADAPTERS, ENTRIES, FITS, READINGS, size_in_words, used
 
@@ -84,7 +85,7 @@ def prune(
             )
         age = int(found[1]) * _SECONDS[found[2]]
     kinds = ((FITS, ADAPTERS) * fits + (READINGS,) * signals) or ENTRIES
-    choice = chosen(root, uses, Wish(kinds, model, age))
+    choice = chosen(root, uses, kinds, model, age)
     if choice.held:
         print_line(f"{_entries(choice.held)} in use by running processes, kept")
     if not choice.gone:

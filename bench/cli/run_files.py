@@ -192,8 +192,6 @@ def text_of(configs: Sequence[RunConfig], folder: Path | None = None) -> str:
         value = getattr(configs[0], field.name)
         if field.name == "seed" and len(configs) > 1:
             table[key] = [config.seed for config in configs]
-        elif field.name == "overrides" and value:
-            table[key] = _table_of(value) or list(value)
         elif value != field.default:
             table[key] = _written(field, value, folder)
     return _HEAD + tomli_w.dumps(table)
@@ -209,27 +207,3 @@ def _written(field: Field, value: Any, folder: Path | None) -> Any:
     if not is_place:
         return value
     return str(value) if folder is None else str(Path(value).absolute())
-
-
-def _table_of(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Overrides as a table of tables; empty where one is not METHOD.FIELD=VALUE, or order or count would be lost."""
-    table: dict[str, dict[str, Any]] = {}
-    for override in overrides:
-        name, _, text = override.partition("=")
-        owner, _, key = name.partition(".")
-        table.setdefault(owner, {})[key] = _as_toml(text)
-    return table if [f"{name}={text}" for name, text in _settings(table)] == list(overrides) else {}
-
-
-def _as_toml(text: str) -> str | int | float | bool:
-    """The value that comes back as this text."""
-    if text in {"true", "false"}:
-        return text == "true"
-    for kind in (int, float):
-        try:
-            value = kind(text)
-        except ValueError:
-            continue
-        if str(value) == text and abs(value) < 2**63:
-            return value
-    return text

@@ -67,7 +67,10 @@ class LogRecord:
             told: dict[str, object] = {"id": question.id, "text": letter}
         else:
             told = {"id": question.id, "text": self.trace + self.said[0]}
-            start = _last(self.said[0], self.final) if self.final else -1
+            start = -1
+            if self.final:  # where it stands last, by itself if it can: "5" not within "105"
+                alone = re.finditer(rf"(?<!\w){re.escape(self.final)}(?!\w)", self.said[0])
+                start = max((found.start() for found in alone), default=self.said[0].rfind(self.final))
             if start >= 0 and self.final:
                 told["text"] = self.trace + self.said[0][: start + len(self.final)]
             if self.trace or start > 0:
@@ -141,12 +144,6 @@ def _matched(
     alike = [question for question in several if question.choices == tuple(record.choices)]
     chosen = list({question.id: question for question in (alike if len(several) > 1 else several)}.values())
     return chosen[0] if len(chosen) == 1 else None
-
-
-def _last(text: str, part: str) -> int:
-    """Where a part of a text stands last, by itself if it can: "5" not within "105"; -1 if nowhere."""
-    alone = [found.start() for found in re.finditer(rf"(?<!\w){re.escape(part)}(?!\w)", text)]
-    return alone[-1] if alone else text.rfind(part)
 
 
 # --- lm-evaluation-harness --------------------------------------------------------------------------------------------
@@ -239,7 +236,8 @@ def inspect_records(path: Path) -> list[LogRecord]:
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise UserError(f"{path.name}: expected a whole log of Inspect, but it can't be unpacked ({error})") from error
     records: dict[str, LogRecord] = {}
-    for i, sample in enumerate(sorted(samples, key=_epoch)):
+    epochs = [epoch if isinstance(epoch := _at(sample, "epoch"), int) else 1 for sample in samples]
+    for i, (_, sample) in enumerate(sorted(zip(epochs, samples, strict=True), key=lambda pair: pair[0])):
         record = _inspect(Row(i, f"{path.name} sample {i}", sample))
         if record is None:
             continue
@@ -251,50 +249,34 @@ def inspect_records(path: Path) -> list[LogRecord]:
     return list(records.values())
 
 
-def _epoch(sample: Any) -> int:
-    epoch = _at(sample, "epoch")
-    return epoch if isinstance(epoch, int) else 1
-
-
 def _archived(path: Path) -> Iterator[Any]:
+    """Samples of an archive; whatever it says of their sizes, no more than the bounds allow is unpacked."""
+    import pyarrow as pa
+
     left = _LARGEST_LOG
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         for entry in archive.infolist():
-            if entry.filename.startswith("samples/") and entry.filename.endswith(".json"):
-                data = _unpacked(archive, entry, min(left, _LARGEST))
-                left -= len(data)
-                yield json.loads(data)
-
-
-def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, most: int) -> bytes:
-    """The bytes of an entry; whatever it says of its size, no more than `most` are unpacked."""
-    if entry.compress_type == _ZSTANDARD:
-        data = _zstandard(archive, entry, most)
-    else:
-        with archive.open(entry) as file:
-            data = file.read(most + 1)
-    if len(data) > most:
-        raise ValueError(f"{entry.filename} has more than {most:,} bytes")
-    if zlib.crc32(data) != entry.CRC:
-        raise zipfile.BadZipFile(f"{entry.filename} is damaged")
-    return data
-
-
-def _zstandard(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, most: int) -> bytes:
-    import pyarrow as pa
-
-    file = archive.fp
-    assert file is not None  # noqa: S101  # it is open
-    file.seek(entry.header_offset + 26)  # of the local header of 30 bytes the last four: lengths of name and extra
-    name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
-    file.seek(name + extra, 1)
-    packed = file.read(min(entry.compress_size, most))
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as unpacking:
-            data: bytes = unpacking.read(most + 1)
-    except (OSError, pa.ArrowException) as error:
-        raise zipfile.BadZipFile(f"{entry.filename} is damaged") from error
-    return data
+            name, most = entry.filename, min(left, _LARGEST)
+            if not name.startswith("samples/") or not name.endswith(".json"):
+                continue
+            if entry.compress_type == _ZSTANDARD:
+                file.seek(entry.header_offset + 26)  # its local header ends with the lengths of name and extra
+                file.seek(sum(int.from_bytes(file.read(2), "little") for _ in range(2)), 1)
+                packed = file.read(min(entry.compress_size, most))
+                try:
+                    with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as unpacking:
+                        data = unpacking.read(most + 1)
+                except (OSError, pa.ArrowException) as error:
+                    raise zipfile.BadZipFile(f"{name} is damaged") from error
+            else:
+                with archive.open(entry) as opened:
+                    data = opened.read(most + 1)
+            if len(data) > most:
+                raise ValueError(f"{name} has more than {most:,} bytes")
+            if zlib.crc32(data) != entry.CRC:
+                raise zipfile.BadZipFile(f"{name} is damaged")
+            left -= len(data)
+            yield json.loads(data)
 
 
 def _inspect(row: Row) -> LogRecord | None:

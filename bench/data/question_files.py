@@ -282,9 +282,14 @@ def _gold(row: Row, choices: Sequence[str]) -> int:
         )
     if len(meant) > 1:
         named = " and ".join(letters[i] for i in sorted(meant))
-        ways = " or ".join(repr(_spelling(i, choices)) for i in sorted(meant))
+        ways = []
+        for i in sorted(meant):  # a way to write the option that can mean nothing else
+            spellings = (letters[i], letters[i].upper(), str(i))
+            plain = (way for way in spellings if _meant(way, choices) == {i})
+            ways.append(repr(next(plain, f"{choices[i]} in other words")))
         raise UserError(
-            f"{row.where}: the answer {answer!r} can mean options {named}, by letter, text or index; write {ways}"
+            f"{row.where}: the answer {answer!r} can mean options {named}, by letter, text or index; write"
+            f" {' or '.join(ways)}"
         )
     return meant.pop()
 
@@ -299,10 +304,3 @@ def _meant(answer: str, choices: Sequence[str]) -> set[int]:
     if bare in map(str, range(len(choices))):
         meant.add(int(bare))
     return meant
-
-
-def _spelling(i: int, choices: Sequence[str]) -> str:
-    """A way to write option `i` that can mean nothing else."""
-    letter = string.ascii_lowercase[i]
-    ways = (letter, letter.upper(), str(i))
-    return next((way for way in ways if _meant(way, choices) == {i}), f"{choices[i]} in other words")

@@ -9,11 +9,14 @@ Their data set on the Hub has JSON Lines files `<part>/<model>/<split>.jsonl`, e
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import os
 import re
 import string
 import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -24,10 +27,20 @@ import msgspec
 from bench.api import Format, Question, Row, Split, Task, UserError
 from bench.api.question import Message, Prompt, Released
 from bench.data.answer_files import is_answer_file
-from bench.data.shelves import FILES, FOLDER, Shelf, open_shelf
+from bench.data.sources import ENVIRONMENT, hub_file, probe, revision_of
 from bench.data.tables import json_lines
 from bench.prompts.templates import SYSTEM
 
+HUB = "ledengary/CCPS"
+FOLDER = "CCPS"
+"""Below `--data-dir`."""
+FILES: Mapping[str, Sequence[str]] = {
+    "train": ("train.jsonl",),
+    "validation": ("validation.jsonl", "val.jsonl"),
+    "test": ("test.jsonl",),
+}
+"""Names that the file of a split may have."""
+INSTEAD = f"lay its files out as {FOLDER}/PART/MODEL/SPLIT.jsonl in a folder and name that with --data-dir"
 _TASKS, _TASKS_FILE = "tasks", "released.toml"
 """Package of the built-in tasks, and its table of their folders in the release."""
 _WITH_WRONG = "-WRG"
@@ -37,6 +50,75 @@ _JOINT = "<<OPJ>>"
 OPTION = re.compile(r"[ \t]*\(([A-Za-z])\): ?(.*)")
 """A line with which an option begins."""
 LABELS: Mapping[object, bool | None] = {0: False, 1: True, -1: None, "0": False, "1": True, "-1": None}
+
+
+# --- shelves ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FolderShelf:
+    """Files below `--data-dir`."""
+
+    folder: Path
+
+    def files(self, folder: str) -> list[str]:
+        """JSON Lines files in a folder and those below it, by their paths within it, sorted."""
+        top = self.folder / folder
+        return sorted(path.relative_to(top).as_posix() for path in top.rglob("*.jsonl") if path.is_file())
+
+    def path(self, name: str) -> Path:
+        """Path of a file on this machine."""
+        return self.folder / name
+
+    def describe(self, names: Sequence[str]) -> dict[str, str]:
+        """The SHA-256 of the files' bytes, one after the other."""
+        digest = hashlib.sha256()
+        for name in names:
+            digest.update(self.path(name).read_bytes())
+        return {"source": "folder", "sha256": digest.hexdigest()}
+
+
+@dataclass
+class HubShelf:
+    """Files of the data set on the Hub; what was loaded once needs no network, unless a split is several files."""
+
+    revision: str
+    """Commit or branch, as it was asked for."""
+    _found: list[str] | None = None
+    """All files of the repository; None where the Hub can't be reached."""
+    _probed: bool = False
+
+    def files(self, folder: str) -> list[str]:
+        """See `FolderShelf.files`."""
+        if not self._probed:
+            info = probe(HUB, self.revision, INSTEAD)
+            self._found = None if info is None else [file.rfilename for file in info.siblings or ()]
+            self._probed = True
+        names = self._found
+        if names is None:  # files of known names that were loaded before; of others nobody knows whether all are there
+            from huggingface_hub import try_to_load_from_cache
+
+            known = [f"{folder}/{name}" for files in FILES.values() for name in files]
+            cached = {name: try_to_load_from_cache(HUB, name, None, self.revision, "dataset") for name in known}
+            names = [name for name, path in cached.items() if isinstance(path, str)]
+        inside = [name.removeprefix(f"{folder}/") for name in names if name.startswith(f"{folder}/")]
+        return sorted(name for name in inside if name.endswith(".jsonl"))
+
+    def path(self, name: str) -> Path:
+        """See `FolderShelf.path`; downloads the file."""
+        return hub_file(HUB, name, self.revision, online=self._found is not None, instead=INSTEAD)
+
+    def describe(self, names: Sequence[str]) -> dict[str, str]:
+        """The commit that the revision meant."""
+        commits = sorted({revision_of(self.path(name)) for name in names})
+        if len(commits) > 1:
+            raise UserError(f"{HUB} at {self.revision} changed while it was loaded ({', '.join(commits)}); run again")
+        requested = {} if commits == [self.revision] else {"asked for": self.revision}
+        return {"source": "hub", "hub": HUB, **requested, "revision": ", ".join(commits)}
+
+
+Shelf = FolderShelf | HubShelf
+"""The released files."""
 
 
 def revision_asked_for(answers: str) -> str | None:
@@ -67,8 +149,27 @@ def open_release(revision: str, data_dir: Path | None, model: str) -> Release:
     Raises:
         UserError: both a revision and a folder are named, or neither, or nothing lies there.
     """
+    given = f"--data-dir {data_dir}" if data_dir else f"${ENVIRONMENT}"
+    folder = data_dir or Path(os.environ.get(ENVIRONMENT) or "")
+    named = data_dir is not None or bool(os.environ.get(ENVIRONMENT))
+    if named and revision:
+        raise UserError(
+            f"--answers released@{revision} loads from the Hub, but {given} names a folder; leave out @{revision} or"
+            " the folder."
+        )
+    if not named and not revision:
+        raise UserError(
+            f"--answers released: expected a revision of {HUB} on the Hub, as released@COMMIT or released@BRANCH, or"
+            f" its files below --data-dir as {FOLDER}/PART/MODEL/SPLIT.jsonl."
+        )
+    if named and not (folder / FOLDER).is_dir():
+        raise UserError(
+            f"--answers released: expected a folder {FOLDER} in {given}, found none; put the files there, or name a"
+            " revision on the Hub instead: released@REVISION."
+        )
+    shelf = HubShelf(revision) if revision else FolderShelf(folder / FOLDER)
     folders = tomllib.loads((resources.files(_TASKS) / _TASKS_FILE).read_text(encoding="utf-8"))
-    return Release(open_shelf(revision, data_dir), model, folders)
+    return Release(shelf, model, folders)
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -112,8 +213,7 @@ class Release:
                 for row in json_lines(file, f"{FOLDER}/{name}"):
                     record = reader.read(row, Path(name).stem)
                     if record is not None:
-                        question, released = reader.named(row, *record)
-                        records[question.id] = question, released
+                        records[record[0].id] = record
         if not records:
             raise UserError(
                 f"{FOLDER}/{names[0]}: expected records with a label of 0 or 1 for the {split} split, found none;"
@@ -188,24 +288,19 @@ class _RecordReader:
         text = _text(row, "llm_output", "").strip()
         if label and not text:  # docs/methods.md §0.6
             self.counts["empty answers with label 1, taken as wrong"] += 1
-        return question, Released(prompt, text, label and bool(text))
-
-    def named(self, row: Row, question: Question, released: Released) -> tuple[Question, Released]:
-        """The record under an id of its own: benchmarks ask some questions twice, and a hash is the same for both."""
-        where, text = self._first.setdefault(question.id, (row.where, question.text))
+        released = Released(prompt, text, label and bool(text))
+        where, before = self._first.setdefault(name, (row.where, question.text))
         if where == row.where:
             return question, released
-        if text != question.text:
+        if before != question.text:
             raise UserError(
-                f"{row.where}: expected an id of its own, got {question.id!r}, which another question has in {where};"
+                f"{row.where}: expected an id of its own, got {name!r}, which another question has in {where};"
                 " correct one of the two"
             )
+        # benchmarks ask some questions twice, and a hash is the same for both
         self.counts["records that repeat a question and its id"] += 1
-        number = 2
-        while f"{question.id}#{number}" in self._first:
-            number += 1
-        own = f"{question.id}#{number}"
-        self._first[own] = row.where, text
+        own = next(own for n in itertools.count(2) if (own := f"{name}#{n}") not in self._first)
+        self._first[own] = row.where, before
         return replace(question, id=own), released
 
     def _choice(self, row: Row, question: Question, target: str) -> Question:

@@ -10,8 +10,7 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,12 +186,19 @@ class HubSource(Source):
 def _load_dataset(card: DataCard, source_split: str, *, online: bool) -> _Loaded:
     import datasets
 
+    before, logger = datasets.config.HF_HUB_OFFLINE, logging.getLogger("datasets")
+    level = logger.level
     try:
-        with _offline(not online):
-            dataset = datasets.load_dataset(card.hub, card.config, split=source_split, revision=card.revision)
+        if not online:  # else it retries for half a minute what the probe has just found unreachable
+            datasets.config.HF_HUB_OFFLINE = True
+            logger.setLevel(logging.ERROR)
+        dataset = datasets.load_dataset(card.hub, card.config, split=source_split, revision=card.revision)
     except Exception as error:  # of `datasets`, `huggingface_hub`, or the HTTP library below them
         requested = f"config {card.config}, revision {card.revision or 'main'}"
         raise explained(str(card.hub), error, online=online, requested=requested) from error
+    finally:
+        datasets.config.HF_HUB_OFFLINE = before
+        logger.setLevel(level)
     files = dataset.cache_files  # in folders that are called as the commit
     revision = Path(files[0]["filename"]).parent.name if files else None
     if card.revision is not None and revision not in {None, card.revision}:
@@ -256,22 +262,6 @@ def probe(hub: str, revision: str | None, instead: str = "") -> DatasetInfo | No
         return None
 
 
-@contextmanager
-def _offline(offline: bool) -> Iterator[None]:  # noqa: FBT001  (a condition, read at the `with`)
-    """Keep `datasets` from retrying for half a minute what the probe has just found unreachable."""
-    import datasets
-
-    before, logger = datasets.config.HF_HUB_OFFLINE, logging.getLogger("datasets")
-    level = logger.level
-    datasets.config.HF_HUB_OFFLINE = before or offline
-    logger.setLevel(logging.ERROR if offline else level)
-    try:
-        yield
-    finally:
-        datasets.config.HF_HUB_OFFLINE = before
-        logger.setLevel(level)
-
-
 def explained(hub: str, error: Exception, *, online: bool, requested: str, instead: str = "") -> UserError:
     """Why a data set of the Hub can't be had, for the user.
 
@@ -287,7 +277,11 @@ def explained(hub: str, error: Exception, *, online: bool, requested: str, inste
     from huggingface_hub import errors
 
     instead = instead or INSTEAD
-    causes = list(_causes(error))
+    causes: list[BaseException] = []  # the exception and what led to it
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
     damage = next((cause for cause in causes if isinstance(cause, pa.ArrowException)), None)
     if any(isinstance(cause, errors.GatedRepoError) or "is a gated dataset" in str(cause) for cause in causes):
         # `datasets` turns the Hub's GatedRepoError into one that also stands for data sets that do not exist
@@ -316,15 +310,6 @@ def explained(hub: str, error: Exception, *, online: bool, requested: str, inste
     else:
         why = f"Can't load {hub} ({requested}): {first_line(error)[:200]}"
     return UserError(f"{why}; or {instead}")
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and what led to it."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _load_again(hub: str) -> str:

@@ -139,8 +139,15 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
     if (row.status == "ok") != (records is not None):
         raise ValueError(f"expected records exactly for status ok, got status {row.status} of {row.method}")
     path = path_of(row, out)
-    columns = None if records is None else _parquet(records)
-    digest = None if columns is None else hashlib.sha256(columns).hexdigest()
+    columns = digest = None
+    if records is not None:
+        import pyarrow as pa
+
+        kinds, score = _columns()
+        kinds |= {} if records.score is None else score
+        arrays = {name: pa.array(getattr(records, name), type=kind) for name, kind in kinds.items()}
+        columns = parquet_bytes(pa.table(arrays))
+        digest = hashlib.sha256(columns).hexdigest()
     text = to_json(dataclasses.replace(row, records_digest=digest)).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,30 +189,15 @@ def to_json(row: ResultRow) -> str:
     return json_text(sealed(_encode(public)), sort_keys=True)
 
 
-def _parquet(records: Records) -> bytes:
-    """The bytes of the Parquet file."""
+def _columns() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Columns of a Parquet file, and that of methods that give scores, which other results don't have."""
     import pyarrow as pa
 
-    columns = _columns() if records.score is None else {**_columns(), **_score_column()}
-    return parquet_bytes(
-        pa.table({name: pa.array(getattr(records, name), type=kind) for name, kind in columns.items()})
-    )
-
-
-def _columns() -> dict[str, Any]:
-    import pyarrow as pa
-
-    return {
+    columns = {
         "id": pa.string(), "subject": pa.string(), "correct": pa.bool_(), "confidence": pa.float64(),
         "answer": pa.string(), "parsed": pa.bool_(),
     }  # fmt: skip
-
-
-def _score_column() -> dict[str, Any]:
-    """The column of methods that give scores, which other results don't have."""
-    import pyarrow as pa
-
-    return {"score": pa.float64()}
+    return columns, {"score": pa.float64()}
 
 
 def _encode(value: Any) -> Any:
@@ -262,7 +254,21 @@ def read(path: Path) -> ResultRow:
 def _row_at(path: Path) -> ResultRow:
     way_out = "copy it again, or run that cell again"
     try:
-        return _row_from(parsed(path.read_text(encoding="utf-8")))
+        values = parsed(path.read_text(encoding="utf-8"))
+        if not isinstance(values, dict):
+            raise ValueError("expected a JSON object")  # noqa: TRY004 - one kind for whatever is wrong in a file
+        version = values.get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
+        row = decoded({name: value for name, value in values.items() if name != DIGEST}, ResultRow)
+        if not isinstance(row.provenance.get("code", {}), Mapping):
+            raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
+        for name in ("config", "deviations", "provenance"):
+            if not _is_shallow(getattr(row, name), _DEEPEST):
+                raise ValueError(f"{name}: expected at most {_DEEPEST} levels")
+        if values.get(DIGEST) != sealed(values)[DIGEST]:
+            raise ValueError("its digest is not that of what it says, so something in it was changed")
+        return row
     except RecursionError as error:
         raise UserError(f"result {path} is nested too deep; {way_out}") from error
     except ValueError as error:  # also what JSON and UTF-8 decoding raise
@@ -286,7 +292,7 @@ def read_records(path: Path) -> Records:
     """
     path = path.with_suffix(".parquet")
     try:
-        table = exact_table(path, _columns(), _score_column())
+        table = exact_table(path, *_columns())
     except ValueError as error:
         raise UserError(f"result {path} {error}; run that cell again") from error
     columns = {name: table[name] for name in table.column_names}
@@ -307,24 +313,6 @@ def read_records(path: Path) -> Records:
         parsed=columns["parsed"].to_numpy(),
         score=score,
     )
-
-
-def _row_from(values: Any) -> ResultRow:
-    """Build the row; ValueErrors say which field is wrong."""
-    if not isinstance(values, dict):
-        raise ValueError("expected a JSON object")  # noqa: TRY004 - one kind of error for whatever is wrong in a file
-    version = values.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
-    row = decoded({name: value for name, value in values.items() if name != DIGEST}, ResultRow)
-    if not isinstance(row.provenance.get("code", {}), Mapping):
-        raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
-    for name in ("config", "deviations", "provenance"):
-        if not _is_shallow(getattr(row, name), _DEEPEST):
-            raise ValueError(f"{name}: expected at most {_DEEPEST} levels")
-    if values.get(DIGEST) != sealed(values)[DIGEST]:
-        raise ValueError("its digest is not that of what it says, so something in it was changed")
-    return row
 
 
 def _is_shallow(value: Any, levels: int) -> bool:

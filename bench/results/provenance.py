@@ -41,11 +41,15 @@ def collect(device: str | None = None, revisions: Mapping[str, str | None] | Non
         device: where the backbone ran, e.g. `cuda:0`, or `cuda:0,cuda:1`.
         revisions: Hub id of a model or data set -> commit that was resolved.
     """
+    torch, accelerator = sys.modules.get("torch"), None
+    if torch is not None and device is not None and device.startswith("cuda"):
+        with suppress(AssertionError, RuntimeError, ValueError):
+            accelerator = ", ".join(str(torch.cuda.get_device_name(one)) for one in device.split(","))
     return {
         "code": dict(code()),
         "packages": dict(packages()),
         "python": platform.python_version(),
-        "hardware": {**hardware(), "device": device, "accelerator": _accelerator(device)},
+        "hardware": {**hardware(), "device": device, "accelerator": accelerator},
         "threads": threads(),
         "revisions": dict(revisions or {}),
     }
@@ -113,8 +117,15 @@ def packages() -> Mapping[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """Platform, processor and number of logical cores."""
-    return {"platform": platform.platform(terse=False), "cpu": _cpu_model(), "cores": os.cpu_count()}
+    """Platform, processor as it calls itself, and number of logical cores."""
+    cpu = platform.processor() or None
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                cpu = value.strip()
+                break
+    return {"platform": platform.platform(terse=False), "cpu": cpu, "cores": os.cpu_count()}
 
 
 def threads() -> dict[str, Any]:
@@ -149,24 +160,3 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError, UnicodeError):
         return None
     return done.stdout.strip()
-
-
-def _cpu_model() -> str | None:
-    """The processor's name as it calls itself."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return value.strip()
-    return platform.processor() or None
-
-
-def _accelerator(device: str | None) -> str | None:
-    """Name of the GPU behind `device`, or names; None for a CPU, or where torch can't tell."""
-    torch = sys.modules.get("torch")
-    if torch is None or device is None or not device.startswith("cuda"):
-        return None
-    try:
-        return ", ".join(str(torch.cuda.get_device_name(one)) for one in device.split(","))
-    except (AssertionError, RuntimeError, ValueError):
-        return None

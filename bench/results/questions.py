@@ -99,24 +99,20 @@ def write(task: str, version: int, questions: Sequence[QuestionText], out: Path)
     new = {question.id: question for question in questions}
     if all(there.get(key) == question for key, question in new.items()):
         return path
+    import pyarrow as pa
+
+    every, kinds = [*new.values(), *(question for key, question in there.items() if key not in new)], _columns()
+    columns = zip(*map(astuple, every), strict=True)
+    arrays = [pa.array(list(column), type=kind) for column, kind in zip(columns, kinds.values(), strict=True)]
+    table = pa.table(arrays, names=list(kinds)).replace_schema_metadata({_SEAL: _seal(task, version, every)})
     try:
-        every = [*new.values(), *(question for key, question in there.items() if key not in new)]
-        write_whole(path, _parquet(every, _seal(task, version, every)))
+        write_whole(path, parquet_bytes(table))
     except OSError as error:
         raise UserError(
             f"questions of {task} can't be written to {str(path)!r} ({error.strerror or error}); name another folder"
             " with --out"
         ) from error
     return path
-
-
-def _parquet(questions: Iterable[QuestionText], seal: bytes) -> bytes:
-    """The bytes of the file."""
-    import pyarrow as pa
-
-    columns = zip(*map(astuple, questions), strict=True)
-    arrays = [pa.array(list(column), type=kind) for column, kind in zip(columns, _columns().values(), strict=True)]
-    return parquet_bytes(pa.table(arrays, names=list(_columns())).replace_schema_metadata({_SEAL: seal}))
 
 
 def read(folder: Path, task: str, version: int) -> dict[str, QuestionText]:

@@ -156,7 +156,14 @@ class Store:
             raise UserError(
                 f"The cache folder can't be written: {error.strerror}. Set CONFBENCH_CACHE to a folder that can."
             ) from error
-        self._sweep()
+        # what processes of this machine that are gone left half-written, and what is old of all others
+        own = re.compile(rf"{re.escape(_prefix())}(\d+)-\w+")  # of another machine, a number may be alive there
+        for path in self.root.glob("tmp-*"):
+            name = own.fullmatch(path.name)
+            with contextlib.suppress(OSError):
+                left = not alive(int(name[1])) if name else time.time() - path.stat().st_mtime > _OLD_S
+                if left:
+                    shutil.rmtree(path, ignore_errors=True)
 
     def get(self, kind: str, key: str) -> Entry | None:
         """The entry, if it is there and whole; a damaged one is noted, and removed unless this only looks.
@@ -240,7 +247,18 @@ class Store:
             temporary = fresh_folder(self.root)
             write(temporary)
             manifest = seal(temporary, {"kind": kind, "key": key, "fields": dict(fields), **extra})
-            return self._place(temporary, kind, key, manifest)
+            folder = self._folder(kind, key)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            try:  # what another process put there first stays, for that one may read it
+                if (other := self.get(kind, key)) is None:
+                    temporary.rename(folder)
+            except OSError:
+                if (other := self.get(kind, key)) is None:
+                    raise
+            if other is not None:
+                return other
+            synced(folder.parent)
+            return Entry(folder, manifest)
         except Exception as error:
             if not isinstance(error, OSError) and not _OF_SYSTEM.search(str(error)):
                 raise
@@ -252,33 +270,8 @@ class Store:
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
 
-    def _place(self, temporary: Path, kind: str, key: str, manifest: Mapping[str, Any]) -> Entry:
-        """Move a complete folder to its key; what another process put there first stays, for that one may read it."""
-        folder = self._folder(kind, key)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        if (other := self.get(kind, key)) is not None:
-            return other
-        try:
-            temporary.rename(folder)
-        except OSError:
-            if (other := self.get(kind, key)) is not None:
-                return other
-            raise
-        synced(folder.parent)
-        return Entry(folder, manifest)
-
     def _folder(self, kind: str, key: str) -> Path:
         return self.root / kind / key[:2] / key
-
-    def _sweep(self) -> None:
-        """Remove what processes of this machine that are gone left half-written, and what is old of all others."""
-        own = re.compile(rf"{re.escape(_prefix())}(\d+)-\w+")  # of another machine, a number may be alive there
-        for path in self.root.glob("tmp-*"):
-            name = own.fullmatch(path.name)
-            with contextlib.suppress(OSError):
-                left = not alive(int(name[1])) if name else time.time() - path.stat().st_mtime > _OLD_S
-                if left:
-                    shutil.rmtree(path, ignore_errors=True)
 
 
 def fresh_folder(root: Path) -> Path:

@@ -16,21 +16,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from filelock import BaseFileLock, FileLock, SoftFileLease, Timeout, lock_descriptor
+from filelock import BaseFileLock, FileLock, SoftFileLease, lock_descriptor
+from filelock import Timeout as Timeout
 
 from bench.store.files import write_json
 from bench.store.folders import key_of
-
-__all__ = [
-    "Timeout",
-    "adapter_claim",
-    "file_lock",
-    "folder_lock",
-    "in_use",
-    "judge_claim",
-    "shard_claim",
-    "used_models",
-]
 
 LEASE = 180.0
 """Seconds without a sign of life after which a lock of another machine is over, where the file system has no locks."""
@@ -88,7 +78,14 @@ def file_lock(path: Path, waiting: Callable[[str], None] | None) -> Iterator[boo
     except Timeout:
         if waiting is None:
             raise
-        waiting(_described(owner))
+        for _ in range(_PATIENCE):
+            if not owner.exists():
+                time.sleep(_POLL)
+        whom = "another process"
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            told = json.loads(owner.read_text(encoding="utf-8"))
+            whom = f"process {int(told['pid'])} on {str(told['host'])[:100]!s}, since {str(told['since'])[:30]}"
+        waiting(whom)
         lock = acquire(path, wait=True)
     killed = owner.exists()
     try:
@@ -118,19 +115,6 @@ def folder_lock(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _described(owner: Path) -> str:
-    """Process, machine and time of whoever holds a lock, in words."""
-    for _ in range(_PATIENCE):
-        if owner.exists():
-            break
-        time.sleep(_POLL)
-    try:
-        told = json.loads(owner.read_text(encoding="utf-8"))
-        return f"process {int(told['pid'])} on {str(told['host'])[:100]!s}, since {str(told['since'])[:30]}"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return "another process"
 
 
 @contextmanager

@@ -49,15 +49,15 @@ def end_with(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
     else:
-        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+        def watch() -> None:
+            while os.getppid() == parent:
+                time.sleep(_WATCH_SECONDS)
+            os._exit(1)
+
+        threading.Thread(target=watch, daemon=True).start()
     if os.getppid() != parent:  # it had ended before
         os._exit(1)
-
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_WATCH_SECONDS)
-    os._exit(1)
 
 
 def end_group(leader: subprocess.Popen[str] | subprocess.Popen[bytes], grace: float = 0.0) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,22 +11,6 @@ from pathlib import Path
 from bench.store.folders import Store
 from bench.store.locks import adapter_claim, file_lock, shard_claim, used_models
 from bench.store.usage import ADAPTERS, ENTRIES, READINGS, Use
-
-
-@dataclass(frozen=True)
-class Wish:
-    """Entries that may go."""
-
-    kinds: Collection[str] = ENTRIES
-    model: str | None = None
-    """Label of the model; None: any."""
-    seconds: float | None = None
-    """Those written before this long; None: all."""
-
-    def fits(self, use: Use, now: float) -> bool:
-        """Whether it is one of them."""
-        young = self.seconds is not None and now - use.written < self.seconds
-        return use.kind in self.kinds and self.model in {None, use.model} and not young
 
 
 @dataclass(frozen=True)
@@ -38,27 +22,45 @@ class Choice:
     """A running process claims them, or reads what is stored of their model."""
 
 
-def chosen(root: Path, uses: Iterable[Use], wish: Wish) -> Choice:
+def chosen(
+    root: Path,
+    uses: Iterable[Use],
+    kinds: Collection[str] = ENTRIES,
+    model: str | None = None,
+    seconds: float | None = None,
+) -> Choice:
     """The entries that can be removed now; nothing is removed.
 
     Args:
         root: the cache folder.
         uses: what lies in it.
-        wish: which of it.
+        kinds: of entries that may go.
+        model: label of their model; None: any.
+        seconds: age from which on they may go; None: any.
     """
-    now, in_use = time.time(), used_models(root)
-    fitting = [use for use in uses if wish.fits(use, now)]
-    held = [use for use in fitting if in_use(use.model) or _taken(root, use)]
-    return Choice([use for use in fitting if use not in held], held)
+    latest, in_use = time.time() - (seconds or 0.0), used_models(root)
+    gone: list[Use] = []
+    held: list[Use] = []
+    for use in uses:
+        if use.kind in kinds and model in {None, use.model} and (seconds is None or use.written <= latest):
+            taken = False  # whether another process holds a claim on it; claims that were never made are not made here
+            for path in _claims(root, use):
+                if path.exists() or path.with_name(f"{path.name}.lease").exists():
+                    try:
+                        with file_lock(path, None):
+                            pass
+                    except OSError:
+                        taken = True
+            (held if taken or in_use(use.model) else gone).append(use)
+    return Choice(gone, held)
 
 
-def prune(root: Path, gone: Iterable[Use], say: Callable[[Use], None] = lambda _: None) -> Choice:
+def prune(root: Path, gone: Iterable[Use]) -> Choice:
     """Remove entries, one at a time and each at once, as others see it; being killed costs nothing but the time.
 
     Args:
         root: the cache folder.
         gone: entries of `chosen`; those that a process has claimed meanwhile stay.
-        say: told each that is removed.
 
     Raises:
         UserError: the folder can't be written.
@@ -86,7 +88,6 @@ def prune(root: Path, gone: Iterable[Use], say: Callable[[Use], None] = lambda _
                     with suppress(OSError):
                         path.unlink()
         removed.append(use)
-        say(use)
     return Choice(removed, held)
 
 
@@ -95,15 +96,3 @@ def _claims(root: Path, use: Use) -> list[Path]:
     if use.kind == READINGS:
         return [shard_claim(root, use.store_kind)]
     return [adapter_claim(root, use.path.name)] if use.kind == ADAPTERS else []
-
-
-def _taken(root: Path, use: Use) -> bool:
-    """Whether another process holds a claim on it; claims that were never made are not made for this."""
-    for path in _claims(root, use):
-        if path.exists() or path.with_name(f"{path.name}.lease").exists():
-            try:
-                with file_lock(path, None):
-                    pass
-            except OSError:
-                return True
-    return False

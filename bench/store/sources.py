@@ -8,7 +8,8 @@ import importlib.util
 import inspect
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -60,30 +61,24 @@ def with_imports(path: Path) -> list[Path]:
 
     Of a package that it imports these are all Python files. Modules that are found by a computed name are missed.
     """
+    others = (*_INSTALLED, *(_HOME / ours for ours in ("bench", "methods", "tasks")))
     files, left = {path.resolve()}, [path.resolve()]
     while left:
-        new = set(_imported(left.pop())) - files
-        files |= new
-        left += new
+        names: frozenset[str] = frozenset()
+        with suppress(OSError):
+            names = _top_level_imports(left.pop().read_bytes())
+        for name in names:
+            spec = None
+            with suppress(ImportError, ValueError, AttributeError):
+                spec = importlib.util.find_spec(name)
+            if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+                continue
+            file = Path(spec.origin).resolve()
+            if not any(other in file.parents for other in others):
+                new = {*(file.parent.rglob("*.py") if file.name == "__init__.py" else [file])} - files
+                files |= new
+                left += new
     return sorted(files)
-
-
-def _imported(path: Path) -> Iterator[Path]:
-    try:
-        names = _top_level_imports(path.read_bytes())
-    except OSError:
-        return
-    for name in names:
-        try:
-            spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError, AttributeError):
-            continue
-        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-            continue
-        file = Path(spec.origin).resolve()
-        others = (*_INSTALLED, *(_HOME / ours for ours in ("bench", "methods", "tasks")))
-        if not any(other in file.parents for other in others):
-            yield from file.parent.rglob("*.py") if file.name == "__init__.py" else [file]
 
 
 @lru_cache(maxsize=256)

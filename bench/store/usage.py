@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,11 +54,26 @@ def used(root: Path) -> list[Use]:
     """All that lies in the store; what vanishes meanwhile is left out."""
     found: list[Use] = []
     for folder in _folders(root):
-        if folder.name in ENTRIES:
-            found += [_entry(folder.name, path, root) for path in _entries(folder)]
-        else:
+        if folder.name not in ENTRIES:
             kind = "half-written" if folder.name.startswith("tmp-") else folder.name
             found.append(Use(kind, folder, _bytes(folder)[0]))
+            continue
+        # entries lie below two digits of their key, those of readings below the hash of a shard as well
+        shards = _folders(folder) if folder.name == READINGS else [folder]
+        paths = [path for shard in shards for digits in _folders(shard) for path in _folders(digits)]
+        for path in filter(lambda path: _KEY.fullmatch(path.name), paths):
+            size, answers = _bytes(path)
+            manifest: Any = {}  # as it stands there, checked or not; empty where it is damaged
+            with suppress(OSError, ValueError, RecursionError):
+                manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+            told = manifest if isinstance(manifest, dict) else {}
+            model, split = (value if isinstance(value := told.get(name), str) else "" for name in ("model", "split"))
+            written = 0.0
+            with suppress(OSError):
+                written = path.stat(follow_symlinks=False).st_mtime
+            answers *= folder.name == READINGS
+            store_kind = path.parents[1].relative_to(root).as_posix()
+            found.append(Use(folder.name, path, size, answers, store_kind, model, split, written))
     return found
 
 
@@ -80,28 +94,6 @@ def _folders(folder: Path) -> list[Path]:
     with suppress(OSError), os.scandir(folder) as found:
         return sorted(folder / each.name for each in found if each.is_dir(follow_symlinks=False))
     return []
-
-
-def _entries(folder: Path) -> Iterator[Path]:
-    """Folders of entries: below two digits of their key, those of readings below the hash of a shard as well."""
-    shards: Iterable[Path] = _folders(folder) if folder.name == READINGS else [folder]
-    for shard in shards:
-        for digits in _folders(shard):
-            yield from (path for path in _folders(digits) if _KEY.fullmatch(path.name))
-
-
-def _entry(kind: str, path: Path, root: Path) -> Use:
-    size, answers = _bytes(path)
-    manifest: dict[str, Any] = {}  # as it stands there, checked or not; empty where it is damaged
-    with suppress(OSError, ValueError, RecursionError):
-        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        manifest = found if isinstance(found, dict) else {}
-    model, split = (value if isinstance(value := manifest.get(name), str) else "" for name in ("model", "split"))
-    written = 0.0
-    with suppress(OSError):
-        written = path.stat(follow_symlinks=False).st_mtime
-    store_kind = path.parents[1].relative_to(root).as_posix()
-    return Use(kind, path, size, answers if kind == READINGS else 0, store_kind, model, split, written)
 
 
 def _bytes(folder: Path) -> tuple[int, int]:

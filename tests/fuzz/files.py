@@ -23,8 +23,7 @@ from bench.api.protocol import Protocol
 from bench.backbone.models import resolve
 from bench.data.answer_files import read_answers
 from bench.data.question_files import task_of_file
-from bench.data.released import Release
-from bench.data.shelves import open_shelf
+from bench.data.released import FolderShelf, Release
 from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import Verdicts
 from bench.metrics import summarise
@@ -146,7 +145,7 @@ def released(folder: Path) -> Callable[[bytes], object]:
     files = [folder / "CCPS" / part / "model" / "test.jsonl" for part in FOLDERS.values()]
     for file in files:
         file.parent.mkdir(parents=True)
-    release = Release(open_shelf("", folder), "model", FOLDERS)
+    release = Release(FolderShelf(folder / "CCPS"), "model", FOLDERS)
     nothing: Any = None  # they read no rows
     tasks = [MMLUChoice(nothing), MMLUOpen(nothing)]
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from bench.api import ConfidenceMethod, Format, Task, UserError
-from bench.api.protocol import PRESETS
+from bench.api.configurations import configuration, searched
+from bench.api.early_stopping import best_point
+from bench.api.protocol import PRESETS, KeptStep
+from bench.api.signals import tells_gold
 from bench.data.answer_files import SOURCE
 from bench.metrics.recalibration import recalibrator
 from bench.results import provenance
 from bench.results.files import RECALIBRATED, base_of
 from bench.results.row import ResultRow
-from bench.results.submissions import trained, tuned
 from bench.results.submissions.cell import Finding, Known, Unchecked, protocol_of
 from bench.results.transfer import LEAVE_OUT
 
@@ -24,6 +28,8 @@ OPTIONS = frozenset({
     "train_on", "tune", LEAVE_OUT,
 })  # fmt: skip
 """Settings of a run that stand in `ResultRow.config` and are no deviations from a preset."""
+_ROUNDING = 1e-4
+"""Difference between a loss at a training's kept step and the same as the configuration tells it, relative."""
 
 
 def findings(row: ResultRow, known: Known) -> Iterator[Finding]:
@@ -34,9 +40,18 @@ def findings(row: ResultRow, known: Known) -> Iterator[Finding]:
         known: what is registered here.
     """
     method, task = known.method(row.method), known.task(row.task)
-    yield from _protocol(row)
+    if row.preset not in PRESETS:
+        yield f"preset {row.preset!r} is unknown: expected one of {', '.join(PRESETS)}"
+    else:
+        try:
+            expected = protocol_of(row.preset, row.deviations).digest()
+            if row.protocol != expected:
+                own = f"that of preset {row.preset} as it deviates {expected}"
+                yield f"its protocol is {row.protocol}, {own}; run it again"
+        except UserError as error:
+            yield f"its deviations can't be: {error}"
     yield from _settings(row, method)
-    yield from tuned.findings(row, method)
+    yield from _of_tuning(row, method)
     _, recalibrated, kind = row.method.partition(RECALIBRATED)
     if recalibrated:
         try:
@@ -56,26 +71,13 @@ def findings(row: ResultRow, known: Known) -> Iterator[Finding]:
         yield f"its method has no preset {row.preset!r}: expected one of {', '.join(method.presets)}"
     if row.status == "ok":
         yield from _labels(row, method)
-        yield from trained.findings(row, method)
+        yield from _of_training(row, method)
         yield from _size(row, method)
     if task is not None:
         yield from _learned(row, method, task, known)
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
-
-
-def _protocol(row: ResultRow) -> Iterator[str]:
-    if row.preset not in PRESETS:
-        yield f"preset {row.preset!r} is unknown: expected one of {', '.join(PRESETS)}"
-        return
-    try:
-        expected = protocol_of(row.preset, row.deviations).digest()
-    except UserError as error:
-        yield f"its deviations can't be: {error}"
-        return
-    if row.protocol != expected:
-        yield f"its protocol is {row.protocol}, that of preset {row.preset} as it deviates {expected}; run it again"
 
 
 def _settings(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator[str]:
@@ -182,6 +184,91 @@ def _size(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
     if written is not None and (written < least or (written > fed and not open_ended)):
         most = "" if open_ended else f" and at most the {fed:,} tokens that were read"
         yield f"generated_tokens_alone is {written:,}; expected at least {least}{most}"
+
+
+# --- training and tuning ----------------------------------------------------------------------------------------------
+
+
+def _of_training(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
+    """Problems of one row's account of its training.
+
+    Args:
+        row: status ok.
+        method: that it is of.
+    """
+    if not method.trains():
+        if row.training is not None or row.base_rate is not None:
+            yield "its method learns nothing, but it tells of a training"
+        return
+    if row.training is None or row.base_rate is None:
+        yield "its method learns, but it doesn't say what training was like (training, base_rate)"
+        return
+    # steps of the published training, for methods that may be cut short
+    constants = method(**method.presets.get(row.preset, {})).params()
+    deviating: Any = row.deviations.get(f"{base_of(row.method)}.published_steps", constants.get("published_steps", 0))
+    published = deviating if isinstance(deviating, int) else 0
+    for stage in row.training.stages:
+        name = f"its training {stage.name}".rstrip()
+        if len(stage.steps) != len(stage.losses) or not 0 < stage.kept <= stage.taken <= stage.limit:
+            yield f"{name} has steps and losses that don't belong together"
+        elif stage.losses and stage.kept != stage.steps[best_point(stage.losses)]:
+            yield f"{name} kept step {stage.kept}, which does not have its smallest loss"
+        elif stage.cut_short != (bool(stage.losses) and stage.kept == stage.limit < published):
+            yield f"{name} says cut_short {stage.cut_short}, which its steps and losses don't"
+    told = row.training.validation_nll
+    known = [loss for stage in row.training.stages[-1:] for loss in stage.losses if loss is not None]
+    if known and (told is None or not math.isclose(told, min(known), rel_tol=_ROUNDING)):
+        yield f"its validation_nll is {told}, the smallest loss of its training {min(known)}"
+    seen, gold = row.labels_seen, any(map(tells_gold, method.needs.fit))
+    if bool(seen.gold) != gold:
+        yield f"its labels_seen has gold {seen.gold}, but its method {'reads' if gold else 'never reads'} right answers"
+    if any(stage.losses for stage in row.training.stages) and not seen.validation:
+        yield "a step of its training was chosen on validation, but labels_seen has validation 0"
+    chooses = PRESETS[row.preset].kept_step is KeptStep.VALIDATION if row.preset in PRESETS else False
+    if not chooses and RECALIBRATED not in row.method and any(stage.losses for stage in row.training.stages):
+        yield f"preset {row.preset} keeps the last step, but losses on validation chose one"
+
+
+def _of_tuning(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator[str]:
+    """Problems of one row's account of its tuning.
+
+    Args:
+        row: status ok or not.
+        method: that it is of; None where it is not built in.
+    """
+    told, named = row.tuning, row.config.get("tune")
+    if (None if told is None else told.n) != named:
+        yield f"its config has tune {named}, its tuning {None if told is None else told.n} configurations; run it again"
+    if told is None:
+        return
+    if told.configurations:
+        losses = [each.validation_nll for each in told.configurations]
+        chosen = losses[told.chosen] if told.chosen < len(losses) else None
+        own = None if row.training is None else row.training.validation_nll
+        if len(losses) != told.n or told.reason is not None:
+            yield f"its tuning has {len(losses)} configurations of {told.n}; run it again"
+        elif told.chosen != best_point(losses) or chosen is None:
+            yield f"its tuning chose configuration {told.chosen}, which does not have the smallest loss on validation"
+        elif row.training is not None and (own is None or not math.isclose(chosen, own, rel_tol=_ROUNDING)):
+            yield f"its validation_nll is {own}, that of the chosen configuration {chosen}"
+        if row.labels_seen.validation == 0:
+            yield "its configuration was chosen on validation, but labels_seen has validation 0"
+    elif told.reason is None and row.status == "ok":
+        yield "it doesn't say why nothing was tuned (tuning.reason); run it again"
+    if method is None or row.status != "ok" or row.preset not in (method.presets or {row.preset: {}}):
+        return
+    # configurations are drawn by the seed, so what a row tells can be drawn again
+    base = base_of(row.method)
+    set_ = {key.removeprefix(f"{base}."): value for key, value in row.deviations.items() if key.startswith(f"{base}.")}
+    made = method(**{**method.presets.get(row.preset, {}), **set_})
+    fields = searched(made, set_)
+    if not told.configurations:
+        if fields and told.reason is not None and "search" in told.reason:
+            yield f"it says that {told.reason}, but {base} searches {', '.join(fields)}"
+        return
+    drawn = [{k: str(v) for k, v in configuration(made, fields, row.seed, i).items()} for i in range(told.n)]
+    if [dict(each.values) for each in told.configurations] != drawn:
+        yield "its configurations are not those that its seed draws from the search space of its method; run it again"
 
 
 # --- code -------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import numpy as np
 from bench.api import FloatArray
 from bench.results.records import Records
 from bench.results.row import ResultRow
-from bench.results.submissions import trained
 from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, draws
 from bench.results.transfer import LEAVE_OUT
 
@@ -46,21 +45,35 @@ def trace(cell: Cell) -> Trace:
 def findings(traces: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Finding]]:
     """Problems between cells, each with the path of the cell that it concerns."""
     for alike in _grouped(traces, _answered).values():
-        yield from _other_answers(alike)
+        # the answers of most cells are taken for those of all; where there are no most, none are
+        counts = Counter(one.answers for one in alike)
+        (most, n), *rest = counts.most_common()
+        tied = bool(rest) and rest[0][1] == n
+        for one in (one for one in alike if rest and (tied or one.answers != most)):
+            problem = (
+                f"its questions, labels or answers are not those of {len(alike) - counts[one.answers]} other cells of"
+                f" {one.row.model} on {one.row.task}; run all methods on one machine with one version"
+            )
+            yield one.path, problem
     telling = [one for one in traces if one.confidences is not None]
     for alike in _grouped(telling, lambda one: (one.row.model, one.row.task, one.row.limit, one.confidences)).values():
         for one in alike:
             yield from _copied(one, alike, known)
     for seeds in _grouped(traces, _line).values():
-        counts = Counter(one.row.n_parameters for one in seeds)
+        sizes = Counter(one.row.n_parameters for one in seeds)
         tuned = any(one.row.tuning is not None and one.row.tuning.searched for one in seeds)  # sizes may be chosen
-        if len(counts) > 1 and not tuned:
-            numbers = ", ".join(map(str, counts))
+        if len(sizes) > 1 and not tuned:
+            numbers = ", ".join(map(str, sizes))
             yield from ((one.path, f"n_parameters differs between seeds of its method: {numbers}") for one in seeds)
     learned = [one for one in traces if one.row.train_on is not None]
     for alike in _grouped(learned, lambda one: (_answered(one), one.row.train_on)).values():
-        problem = trained.differing([one.row for one in alike])
-        yield from ((one.path, problem) for one in alike if problem is not None)
+        rates = {round(one.row.base_rate, 9) for one in alike if one.row.base_rate is not None}
+        seen = {n for one in alike for n in (one.row.labels_seen.train, one.row.labels_seen.gold)} - {0}
+        for name, values in (("base_rate", rates), ("labels_seen", seen)):
+            if len(values) > 1:
+                problem = f"{name} differs between cells that learned on {alike[0].row.train_on}: {sorted(values)}"
+                yield from ((one.path, problem) for one in alike)
+                break
 
 
 def _grouped(traces: Iterable[Trace], key: Callable[[Trace], object]) -> Mapping[object, list[Trace]]:
@@ -84,21 +97,6 @@ def _line(one: Trace) -> object:
     """Cells of which this is the same are seeds of one method."""
     row = one.row
     return row.model, row.task, row.task_version, row.preset, row.method, row.limit, str(sorted(row.config.items()))
-
-
-def _other_answers(alike: Sequence[Trace]) -> Iterator[tuple[Path, str]]:
-    """The answers of most cells are taken for those of all; where there are no most, none are."""
-    counts = Counter(one.answers for one in alike)
-    (most, n), *rest = counts.most_common()
-    tied = bool(rest) and rest[0][1] == n
-    for one in alike:
-        if rest and (tied or one.answers != most):
-            others = len(alike) - counts[one.answers]
-            problem = (
-                f"its questions, labels or answers are not those of {others} other cells of {one.row.model} on"
-                f" {one.row.task}; run all methods on one machine with one version"
-            )
-            yield one.path, problem
 
 
 def _copied(one: Trace, alike: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Finding]]:

@@ -24,8 +24,7 @@ from bench import registry
 from bench.api import Format, Question, Split, Task, UserError
 from bench.api.question import Message, Released
 from bench.backbone import models
-from bench.data.released import Release, open_release, revision_asked_for
-from bench.data.shelves import _HUB, FolderShelf
+from bench.data.released import HUB, FolderShelf, Release, open_release, revision_asked_for
 from bench.prompts.templates import SYSTEM
 from tests.fixtures.rivers import Rivers
 
@@ -435,10 +434,10 @@ class _Hub(http.server.BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         path = urllib.parse.unquote(urllib.parse.urlparse(self.path).path)
-        if path in {f"/api/datasets/{_HUB}/revision/{revision}" for revision in (SHA, "main", "v2")}:
+        if path in {f"/api/datasets/{HUB}/revision/{revision}" for revision in (SHA, "main", "v2")}:
             siblings = [{"rfilename": name} for name in HUB_FILES]
-            self._send(200, json.dumps({"id": _HUB, "sha": SHA, "siblings": siblings}).encode(), {})
-        elif path.startswith(f"/datasets/{_HUB}/resolve/") and path.split("/resolve/")[1].split("/", 1)[1] in HUB_FILES:
+            self._send(200, json.dumps({"id": HUB, "sha": SHA, "siblings": siblings}).encode(), {})
+        elif path.startswith(f"/datasets/{HUB}/resolve/") and path.split("/resolve/")[1].split("/", 1)[1] in HUB_FILES:
             records = HUB_FILES[path.split("/resolve/")[1].split("/", 1)[1]]
             data = "".join(json.dumps(record) + "\n" for record in records).encode()
             self._send(200, data, {"X-Repo-Commit": SHA, "ETag": f'"{hashlib.sha256(data).hexdigest()}"'})
@@ -502,13 +501,13 @@ def test_the_hub_is_read_at_the_revision_that_was_named_and_then_without_it(tmp_
     asked = [(SHA, "train"), ("main", "train"), ("main", "test"), ("main", "validation"), ("v3", "train")]
     with _serve() as endpoint:
         pinned, branch, test, validation, unknown = _load_from(endpoint, tmp_path, asked)
-    about = {"source": "hub", "hub": _HUB, "revision": SHA, "license": "not stated"}
+    about = {"source": "hub", "hub": HUB, "revision": SHA, "license": "not stated"}
     assert pinned == {"ids": ["with"], "about": {**about, "file": "RIVERS-CHOICE-WRG/tiny/train.jsonl"}}
     assert branch["about"] == {**pinned["about"], "asked for": "main"}
     assert test["ids"] == ["c", "h"]
     assert test["about"]["file"] == "RIVERS-CHOICE/tiny/coasts.jsonl to RIVERS-CHOICE/tiny/hills.jsonl, 2 files"
     assert "expected CCPS/RIVERS-CHOICE/tiny/validation.jsonl, found" in validation["error"]
-    assert f"Can't load {_HUB} (revision v3)" in unknown["error"]
+    assert f"Can't load {HUB} (revision v3)" in unknown["error"]
     assert "with --data-dir" in unknown["error"]
     offline = _load_from("http://127.0.0.1:9", tmp_path, [*asked[:3], ("v2", "train")])
     assert offline[:2] == [pinned, branch]

@@ -596,8 +596,9 @@ def schema() -> str:
         for name, hint in typing.get_type_hints(record).items():
             lines.append(f"{record.__name__}.{name}: {hint if typing.get_args(hint) else hint.__name__}")
             pending += [part for part in _record_types(hint) if part not in pending]
-    lines += [f"json.{DIGEST}: str", *(f"parquet.{name}: {kind}" for name, kind in files._columns().items())]
-    lines += [f"parquet.{name} (of scores only): {kind}" for name, kind in files._score_column().items()]
+    columns, scores = files._columns()
+    lines += [f"json.{DIGEST}: str", *(f"parquet.{name}: {kind}" for name, kind in columns.items())]
+    lines += [f"parquet.{name} (of scores only): {kind}" for name, kind in scores.items()]
     return re.sub(r"\bbench[\w.]*\.(?=\w)", "", "\n".join(lines)) + "\n"  # a record may move to another module
 
 

@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.store.folders import Store, key_of
 from bench.store.locks import adapter_claim, in_use, shard_claim, used_models
-from bench.store.pruning import Wish, chosen, prune
+from bench.store.pruning import chosen, prune
 from bench.store.usage import Use, used
 
 ROOT = Path(__file__).parents[3]
@@ -63,7 +64,7 @@ def test_what_lies_there_is_told_by_kind_model_and_task(tmp_path: Path) -> None:
 def test_a_damaged_manifest_is_still_counted_and_can_go(tmp_path: Path) -> None:
     use = put(tmp_path, "fits", "one")
     (use.path / "manifest.json").write_text("{", encoding="utf-8")
-    (found,) = chosen(tmp_path, used(tmp_path), Wish()).gone
+    (found,) = chosen(tmp_path, used(tmp_path)).gone
     assert found.model == ""
     assert prune(tmp_path, [found]).gone
     assert not use.path.exists()
@@ -74,14 +75,14 @@ def test_wishes(tmp_path: Path) -> None:
     old = time.time() - 10 * 86_400
     os.utime(made[1].path, (old, old))
 
-    def kinds(wish: Wish) -> set[str]:
-        return {use.kind for use in chosen(tmp_path, used(tmp_path), wish).gone}
+    def kinds(**wish: Any) -> set[str]:
+        return {use.kind for use in chosen(tmp_path, used(tmp_path), **wish).gone}
 
-    assert kinds(Wish()) == {"readings", "fits", "adapters"}
-    assert kinds(Wish(model="tiny")) == {"readings", "adapters"}
-    assert kinds(Wish(("fits", "adapters"))) == {"fits", "adapters"}
-    assert kinds(Wish(seconds=9 * 86_400)) == {"fits"}
-    assert kinds(Wish(seconds=11 * 86_400)) == set()
+    assert kinds() == {"readings", "fits", "adapters"}
+    assert kinds(model="tiny") == {"readings", "adapters"}
+    assert kinds(kinds=("fits", "adapters")) == {"fits", "adapters"}
+    assert kinds(seconds=9 * 86_400) == {"fits"}
+    assert kinds(seconds=11 * 86_400) == set()
 
 
 def test_entries_go_whole_and_others_stay(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_what_a_process_claims_stays(tmp_path: Path, kind: str) -> None:
     use = put(tmp_path, kind, "one")
     path = shard_claim(tmp_path, kind) if kind == SHARD else adapter_claim(tmp_path, use.path.name)
     with held_elsewhere(tmp_path, f"with file_lock(Path({str(path)!r}), None)"):
-        choice = chosen(tmp_path, [use], Wish())
+        choice = chosen(tmp_path, [use])
         assert (list(choice.gone), list(choice.held)) == ([], [use])
         assert prune(tmp_path, [use]).held == [use]  # also where it is claimed after it was chosen
         assert use.path.exists()
@@ -112,7 +113,7 @@ def test_what_a_process_claims_stays(tmp_path: Path, kind: str) -> None:
 def test_what_a_run_reads_stays(tmp_path: Path) -> None:
     mine, other, unnamed = (put(tmp_path, "fits", name, name) for name in ("llama", "qwen", ""))
     with held_elsewhere(tmp_path, "with in_use(root, 'llama')"):
-        choice = chosen(tmp_path, [mine, other, unnamed], Wish())
+        choice = chosen(tmp_path, [mine, other, unnamed])
         assert (list(choice.gone), list(choice.held)) == ([other], [mine, unnamed])
         assert prune(tmp_path, [mine]).held == [mine]
     assert prune(tmp_path, [mine]).gone == [mine]
@@ -157,7 +158,7 @@ def test_folders_of_somebody_else_are_no_entries(tmp_path: Path) -> None:
     for name in ("fits/ab/suit", "readings/old/ab/novel"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "mine.txt").write_text("mine", encoding="utf-8")
-    assert chosen(tmp_path, used(tmp_path), Wish()).gone == []
+    assert chosen(tmp_path, used(tmp_path)).gone == []
 
 
 def test_being_killed_leaves_whole_entries_and_a_rest_that_the_next_one_removes(tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ def test_what_a_run_reads_under_another_name_stays(tmp_path: Path) -> None:
         "from contextlib import contextmanager\nwith contextmanager(reading)()"
     )
     with held_elsewhere(tmp_path, program):
-        choice = chosen(tmp_path, [use, other], Wish())
+        choice = chosen(tmp_path, [use, other])
         assert (list(choice.gone), list(choice.held)) == ([other], [use])
         assert prune(tmp_path, [use]).held == [use]
     assert prune(tmp_path, [use]).gone == [use]
