@@ -15,12 +15,12 @@ from typing import Annotated
 import typer
 
 from bench.api import UserError
-from bench.cli import analyze, cached, completing, heads, new, reproduce
+from bench.cli import analyze, cached, heads, new, reproduce
 from bench.cli.commands import AsJson, Commands, root
 from bench.cli.doctor import doctor
 from bench.cli.ending import exit_code
 from bench.cli.guard import guard
-from bench.cli.options import GroupedHelp, help_of, options_from, separated
+from bench.cli.options import KINDS, MODEL, SHOWN, GroupedHelp, help_of, options_from, separated
 from bench.cli.printing import (
     announcer,
     console,
@@ -79,7 +79,7 @@ DataDir = Annotated[Path | None, typer.Option(help=HELP["data_dir"])]
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="methods, models or tasks.", autocompletion=completing.KINDS)],
+    kind: Annotated[str, typer.Argument(help="methods, models or tasks.", autocompletion=KINDS)],
     plugin: Plugins = None,
     *,
     as_json: AsJson = False,
@@ -96,9 +96,7 @@ def list_(
 
 @app.command()
 def show(
-    name: Annotated[
-        str, typer.Argument(help="A method, a task, a model, or protocol.", autocompletion=completing.SHOWN)
-    ],
+    name: Annotated[str, typer.Argument(help="A method, a task, a model, or protocol.", autocompletion=SHOWN)],
     example: Annotated[
         int | None, typer.Option(help="Of a task: print the whole prompt of this test question.")
     ] = None,
@@ -125,9 +123,7 @@ def show(
 
 @app.command()
 def params(
-    model: Annotated[
-        list[str], typer.Option(help="Alias, Hub id or folder; may be repeated.", autocompletion=completing.MODEL)
-    ],
+    model: Annotated[list[str], typer.Option(help="Alias, Hub id or folder; may be repeated.", autocompletion=MODEL)],
     plugin: Plugins = None,
     *,
     memory: Annotated[bool, typer.Option("--memory", help="Show what reading and fits take on a device.")] = False,
@@ -203,10 +199,45 @@ def import_(
     plugin: Plugins = None,
 ) -> None:
     """Make a file of answers for `bench run --answers` of another tool's log."""
-    from bench.cli.importing import write
+    import json
 
-    for line in write(tool.value, log, task, task_file, split, out, data_dir, plugin or ()):
-        print_line(line)
+    from bench import registry
+    from bench.api.errors import fenced
+    from bench.data import logs
+    from bench.data.question_files import task_of_file
+    from bench.data.sources import open_source
+    from bench.store.files import write_whole
+
+    if (task is None) == (task_file is None):
+        raise UserError("bench import: expected --task NAME or --task-file FILE, and one of them only.")
+    source = open_source(data_dir)
+    cls = registry.tasks(plugin or ()).get(str(task)) if task_file is None else task_of_file(task_file)
+    asked = cls(source)
+    own = next((each for each in asked.card.splits if each == split), None)
+    if own is None:
+        raise UserError(f"--split: expected one of {', '.join(asked.card.splits)}, got {split!r}.")
+    where = f"{asked.name}/{own}"
+    with fenced(f"task {asked.name!r}, questions of {own}"):
+        questions = list(asked.questions(own))
+    records = logs.lm_eval_records(log) if tool is Tool.LM_EVAL else logs.inspect_records(log)
+    found = logs.imported(records, questions, asked.format)
+    if not found.rows:
+        raise UserError(
+            f"{log.name}: none of its {len(found.unmatched):,} questions is one of {where}, e.g."
+            f" {found.unmatched[0]!r}; name the task that they are of."
+        )
+    path = out or Path(f"{log.stem}.answers.jsonl")
+    try:
+        write_whole(path, "".join(json.dumps(row) + "\n" for row in found.rows).encode())
+    except OSError as error:
+        raise UserError(f"--out: {path} can't be written ({error.strerror or error}); name another file.") from error
+    print_line(f"wrote {path}: answers to {len(found.rows):,} of {len(questions):,} questions of {where}")
+    if found.unmatched:
+        print_line(f"{len(found.unmatched):,} records match no question, or several, e.g. {found.unmatched[0]!r}")
+    if found.repeated:
+        print_line(f"{found.repeated:,} records of questions that had an answer before were left out")
+    if found.ungraded:
+        print_line("some records have no grade that is right or wrong, so all grades were left out")
 
 
 @app.command()

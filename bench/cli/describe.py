@@ -28,9 +28,9 @@ def listing(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
         UserError: unknown kind.
     """
     if kind == "methods":
-        return [_line(entry, _about_method) for entry in registry.methods(plugins).entries()]
+        return [_line(entry, _of_method) for entry in registry.methods(plugins).entries()]
     if kind == "tasks":
-        return [_line(entry, _about_task) for entry in registry.tasks(plugins).entries()]
+        return [_line(entry, _of_task) for entry in registry.tasks(plugins).entries()]
     if kind == "models":
         return [
             {
@@ -57,7 +57,7 @@ def _line(entry: registry.PluginEntry[T], about: Callable[[type[T]], dict[str, A
         return {"name": entry.name, "origin": entry.origin, "broken": str(error)}
 
 
-def _about_method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
+def _of_method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
     return {
         "groups": ", ".join(registry.groups_of(cls)),
         "trains on": cls.fit_on if cls.trains() else "nothing",
@@ -66,17 +66,14 @@ def _about_method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
     }
 
 
-def _about_task(cls: type[Task]) -> dict[str, Any]:
-    origins = _origins(cls)
-    if len(origins) > 1:
-        rows_from = f"{len(origins)} data sets of the Hub"
-    else:
-        rows_from = next((f"{card.hub}@{(card.revision or 'unpinned')[:8]}" for card in origins), "generated")
+def _of_task(cls: type[Task]) -> dict[str, Any]:
+    cards = _origins(cls)
+    hubs = [f"{card.hub}@{(card.revision or 'unpinned')[:8]}" for card in cards] or ["generated"]
     return {
         "format": cls.format.value,
         "questions": ", ".join(f"{split} {size:,}" for split, size in cls.card.sizes.items()),
         "licence": cls.card.license,
-        "rows from": rows_from,
+        "rows from": f"{len(cards)} data sets of the Hub" if len(cards) > 1 else hubs[0],
         "what": _first_sentence(cls),
     }
 
@@ -113,10 +110,37 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
     method_registry, task_registry = registry.methods(plugins), registry.tasks(plugins)
     if name in method_registry.names():
         with fenced(f"method {name!r}"):
-            return _method(method_registry.get(name))
+            cls = method_registry.get(name)
+            return {
+                "kind": "method",
+                "name": cls.name,
+                "what": _first_sentence(cls),
+                "reference": cls.reference,
+                **({"gives": "scores, which are scaled on validation"} if cls.output == "score" else {}),
+                "fit on": cls.fit_on if cls.trains() else "nothing",
+                "reads in fit": sorted(map(repr, cls.needs.fit)) if cls.trains() else [],
+                "reads in predict": sorted(map(repr, cls.needs.predict)),
+                "not reproduced": _listed(cls.not_reproduced),
+                **({"searched by --tune": _searched(cls)} if cls.trains() else {}),
+                "constants": constants(cls),
+            }
     if name in task_registry.names():
         with fenced(f"task {name!r}"):
-            return _task(task_registry.get(name))
+            task = task_registry.get(name)
+            cards = [
+                (card.hub, card.config, f"@{card.revision or card.unpinned_reason}", card.license)
+                for card in _origins(task)
+            ]
+            return {
+                "kind": "task",
+                "name": task.name,
+                "what": _first_sentence(task),
+                "format": task.format.value,
+                "learns on": task.train_on or task.name,
+                **{key: dict(value) if hasattr(value, "items") else value for key, value in vars(task.card).items()},
+                "rows from": [" ".join(filter(None, card)) for card in cards] or "generated",
+                "style": asdict(task.style),
+            }
     if name in models.aliases():
         spec = models.aliases()[name]
         return {"kind": "model", **asdict(spec), "source": "in the package" if spec.local else spec.source}
@@ -136,22 +160,6 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
     raise UserError(f"Nothing is called {name!r}: expected one of {everything}.")
 
 
-def _method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
-    return {
-        "kind": "method",
-        "name": cls.name,
-        "what": _first_sentence(cls),
-        "reference": cls.reference,
-        **({"gives": "scores, which are scaled on validation"} if cls.output == "score" else {}),
-        "fit on": cls.fit_on if cls.trains() else "nothing",
-        "reads in fit": sorted(map(repr, cls.needs.fit)) if cls.trains() else [],
-        "reads in predict": sorted(map(repr, cls.needs.predict)),
-        "not reproduced": _listed(cls.not_reproduced),
-        **({"searched by --tune": _searched(cls)} if cls.trains() else {}),
-        "constants": constants(cls),
-    }
-
-
 def _searched(cls: type[ConfidenceMethod]) -> list[str]:
     """Constants that are tuned, with what they are drawn from in each preset that has a value of its own."""
     found: dict[str, list[str]] = {}
@@ -164,23 +172,6 @@ def _searched(cls: type[ConfidenceMethod]) -> list[str]:
 
 def _listed(by_preset: Mapping[str, Sequence[str]]) -> list[str]:
     return [f"{preset}: {sentence}" for preset, sentences in by_preset.items() for sentence in sentences]
-
-
-def _task(cls: type[Task]) -> dict[str, Any]:
-    return {
-        "kind": "task",
-        "name": cls.name,
-        "what": _first_sentence(cls),
-        "format": cls.format.value,
-        "learns on": cls.train_on or cls.name,
-        **{key: dict(value) if hasattr(value, "items") else value for key, value in vars(cls.card).items()},
-        "rows from": [
-            " ".join(filter(None, [card.hub, card.config, f"@{card.revision or card.unpinned_reason}", card.license]))
-            for card in _origins(cls)
-        ]
-        or "generated",
-        "style": asdict(cls.style),
-    }
 
 
 def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] = ()) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,12 +11,6 @@ from bench.api import UserError
 from bench.cli.options import options_from
 from bench.cli.printing import OutFormat
 from bench.report.selection import GuardRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.report.guard import GuardedTable
-    from bench.run.heads.card import GuardCard
 
 
 @options_from(GuardRequest, without=("metrics", "average", "headline"))
@@ -45,55 +39,44 @@ def guard(
     """
     from bench.cli.printing import announcer, print_analyses, print_notes
     from bench.report.guard import guarded, shown
+    from bench.report.guard.verdict import lacks, share
     from bench.results.cells import passed_over
-    from bench.run.heads.card import read_card, write_guard
+    from bench.run.heads.card import GuardCard, read_card, write_guard
     from bench.store.folders import cache_folder
 
     if request.out is not None and request.out.exists() and not request.out.is_dir():
         raise UserError(f"--out {request.out}: expected a folder, or a name for one, got a file")
-    if head is not None:
-        read_card(head)  # what is wrong with it is said before the work
+    card = None if head is None else read_card(head)  # what is wrong with it is said before the work
     print_notes(passed_over(request.results, partial=request.partial))
     found = guarded(request, cache_folder(), announcer())
-    card = None if head is None else _card_of(head, found)
+    trusted = None
+    if card is not None:
+        own = [
+            (table, seed)
+            for table in found
+            for line in table.lines
+            for seed in line.seeds
+            if card.test.records is not None and seed.row.records_digest == card.test.records
+        ]
+        if not own:
+            raise UserError(
+                f"--head {head}: none of these guards is of the result of its run ({card.name}, by the SHA-256 of its"
+                " questions); name the folder with --results, and leave out what chooses other methods, models or"
+                " tasks."
+            )
+        table, seed = own[0]
+        if seed.threshold is None:
+            raise UserError(
+                f"--head {head}: no threshold of {card.name} keeps mistakes to {share(seed.terms.risk)}:"
+                f" {lacks(seed)}. Its card stays as it was."
+            )
+        divided = table.request.calibrate_on is None
+        trusted = GuardCard(
+            threshold=seed.threshold, risk=seed.terms.risk, level=seed.terms.level, bound=seed.bound,
+            task=table.calibrated_on, answers=len(seed.calibration.values), kept=seed.kept, mistakes=seed.mistakes,
+            share=table.request.share if divided else None, split_seed=table.request.split_seed if divided else None,
+        )  # fmt: skip
     print_analyses([shown(found)], request.out, format_)
-    if head is not None and card is not None:
-        write_guard(head, card)
-        print_notes([f"{head}: trusted are {card.terms}; bench score says so of each answer"])
-
-
-def _card_of(folder: Path, found: Sequence[GuardedTable]) -> GuardCard:
-    """The guard of a head among those that were found; nothing is written.
-
-    Raises:
-        UserError: none of the guards is that of the head, or it has no threshold.
-    """
-    from bench.report.guard.verdict import lacks, share
-    from bench.run.heads.card import GuardCard, read_card
-
-    card = read_card(folder)
-    own = [
-        (table, seed)
-        for table in found
-        for line in table.lines
-        for seed in line.seeds
-        if card.test.records is not None and seed.row.records_digest == card.test.records
-    ]
-    if not own:
-        raise UserError(
-            f"--head {folder}: none of these guards is of the result of its run ({card.name}, by the SHA-256 of its"
-            " questions); name the folder with --results, and leave out what chooses other methods, models or tasks."
-        )
-    table, seed = own[0]
-    if seed.threshold is None:
-        raise UserError(
-            f"--head {folder}: no threshold of {card.name} keeps mistakes to {share(seed.terms.risk)}: {lacks(seed)}."
-            " Its card stays as it was."
-        )
-    request = table.request
-    divided = request.calibrate_on is None
-    return GuardCard(
-        threshold=seed.threshold, risk=seed.terms.risk, level=seed.terms.level, bound=seed.bound,
-        task=table.calibrated_on, answers=len(seed.calibration.values), kept=seed.kept, mistakes=seed.mistakes,
-        share=request.share if divided else None, split_seed=request.split_seed if divided else None,
-    )  # fmt: skip
+    if head is not None and trusted is not None:
+        write_guard(head, trusted)
+        print_notes([f"{head}: trusted are {trusted.terms}; bench score says so of each answer"])

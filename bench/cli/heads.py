@@ -73,7 +73,6 @@ def score(
     from bench.cli.printing import print_notes
     from bench.progress import visible_json
     from bench.run.heads.head import Setting
-    from bench.run.heads.scoring import ScoreRequest
     from bench.run.heads.scoring import score as scored
 
     inputs = [path for path in (questions, answers) if path is not None]
@@ -83,8 +82,7 @@ def score(
         raise UserError(f"--out {out}: there is no folder {out.parent}; make it first.")
     files = tuple(plugin or ())
     setting = Setting(model, device, dtype, None, token_budget, trust_remote_code=trust_remote_code, plugins=files)
-    request = ScoreRequest(questions, head, answers, setting)
-    report = scored(request, loudness.progress())
+    report = scored(questions, head, answers, setting, loudness.progress())
     text = "".join(f"{line}\n" for line in report.lines)
     if str(out) == "-":
         sys.stdout.write(visible_json(text))

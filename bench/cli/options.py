@@ -7,7 +7,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import GenericAlias
@@ -16,15 +16,70 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+from bench import registry
 from bench.api.constants import field_docstrings
 from bench.api.options import Heading, Separated, option_of
-from bench.cli import completing
+from bench.api.protocol import PRESETS
 
 T = TypeVar("T")
 WIDEST = 30
 """Columns that click gives the names of options at most."""
 OTHERS = "Options"
 """Heading above the options that have none of their own."""
+
+
+# --- names that a shell completes; nothing heavy is imported for them -------------------------------------------------
+
+
+Completer = Callable[[str], list[str]]
+
+
+def _tasks() -> Iterable[str]:
+    return registry.tasks().names()
+
+
+def _models() -> Iterable[str]:
+    from bench.backbone import models
+
+    return models.aliases()
+
+
+def _one(names: Callable[[], Iterable[str]]) -> Completer:
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
+
+
+def _several(names: Callable[[], Iterable[str]]) -> Completer:
+    """The same for names that are separated by commas: the last one is completed, none is offered twice."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        taken = before.split(",")
+        return [f"{before}{comma}{name}" for name in names() if name.startswith(last) and name not in taken]
+
+    return complete
+
+
+MODEL = _one(_models)
+SHOWN = _one(lambda: (*registry.methods().names(), *_tasks(), *_models(), "protocol"))
+KINDS = _one(lambda: ("methods", "models", "tasks"))
+BY_FIELD: Mapping[str, Completer] = {
+    "methods": _several(lambda: (*registry.GROUPS, *registry.methods().names())),
+    "compare": _several(lambda: registry.methods().names()),
+    "tasks": _several(_tasks),
+    "models": _several(_models),
+    "model": MODEL,
+    "preset": _one(lambda: PRESETS),
+    "train_on": _one(_tasks),
+    "recalibrate": _several(lambda: ("isotonic", "platt", "beta", "temperature")),
+    "judge": _one(lambda: ("match", "openai", "hf")),
+    "engine": _one(lambda: ("local", "ray")),
+    "device": _one(lambda: ("cuda", "mps", "cpu")),
+    "dtype": _one(lambda: ("float32", "bfloat16", "float16")),
+}
+"""Field of a dataclass of options -> its completer."""
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
 
 
 class GroupedHelp(TyperCommand):
@@ -107,7 +162,7 @@ class Field:
         hint = GenericAlias(list, str if self.each else self.type) if self.several or self.each else self.type
         option = typer.Option(
             self.option(), help=self.help, rich_help_panel=self.heading,
-            autocompletion=completing.BY_FIELD.get(self.name), metavar="INTEGERS" if self.each else None,
+            autocompletion=BY_FIELD.get(self.name), metavar="INTEGERS" if self.each else None,
         )  # fmt: skip
         default = None if self.default == () else [str(self.default)] if self.each else self.default
         if default is None:

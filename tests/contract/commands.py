@@ -238,11 +238,10 @@ TABLE = [
     Row("run", RUN, given={"methods": "ptrue", "model": "tiny", "dry_run": True}, replaced=PRINTED, only=["quiet"],
         changes={"quiet": {"stdout": Holding("read it")}}, environment={"CONFBENCH_CACHE": ["tables_of.cache"]}),
     Row(
-        "doctor", {"bench.cli.doctor.libraries.torch": []}, changes={"out": {"stdout": Holding("a-out")}},
+        "doctor", {"bench.cli.doctor.torch": []}, changes={"out": {"stdout": Holding("a-out")}},
         replaced={
             f"bench.cli.doctor.{name}": list
-            for name in ("environment.python", "environment.packages", "environment.other_bench", "libraries.others",
-                         "machine.memory", "machine.hub")
+            for name in ("python", "packages", "other_bench", "others", "memory", "hub")
         } | {"shutil.disk_usage": lambda _folder: Fake(free=5e10)},
         environment={"CONFBENCH_CACHE": ["stdout"]},
     ),
@@ -405,10 +404,10 @@ TABLE = [
             given=given, only=only, code=code,
             values={"older_than": {"5h": 5 * 3600.0, "3d": 3 * 86_400.0, "2w": 14 * 86_400.0}},
             changes={
-                "model": "chosen.wish.model",
-                "older_than": "chosen.wish.seconds",
-                "fits": {"chosen.wish.kinds": ("fits", "adapters")},
-                "signals": {"chosen.wish.kinds": (*(("fits", "adapters") if "fits" in given else ()), "readings")},
+                "model": "chosen.model",
+                "older_than": "chosen.seconds",
+                "fits": {"chosen.kinds": ("fits", "adapters")},
+                "signals": {"chosen.kinds": (*(("fits", "adapters") if "fits" in given else ()), "readings")},
                 "dry_run": {"prune": ABSENT, "stdout": Holding("1 entry")},
                 "yes": {"prune": Holding("root"), "code": 0, "stdout": Holding("removed"), "stderr": ""},
                 "quiet": {"stdout": "removed 1 entry, 1.0 kB\n"},

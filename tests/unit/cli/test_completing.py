@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.completing import BY_FIELD
+from bench.cli.options import BY_FIELD
 from bench.grading.judges import KINDS
 from bench.metrics.recalibration import RECALIBRATORS
 from bench.run.config import RunConfig

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import urllib.request
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from bench.cli import doctor
-from bench.cli.doctor import environment, libraries, machine
-from bench.cli.doctor.finding import Finding, State
+from bench.cli.doctor import Finding, State
 
 APP = typer.Typer(rich_markup_mode=None)
 APP.command()(doctor.doctor)
@@ -27,10 +27,10 @@ SMI = "| NVIDIA-SMI 570.86    Driver Version: 570.86    CUDA Version: 12.8     |
 
 def with_torch(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], smi: str = SMI) -> list[Finding]:
     """The findings where torch says this, beside an NVIDIA card."""
-    monkeypatch.setattr(libraries, "python", lambda _: found)
-    monkeypatch.setattr(libraries.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(libraries, "asked", lambda command, _: smi if len(command) == 1 else "NVIDIA H100\n")
-    return list(libraries.torch())
+    monkeypatch.setattr(doctor, "value_of", lambda _: found)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(doctor, "asked", lambda command, _: smi if len(command) == 1 else "NVIDIA H100\n")
+    return list(doctor.torch())
 
 
 def test_a_cpu_build_beside_a_card_is_named_with_the_command_that_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,8 +57,8 @@ def test_a_card_that_torch_uses_is_told_with_bfloat16(monkeypatch: pytest.Monkey
 def test_a_torch_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     for program, said in (("raise ImportError('libcudart.so.12: no such file')", "libcudart"),
                           ("import os; os.abort()", "signal 6"), ("print('hello')", "unexpected")):  # fmt: skip
-        monkeypatch.setattr(libraries, "_TORCH", program)
-        (found,) = libraries.torch()
+        monkeypatch.setattr(doctor, "_TORCH", program)
+        (found,) = doctor.torch()
         assert found.state is State.BAD
         assert said in found.what
         assert found.fix.startswith("pip install --force-reinstall torch")
@@ -66,8 +66,8 @@ def test_a_torch_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_library_that_hangs_is_left() -> None:
     start = time.monotonic()
-    with pytest.raises(libraries.FailedError, match="no answer within 1 s"):
-        libraries.python("import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=None)\n"
+    with pytest.raises(doctor.FailedError, match="no answer within 1 s"):
+        doctor.value_of("import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=None)\n"
                       "import time; time.sleep(60)", 1.0)  # fmt: skip
     assert time.monotonic() - start < 10
 
@@ -75,9 +75,9 @@ def test_a_library_that_hangs_is_left() -> None:
 def test_a_hub_whose_name_is_looked_up_for_ever_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(machine, "_HUB_S", 0.2)
-    monkeypatch.setattr(machine.urllib.request, "urlopen", lambda *_, **__: time.sleep(30))
-    (found,) = machine.hub()
+    monkeypatch.setattr(doctor, "_HUB_S", 0.2)
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: time.sleep(30))
+    (found,) = doctor.hub()
     assert found.state is State.NOTE
     assert "no answer" in found.what
 
@@ -85,21 +85,21 @@ def test_a_hub_whose_name_is_looked_up_for_ever_is_left(monkeypatch: pytest.Monk
 def test_an_offline_hub_is_not_asked_and_no_token_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    (found,) = machine.hub()
+    (found,) = doctor.hub()
     assert "HF_HUB_OFFLINE is set (with a token)" in found.what
     assert "secret" not in str(found)
 
 
 def test_another_package_called_bench_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "packages_distributions", lambda: {"bench": ["confbench", "frappe-bench"]})
-    (found,) = (each for each in environment.other_bench() if each.state is State.BAD)
+    (found,) = (each for each in doctor.other_bench() if each.state is State.BAD)
     assert "frappe-bench" in found.what
     assert "pip uninstall frappe-bench" in found.fix
 
 
 def test_a_package_that_is_missing_or_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "requires", lambda _: ["numpy>=999", "nosuch>=1", 'ray>=2; extra == "ray"'])
-    (found,) = environment.packages()
+    (found,) = doctor.packages()
     assert found.state is State.BAD
     assert found.fix == "pip install 'numpy>=999' 'nosuch>=1'"
 
@@ -107,7 +107,7 @@ def test_a_package_that_is_missing_or_too_old_is_named(monkeypatch: pytest.Monke
 def test_folders_that_can_not_be_written_stop_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "file"))
-    cache, results, _ = machine.folders(tmp_path / "new" / "results")
+    cache, results, _ = doctor.folders(tmp_path / "new" / "results")
     assert cache.state is State.BAD
     assert "CONFBENCH_CACHE" in cache.fix
     assert results.state is not State.BAD
@@ -115,8 +115,8 @@ def test_folders_that_can_not_be_written_stop_a_run(tmp_path: Path, monkeypatch:
 
 
 def test_a_full_disk_stops_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1e6}))
-    assert {finding.state for finding in machine.folders(tmp_path)} == {State.BAD}
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1e6}))
+    assert {finding.state for finding in doctor.folders(tmp_path)} == {State.BAD}
 
 
 @pytest.mark.parametrize(("state", "code"), [(State.OK, 0), (State.NOTE, 0), (State.BAD, 1)])
@@ -134,9 +134,9 @@ def test_a_check_that_fails_itself_hides_no_other(monkeypatch: pytest.MonkeyPatc
         raise RuntimeError("odd machine")
         yield
 
-    monkeypatch.setattr(machine, "memory", breaks)
+    monkeypatch.setattr(doctor, "memory", breaks)
     for name in ("torch", "others"):
-        monkeypatch.setattr(libraries, name, lambda: iter([Finding("torch", State.OK, sys.version)]))
+        monkeypatch.setattr(doctor, name, lambda: iter([Finding("torch", State.OK, sys.version)]))
     found = doctor.examined(tmp_path)
     assert any("odd machine" in each.what for each in found)
     assert {"Python", "cache", "Hub"} <= {each.about for each in found}
