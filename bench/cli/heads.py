@@ -103,15 +103,11 @@ def show(folder: Folder, *, as_json: AsJson = False) -> None:
     from bench.cli.printing import print_fields, print_json
     from bench.run.heads.card import read_card
 
-    card = read_card(folder)
+    card = asdict(read_card(folder))
     if as_json:
-        print_json(asdict(card))
-    else:
-        print_fields(_shown(asdict(card)))
-
-
-def _shown(card: dict[str, Any]) -> dict[str, Any]:
-    """The card for people: without its provenance, and without entries that say nothing."""
+        print_json(card)
+        return
+    # without its provenance, and without entries that say nothing
     constants = [{"constant": name, "value": value} for name, value in card["method"].pop("constants").items()]
     metrics = {}
     for name, each in card["test"].pop("metrics").items():
@@ -121,17 +117,17 @@ def _shown(card: dict[str, Any]) -> dict[str, Any]:
             metrics[name] = f"{value:.4f}{interval}"
     card["asked"].pop("protocol")
     card.pop("provenance", None)
-    shown = {}
+    shown: dict[str, Any] = {}
     for part, values in card.items():
         if isinstance(values, dict):
-            kept = {name: value for name, value in values.items() if value not in (None, "", [], {}, ())}
             shown[part] = {
                 name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
-                for name, value in kept.items()
+                for name, value in values.items()
+                if value not in (None, "", [], {}, ())
             }
         elif values is not None:
             shown[part] = values
-    return {**shown, "metrics": metrics, "constants": constants}
+    print_fields({**shown, "metrics": metrics, "constants": constants})
 
 
 @app.command()

@@ -81,20 +81,15 @@ class Loader:
             unanswered = len(whole) - len(known)
             released = self.release.answers
         if self.limit is not None:
-            known = spread(known, self._kept(where, len(known), self.limit))
+            most = self.limit if where in self.tests else max(self.limit, _TRAIN_LIMIT)
+            if where not in self.tests and self.scaled is not None:
+                tests = [self.load(test) for test in self.scaled[where.task]]
+                asked = sum(len(test.questions) for test in tests)
+                most = max(math.ceil(asked / sum(len(t.whole) - t.unanswered for t in tests) * len(known)), _LEAST)
+            known = spread(known, most)
         given = {question.id: released[question.id] for question in known} if released else {}
         self._known[where] = Loaded(known, whole, given, unanswered)
         return self._known[where]
-
-    def _kept(self, where: TaskSplit, n: int, limit: int) -> int:
-        """Questions at most that a split of `n` keeps."""
-        if where in self.tests:
-            return limit
-        if self.scaled is None:
-            return max(limit, _TRAIN_LIMIT)
-        tests = [self.load(test) for test in self.scaled[where.task]]
-        share = sum(len(test.questions) for test in tests) / sum(len(test.whole) - test.unanswered for test in tests)
-        return max(math.ceil(share * n), _LEAST)
 
     def _split(self, where: TaskSplit) -> list[Question]:
         """All questions of a split; where a task has no validation split, it is taken out of train."""

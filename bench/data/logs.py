@@ -63,8 +63,10 @@ class LogRecord:
     def row(self, question: Question, fmt: Format) -> dict[str, object]:
         """The row of a file of answers."""
         if self.option is not None and fmt is Format.CHOICE:
-            letter = string.ascii_lowercase[self._place(question, self.option)]
-            told: dict[str, object] = {"id": question.id, "text": letter}
+            place = self.option  # in the question, which may have the options in another order
+            if sorted(self.choices) == sorted(question.choices):
+                place = question.choices.index(self.choices[place])
+            told: dict[str, object] = {"id": question.id, "text": string.ascii_lowercase[place]}
         else:
             told = {"id": question.id, "text": self.trace + self.said[0]}
             start = -1
@@ -85,14 +87,8 @@ class LogRecord:
             return True
         if self.option is not None:
             return len(self.choices) == len(question.choices)
-        return tuple(self.choices) == question.choices or not self._reordered(question)  # a letter counts by its place
-
-    def _reordered(self, question: Question) -> bool:
-        return sorted(self.choices) == sorted(question.choices)
-
-    def _place(self, question: Question, option: int) -> int:
-        """Number that an option of the log has in the question, which may have them in another order."""
-        return question.choices.index(self.choices[option]) if self._reordered(question) else option
+        reordered = sorted(self.choices) == sorted(question.choices)
+        return tuple(self.choices) == question.choices or not reordered  # a letter counts by its place
 
 
 @dataclass
@@ -116,7 +112,12 @@ def imported(records: Iterable[LogRecord], questions: Sequence[Question], fmt: F
         by_text.setdefault(normalised(question.text), []).append(question)
     found, seen = Imported(), set()
     for record in records:
-        matched = _matched(record, by_id, by_text)
+        # by its id or else by its text and, where several have that, by its options
+        several = [question for text in record.texts for question in by_text.get(normalised(text), ())]
+        alike = [question for question in several if question.choices == tuple(record.choices)]
+        chosen = {question.id: question for question in (alike if len(several) > 1 else several)}
+        named = (by_id[name] for name in record.names if name in by_id)
+        matched = next(named, next(iter(chosen.values())) if len(chosen) == 1 else None)
         if matched is None or not record.fits(matched, fmt):
             found.unmatched.append(next(iter((*record.texts, *record.names)), "")[:60])
         elif matched.id in seen:
@@ -131,19 +132,6 @@ def imported(records: Iterable[LogRecord], questions: Sequence[Question], fmt: F
             row.pop("grade", None)
             row.pop("judge", None)
     return found
-
-
-def _matched(
-    record: LogRecord, by_id: Mapping[str, Question], by_text: Mapping[str, Sequence[Question]]
-) -> Question | None:
-    """The question of a record, by its id or else by its text and, where several have that, by its options."""
-    for name in record.names:
-        if name in by_id:
-            return by_id[name]
-    several = [question for text in record.texts for question in by_text.get(normalised(text), ())]
-    alike = [question for question in several if question.choices == tuple(record.choices)]
-    chosen = list({question.id: question for question in (alike if len(several) > 1 else several)}.values())
-    return chosen[0] if len(chosen) == 1 else None
 
 
 # --- lm-evaluation-harness --------------------------------------------------------------------------------------------
@@ -181,7 +169,15 @@ def _lm_eval(row: Row) -> LogRecord:
         final = next(iter(_listed(row.values.get("filtered_resps"))), None)
         record.final = final if isinstance(final, str) and final != record.said[0] else None
     else:
-        record.option = _likeliest(row, responses)
+        try:
+            scores = [float(response[0][0]) for response in responses]
+        except (TypeError, ValueError, LookupError) as error:
+            raise _wrong(row, "texts or log-likelihoods of options in 'resps'") from error
+        if any(map(math.isnan, scores)):
+            raise _wrong(row, "log-likelihoods of options in 'resps' that are numbers")
+        if len(scores) > len(string.ascii_lowercase):
+            raise _wrong(row, f"at most {len(string.ascii_lowercase)} options in 'resps'")
+        record.option = max(range(len(scores)), key=scores.__getitem__)
         record.said = [_option_text(row, record.option)]
         listed = _listed(_at(choices, "text") if isinstance(choices, dict) else choices)
         n = len(responses)
@@ -189,18 +185,6 @@ def _lm_eval(row: Row) -> LogRecord:
         if metric != "acc":  # the others are not of the likeliest option
             record.grade = None
     return record
-
-
-def _likeliest(row: Row, responses: Sequence[Any]) -> int:
-    try:
-        scores = [float(response[0][0]) for response in responses]
-    except (TypeError, ValueError, LookupError) as error:
-        raise _wrong(row, "texts or log-likelihoods of options in 'resps'") from error
-    if any(map(math.isnan, scores)):
-        raise _wrong(row, "log-likelihoods of options in 'resps' that are numbers")
-    if len(scores) > len(string.ascii_lowercase):
-        raise _wrong(row, f"at most {len(string.ascii_lowercase)} options in 'resps'")
-    return max(range(len(scores)), key=scores.__getitem__)
 
 
 def _option_text(row: Row, option: int) -> str:

@@ -13,6 +13,11 @@ One question a row, as JSON Lines, CSV or Parquet, with the columns
 
 Values are taken as they stand: in CSV every cell is text, so `1.0` and `NA` stay what they are. Other columns are
 passed over. Example of a line: `{"question": "What do bees make?", "choices": ["wax, honey", "silk"], "answer": "a"}`.
+
+A file of questions to be scored (`read_asked`) has two differences. Nobody has to know a right answer: `answer` and
+`answers` are not read. And `given` may hold the answer that is scored, its text or the option's letter; the model
+answers the other questions. Rows whose `split` is `dev` are exemplars and have a right answer; rows of other splits
+than `test` are refused.
 """
 
 from __future__ import annotations
@@ -21,15 +26,17 @@ import hashlib
 import json
 import re
 import string
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 from bench.api import Format, PromptStyle, Question, Row, Split, Task, TaskCard, UserError
 from bench.api.errors import require_text
-from bench.data.tables import file_rows, filled, read_file, require_own_id, typed, wrong
+from bench.api.question import Released
+from bench.data.tables import file_rows, filled, read_file, require_own_id, require_spelling, typed, wrong
 
 FEWEST, MOST = 2, 26
 """Options a question may have; there are 26 letters to name them."""
@@ -41,10 +48,17 @@ _LONGEST_NAME = 80 - 1 - _DIGITS
 COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
 """Columns of a file with one for each option."""
 READ = frozenset({"question", "choices", "answer", "answers", "subject", "id", "split", "given", *COLUMNS})
-"""The columns that mean something; `given` does in files that are scored (`asked_files`)."""
+"""The columns that mean something; `given` does in files that are scored (`read_asked`)."""
 _LOOKALIKES = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
 """Columns in which options are, under names that are not read; without a word their questions would be asked openly."""
 SPLITS: tuple[Split, ...] = get_args(Split)
+STREAM = "-"
+"""Stands for standard input, and for standard output."""
+GIVEN = "given"
+_ASKED = ("question", "choices", "subject", "id", GIVEN)
+"""Columns of which a misspelt one would change what is asked without a word."""
+_UNREAD = frozenset({"model_answer", "response", "prediction", "completion", "generation", "output", "generated"})
+"""Columns in which answers are, under names that are not read; without a word the model would answer again."""
 
 _STYLES: Mapping[Format, PromptStyle] = {
     Format.CHOICE: PromptStyle(
@@ -143,7 +157,7 @@ def task_of_file(path: Path, purpose: Split = "test", taken: Collection[str] = (
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def question_rows(path: Path, content: bytes) -> Iterable[Row]:
+def question_rows(path: Path, content: bytes) -> Iterator[Row]:
     """The rows of a file by the ending of its name; at least one.
 
     Raises:
@@ -152,22 +166,17 @@ def question_rows(path: Path, content: bytes) -> Iterable[Row]:
     kind = path.suffix.lower()
     if kind not in _KINDS:
         raise UserError(f"{path}: expected a name that ends in .jsonl, .csv or .parquet, got {path.name!r}")
-    rows = file_rows(str(path), kind, content, READ)
-    return map(_with_lists, rows) if kind == ".csv" else rows
-
-
-def _with_lists(row: Row) -> Row:
-    """A row of a CSV file with its options, and its right answers where they are one, as a list."""
-    values, cell = dict(row.values), row.values.get("choices")
-    for column in ("answers", "choices"):
-        with suppress(ValueError, RecursionError):
-            values[column] = json.loads(row.values.get(column) or "")
-    if cell and not isinstance(values["choices"], list):
-        raise UserError(
-            f'{row.where}: expected a JSON list in column \'choices\', such as ["red", "blue"], got {cell[:60]!r};'
-            " write one, or a column for each option: choice_a, choice_b, ..."
-        )
-    return Row(row.index, row.where, values)
+    for row in file_rows(str(path), kind, content, READ):
+        values, cell = dict(row.values), row.values.get("choices")
+        for column in ("answers", "choices") if kind == ".csv" else ():  # lists, in a cell each
+            with suppress(ValueError, RecursionError):
+                values[column] = json.loads(row.values.get(column) or "")
+        if kind == ".csv" and cell and not isinstance(values["choices"], list):
+            raise UserError(
+                f'{row.where}: expected a JSON list in column \'choices\', such as ["red", "blue"], got {cell[:60]!r};'
+                " write one, or a column for each option: choice_a, choice_b, ..."
+            )
+        yield Row(row.index, row.where, values)
 
 
 # --- a row ------------------------------------------------------------------------------------------------------------
@@ -192,12 +201,47 @@ def with_options(rows: Iterable[Row]) -> Iterator[tuple[Row, tuple[str, ...]]]:
 
 
 def question_of(row: Row, choices: tuple[str, ...], stem: str) -> Question:
-    """The question of a row with these options; `stem`: of the file's name."""
+    """The question of a row with these options; `stem`: of the file's name.
+
+    Raises:
+        UserError: there is no right answer, or it can be read in two ways; says how to write it.
+    """
     question = unanswered(row, choices, stem)
     if not choices:
-        answer, *others = _answers(row)
-        return replace(question, choices=(answer,), accepted=tuple(others))
-    return replace(question, gold=_gold(row, choices))
+        listed, single = row.values.get("answers"), row.values.get("answer")
+        if not isinstance(listed, list):
+            if not _empty(listed) and _empty(single):
+                raise wrong(row, "answers", "a list of right answers", listed)
+            return replace(question, choices=(filled(row, "answer", _value(row, "answer")),))
+        for text in listed:
+            filled(row, "answers", text, "texts that are not empty")
+        right = dict.fromkeys(([] if _empty(single) else [filled(row, "answer", single)]) + listed)
+        if not right:
+            raise wrong(row, "answers", "at least one right answer", listed)
+        first, *others = right
+        return replace(question, choices=(first,), accepted=tuple(others))
+    answer = _value(row, "answer")
+    letters = string.ascii_lowercase[: len(choices)]
+    if isinstance(answer, bool) or not isinstance(answer, str | int) or answer == "":
+        raise wrong(row, "answer", "an option's letter, text or index", answer)
+    meant = _meant(str(answer), choices)
+    if not meant:
+        raise UserError(
+            f"{row.where}: expected a letter from a to {letters[-1]}, an option's text, or an index from 0 to"
+            f" {len(choices) - 1} in column 'answer', got {answer!r:.60}; correct the row"
+        )
+    if len(meant) > 1:
+        named = " and ".join(letters[i] for i in sorted(meant))
+        ways = []
+        for i in sorted(meant):  # a way to write the option that can mean nothing else
+            spellings = (letters[i], letters[i].upper(), str(i))
+            plain = (way for way in spellings if _meant(way, choices) == {i})
+            ways.append(repr(next(plain, f"{choices[i]} in other words")))
+        raise UserError(
+            f"{row.where}: the answer {answer!r} can mean options {named}, by letter, text or index; write"
+            f" {' or '.join(ways)}"
+        )
+    return replace(question, gold=meant.pop())
 
 
 def unanswered(row: Row, choices: tuple[str, ...], stem: str) -> Question:
@@ -219,21 +263,6 @@ def _value(row: Row, column: str) -> Any:
         found = ", ".join(map(str, row.values)) or "none"
         raise UserError(f"{row.where}: expected a column {column!r}, found only {found}; add it")
     return row.values[column]
-
-
-def _answers(row: Row) -> list[str]:
-    """The right answers to an open question, each once."""
-    listed, single = row.values.get("answers"), row.values.get("answer")
-    if not isinstance(listed, list):
-        if _empty(listed) or not _empty(single):
-            return [filled(row, "answer", _value(row, "answer"))]
-        raise wrong(row, "answers", "a list of right answers", listed)
-    for answer in listed:
-        filled(row, "answers", answer, "texts that are not empty")
-    found = list(dict.fromkeys(([] if _empty(single) else [filled(row, "answer", single)]) + listed))
-    if not found:
-        raise wrong(row, "answers", "at least one right answer", listed)
-    return found
 
 
 def choices_of(row: Row) -> tuple[str, ...]:
@@ -264,36 +293,6 @@ def choices_of(row: Row) -> tuple[str, ...]:
     return tuple(options)
 
 
-def _gold(row: Row, choices: Sequence[str]) -> int:
-    """Index of the option that the answer means.
-
-    Raises:
-        UserError: none, or it can be read in two ways; says how to write it.
-    """
-    answer = _value(row, "answer")
-    letters = string.ascii_lowercase[: len(choices)]
-    if isinstance(answer, bool) or not isinstance(answer, str | int) or answer == "":
-        raise wrong(row, "answer", "an option's letter, text or index", answer)
-    meant = _meant(str(answer), choices)
-    if not meant:
-        raise UserError(
-            f"{row.where}: expected a letter from a to {letters[-1]}, an option's text, or an index from 0 to"
-            f" {len(choices) - 1} in column 'answer', got {answer!r:.60}; correct the row"
-        )
-    if len(meant) > 1:
-        named = " and ".join(letters[i] for i in sorted(meant))
-        ways = []
-        for i in sorted(meant):  # a way to write the option that can mean nothing else
-            spellings = (letters[i], letters[i].upper(), str(i))
-            plain = (way for way in spellings if _meant(way, choices) == {i})
-            ways.append(repr(next(plain, f"{choices[i]} in other words")))
-        raise UserError(
-            f"{row.where}: the answer {answer!r} can mean options {named}, by letter, text or index; write"
-            f" {' or '.join(ways)}"
-        )
-    return meant.pop()
-
-
 def _meant(answer: str, choices: Sequence[str]) -> set[int]:
     """The options that an answer can mean: by its text, its letter, or its index."""
     meant = {i for i, choice in enumerate(choices) if choice == answer}
@@ -304,3 +303,71 @@ def _meant(answer: str, choices: Sequence[str]) -> set[int]:
     if bare in map(str, range(len(choices))):
         meant.add(int(bare))
     return meant
+
+
+# --- questions to be scored -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AskedFile:
+    """Questions to be scored."""
+
+    name: str
+    questions: tuple[Question, ...]
+    given: Mapping[str, Released]
+    """Question id -> the answer in the file."""
+    dev: tuple[Question, ...]
+    """Exemplars."""
+    format: Format
+
+
+def read_asked(path: Path, subject: str) -> AskedFile:
+    """The questions of a file, or of standard input where the path is `-` (JSON Lines).
+
+    Args:
+        path: of the file.
+        subject: of a question that names none.
+
+    Raises:
+        UserError: the file can't be read, or a row is not as it must be; names the file and the row.
+    """
+    if str(path) == STREAM:
+        name, rows = "standard input", list(file_rows("standard input", "", sys.stdin.buffer.read(), ()))
+    else:
+        name = path.name
+        require_text(str(path), "the name of a file of questions")
+        rows = list(question_rows(path, read_file(path, "a file of questions")))
+    columns = list(dict.fromkeys(str(column) for row in rows for column in row.values))
+    require_spelling(name, columns, _ASKED, also_known=READ)
+    other = next((column for column in columns if column.casefold() in _UNREAD), None)
+    if other is not None and GIVEN not in columns:
+        raise UserError(
+            f"{name}: column {other!r} is not read; name it {GIVEN!r} if it holds the answers to be scored, or"
+            " take it out, and the model answers"
+        )
+    stem = path.stem if str(path) != STREAM else "asked"
+    asked: list[Question] = []
+    dev: list[Question] = []
+    given: dict[str, Released] = {}
+    first: dict[str, str] = {}
+    fmt = Format.OPEN
+    for row, choices in with_options(rows):
+        fmt = Format.CHOICE if choices else Format.OPEN
+        filled = row if row.values.get("subject") else Row(row.index, row.where, {**row.values, "subject": subject})
+        split = row.values.get("split") or "test"
+        if split not in ("test", "dev"):
+            raise UserError(
+                f"{row.where}: expected split 'test' (to be scored) or 'dev' (exemplars), got {split!r:.40}; correct it"
+            )
+        if split == "dev":
+            dev.append(question_of(filled, choices, stem))
+            continue
+        question = unanswered(filled, choices, stem)
+        require_own_id(first, question.id, row.where)
+        asked.append(question)
+        is_empty_cell = path.suffix.lower() == ".csv" and not row.values.get(GIVEN)
+        if row.values.get(GIVEN) is not None and not is_empty_cell:
+            given[question.id] = Released(None, typed(row, GIVEN, str, "a text").strip(), None)
+    if not asked:
+        raise UserError(f"{name}: expected at least one question to be scored, found only exemplars (split 'dev')")
+    return AskedFile(name, tuple(asked), given, tuple(dev), fmt)

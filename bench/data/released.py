@@ -304,7 +304,17 @@ class _RecordReader:
         return replace(question, id=own), released
 
     def _choice(self, row: Row, question: Question, target: str) -> Question:
-        text, options = _options(row, question.text)
+        """The question with the options of the lines `  (a): text` after its last `Choices:`."""
+        text, found, lines = question.text.rpartition("Choices:\n")
+        options: list[str] = []
+        for line in lines.rstrip("\n").split("\n") if found else ():
+            begins = OPTION.fullmatch(line)
+            if begins and begins[1].casefold() == string.ascii_lowercase[len(options) : len(options) + 1]:
+                options.append(begins[2])
+            elif options:  # an option of several lines
+                options[-1] += f"\n{line}"
+        if not options:
+            raise _wrong(row, "context", "lines '  (a): text' after 'Choices:'", question.text[-60:])
         letters = string.ascii_lowercase[: len(options)]
         letter = target.strip().casefold()
         if len(letter) != 1 or letter not in letters:
@@ -314,7 +324,7 @@ class _RecordReader:
         others = [str(i) for i in range(len(options)) if i != gold]
         if wrong and sorted(part.strip() for part in wrong.split(_JOINT)) != sorted(others):
             self.counts["records whose wrong options are not all but the right one"] += 1
-        return replace(question, text=text, choices=tuple(options), gold=gold)
+        return replace(question, text=text.strip(), choices=tuple(options), gold=gold)
 
     def _prompt(self, row: Row, context: str) -> Prompt:
         """The record's own conversation; where it has none, what the official code makes of its pieces."""
@@ -339,21 +349,6 @@ class _RecordReader:
         elif context not in messages[-1].content:
             self.counts["records whose conversation does not ask their question"] += 1
         return Prompt(messages)
-
-
-def _options(row: Row, context: str) -> tuple[str, list[str]]:
-    """The question, and the options of the lines `  (a): text` after its last `Choices:`."""
-    question, found, lines = context.rpartition("Choices:\n")
-    options: list[str] = []
-    for line in lines.rstrip("\n").split("\n") if found else ():
-        begins = OPTION.fullmatch(line)
-        if begins and begins[1].casefold() == string.ascii_lowercase[len(options) : len(options) + 1]:
-            options.append(begins[2])
-        elif options:  # an option of several lines
-            options[-1] += f"\n{line}"
-    if not options:
-        raise _wrong(row, "context", "lines '  (a): text' after 'Choices:'", context[-60:])
-    return question.strip(), options
 
 
 def _label(row: Row) -> bool | None:

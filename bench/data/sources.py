@@ -178,36 +178,32 @@ class HubSource(Source):
             path = hub_file(hub, _file_of(card, split), card.revision, online=online)
             loaded = _Loaded(revision_of(path), file=path)
         else:
-            loaded = _load_dataset(card, key[-1], online=online)
+            import datasets
+
+            before, logger = datasets.config.HF_HUB_OFFLINE, logging.getLogger("datasets")
+            level = logger.level
+            try:
+                if not online:  # else it retries for half a minute what the probe has just found unreachable
+                    datasets.config.HF_HUB_OFFLINE = True
+                    logger.setLevel(logging.ERROR)
+                dataset = datasets.load_dataset(card.hub, card.config, split=key[-1], revision=card.revision)
+            except Exception as error:  # of `datasets`, `huggingface_hub`, or the HTTP library below them
+                requested = f"config {card.config}, revision {card.revision or 'main'}"
+                raise explained(str(card.hub), error, online=online, requested=requested) from error
+            finally:
+                datasets.config.HF_HUB_OFFLINE = before
+                logger.setLevel(level)
+            files = dataset.cache_files  # in folders that are called as the commit
+            revision = Path(files[0]["filename"]).parent.name if files else None
+            if card.revision is not None and revision not in {None, card.revision}:
+                # offline, `datasets` gives the latest copy that it has, whatever revision was asked for
+                raise UserError(
+                    f"Expected {card.hub} at revision {card.revision}, but the Hub can't be reached and the cached copy"
+                    f" is {revision}; connect once, or {INSTEAD}"
+                )
+            loaded = _Loaded(revision, dataset)
         self._loaded[key] = loaded
         return loaded
-
-
-def _load_dataset(card: DataCard, source_split: str, *, online: bool) -> _Loaded:
-    import datasets
-
-    before, logger = datasets.config.HF_HUB_OFFLINE, logging.getLogger("datasets")
-    level = logger.level
-    try:
-        if not online:  # else it retries for half a minute what the probe has just found unreachable
-            datasets.config.HF_HUB_OFFLINE = True
-            logger.setLevel(logging.ERROR)
-        dataset = datasets.load_dataset(card.hub, card.config, split=source_split, revision=card.revision)
-    except Exception as error:  # of `datasets`, `huggingface_hub`, or the HTTP library below them
-        requested = f"config {card.config}, revision {card.revision or 'main'}"
-        raise explained(str(card.hub), error, online=online, requested=requested) from error
-    finally:
-        datasets.config.HF_HUB_OFFLINE = before
-        logger.setLevel(level)
-    files = dataset.cache_files  # in folders that are called as the commit
-    revision = Path(files[0]["filename"]).parent.name if files else None
-    if card.revision is not None and revision not in {None, card.revision}:
-        # offline, `datasets` gives the latest copy that it has, whatever revision was asked for
-        raise UserError(
-            f"Expected {card.hub} at revision {card.revision}, but the Hub can't be reached and the cached copy is"
-            f" {revision}; connect once, or {INSTEAD}"
-        )
-    return _Loaded(revision, dataset)
 
 
 def _file_of(card: DataCard, split: Split) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from bench.api import DataCard, Format, PromptStyle, Question, Row, Split, Task, TaskCard, UserError
+from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, UserError
 from bench.api.errors import fenced
 from bench.api.protocol import ExemplarOrder, Protocol
+from bench.data.sources import HubSource
 from bench.data.splits import spread
-from bench.prompts.exemplars import indices_in_subject
 from bench.run.heads.card import ASKED, ProtocolCard
 from bench.store.decoding import decoded, parsed
 
@@ -41,7 +41,7 @@ class Strangers:
 
     subjects: tuple[str, ...] = ()
     questions: int = 0
-    shown: int = field(default=0)
+    shown: int = 0
     """Exemplars of other subjects that their prompts show instead."""
 
 
@@ -81,20 +81,6 @@ def read_words(folder: Path) -> AskedWords:
         return decoded(parsed((folder / ASKED).read_text(encoding="utf-8")), AskedWords)
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"--head {folder}: {ASKED} can't be used ({str(error)[:100]}); copy the head again.") from error
-
-
-class _Nothing:
-    """A source without rows: whoever asks brings the questions."""
-
-    def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> Sequence[Row]:
-        """None."""
-        del card, split, columns
-        return ()
-
-    def has(self, card: DataCard, split: Split) -> bool:
-        """False."""
-        del card, split
-        return False
 
 
 class _HeadTask(Task):
@@ -153,11 +139,5 @@ def task_of(
         "words": words,
         "exemplars": pools,
     }
-    made: Task = type("HeadTask", (_HeadTask,), fields)(_Nothing(), protocol)
+    made: Task = type("HeadTask", (_HeadTask,), fields)(HubSource(), protocol)  # whose rows nobody asks for
     return made, told if words.pools and protocol.shots else Strangers()
-
-
-def numbered(questions: Sequence[Question]) -> list[Question]:
-    """Questions with their numbers within their subjects, by which some presets draw exemplars."""
-    numbers = indices_in_subject(questions)
-    return [replace(question, index_in_subject=numbers[question.id]) for question in questions]

@@ -165,7 +165,7 @@ class LearnedCard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class TestMetric:
     """A metric of the test with its interval."""
 
     value: float | None
@@ -184,7 +184,7 @@ class TestCard:
     """Questions asked for with `--limit`; None for the whole task."""
     accuracy: Share | None
     """Share of right answers: the model's, not the head's."""
-    metrics: Mapping[str, Measured]
+    metrics: Mapping[str, TestMetric]
     records: str | None
     """SHA-256 of the cell's Parquet file."""
 
@@ -351,18 +351,8 @@ def read_card(folder: Path) -> Card:
         card = decoded({name: values[name] for name in values.keys() - {"kind", "format", "files", DIGEST}}, Card)
     except ValueError as error:
         raise UserError(f"--head {folder}: {CARD}: {error}; {_WAY_OUT}.") from error
-    _check_files(folder, values.get("files"))
-    return card
-
-
-def _listed(what: str, heads: Iterable[str]) -> str:
-    """Hint to the first of some heads."""
-    found = sorted(heads)
-    return f"{what} {', '.join(found[:3])}{' ...' if len(found) > 3 else ''}" if found else ""  # noqa: PLR2004
-
-
-def _check_files(folder: Path, digests: object) -> None:
-    named: Mapping[str, Any] = digests if isinstance(digests, dict) else {}
+    named: Any = values.get("files")
+    named = named if isinstance(named, dict) else {}
     found = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
     for name in sorted(named.keys() | found.keys()):
         if name not in found:
@@ -375,6 +365,13 @@ def _check_files(folder: Path, digests: object) -> None:
             raise UserError(f"--head {folder}: {name} can't be read ({error.strerror or error}).") from error
         if not same:
             raise UserError(f"--head {folder}: {name} was altered or cut short; {_WAY_OUT}.")
+    return card
+
+
+def _listed(what: str, heads: Iterable[str]) -> str:
+    """Hint to the first of some heads."""
+    found = sorted(heads)
+    return f"{what} {', '.join(found[:3])}{' ...' if len(found) > 3 else ''}" if found else ""  # noqa: PLR2004
 
 
 def _files(folder: Path) -> Iterator[Path]:

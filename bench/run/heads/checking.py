@@ -17,9 +17,7 @@ from bench.api import FloatArray, UserError
 from bench.progress import Progress
 from bench.run.heads import kept
 from bench.run.heads.card import BackboneCard, read_card
-from bench.run.heads.head import Head, Setting, open_head
-from bench.run.heads.kept import Kept
-from bench.signals.reading import Reading
+from bench.run.heads.head import Setting, open_head
 
 CONFIDENCE = 0.02
 """Largest difference of a confidence that is tolerated."""
@@ -133,54 +131,45 @@ def check(
         (reading,) = scored.readings
         now = kept.states_of(reading, head.reader)
         drifts = {places[name]: _drift(states, now[name]) for name, states in then.states.items()}
-        return _compared(head, then, reading, scored.confidence, drifts, (tolerance, state_tolerance))
+        confidence, n = scored.confidence, len(then.questions)
+        pairs, order = list(reading.pairs()), reading.order
+        prompts = sum(not np.array_equal(pairs[order[i]][0], then.prompts[i]) for i in range(n))
+        answers = sum(not np.array_equal(pairs[order[i]][1], then.answers[i]) for i in range(n))
+        difference = np.abs(confidence - then.confidence)
+        largest = float(difference.max())
+        worst = max(drifts, key=lambda place: np.nan_to_num(drifts[place].mean, nan=np.inf))
+        complaints = []
+        if prompts:
+            complaints.append(
+                f"{prompts} prompts are other tokens: tokenizer or chat template are not those of the head"
+            )
+        if answers:
+            complaints.append(f"{answers} answers are other tokens")
+        if not largest <= tolerance:
+            complaints.append(f"a confidence differs by {largest:.2g}")
+        if not drifts[worst].mean <= state_tolerance:
+            complaints.append(f"states of the {worst} differ by {drifts[worst].mean:.2g} on average")
+        own, other = head.card.backbone, BackboneCard.of(backbone, head.model)
+        notes = []
+        if parts := own.differences(other):
+            notes.append(
+                f"this is not the head's own model ({own.model!r} {own.short}) but {other.model!r} {other.short};"
+                f" other: {', '.join(parts)}. bench score refuses it"
+            )
+        passes = "each question alone" if backbone.options.plain else f"passes of {head.reader.budget:,} tokens"
+        words = f"{backbone.device}, {backbone.dtype_name}, {backbone.attention} attention, {passes}"
+        correlation = None  # of ranks, where no side has one confidence alone
+        if np.ptp(then.confidence) and np.ptp(confidence):
+            from scipy.stats import rankdata
 
-
-def _compared(
-    head: Head, then: Kept, reading: Reading, confidence: FloatArray, drifts: Mapping[str, StateDrift],
-    tolerances: tuple[float, float],
-) -> HeadCheck:  # fmt: skip
-    backbone = head.reader.backbone
-    pairs, places = list(reading.pairs()), reading.order
-    n = len(then.questions)
-    prompts = sum(not np.array_equal(pairs[places[i]][0], then.prompts[i]) for i in range(n))
-    answers = sum(not np.array_equal(pairs[places[i]][1], then.answers[i]) for i in range(n))
-    difference = np.abs(confidence - then.confidence)
-    largest = float(difference.max())
-    flips = int(((confidence >= _SURE) != (then.confidence >= _SURE)).sum())
-    tolerance, state_tolerance = tolerances
-    worst = max(drifts, key=lambda place: np.nan_to_num(drifts[place].mean, nan=np.inf))
-    complaints = [
-        f"{prompts} prompts are other tokens: tokenizer or chat template are not those of the head" if prompts else "",
-        f"{answers} answers are other tokens" if answers else "",
-        f"a confidence differs by {largest:.2g}" if not largest <= tolerance else "",
-        f"states of the {worst} differ by {drifts[worst].mean:.2g} on average"
-        if not drifts[worst].mean <= state_tolerance
-        else "",
-    ]
-    own, other = head.card.backbone, BackboneCard.of(backbone, head.model)
-    notes = []
-    if parts := own.differences(other):
-        notes.append(
-            f"this is not the head's own model ({own.model!r} {own.short}) but {other.model!r} {other.short}; other:"
-            f" {', '.join(parts)}. bench score refuses it"
-        )
-    passes = "each question alone" if backbone.options.plain else f"passes of {head.reader.budget:,} tokens"
-    setting = (
-        f"{backbone.spec.name} on {backbone.device}, {backbone.dtype_name}, {backbone.attention} attention, {passes}"
-    )
-    order = None  # of ranks, where no side has one confidence alone
-    if np.ptp(then.confidence) and np.ptp(confidence):
-        from scipy.stats import rankdata
-
-        order = float(np.corrcoef(rankdata(then.confidence), rankdata(confidence))[0, 1])
-    return HeadCheck(
-        head=head.name, setting=setting, questions=n, prompts_differ=prompts, answers_differ=answers,
-        states=drifts, confidence_max=largest, confidence_mean=float(difference.mean()),
-        rank_correlation=order, flips=flips,
-        tolerance={"confidence": tolerance, "states": state_tolerance},
-        complaints=tuple(filter(None, complaints)), notes=tuple(notes),
-    )  # fmt: skip
+            correlation = float(np.corrcoef(rankdata(then.confidence), rankdata(confidence))[0, 1])
+        return HeadCheck(
+            head=head.name, setting=f"{backbone.spec.name} on {words}", questions=n, prompts_differ=prompts,
+            answers_differ=answers, states=drifts, confidence_max=largest, confidence_mean=float(difference.mean()),
+            rank_correlation=correlation, flips=int(((confidence >= _SURE) != (then.confidence >= _SURE)).sum()),
+            tolerance={"confidence": tolerance, "states": state_tolerance}, complaints=tuple(complaints),
+            notes=tuple(notes),
+        )  # fmt: skip
 
 
 def _drift(then: FloatArray, now: FloatArray) -> StateDrift:

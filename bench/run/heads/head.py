@@ -9,21 +9,23 @@ import shutil
 import tempfile
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench import registry
-from bench.api import ConfidenceMethod, FloatArray, Format, Question, UserError
-from bench.api.errors import TooLongError, fenced
+from bench.api import AdapterRef, ConfidenceMethod, FloatArray, Format, Question, UserError
+from bench.api.errors import TooLongError, did_you_mean, fenced, require_text
 from bench.api.methods import given
 from bench.api.protocol import Protocol, changed
 from bench.api.question import Answer, Released
 from bench.backbone import models
-from bench.data.asked_files import GIVEN
+from bench.data.question_files import FEWEST, GIVEN, MOST
 from bench.data.splits import TaskSplit
 from bench.grading.grade import parse_letter
 from bench.grading.judges import open_judge
@@ -31,8 +33,7 @@ from bench.progress import Progress, Silent
 from bench.run.config import RunConfig
 from bench.run.heads.asked import AskedWords, Strangers, read_words, task_of
 from bench.run.heads.card import BackboneCard, Card, read_card
-from bench.run.heads.learned import Output, adapter_of, read_method, read_output
-from bench.run.heads.questions import questions_of, with_equal_options
+from bench.run.heads.learned import Output, read_method, read_output
 from bench.run.preparation import relating_of
 from bench.run.resolve import judge_options
 from bench.signals.batches import Batches
@@ -42,8 +43,8 @@ from bench.signals.reader import Reader
 from bench.signals.reading import Reading
 from bench.store.folders import Store
 
-_FEWEST, _MOST = 2, 26
-"""Options that a question may have."""
+FIELDS = ("question", "choices", "subject", "id")
+"""Keys of a question that is a dict; `given` beside them is its answer, and `answer`, the right one, is not read."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,9 @@ class Head:
         self.words = words
         self.model = reader.backbone.spec.source if reader.backbone.spec.local else reader.backbone.spec.name
         """Model that it is read on, as the command line names it."""
-        self._method, self._output, self._reader, self._grader = method, output, reader, grader
+        self.reader = reader
+        """Reads questions with its model."""
+        self._method, self._output, self._grader = method, output, grader
 
     def __repr__(self) -> str:
         """Name and model."""
@@ -117,12 +120,7 @@ class Head:
     @property
     def protocol(self) -> Protocol:
         """The numbers by which its questions are asked."""
-        return self._reader.protocol
-
-    @property
-    def reader(self) -> Reader:
-        """Reads questions with its model."""
-        return self._reader
+        return self.reader.protocol
 
     def __call__(self, question: str | Mapping[str, Any], answer: str | None = None) -> float:
         """Confidence that an answer is right, within [0, 1].
@@ -183,13 +181,13 @@ class Head:
             )
         if self.format is Format.OPEN:
             return dict(given)
-        most = min(len(self.protocol.letters), _MOST)
+        most = min(len(self.protocol.letters), MOST)
         found = {}
         for question in questions:
             n = len(question.choices) if any(question.choices) else 0
-            if not _FEWEST <= n <= most:
+            if not FEWEST <= n <= most:
                 raise UserError(
-                    f"question {question.id!r}: expected {_FEWEST} to {most} options, got {n or 'none'};"
+                    f"question {question.id!r}: expected {FEWEST} to {most} options, got {n or 'none'};"
                     f" the head {self.name} is for questions with lettered options"
                 )
             answer, letters = given.get(question.id), self.protocol.letters[:n]
@@ -215,19 +213,34 @@ class Head:
             UserError: nothing can be asked, or the model can't be read.
         """
         task, strangers = task_of(self.card.asked, self.words, self.protocol, questions, dev)
+        signals, ref = self._method.reads().predict, self._method.fitted().get("adapter_")
         parts = [[q for q in questions if (q.id in answers) == is_given] for is_given in (True, False)]
         found: dict[str, tuple[Answer, float]] = {}
         too_long: dict[str, str] = {}
         readings = []
         for part in filter(None, parts):
             told = {q.id: answers[q.id] for q in part if q.id in answers}
-            kept, why = self._short_enough(task, part, told)
-            too_long |= why
-            if not kept:
-                continue
-            where = TaskSplit(task.name, "test")
-            reading = self._reader.open(where, task, kept, {q.id: told[q.id] for q in kept} if told else None)
-            reading, confidence = self._read(reading)
+            where, kept = TaskSplit(task.name, "test"), part
+            try:
+                reading = self.reader.open(where, task, kept, told or None)
+            except TooLongError:  # those that the model's context can hold are asked
+                for question in part:
+                    try:
+                        self.reader.open(where, task, [question], {question.id: told[question.id]} if told else None)
+                    except TooLongError as error:
+                        too_long[question.id] = str(error)
+                kept = [question for question in part if question.id not in too_long]
+                if not kept:
+                    continue
+                reading = self.reader.open(where, task, kept, {q.id: told[q.id] for q in kept} if told else None)
+            reading = self._grader.parsed(self.reader.read(reading, read_from_model(signals)))
+            through = None
+            if isinstance(ref, AdapterRef) and reads_own_adapter(signals):
+                through = self.reader.read_through(reading, replace(ref, folder=ref.folder.resolve()))
+            confidence = np.full(len(reading.questions), self._output.empty)
+            for rows, batch in Batches(self.reader).pieces(reading, signals, through):
+                with fenced(f"method {self._method.name!r}, predict"):
+                    confidence[rows] = self._output.confidence(given(self._method, batch.own()))
             readings.append(reading)
             for question, answer, sure in zip(kept, reading.answers, confidence.tolist(), strict=True):
                 found[question.id] = answer, sure
@@ -235,36 +248,6 @@ class Head:
         return Scored(
             questions, [a for a, _ in pairs], np.asarray([c for _, c in pairs]), too_long, strangers, readings
         )
-
-    def _read(self, reading: Reading) -> tuple[Reading, FloatArray]:
-        """The reading with its answers, and the confidences `(n,)` in them."""
-        signals = self._method.reads().predict
-        reading = self._grader.parsed(self._reader.read(reading, read_from_model(signals)))
-        adapter = adapter_of(self._method) if reads_own_adapter(signals) else None
-        through = None if adapter is None else self._reader.read_through(reading, adapter)
-        confidence = np.full(len(reading.questions), self._output.empty)
-        for rows, batch in Batches(self._reader).pieces(reading, signals, through):
-            with fenced(f"method {self._method.name!r}, predict"):
-                values = given(self._method, batch.own())
-            confidence[rows] = self._output.confidence(values)
-        return reading, confidence
-
-    def _short_enough(
-        self, task: Any, questions: list[Question], told: Mapping[str, Released]
-    ) -> tuple[list[Question], dict[str, str]]:
-        """The questions that the model's context can hold, and why it can't hold the others."""
-        open_, where = self._reader.open, TaskSplit(task.name, "test")
-        try:
-            open_(where, task, questions, told)
-        except TooLongError:
-            why = {}
-            for question in questions:
-                try:
-                    open_(where, task, [question], {question.id: told[question.id]} if told else None)
-                except TooLongError as error:
-                    why[question.id] = str(error)
-            return [question for question in questions if question.id not in why], why
-        return questions, {}
 
 
 # --- heads of folders -------------------------------------------------------------------------------------------------
@@ -371,3 +354,89 @@ def open_head(
     judge = open_judge(judge_options(config), cache)
     grader = Grader(reader, judge, relating_of(config, backbone.device))
     return Head(card, method, words, output, reader, grader)
+
+
+# --- questions of callers in Python -----------------------------------------------------------------------------------
+
+
+def with_equal_options(questions: Sequence[Question]) -> list[str]:
+    """Return ids of questions of which two options are equal, so that two letters mean the same."""
+    return [q.id for q in questions if len({choice.strip() for choice in q.choices}) < len(q.choices)]
+
+
+def _is_list(value: object) -> bool:
+    """Return whether a value has places, as lists, tuples, arrays and columns of tables have; sets have none."""
+    return hasattr(type(value), "__getitem__") and not isinstance(value, str | Mapping)
+
+
+def questions_of(
+    questions: Sequence[str | Mapping[str, Any] | Question],
+    answers: Sequence[str | None] | None,
+    subject: str,
+    kind: Format,
+) -> tuple[list[Question], dict[str, Released]]:
+    """Questions, and those answers that are given by question id.
+
+    Args:
+        questions: whatever they were given as.
+        answers: one for each, None where the model is to answer; None: those that the questions bring.
+        subject: of a question that names none.
+        kind: of the questions; a dict with options is no open one.
+
+    Raises:
+        UserError: one of them is not as it must be, two questions have one id, or an answer was given twice.
+    """
+    for name, each in (("questions", questions), ("answers", answers)):
+        if each is not None and not _is_list(each):
+            raise UserError(f"expected a list of {name}, got {type(each).__name__} {each!r:.60}; make it a list")
+    asked = [_question(question, i, subject, kind) for i, question in enumerate(questions)]
+    if twice := [key for key, n in Counter(question.id for question in asked).items() if n > 1]:
+        raise UserError(f"expected questions with ids of their own, got {twice[0]!r:.60} twice; change one of them")
+    brought = [_answer(each.get(GIVEN), i) if isinstance(each, Mapping) else None for i, each in enumerate(questions)]
+    told = brought if answers is None else [_answer(answer, i) for i, answer in enumerate(answers)]
+    if len(told) != len(asked):
+        raise UserError(f"expected an answer to each of {len(asked):,} questions, got {len(told):,}")
+    for i, (own, text) in enumerate(zip(brought, told, strict=True)):
+        if own not in {None, text}:
+            raise UserError(
+                f"question {i}: it has the answer {own!r:.60} in {GIVEN!r}, and {text!r:.60} was given beside it; leave"
+                " one of them out"
+            )
+    pairs = zip(asked, told, strict=True)
+    return asked, {question.id: Released(None, text.strip(), None) for question, text in pairs if text is not None}
+
+
+def _answer(answer: object, i: int) -> str | None:
+    if answer is not None and not isinstance(answer, str):
+        raise UserError(f"question {i}: expected answers as text, got {type(answer).__name__} {answer!r:.60}")
+    if answer is not None:
+        require_text(answer, f"the answer to question {i}")
+    return answer
+
+
+def _question(question: object, i: int, usual: str, kind: Format) -> Question:
+    """A question from whatever it was given as."""
+    if isinstance(question, Question):
+        return question
+    values = {"question": question} if isinstance(question, str) else question
+    if not isinstance(values, Mapping):
+        raise UserError(f"expected a question as text or as a dict, got {type(question).__name__} {question!r:.60}")
+    for key in (str(key) for key in values if key not in (*FIELDS, "answer", GIVEN)):
+        hint = did_you_mean(key, [name for name in (*FIELDS, GIVEN) if name not in values])
+        if hint or "question" not in values:
+            raise UserError(f"question {i}: nothing is known of {key!r}, expected {', '.join(FIELDS)}.{hint}")
+    text, subject, own = values.get("question"), values.get("subject"), values.get("id")
+    if not isinstance(text, str) or not text.strip():
+        raise UserError(f"question {i}: expected a text that is not empty, got {text!r:.60}")
+    if not isinstance(subject, str | None):
+        raise UserError(f"question {i}: expected a subject as text, got {type(subject).__name__} {subject!r:.60}")
+    if not isinstance(own, str | Integral | None) or isinstance(own, bool):
+        raise UserError(f"question {i}: expected an id as text or a whole number, got {own!r:.60}")
+    options = () if values.get("choices") is None else values["choices"]
+    choices = tuple(options) if _is_list(options) else ("",)
+    if not all(isinstance(each, str) and each.strip() for each in choices):
+        raise UserError(f"question {i}: expected choices as a list of texts, which letters name, got {options!r:.60}")
+    if choices and kind is Format.OPEN:
+        raise UserError(f"question {i}: expected no choices, got {len(choices)}; the head is for open questions")
+    require_text("\n".join((text, subject or "", str(own), *choices)), f"question {i}")
+    return Question(f"asked:{i}" if own in {None, ""} else str(own), subject or usual, text, choices or ("",), 0)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from bench.api import At, FloatArray, Hidden, Question, Ragged, Signal, UserError
 from bench.api.question import Released
-from bench.run.heads.asked import numbered
+from bench.prompts.exemplars import indices_in_subject
 from bench.run.heads.card import KEPT, KEPT_ARRAYS
 from bench.signals.definition import definition
 from bench.signals.reader import Reader
@@ -24,13 +24,6 @@ MOST = 64
 _RAGGED = ("prompts", "traces", "answers")
 _MIDDLE = 0.5
 _NOTHING = np.zeros(0, dtype=np.int32)
-
-
-@dataclass(frozen=True)
-class _Words:
-    """The part that is JSON."""
-
-    questions: tuple[Question, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +67,8 @@ def chosen(reading: Reading, reader: Reader) -> tuple[Reading, np.ndarray[tuple[
     """
     usable = np.flatnonzero(reading.usable)
     rows = usable[np.linspace(0, len(usable) - 1, min(MOST, len(usable))).round().astype(np.int64)]
-    every = numbered(reading.questions)
+    numbers = indices_in_subject(reading.questions)  # by which some presets draw exemplars
+    every = [replace(question, index_in_subject=numbers[question.id]) for question in reading.questions]
     pairs, traces, order = list(reading.pairs()), _traces(reading), reading.order
     given = {
         every[row].id: Released(None, tuple(map(int, pairs[order[row]][1])), None, tuple(map(int, traces[order[row]])))
@@ -114,7 +108,7 @@ def _traces(reading: Reading) -> list[np.ndarray]:
 
 def write(kept: Kept, folder: Path) -> None:
     """Write them into the folder of a head."""
-    write_json(folder / KEPT, asdict(_Words(kept.questions)))
+    write_json(folder / KEPT, {"questions": [asdict(question) for question in kept.questions]})
     columns: dict[str, Column] = {name: getattr(kept, name) for name in _RAGGED}
     columns["confidence"] = np.asarray(kept.confidence, dtype=np.float64)
     columns |= {f"states.{name}": np.asarray(states, dtype=np.float32) for name, states in kept.states.items()}
@@ -130,11 +124,12 @@ def read(folder: Path) -> Kept:
     from safetensors.numpy import load_file
 
     try:
-        words = decoded(parsed((folder / KEPT).read_text(encoding="utf-8")), _Words)
+        words = parsed((folder / KEPT).read_text(encoding="utf-8"))["questions"]
+        questions = tuple(decoded(question, Question) for question in words)
         arrays = load_file(folder / KEPT_ARRAYS)
         parts = {name: Ragged(arrays[f"{name}.values"], arrays[f"{name}.offsets"]) for name in _RAGGED}
         states = {name.removeprefix("states."): a for name, a in arrays.items() if name.startswith("states.")}
-        return Kept(words.questions, **parts, confidence=arrays["confidence"], states=states)
+        return Kept(questions, **parts, confidence=arrays["confidence"], states=states)
     except Exception as error:
         raise UserError(f"--head {folder}: {KEPT} can't be used ({str(error)[:100]}); copy the head again.") from error
 

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +128,6 @@ def _point(path: Path, old: str, new: str) -> None:
     if ref["adapter"] != old:
         raise UserError("its adapter is not where it says")
     write_json(path, {**values, "adapter_": {**ref, "adapter": new}})
-
-
-def adapter_of(method: ConfidenceMethod) -> AdapterRef | None:
-    """The adapter of a method, if it has one."""
-    ref = method.fitted().get("adapter_")
-    return replace(ref, folder=ref.folder.resolve()) if isinstance(ref, AdapterRef) else None
 
 
 # --- its output -------------------------------------------------------------------------------------------------------

@@ -24,11 +24,11 @@ from bench.run.heads.card import (
     BackboneCard,
     Card,
     LearnedCard,
-    Measured,
     MethodCard,
     OutputCard,
     ProtocolCard,
     TestCard,
+    TestMetric,
     is_head,
     write_card,
 )
@@ -113,30 +113,26 @@ class HeadWriter:
         output = Output(
             confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule), scored.scale, scored.recalibrator
         )
-        shared = self._of_test(inputs.predicted)
+        test = inputs.predicted
+        if test.where not in self._tests:
+            self._tests[test.where] = attempted(self._shared, test)
+        shared = self._tests[test.where]
+        if isinstance(shared, BaseException):
+            raise shared
         if scored.confidence is None or self.folder is None:
             raise ValueError("a cell that is ok has confidences")
         held = kept.of(shared.again, scored.confidence[shared.rows], shared.states)
-        name = path.relative_to(self.folder).as_posix()
+        name, words = path.relative_to(self.folder).as_posix(), asdict(shared.words)
 
         def fill(folder: Path) -> None:
-            has_adapter = inputs.fitted is not None and write_method(inputs.fitted.method, folder)
+            adapter = inputs.fitted is not None and write_method(inputs.fitted.method, folder)
             write_output(output, folder)
-            write_json(folder / ASKED, asdict(shared.words))
+            write_json(folder / ASKED, words)
             kept.write(held, folder)
-            n = len(held.questions)
-            card = self._card(row, scored, inputs, output, name=name, adapter=has_adapter, kept=n)
-            write_card(card, folder)
+            kept_ = len(held.questions)
+            write_card(self._card(row, scored, inputs, output, name=name, adapter=adapter, kept=kept_), folder)
 
         write_whole_folder(path, fill)
-
-    def _of_test(self, test: Reading) -> _OfTest:
-        if test.where not in self._tests:
-            self._tests[test.where] = attempted(self._shared, test)
-        found = self._tests[test.where]
-        if isinstance(found, BaseException):
-            raise found
-        return found
 
     def _shared(self, test: Reading) -> _OfTest:
         if test.asked_elsewhere:
@@ -150,10 +146,6 @@ class HeadWriter:
     # --- the card -----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _backbone_card(self) -> BackboneCard:
-        return BackboneCard.of(self.reader.backbone, self.config.model)
-
-    @cached_property
     def _origins(self) -> dict[str, str]:
         """Method -> where it comes from; a look finds all installed packages, and runs the files of plugins."""
         return {entry.name: entry.origin for entry in registry.methods(self.config.plugins).entries()}
@@ -161,6 +153,20 @@ class HeadWriter:
     def _card(
         self, row: ResultRow, scored: ScoredRow, inputs: Inputs, output: Output, *, name: str, adapter: bool, kept: int
     ) -> Card:
+        from bench.report.competition import counted
+        from bench.stats import summary
+
+        records = scored.records
+        if records is None:
+            raise ValueError("a cell that is ok has records")
+        score = {} if records.score is None else {row.method: records.score}
+        whole = summary({row.method: records.confidence}, records.correct, records.subject, score=score)
+        estimates = whole.methods[row.method].estimates
+        metrics = {}
+        for metric, values in row.metrics.items():
+            low, high = (estimates[metric].fixed.ends if metric in estimates else None) or (None, None)
+            value = None if values.pooled is None else counted(metric, values.pooled)
+            metrics[metric] = TestMetric(value=value, low=low, high=high)
         base = files.base_of(row.method)
         method = self.resolved.methods[base] if inputs.tuned is None else inputs.tuned.method
         code = plugin_digest(type(method))
@@ -173,7 +179,7 @@ class HeadWriter:
         scale, recalibrated = output.scale, output.recalibrator
         return Card(
             name=name,
-            backbone=self._backbone_card,
+            backbone=BackboneCard.of(self.reader.backbone, self.config.model),
             method=MethodCard(
                 name=base,
                 recalibration=files.recalibration_of(row.method) or None,
@@ -210,7 +216,7 @@ class HeadWriter:
                 n=row.n or 0,
                 limit=row.limit,
                 accuracy=row.llm_accuracy,
-                metrics=_measured(row, scored),
+                metrics=metrics,
                 records=row.records_digest,
             ),
             output=OutputCard(
@@ -222,23 +228,3 @@ class HeadWriter:
             kept=kept,
             provenance={part: row.provenance[part] for part in _PROVENANCE if part in row.provenance},
         )
-
-
-def _measured(row: ResultRow, scored: ScoredRow) -> dict[str, Measured]:
-    """The metrics of a cell with their intervals."""
-    from bench.report.competition import counted
-    from bench.stats import summary
-
-    records = scored.records
-    if records is None:
-        raise ValueError("a cell that is ok has records")
-    name, score = row.method, {} if records.score is None else {row.method: records.score}
-    whole = summary({name: records.confidence}, records.correct, records.subject, score=score)
-    estimates = whole.methods[name].estimates
-    found = {}
-    for metric, values in row.metrics.items():
-        low, high = (estimates[metric].fixed.ends if metric in estimates else None) or (None, None)
-        found[metric] = Measured(
-            value=None if values.pooled is None else counted(metric, values.pooled), low=low, high=high
-        )
-    return found

@@ -13,12 +13,11 @@ from bench.api import Format, UserError
 from bench.api.question import Released
 from bench.backbone.models import label_of
 from bench.data.answer_files import read_answers
-from bench.data.asked_files import AskedFile, read_asked
+from bench.data.question_files import read_asked
 from bench.progress import Progress
 from bench.run.heads.asked import read_words
-from bench.run.heads.card import Card, GuardCard, read_card
-from bench.run.heads.head import Head, Scored, Setting, open_head
-from bench.run.heads.questions import with_equal_options
+from bench.run.heads.card import GuardCard, read_card
+from bench.run.heads.head import Head, Scored, Setting, open_head, with_equal_options
 from bench.store.folders import cache_folder
 from bench.store.locks import in_use
 
@@ -33,75 +32,63 @@ class ScoreReport:
     """Counts and warnings for the user."""
 
 
-@dataclass(frozen=True)
-class ScoreRequest:
-    """Request of a user of `bench score`."""
-
-    questions: Path
-    head: Path
-    answers: Path | None = None
-    setting: Setting = field(default_factory=Setting)
-    cache: Path | None = None
-
-
-def score(request: ScoreRequest, progress: Progress) -> ScoreReport:
+def score(
+    questions: Path, head: Path, answers: Path | None, setting: Setting, progress: Progress,
+    cache: Path | None = None,
+) -> ScoreReport:  # fmt: skip
     """Score answers to questions with a head.
+
+    Args:
+        questions: file of them, which may have answers.
+        head: of the head.
+        answers: file of answers, where the questions have none.
+        setting: the model and how it is run.
+        progress: for people.
+        cache: where what is read is kept; None: the user's.
 
     Raises:
         UserError: head, model, questions or answers are not as they must be; nothing was written.
     """
-    card = read_card(request.head)
-    asked = read_asked(request.questions, read_words(request.head).subject)
-    _require_format(card, asked, request.head)
-    written, notes = _given(asked, request.answers)
+    card = read_card(head)
+    asked = read_asked(questions, read_words(head).subject)
+    if (own := Format(card.asked.format)) is not asked.format:
+        kinds = {Format.CHOICE: "questions with options", Format.OPEN: "open questions"}
+        add = own is Format.CHOICE
+        way_out = "add the options in column 'choices'" if add else "take the options out of a copy of the file"
+        raise UserError(
+            f"--head {head}: it is for {kinds[own]} (it was tested on {card.asked.task}), and {asked.name} has"
+            f" {kinds[asked.format]}; {way_out}, or take a head for {kinds[asked.format]}."
+        )
+    written, notes = asked.given, []
+    if answers is not None:
+        if asked.given:
+            raise UserError(
+                f"--answers {answers}: {asked.name} has answers of its own in column 'given'; take these out, or leave"
+                " --answers out."
+            )
+        told = read_answers(answers)
+        known = {question.id for question in asked.questions}
+        written = {key: replace(answer, correct=None) for key, answer in told.answers.items() if key in known}
+        if not written:
+            raise UserError(
+                f"--answers {told.name}: expected answers to questions such as {asked.questions[0].id!r}, found none,"
+                f" but such as {next(iter(told.answers))!r}; give both files the same ids in column 'id'."
+            )
+        others = len(told.answers) - len(written)
+        notes += [f"{told.name}: {others:,} answers are to no question of {asked.name}"] * bool(others)
     progress.say(f"{len(asked.questions):,} questions, {len(written):,} with an answer; loading {card.backbone.model}")
-    cache = request.cache or cache_folder()
-    head = open_head(request.head, request.setting, cache, progress=progress)
-    given = head.accepted(asked.questions, written)
-    with in_use(cache, label_of(head.reader.backbone.spec)) as reads:
-        head.reader.store.reads = reads
-        scored = head.scored(asked.questions, given, asked.dev)
-    lines = list(_lines(scored, head, given))
+    cache = cache or cache_folder()
+    opened = open_head(head, setting, cache, progress=progress)
+    given = opened.accepted(asked.questions, written)
+    with in_use(cache, label_of(opened.reader.backbone.spec)) as reads:
+        opened.reader.store.reads = reads
+        scored = opened.scored(asked.questions, given, asked.dev)
+    lines = list(_lines(scored, opened, given))
     changed = sum(answer != written[key] for key, answer in given.items())
     notes += [f"given answers that are a letter written otherwise (A for a), scored as it: {changed:,}"] * bool(changed)
     return ScoreReport(
-        [json.dumps(line, ensure_ascii=False) for line in lines], [*notes, *_notes(scored, head, lines, len(given))]
+        [json.dumps(line, ensure_ascii=False) for line in lines], [*notes, *_notes(scored, opened, lines, len(given))]
     )
-
-
-def _require_format(card: Card, asked: AskedFile, folder: Path) -> None:
-    own = Format(card.asked.format)
-    if own is asked.format:
-        return
-    kinds = {Format.CHOICE: "questions with options", Format.OPEN: "open questions"}
-    way_out = (
-        "add the options in column 'choices'" if own is Format.CHOICE else "take the options out of a copy of the file"
-    )
-    raise UserError(
-        f"--head {folder}: it is for {kinds[own]} (it was tested on {card.asked.task}), and {asked.name} has"
-        f" {kinds[asked.format]}; {way_out}, or take a head for {kinds[asked.format]}."
-    )
-
-
-def _given(asked: AskedFile, path: Path | None) -> tuple[Mapping[str, Released], list[str]]:
-    """Answers by question, those of the file of questions or of a file of their own; and notes on them."""
-    if path is None:
-        return asked.given, []
-    if asked.given:
-        raise UserError(
-            f"--answers {path}: {asked.name} has answers of its own in column 'given'; take these out, or leave"
-            " --answers out."
-        )
-    told = read_answers(path)
-    known = {question.id for question in asked.questions}
-    found = {key: replace(answer, correct=None) for key, answer in told.answers.items() if key in known}
-    if not found:
-        raise UserError(
-            f"--answers {told.name}: expected answers to questions such as {asked.questions[0].id!r}, found none, but"
-            f" such as {next(iter(told.answers))!r}; give both files the same ids in column 'id'."
-        )
-    others = len(told.answers) - len(found)
-    return found, [f"{told.name}: {others:,} answers are to no question of {asked.name}"] if others else []
 
 
 def _lines(scored: Scored, head: Head, given: Mapping[str, Released]) -> Iterator[dict[str, object]]:

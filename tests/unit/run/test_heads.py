@@ -33,7 +33,7 @@ from bench.run.heads import kept, load_head, scoring
 from bench.run.heads.card import CARD, FORMAT, GuardCard, read_card, write_guard
 from bench.run.heads.checking import as_record, check
 from bench.run.heads.head import Setting
-from bench.run.heads.scoring import ScoreRequest, guard_notes, score
+from bench.run.heads.scoring import guard_notes, score
 from bench.run.pipeline import run
 from bench.stats.guard import set_aside
 from bench.store.files import write_whole_folder
@@ -411,7 +411,7 @@ def scored(whole_run: WholeRun, scores: Path) -> Scored:
     """Scores a file; gives its lines, and then notes."""
 
     def of(path: Path, name: str = "lts--demo--s0", **options: Any) -> list[dict[str, object]]:
-        report = score(ScoreRequest(path, whole_run.head(name), setting=CPU, cache=scores, **options), Silent())
+        report = score(path, whole_run.head(name), options.get("answers"), CPU, Silent(), scores)
         return [json.loads(line) for line in report.lines] + [{"notes": report.notes}]
 
     return of
@@ -482,8 +482,8 @@ def test_scores_in_another_dtype_say_so(
     whole_run: WholeRun, scores: Path, tmp_path: Path, dtype: str | None, *, told: bool
 ) -> None:
     path = written(tmp_path / "asked.jsonl", {**ASKED, "given": "a"})
-    request = ScoreRequest(path, whole_run.head("lts--demo--s0"), setting=replace(CPU, dtype=dtype), cache=scores)
-    notes = score(request, Silent()).notes
+    setting = replace(CPU, dtype=dtype)
+    notes = score(path, whole_run.head("lts--demo--s0"), None, setting, Silent(), scores).notes
     note = "the head was made in float32, and its model is read in bfloat16; how far that moves its confidences says"
     assert any(each.startswith(note) for each in notes) is told
     assert any("float32" in each for each in notes) is told
@@ -790,8 +790,7 @@ def test_a_guard_enters_the_card_and_every_scored_line(
     ]
     rows += [{"id": "long", "question": "word " * 17_000, "choices": ["red", "blue"], "subject": SUBJECTS[0]}]
     rows[0]["given"], rows[1]["given"], rows[2]["given"] = "a", "zzz", ""
-    request = ScoreRequest(written(tmp_path / "asked.jsonl", *rows), middle, None, CPU, scores)
-    report = score(request, Silent())
+    report = score(written(tmp_path / "asked.jsonl", *rows), middle, None, CPU, Silent(), scores)
     lines = [json.loads(line) for line in report.lines]
     assert [line["trusted"] for line in lines[:3]] == [None] * 3
     assert [line["trusted"] for line in lines[3:]] == [(line["confidence"] or 0) >= 0.5 for line in lines[3:]]
