@@ -77,7 +77,8 @@ def analyze(
 
     if analysis is None:
         known = of_methods.analyses_of(method)
-        print_listing([{"name": name, "what": of_methods.sentence_of(each)} for name, each in known.items()])
+        first_lines = {name: (each.__doc__ or "").strip().partition("\n")[0] for name, each in known.items()}
+        print_listing([{"name": name, "what": what} for name, what in first_lines.items()])
         return
     if figure and out is None:
         raise UserError("--figure: expected --out DIR as well, the folder to write it to")

@@ -66,7 +66,7 @@ def recorded(manifests: Iterable[Mapping[str, Any]], wanted: Mapping[str, object
 
 
 @dataclass(frozen=True)
-class Training:
+class AdapterTraining:
     """An adapter that a method asks for."""
 
     steps: int
@@ -96,17 +96,12 @@ class FitTime:
 
 
 class _AskedError(Exception):
-    """Ends a fit where an adapter is asked for."""
-
-    def __init__(self, settings: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.settings = settings
-        self.ragged = sum(isinstance(column, Ragged) for column in columns.values())
+    """Ends a fit where an adapter is asked for; has the settings, and the number of columns of sequences."""
 
 
 def _asks(*, loss: str, examples: Any, settings: Mapping[str, Any], validation: object = None) -> AdapterRef:
     del loss, validation
-    raise _AskedError(settings, examples)
+    raise _AskedError(settings, sum(isinstance(column, Ragged) for column in examples.values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +130,7 @@ class Widths:
 
 def measured(
     method: ConfidenceMethod, fmt: Format, tokens: tuple[float, float], widths: Widths, protocol: Protocol
-) -> FitTime | Training | str:
+) -> FitTime | AdapterTraining | str:
     """Time that a fit of a method takes, or why that can't be said.
 
     Args:
@@ -157,9 +152,9 @@ def measured(
                 _KNOWN[key] = _timed(lambda: plain(**params), fmt, tokens, widths, protocol)
         return _KNOWN[key]
     except _AskedError as asked:
-        given = asked.settings  # they hold a batch no larger than the rows that were given
+        given, ragged = asked.args  # the settings hold a batch no larger than the rows that were given
         batch_size = int(str(params.get("batch_size", given["batch_size"])))
-        return Training(int(given["steps"]), batch_size, int(given.get("points", POINTS)), frozen=asked.ragged > 1)
+        return AdapterTraining(int(given["steps"]), batch_size, int(given.get("points", POINTS)), frozen=ragged > 1)
     except (UserError, ContractError, ValueError, ArithmeticError, RuntimeError) as error:  # memory among the last
         return f"it refuses random signals, {type(error).__name__}: {first_line(error)[:100]}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from bench.backbone.models import label_of
 from bench.backbone.prefix import PrefixTree
 from bench.data.splits import TaskSplit
 from bench.run import fit_times
-from bench.run.fit_times import Training, Widths
+from bench.run.fit_times import AdapterTraining, Widths
 from bench.run.plan import Adapt, Fit, Read, Step, TrainOn
 from bench.run.preparation import Prepared
 from bench.run.resolve import ResolvedRun
@@ -67,7 +67,21 @@ class Forecast:
         """The plan in words."""
         steps = self.prepared.steps
         reads = [step for step in steps if isinstance(step, Read)]
-        lines = list(map(self._read_in_words, reads))
+        reader, lines = self.grader.reader, []
+        for step in reads:
+            reading = self.prepared.readings[step.where]
+            signals = ", ".join(sorted(map(repr, step.signals))) or "answers only"
+            questions, written, total = len(reading.questions), len(reading.rows), len(reading.shards)
+            if any(len(shard.rows) == reader.sample for shard in reading.shards):  # one that was cut can't be looked up
+                left = f"{self._reads(step, 1.0)} unless it is stored (from {written:,} of its prompts)"
+            elif not (missing := reader.find(reading, step.signals)):
+                left = "all stored"
+            elif written < questions:
+                share, time = missing / total, self._reads(step, missing / total)
+                left = f"about {share:.0%} of its shards to compute, {time} (from {written:,} of its prompts)"
+            else:
+                left = f"{missing} of {total} shards to compute, {self._reads(step, missing / total)}"
+            lines.append(f"read {step.where}: {questions:,} questions; {signals}; {left}")
         for where in (step.where for step in reads):
             reading, judge = self.prepared.readings[where], self.grader.judge
             if reading.task.format is Format.OPEN and not reading.graded_elsewhere and judge.comparing() is not None:
@@ -76,11 +90,11 @@ class Forecast:
         fits = [step for step in steps if isinstance(step, Fit)]
         for where in dict.fromkeys(step.where for step in fits):
             told = []
-            for step in (step for step in fits if step.where == where):
-                seconds, n = self.seconds(step), self._tried(step)
+            for fit in (fit for fit in fits if fit.where == where):
+                seconds, n = self.seconds(fit), self._tried(fit)
                 sign = "about" if self.resolved.protocol.kept_step is KeptStep.LAST else "at most"
                 takes = f"not known: {seconds}" if isinstance(seconds, str) else duration(seconds, sign)
-                told.append(f"{step.method} ({f'{n} configurations, ' * (n > 1)}{takes})")
+                told.append(f"{fit.method} ({f'{n} configurations, ' * (n > 1)}{takes})")
             lines.append(f"fit on {where}, what is not stored: {', '.join(told)}")
         adapted = [step for step in steps if isinstance(step, Adapt)]
         for where in dict.fromkeys(step.where for step in adapted):  # those of one split take the same time each
@@ -88,7 +102,19 @@ class Forecast:
             names, seconds = ", ".join(step.method for step in alike), self.seconds(alike[0])
             left = f"a time that can't be said, {seconds}" if isinstance(seconds, str) else duration(seconds)
             lines.append(f"read the query of {where} again through the adapters of {names}: {left} each, if not stored")
-        lines += self._tuning()
+        if self.resolved.tune is not None:
+            spaces: dict[str, list[str]] = {}
+            for name, configurations in self.resolved.configurations.items():
+                space = "; ".join(f"{constant}: {words}" for constant, words in configurations.searched.items())
+                spaces.setdefault(space, []).append(name)
+            lines += [
+                f"tune {', '.join(methods)}: {self.resolved.tune} configurations each, the first its preset's own;"
+                f" validation chooses ({space})"
+                for space, methods in spaces.items()
+            ]
+            fixed = [name for name in self.resolved.methods if name not in self.resolved.configurations]
+            reasons = [f"{name} ({nothing_to_tune(self.resolved, name)})" for name in fixed]
+            lines += [f"nothing to tune: {', '.join(reasons)}"] * bool(fixed)
         count = Counter(type(step).__name__ for step in steps)
         n_fits = sum(map(self._tried, fits))
         give_back()  # memory of what stood in for model and signals
@@ -108,21 +134,6 @@ class Forecast:
                 return "a prediction takes what its method takes"
 
     # --- reading ------------------------------------------------------------------------------------------------------
-
-    def _read_in_words(self, step: Read) -> str:
-        reading, reader = self.prepared.readings[step.where], self.grader.reader
-        signals = ", ".join(sorted(map(repr, step.signals))) or "answers only"
-        questions, written, total = len(reading.questions), len(reading.rows), len(reading.shards)
-        if any(len(shard.rows) == reader.sample for shard in reading.shards):  # one that was cut can't be looked up
-            left = f"{self._reads(step, 1.0)} unless it is stored (from {written:,} of its prompts)"
-        elif not (missing := reader.find(reading, step.signals)):
-            left = "all stored"
-        elif written < questions:
-            share, time = missing / total, self._reads(step, missing / total)
-            left = f"about {share:.0%} of its shards to compute, {time} (from {written:,} of its prompts)"
-        else:
-            left = f"{missing} of {total} shards to compute, {self._reads(step, missing / total)}"
-        return f"read {step.where}: {questions:,} questions; {signals}; {left}"
 
     def _estimate(self, where: TaskSplit, signals: frozenset[Signal], *, adapted: bool = False) -> float | str:
         reader = self.grader.reader
@@ -146,24 +157,6 @@ class Forecast:
             self._forecasts[where] = self.grader.reader.forecast(reading, signals)
         return self._forecasts[where]
 
-    def _tuning(self) -> Iterable[str]:
-        """The choice of constants in words: what is drawn for which methods, and which have nothing to tune."""
-        if self.resolved.tune is None:
-            return
-        alike: dict[str, list[str]] = {}
-        for name, configurations in self.resolved.configurations.items():
-            space = "; ".join(f"{field}: {words}" for field, words in configurations.searched.items())
-            alike.setdefault(space, []).append(name)
-        for space, names in alike.items():
-            yield (
-                f"tune {', '.join(names)}: {self.resolved.tune} configurations each, the first its preset's own;"
-                f" validation chooses ({space})"
-            )
-        fixed = [name for name in self.resolved.methods if name not in self.resolved.configurations]
-        if fixed:
-            told = ", ".join(f"{name} ({nothing_to_tune(self.resolved, name)})" for name in fixed)
-            yield f"nothing to tune: {told}"
-
     # --- fits ---------------------------------------------------------------------------------------------------------
 
     def _fit(self, step: Fit) -> float | str:
@@ -185,7 +178,7 @@ class Forecast:
             text = backbone.config.get_text_config()
             widths = Widths(int(text.hidden_size), int(text.vocab_size), backbone.device, backbone.dtype)
             found = fit_times.measured(method, reading.task.format, tokens, widths, self.resolved.protocol)
-            if isinstance(found, Training):
+            if isinstance(found, AdapterTraining):
                 once = self._trained(found, reading, rows, validation)
             else:
                 once = found if isinstance(found, str) else found.seconds(rows + validation)
@@ -207,7 +200,7 @@ class Forecast:
                  if target.where(method) == step.where)  # fmt: skip
         return next(found, None)
 
-    def _trained(self, training: Training, reading: Reading, rows: int, validation: int) -> float | str:
+    def _trained(self, training: AdapterTraining, reading: Reading, rows: int, validation: int) -> float | str:
         """Seconds of training an adapter: each step reads a batch's distinct tokens, forwards and backwards."""
         backbone = self.grader.reader.backbone
         if isinstance(backbone.speed, str):

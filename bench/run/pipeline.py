@@ -39,7 +39,6 @@ from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
 from bench.run.tuning import Tuner
 from bench.signals.batches import Batches
-from bench.signals.reading import Reading
 from bench.store.folders import cache_folder
 from bench.store.locks import in_use
 from bench.store.sources import plugin_digest
@@ -64,6 +63,8 @@ class RunReport:
     """Notes for the user."""
     forward_tokens: int = 0
     """Token positions that this run itself fed to the model; 0 where everything was stored."""
+    stopped: list[str] = field(default_factory=list)
+    """A sentence about each seed of several that was stopped."""
 
     @property
     def failed(self) -> bool:
@@ -209,20 +210,18 @@ class CellWriter:
 
     def write(self, scored: ScoredRow, inputs: Inputs) -> None:
         """Write a cell; the report gets its row as it is read again, and its path."""
-        test = inputs.predicted
-        if test.where not in self.digests:  # questions of a release are not kept
-            self.digests[test.where] = None if test.asked_elsewhere else self._keep_questions(test)
+        test, task = inputs.predicted, inputs.predicted.task
+        if test.asked_elsewhere:  # questions of a release are not kept
+            self.digests[test.where] = None
+        elif test.where not in self.digests:
+            with fenced(f"task {task.name!r}, style_of"):
+                texts = [questions.of(q, task.style_of(q), task.format, self.letters) for q in test.questions]
+            questions.write(task.name, task.card.version, texts, self.out)
+            self.digests[test.where] = questions.digest(texts)
         row = replace(scored.row, questions_digest=self.digests[test.where])
         self.report.paths.append(files.write(row, scored.records, self.out))
         self.report.rows.append(files.read(self.report.paths[-1]))
         self.report.heads += self.heads.save(self.report.rows[-1], scored, inputs)
-
-    def _keep_questions(self, test: Reading) -> str:
-        task = test.task
-        with fenced(f"task {task.name!r}, style_of"):
-            texts = [questions.of(q, task.style_of(q), task.format, self.letters) for q in test.questions]
-        questions.write(task.name, task.card.version, texts, self.out)
-        return questions.digest(texts)
 
 
 def _tell_decisions(config: RunConfig, resolved: ResolvedRun, resources: Resources, prepared: Prepared) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -176,15 +176,50 @@ def prepare(
     learned_on = [target for target in resolved.learn_on.values() if target.task in resources.tasks]
     validation = frozenset(each.validation for each in learned_on if has_validation(resources.tasks[each.task]))
     planned = _load_plan(resolved, resources.tasks, infeasible, validation, limit)
-    readings, origins = {}, {}
+    readings: dict[TaskSplit, Reading] = {}
+    origins: dict[TaskSplit, dict[str, str]] = {}
     for where, loaded in planned.loaded.items():
         task = resources.tasks[where.task]
         reading = resources.reader.open(where, task, loaded.questions, loaded.released)
         if loaded.unanswered:
             reading = replace(reading, counts={"questions that the answers' file lacks, left out": loaded.unanswered})
-        readings[where] = _without_contaminated(reading, resolved, planned.loaded)
-        origins[where] = _origins(where, task, resources.source, resolved)
-    notes = [*planned.notes, *_passed_over(resolved, planned.loaded)]
+        tests = [test for test in resolved.test_splits if resolved.learn_on[test.task].task == where.task]
+        for test in tests if where not in resolved.test_splits else ():
+            # what is also tested in this run is left out (docs/methods.md §0.18), or only counted
+            found = contaminated(reading.questions, planned.loaded[test].whole)
+            if found:
+                dropped = resolved.protocol.drop_contaminated
+                what = f"questions that are also in {test}, {'left out' if dropped else 'kept'}"
+                left_out = reading.left_out | (found if dropped else frozenset())
+                reading = replace(reading, counts={**reading.counts, what: len(found)}, left_out=left_out)
+        readings[where] = reading
+        if isinstance(resolved.release, Release):
+            told = _in_words(resolved.release.describe(task, where.split))
+            origins[where] = {f"released {resolved.release.folder_of(task)} {where.split}": told}
+            continue
+        with fenced(f"task {where.task!r}, provenance and origins of {where.split}"):  # it can't fail after the work
+            split: Split = where.split if where.split in task.card.splits else "train"  # that it was taken out of
+            origins[where] = {str(key): str(value) for key, value in task.provenance(split).items()}
+            if isinstance(resolved.release, AnswerFile):
+                origins[where][f"answers {resolved.release.name}"] = f"sha256 {resolved.release.sha256}"
+            for card, own in task.origins(split):
+                name = " ".join(filter(None, [card.hub, card.config, card.splits[own]]))
+                origins[where][name] = _in_words(resources.source.describe(card, own))
+    notes, release = list(planned.notes), resolved.release
+    if isinstance(release, AnswerFile):
+        owners: dict[str, str] = {}
+        for where, loaded in planned.loaded.items():
+            for question in loaded.whole:
+                if owners.setdefault(question.id, where.task) != where.task:
+                    raise UserError(
+                        f"--answers {release.name}: the id {question.id!r} is that of a question of"
+                        f" {owners[question.id]} and of one of {where.task}; run one task at a time."
+                    )
+        others = [key for key in release.answers if key not in owners]
+        if others:
+            notes.append(
+                f"{release.name}: {len(others):,} answers are to no question that this run reads, e.g. {others[0]!r}"
+            )
     for where, reading in readings.items():
         short, asked = sum(shard.short for shard in reading.shards), sum(len(shard.rows) for shard in reading.shards)
         if short:
@@ -261,42 +296,6 @@ def _load_plan(
     return _LoadedPlan(steps, loaded, selecting, infeasible, notes)
 
 
-def _without_contaminated(reading: Reading, resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded]) -> Reading:
-    """The reading with what is also tested in this run left out (docs/methods.md §0.18), or only counted."""
-    if reading.where in resolved.test_splits:
-        return reading
-    dropped = resolved.protocol.drop_contaminated
-    counts, left_out = dict(reading.counts), reading.left_out
-    for test in resolved.test_splits:
-        if resolved.learn_on[test.task].task != reading.where.task:
-            continue
-        found = contaminated(reading.questions, loaded[test].whole)
-        if found:
-            counts[f"questions that are also in {test}, {'left out' if dropped else 'kept'}"] = len(found)
-        left_out |= found if dropped else frozenset()
-    return replace(reading, counts=counts, left_out=left_out)
-
-
-def _origins(where: TaskSplit, task: Task, source: FolderSource | HubSource, resolved: ResolvedRun) -> dict[str, str]:
-    """Origin of a split's rows, or of released answers; asked before any work, so that it can't fail after it.
-
-    Raises:
-        UserError: the task can't say.
-    """
-    if isinstance(resolved.release, Release):
-        about = resolved.release.describe(task, where.split)
-        return {f"released {resolved.release.folder_of(task)} {where.split}": _in_words(about)}
-    with fenced(f"task {where.task!r}, provenance and origins of {where.split}"):
-        split: Split = where.split if where.split in task.card.splits else "train"  # that it was taken out of
-        origins = {str(key): str(value) for key, value in task.provenance(split).items()}
-        if isinstance(resolved.release, AnswerFile):
-            origins[f"answers {resolved.release.name}"] = f"sha256 {resolved.release.sha256}"
-        for card, own in task.origins(split):
-            name = " ".join(filter(None, [card.hub, card.config, card.splits[own]]))
-            origins[name] = _in_words(source.describe(card, own))
-    return origins
-
-
 def _in_words(about: Mapping[str, str]) -> str:
     return ", ".join(f"{key} {value}" for key, value in about.items())
 
@@ -327,25 +326,3 @@ def _without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded], 
                     " add them, or ask for fewer with --set"
                 )
     return reasons
-
-
-def _passed_over(resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded]) -> Iterator[str]:
-    """Notes for the user on answers to questions that a run does not ask.
-
-    Raises:
-        UserError: two tasks have a question of one id, so that nobody knows which of them an answer is to.
-    """
-    release = resolved.release
-    if not isinstance(release, AnswerFile):
-        return
-    owners: dict[str, str] = {}
-    for where, split in loaded.items():
-        for question in split.whole:
-            if owners.setdefault(question.id, where.task) != where.task:
-                raise UserError(
-                    f"--answers {release.name}: the id {question.id!r} is that of a question of"
-                    f" {owners[question.id]} and of one of {where.task}; run one task at a time."
-                )
-    others = [key for key in release.answers if key not in owners]
-    if others:
-        yield f"{release.name}: {len(others):,} answers are to no question that this run reads, e.g. {others[0]!r}"

@@ -23,19 +23,6 @@ from bench.run.plan import adapted
 from bench.run.predicting import Predictor, unscalable
 from bench.run.resolve import ResolvedRun
 from bench.run.rows import RowBuilder, ScoredRow
-from bench.signals.reading import Reading
-
-
-@dataclass(frozen=True, eq=False)
-class _Validated:
-    """Confidences in the validation answers as a recalibrator must see them."""
-
-    confidence: FloatArray
-    """`(m,)` for the usable answers."""
-    correct: BoolArray
-    """`(m,)` their labels."""
-    tokens_alone: TokensAlone
-    """Tokens that the method needs by itself for test and validation."""
 
 
 @dataclass(frozen=True)
@@ -62,37 +49,30 @@ class Recalibration:
         notes = tuple(note for note in row.notes if note not in inputs.complaints)
         scaled = {"scale_training": True} if self.resolved.scale_training else {}  # also of one that learns nothing
         row = replace(row, notes=notes, config={**row.config, **scaled}, deviations={**row.deviations, **scaled})
+
+        def version(again: ResultRow, kind: str, sure: FloatArray, correct: BoolArray, alone: TokensAlone) -> ScoredRow:
+            recalibrated, usable = confidence.copy(), inputs.predicted.usable
+            fitted = recalibrator(kind).fit(sure, correct)
+            recalibrated[usable] = fitted.apply(confidence[usable])
+            seen = replace(row.labels_seen, validation=max(row.labels_seen.validation, len(correct)))
+            made = self.rows.with_numbers(replace(alone.put(again), labels_seen=seen), inputs.predicted, recalibrated)
+            return replace(made, recalibrator=fitted, scale=scored.scale)
+
         for kind in self.resolved.recalibrate:
             again = replace(row, method=f"{row.method}{RECALIBRATED}{kind}")
-            version: ScoredRow | BaseException
-            if isinstance(validated, _Validated):
-                version = attempted(self._version, kind, again, inputs.predicted, confidence, validated)
-            else:
-                version = validated
-            if isinstance(version, ScoredRow):
-                yield replace(version, scale=scored.scale)
-            else:
-                again = replace(again, status="failed", reason=reason_of(version), metrics={}, per_subject={})
-                yield ScoredRow(again)
+            made = validated if isinstance(validated, BaseException) else attempted(version, again, kind, *validated)
+            if isinstance(made, BaseException):
+                failed = replace(again, status="failed", reason=reason_of(made), metrics={}, per_subject={})
+                made = ScoredRow(failed)
+            yield made
 
-    def _version(
-        self, kind: str, row: ResultRow, test: Reading, confidence: FloatArray, validated: _Validated
-    ) -> ScoredRow:
-        """The cell with recalibrated confidences."""
-        recalibrated = confidence.copy()
-        fitted = recalibrator(kind).fit(validated.confidence, validated.correct)
-        recalibrated[test.usable] = fitted.apply(confidence[test.usable])
-        validation = max(row.labels_seen.validation, len(validated.correct))
-        row = replace(row, labels_seen=replace(row.labels_seen, validation=validation))
-        made = self.rows.with_numbers(validated.tokens_alone.put(row), test, recalibrated)
-        return replace(made, recalibrator=fitted)
-
-    def _validated(self, name: str, inputs: Inputs) -> _Validated:
+    def _validated(self, name: str, inputs: Inputs) -> tuple[FloatArray, BoolArray, TokensAlone]:
+        """Confidences in the validation answers `(m,)`, their labels, and tokens for test and validation together."""
         validation = self.made.inputs(name, inputs.predicted.where, validation=True)
         reading = validation.predicted
         confidence = self._confidence(name, validation)
         alone = self.rows.tokens_alone(name, inputs, reading, validation.adapted)
-        return _Validated(confidence, reading.correct[reading.usable], alone)
+        return confidence, reading.correct[reading.usable], alone
 
     def _confidence(self, name: str, validation: Inputs) -> FloatArray:
         """Confidences `(m,)` in the usable validation answers; out of fold where the method was fitted on them."""

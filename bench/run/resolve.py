@@ -25,8 +25,15 @@ from bench.run.config import RunConfig
 from bench.run.feasibility import unlearnable
 from bench.run.isolation.guard import Isolation
 from bench.run.isolation.state import kept
-from bench.run.making import Configurations, Maker, configurations, instances, refuse_untunable
-from bench.run.overrides import parse_overrides, protocol_with
+from bench.run.making import (
+    Configurations,
+    Maker,
+    configurations,
+    instances,
+    parse_overrides,
+    protocol_with,
+    refuse_untunable,
+)
 from bench.run.plan import TrainOn, adapted
 from bench.store.folders import cache_folder
 
@@ -122,6 +129,8 @@ class ResolvedRun:
 
 _OPTIONS: Mapping[By, str] = {"entailment": "nli", "similarity": "similarity"}
 """Way of relating samples -> the option that names a model for it."""
+_LARGEST = 2**63 - 1
+"""Largest number of an option: files, numpy and torch can hold it."""
 
 
 def resolve(
@@ -219,10 +228,6 @@ def resolve(
     )
 
 
-_LARGEST = 2**63 - 1
-"""Largest number of an option: files, numpy and torch can hold it."""
-
-
 def _check_numbers(config: RunConfig) -> None:
     if config.scale_training and config.limit is None:
         raise UserError("--scale-training: expected --limit N as well, by which training is scaled down.")
@@ -238,25 +243,17 @@ def _check_numbers(config: RunConfig) -> None:
 
 def _tasks(config: RunConfig) -> tuple[Registry[Task], str | None]:
     """All tasks, those of files of questions included; and `--train-on` with the name of a task instead of a file's."""
-    known = registry.tasks(config.plugins)
-    if not config.task_files and not _learning_file(config.train_on):
-        return known, config.train_on
+    known, train_on = registry.tasks(config.plugins), config.train_on
+    name, _, split = (train_on or "").rpartition(":")
+    learning = name if split in SPLITS else train_on or ""  # FILE[:SPLIT], or a task
     made = [(task_of_file(path), str(path)) for path in config.task_files]
-    train_on = config.train_on
-    if learning := _learning_file(config.train_on):
+    if is_question_file(learning):
         task = next((task for task, path in made if os.path.abspath(path) == os.path.abspath(learning)), None)  # noqa: PTH100
         if task is None:
             task = task_of_file(Path(learning), "train", [*known.names(), *(each.name for each, _ in made)])
             made.append((task, f"--train-on {learning}"))
-        train_on = task.name + str(config.train_on).removeprefix(learning)
-    return registry.tasks(config.plugins, made), train_on
-
-
-def _learning_file(train_on: str | None) -> str:
-    """The file of questions that `--train-on FILE[:SPLIT]` names; empty where it names a task."""
-    name, _, split = (train_on or "").rpartition(":")
-    path = name if split in SPLITS else train_on or ""
-    return path if is_question_file(path) else ""
+        train_on = task.name + str(train_on).removeprefix(learning)
+    return registry.tasks(config.plugins, made) if made else known, train_on
 
 
 def judge_options(config: RunConfig) -> JudgeOptions:

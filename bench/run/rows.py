@@ -118,6 +118,30 @@ class RowBuilder:
         judge = None if is_choice else "release" if test.graded_elsewhere else self.judge.name
         if isinstance(release, AnswerFile) and release.judge is not None:
             judge = f"imported:{release.judge}"
+        counts: dict[str, int] = {}  # what was left out or is odd in what this cell rests on
+        revisions: dict[str, str | None] = {model_label(self.config.model): self.reader.backbone.fingerprint}
+        plugin = type(self.resolved.methods[files.base_of(name)])
+        if plugin.__module__.partition(".")[0] != provenance.METHODS:
+            digest = plugin_digest(plugin)
+            revisions[f"{provenance.PLUGIN}{plugin.name}"] = digest and f"sha256 {digest}"
+        for reading in inputs.splits:
+            revisions |= self.origins[reading.where]
+            asked = [
+                (reading.questions[row], exemplars)
+                for shard in reading.shards
+                for row, exemplars in zip(shard.rows, shard.shown, strict=True)
+            ]
+            # text of a file, which this model's tokenizer may split as its author's did not
+            texts = [answer.text for answer in reading.released.values() if answer.prompt is None]
+            short = f"questions with fewer than {protocol.shots} exemplars in their subject"
+            odd = {
+                "questions among their own exemplars": contamination.among_own_exemplars(asked),
+                "answers given as text, split into tokens anew": sum(isinstance(t, str) and bool(t) for t in texts),
+                short: sum(shard.short for shard in reading.shards),
+            }
+            found = {**reading.task.counts, **contamination.oddities(reading.questions)}
+            found |= {**{what: n for what, n in odd.items() if n}, **reading.counts}
+            counts |= {f"{reading.where}: {what}": n for what, n in found.items()}
         pairs = zip(test.questions, test.answers, strict=True) if is_choice else ()
         by_substring = [substring_rule(answer.text, protocol.letters[question.gold]) for question, answer in pairs]
         read = tuple(reading.key for reading in inputs.readings)
@@ -146,14 +170,14 @@ class RowBuilder:
             n_unparsed=sum(not test.answers[row].parsed for row in kept),
             n_empty=int((~test.answered[kept]).sum()),
             n_undecided=None if is_choice else test.n_undecided,
-            counts=self._counts(inputs),
+            counts=counts,
             n_shots_dropped=sum(shard.dropped for reading in inputs.splits for shard in reading.shards),
             llm_accuracy=float(correct.mean()) if len(kept) else None,
             letter_rule_disagreement=float(np.mean(by_substring != test.correct)) if is_choice else None,
             cost={**self._costs[read], **({"adapter_training": total(trained)} if trained else {})},
             limit=self.config.limit,
             notes=tuple(self._notes(name, inputs)),
-            provenance=provenance.collect(",".join(self.reader.backbone.devices), self._revisions(name, inputs)),
+            provenance=provenance.collect(",".join(self.reader.backbone.devices), revisions),
         )
 
     def with_numbers(
@@ -209,38 +233,6 @@ class RowBuilder:
         alone = self._alone[key]
         training = sum(training_cost(adapter).forward_tokens for adapter in inputs.adapters)
         return replace(alone, forward=alone.forward + training)
-
-    def _revisions(self, name: str, inputs: Inputs) -> dict[str, str | None]:
-        revisions: dict[str, str | None] = {model_label(self.config.model): self.reader.backbone.fingerprint}
-        plugin = type(self.resolved.methods[files.base_of(name)])
-        if plugin.__module__.partition(".")[0] != provenance.METHODS:
-            digest = plugin_digest(plugin)
-            revisions[f"{provenance.PLUGIN}{plugin.name}"] = digest and f"sha256 {digest}"
-        for reading in inputs.splits:
-            revisions |= self.origins[reading.where]
-        return revisions
-
-    def _counts(self, inputs: Inputs) -> dict[str, int]:
-        """Counts of what was left out or is odd in what this cell rests on."""
-        counts: dict[str, int] = {}
-        for reading in inputs.splits:
-            asked = [
-                (reading.questions[row], shown)
-                for shard in reading.shards
-                for row, shown in zip(shard.rows, shard.shown, strict=True)
-            ]
-            # text of a file, which this model's tokenizer may split as its author's did not
-            texts = [answer.text for answer in reading.released.values() if answer.prompt is None]
-            shots = self.resolved.protocol.shots
-            odd = {
-                "questions among their own exemplars": contamination.among_own_exemplars(asked),
-                "answers given as text, split into tokens anew": sum(isinstance(t, str) and bool(t) for t in texts),
-                f"questions with fewer than {shots} exemplars in their subject": sum(s.short for s in reading.shards),
-            }
-            found = {**reading.task.counts, **contamination.oddities(reading.questions)}
-            found |= {**{what: n for what, n in odd.items() if n}, **reading.counts}
-            counts |= {f"{reading.where}: {what}": n for what, n in found.items()}
-        return counts
 
 
 def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:

@@ -7,7 +7,6 @@ model is handed on as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from bench.api import ContractError, UserError
 from bench.progress import Progress
@@ -16,21 +15,13 @@ from bench.run.pipeline import RunReport, run
 from bench.run.preparation import Opened
 
 
-@dataclass
-class JointReport(RunReport):
-    """Reports of several seeds as one."""
-
-    stopped: list[str] = field(default_factory=list)
-    """A sentence about each seed that was stopped."""
-
-
-def run_each(configs: Sequence[RunConfig], progress: Progress) -> JointReport:
+def run_each(configs: Sequence[RunConfig], progress: Progress) -> RunReport:
     """Run requests that differ in their seeds alone; the joint plan names seeds where there are several.
 
     Raises:
         UserError, ContractError: of a single request, or of all alike; nothing was computed for it.
     """
-    joint, opened, errors = JointReport([]), Opened(), []
+    joint, opened, errors = RunReport([]), Opened(), []
     several = len(configs) > 1
     if several:
         progress.say(

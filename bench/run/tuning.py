@@ -14,7 +14,6 @@ from bench.api.errors import attempted, reason_of
 from bench.results.row import Configuration, Tuning
 from bench.run.fitting import Fitted, Fitter, Tuned
 from bench.run.inputs import Inputs
-from bench.run.making import Configurations
 from bench.run.resolve import ResolvedRun
 from bench.signals.reading import Reading
 from bench.training.trainer import PutOffError
@@ -57,32 +56,27 @@ class Tuner:
         put_off = next((fit for fit in fits if isinstance(fit, PutOffError)), None)
         if put_off is not None:
             raise put_off
-        return _best(tried, fits, int(validation.usable.sum()))
-
-
-def _best(tried: Configurations, fits: list[Fitted | BaseException], n: int) -> Fitted:
-    """The configuration with the smallest loss in `n` validation answers, and the account of all."""
-    losses = [fit.training.validation_nll if isinstance(fit, Fitted) else None for fit in fits]
-    chosen = best_point(losses)
-    best, seconds = fits[chosen], [fit.seconds if isinstance(fit, Fitted) else 0.0 for fit in fits]
-    assert isinstance(best, Fitted)  # noqa: S101  # a failed one has no loss, and the first one is none of these
-    if losses[chosen] is None:
-        return replace(best, seconds=sum(seconds))
-    account = Tuning(
-        n=len(tried),
-        searched=tried.searched,
-        configurations=tuple(
-            Configuration(
-                {key: str(value) for key, value in values.items()}, loss, round(taken, 4),
-                reason_of(fit) if isinstance(fit, BaseException) else None,
-            )
-            for values, loss, taken, fit in zip(tried.values, losses, seconds, fits, strict=True)
-        ),
-        chosen=chosen,
-    )  # fmt: skip
-    known = tuple(fit for fit, loss in zip(fits, losses, strict=True) if isinstance(fit, Fitted) and loss is not None)
-    labels = replace(best.labels, validation=max(best.labels.validation, n))
-    return replace(best, labels=labels, seconds=sum(seconds), tuned=Tuned(account, known))
+        losses = [fit.training.validation_nll if isinstance(fit, Fitted) else None for fit in fits]
+        chosen = best_point(losses)
+        best, seconds = fits[chosen], [fit.seconds if isinstance(fit, Fitted) else 0.0 for fit in fits]
+        assert isinstance(best, Fitted)  # noqa: S101  # a failed one has no loss, and the first one is none of these
+        if losses[chosen] is None:
+            return replace(best, seconds=sum(seconds))
+        account = Tuning(
+            n=len(tried),
+            searched=tried.searched,
+            configurations=tuple(
+                Configuration(
+                    {key: str(value) for key, value in values.items()}, loss, round(taken, 4),
+                    reason_of(fit) if isinstance(fit, BaseException) else None,
+                )
+                for values, loss, taken, fit in zip(tried.values, losses, seconds, fits, strict=True)
+            ),
+            chosen=chosen,
+        )  # fmt: skip
+        known = tuple(fit for fit in fits if isinstance(fit, Fitted) and fit.training.validation_nll is not None)
+        labels = replace(best.labels, validation=max(best.labels.validation, int(validation.usable.sum())))
+        return replace(best, labels=labels, seconds=sum(seconds), tuned=Tuned(account, known))
 
 
 def account_of(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | None:

@@ -71,7 +71,20 @@ def _misfit(value: Any, hint: Any, where: str) -> str:
     for key, part in parts.items():
         if not _fits(value[key], part):
             return _misfit(value[key], part, f"{where}.{key}".lstrip("."))
-    return f"{where or 'value'}: expected {_expected(hint)}, got {str(value)[:60]!r}"
+    words = {
+        Mapping: "an object",
+        tuple: "a list",
+        typing.Literal: " or ".join(map(str, typing.get_args(hint))),
+        float: "a finite number",
+        Any: "a JSON value",
+    }
+    if dataclasses.is_dataclass(hint):
+        expected = "an object"
+    elif typing.get_origin(hint) is Annotated:
+        expected = str(hint.__metadata__[0].description)
+    else:
+        expected = words.get(typing.get_origin(hint) or hint) or str(hint.__name__)
+    return f"{where or 'value'}: expected {expected}, got {str(value)[:60]!r}"
 
 
 def _parts(value: Any, hint: Any) -> Mapping[Any, Any]:
@@ -84,20 +97,3 @@ def _parts(value: Any, hint: Any) -> Mapping[Any, Any]:
     if isinstance(value, list) and (hint is Any or typing.get_origin(hint) is tuple):
         return dict.fromkeys(range(len(value)), arguments[0] if arguments else Any)
     return {}
-
-
-def _expected(hint: Any) -> str:
-    """A type in words."""
-    if dataclasses.is_dataclass(hint):
-        return "an object"
-    if typing.get_origin(hint) is Annotated:
-        return str(hint.__metadata__[0].description)
-    literals = " or ".join(map(str, typing.get_args(hint)))
-    words = {
-        Mapping: "an object",
-        tuple: "a list",
-        typing.Literal: literals,
-        float: "a finite number",
-        Any: "a JSON value",
-    }
-    return words.get(typing.get_origin(hint) or hint) or str(hint.__name__)

@@ -14,7 +14,7 @@ from bench.store.usage import ADAPTERS, ENTRIES, READINGS, Use
 
 
 @dataclass(frozen=True)
-class Choice:
+class Pruned:
     """Entries that go, and those that stay though they were wished away."""
 
     gone: Sequence[Use]
@@ -28,7 +28,7 @@ def chosen(
     kinds: Collection[str] = ENTRIES,
     model: str | None = None,
     seconds: float | None = None,
-) -> Choice:
+) -> Pruned:
     """The entries that can be removed now; nothing is removed.
 
     Args:
@@ -52,10 +52,10 @@ def chosen(
                     except OSError:
                         taken = True
             (held if taken or in_use(use.model) else gone).append(use)
-    return Choice(gone, held)
+    return Pruned(gone, held)
 
 
-def prune(root: Path, gone: Iterable[Use]) -> Choice:
+def prune(root: Path, gone: Iterable[Use]) -> Pruned:
     """Remove entries, one at a time and each at once, as others see it; being killed costs nothing but the time.
 
     Args:
@@ -88,7 +88,7 @@ def prune(root: Path, gone: Iterable[Use]) -> Choice:
                     with suppress(OSError):
                         path.unlink()
         removed.append(use)
-    return Choice(removed, held)
+    return Pruned(removed, held)
 
 
 def _claims(root: Path, use: Use) -> list[Path]:

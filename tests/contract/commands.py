@@ -26,7 +26,7 @@ from bench.run.heads.scoring import ScoreReport
 from bench.run.pipeline import RunReport
 from bench.run.reproduction import Reproduction
 from bench.run.rerun import Rerun
-from bench.store.pruning import Choice
+from bench.store.pruning import Pruned
 from bench.store.usage import Use
 from bench.testing import CheckResult
 
@@ -400,7 +400,7 @@ TABLE = [
     *(
         Row(
             "cache prune",
-            {**USED, "bench.store.pruning.chosen": Choice([USE], []), "bench.store.pruning.prune": Choice([USE], [])},
+            {**USED, "bench.store.pruning.chosen": Pruned([USE], []), "bench.store.pruning.prune": Pruned([USE], [])},
             given=given, only=only, code=code,
             values={"older_than": {"5h": 5 * 3600.0, "3d": 3 * 86_400.0, "2w": 14 * 86_400.0}},
             changes={
@@ -437,7 +437,7 @@ TABLE = [
     Row("head check", {"bench.run.heads.checking.check": Fake(passed=True, lines=lambda: ["as it was"])},
         given={"folder": "a"}, replaced={"bench.run.heads.checking.as_record": lambda _found: {}}),
     Row("analyze METHOD", {"bench.run.analyses.of_methods.analyses_of": {"one": None}}, given={"method": "ccps"},
-        only=["method"], replaced={"bench.run.analyses.of_methods.sentence_of": lambda _analysis: "What it does."}),
+        only=["method"]),
     Row(
         "analyze METHOD",
         {

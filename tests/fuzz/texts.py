@@ -21,7 +21,7 @@ from bench.report import style
 from bench.report.text import plain
 from bench.results.files import model_folder, path_of
 from bench.results.row import ResultRow
-from bench.run.overrides import parse_overrides, protocol_with, typed
+from bench.run.making import parse_overrides, protocol_with, typed
 from tests.fuzz.inputs import EDITS, RAW, document, edited, text
 from tests.fuzz.target import Target, simple
 

@@ -15,7 +15,7 @@ from bench.metrics import nll
 from bench.results import files
 from bench.results.records import Records
 from bench.results.row import ResultRow, Tuning
-from bench.results.submissions import tuned
+from bench.results.submissions.declared import tuning_findings
 from bench.run.rerun import _config
 from methods.pik import PIK
 
@@ -281,7 +281,7 @@ def test_a_forged_account_is_found(chosen: tuple[Found, str]) -> None:
     other = (told.chosen + 1) % N
 
     def findings(row: ResultRow) -> str:
-        return " ".join(tuned.findings(row, PIK))
+        return " ".join(tuning_findings(row, PIK))
 
     assert findings(row) == ""
     assert "does not have the smallest loss" in findings(replace(row, tuning=replace(told, chosen=other)))

@@ -13,16 +13,35 @@ from bench.api.errors import attempted
 from bench.data.splits import TaskSplit
 from bench.results.row import LabelsSeen
 from bench.results.transfer import SUBJECT, Corpus, Share
-from bench.run.analyses.adapters import WAY_OUT, Adapters
 from bench.run.fitting import Fitted, Fitter, derived_seed
 from bench.run.inputs import AdaptedReading, Inputs, StepResults
 from bench.run.plan import Fit, TrainOn, adapted
 from bench.run.predicting import Prediction, Predictor, Skipped
 from bench.signals.reading import Reading
+from bench.training.assignment import Assignment
 from bench.training.trainer import PutOffError
 
 _TWO = 2
+WAY_OUT = "--with-adapters does it"
 Outcome = Prediction | Skipped | BaseException
+
+
+class Never:
+    """In the place of machines that train adapters: a stored one is found before; no other is trained."""
+
+    def begun(self, key: str) -> bool:
+        """Whether it trains here."""
+        del key
+        return False
+
+    def train(self, key: str, work: Assignment, *, wait: bool) -> tuple[float, Sequence[str]] | None:
+        """Refuse it.
+
+        Raises:
+            PutOffError: always.
+        """
+        del key, wait
+        raise PutOffError(work.method)
 
 
 class NotReadError(PutOffError):
@@ -43,7 +62,8 @@ class Folds:
     """Readings of the corpus and the tests."""
     fitter: Fitter
     predictor: Predictor
-    adapters: Adapters
+    with_adapters: bool
+    """Whether adapters are trained and read that are not stored."""
     _without: dict[tuple[str, str], dict[TaskSplit, Reading]] = field(default_factory=dict, init=False)
     """Part that is left out, and the subject for which -> the readings without it."""
 
@@ -142,21 +162,18 @@ class Folds:
         """The same readings, without a part of all that is learned from and chosen by."""
         key = leaves_out, subject
         if key not in self._without:
-            self._without[key] = {
-                where: reading if where.split == "test" else self._lacking(reading, leaves_out, subject)
-                for where, reading in self.made.readings.items()
-            }
+            found = self._without[key] = dict(self.made.readings)
+            for where, reading in self.made.readings.items():
+                if where.split == "test":
+                    continue
+                part = {question.id for question in reading.questions if question.subject == subject}
+                if leaves_out != SUBJECT:  # as many usable answers drawn from all subjects, this one included
+                    usable = np.flatnonzero(reading.usable)
+                    n = sum(reading.questions[row].subject == subject for row in usable)
+                    rng = np.random.default_rng(derived_seed(self.fitter.seed, "as many", str(where), subject))
+                    part = {reading.questions[row].id for row in rng.choice(usable, n, replace=False)}
+                found[where] = replace(reading, left_out=reading.left_out | part)
         return self._without[key]
-
-    def _lacking(self, reading: Reading, leaves_out: str, subject: str) -> Reading:
-        """A reading without a subject, or without as many usable answers drawn from all subjects, this one included."""
-        part = {question.id for question in reading.questions if question.subject == subject}
-        if leaves_out != SUBJECT:
-            usable = np.flatnonzero(reading.usable)
-            n = sum(reading.questions[row].subject == subject for row in usable)
-            rng = np.random.default_rng(derived_seed(self.fitter.seed, "as many", str(reading.where), subject))
-            part = {reading.questions[row].id for row in rng.choice(usable, n, replace=False)}
-        return replace(reading, left_out=reading.left_out | part)
 
     # --- one fit ------------------------------------------------------------------------------------------------------
 
@@ -174,10 +191,9 @@ class Folds:
 
     def _through(self, name: str, test: TaskSplit, fitted: Fitted | BaseException) -> AdaptedReading | None:
         """A test as read through an adapter, unless it would have to be read for that and nobody asked for it."""
-        reading, adapters = self.made.readings[test], self.adapters
+        reading, reader = self.made.readings[test], self.predictor.batches.reader
         ref = fitted.method.fitted().get("adapter_") if isinstance(fitted, Fitted) else None
-        may_read = adapters.config.with_adapters or not isinstance(ref, AdapterRef)
-        if not may_read and not adapters.resources.reader.is_read_through(reading, ref):
+        if isinstance(ref, AdapterRef) and not (self.with_adapters or reader.is_read_through(reading, ref)):
             raise NotReadError(f"not read again: no run has read {test} through this adapter of {name}; {WAY_OUT}")
         return self.predictor.read_through(name, reading, fitted)
 

@@ -16,7 +16,7 @@ from itertools import compress
 
 import numpy as np
 
-from bench.api import ConfidenceMethod, FloatArray, IntArray, UserError
+from bench.api import ConfidenceMethod, IntArray, UserError
 from bench.api.errors import attempted, reason_of
 from bench.backbone.memory import give_back
 from bench.backbone.models import model_label
@@ -24,7 +24,7 @@ from bench.data.splits import TaskSplit
 from bench.metrics.answers import ranked
 from bench.metrics.scaling import Scale
 from bench.progress import Progress, Silent
-from bench.run.analyses.adapters import Never
+from bench.run.analyses.folds import Never
 from bench.run.analyses.request import LabelsConfig, command_of
 from bench.run.analyses.stored import Needed, read_all
 from bench.run.fitting import Fitter
@@ -112,10 +112,10 @@ def run_labels(
             for name, method in taking.items():
                 if name not in barred and method.trains():
                     where = train_on.where(method)
-                    pools[name] = Pool(made.readings[where], made.selection(name, where))
+                    pools[name] = LabelPool(made.readings[where], made.selection(name, where))
                 elif name not in barred:
                     scaled = made.readings.get(train_on.validation) if method.output == "score" else None
-                    pools[name] = Pool(None, scaled)
+                    pools[name] = LabelPool(None, scaled)
             studies.append(TaskStudy(config, resources, made, test, batches, progress, absent | barred, pools))
         for each in studies:
             each.require_labels()
@@ -161,7 +161,7 @@ def shares(size: int, train: int, validation: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class LabelPool:
     """Labels that a method can be told: of the split that it learns from, and of one that it chooses or scales by."""
 
     learned: Reading | None
@@ -221,7 +221,7 @@ class TaskStudy:
     progress: Progress
     absent: dict[str, str]
     """Method -> why it doesn't take part."""
-    pools: dict[str, Pool]
+    pools: dict[str, LabelPool]
     """Method -> labels that it can be told."""
 
     def __post_init__(self) -> None:
@@ -298,38 +298,32 @@ class TaskStudy:
 
     def _learned(self, name: str, kept: IntArray) -> Iterator[tuple[int, Told]]:
         """For each size: a fit for each draw, and what it predicts. Draws of the same labels are fitted once."""
-        seeds = self.config.numbers()
-        made: dict[tuple[int, int], FloatArray | str] = {}
+        seeds, resolved, reader = self.config.numbers(), self.made.resolved, self.resources.reader
+        method = resolved.methods[name]
+        where = resolved.learn_on[self.test.task].where(method)
+        made: dict[tuple[int, int], Prediction | Skipped | BaseException] = {}
         with self.progress.stage(f"{name} on {self.test.task}", len(self.sizes) * len(seeds), unit="fits") as advance:
             for size in self.sizes:
                 labels, confidence, missing = 0, {}, {}
                 for seed in seeds:
                     splits, labels = self.pools[name].drawn(size, seed)
+                    told = splits[where].correct[splits[where].usable]
+                    if not method.takes_one_class and (told.all() or not told.any()):
+                        made[seed, labels] = Skipped(ONE_KIND)
                     if (seed, labels) not in made:
-                        made[seed, labels] = self._fitted(name, splits, seed)
+                        here = StepResults(resolved, self.made.selecting, {**self.made.readings, **splits})
+                        fitter = Fitter(resolved, reader.backbone, reader.store, self.batches, Silent(), seed, Never())
+                        held = here.selection(name, where)
+                        here.fits[Fit(name, where)] = attempted(fitter.fit, name, here.readings[where], held)
+                        inputs = here.inputs(name, self.test)
+                        made[seed, labels] = attempted(self.predictor.predict, name, inputs)
                     outcome = made[seed, labels]
-                    if isinstance(outcome, str):
-                        missing[seed] = outcome
+                    if isinstance(outcome, Prediction):
+                        confidence[seed] = outcome.confidence[kept]
                     else:
-                        confidence[seed] = outcome[kept]
+                        missing[seed] = outcome.reason if isinstance(outcome, Skipped) else reason_of(outcome)
                     advance(1)
                 yield size, Told(labels, confidence, missing=missing)
-
-    def _fitted(self, name: str, splits: Mapping[TaskSplit, Reading], seed: int) -> FloatArray | str:
-        """Confidences of a method that learned from these splits, (n,), or why there are none."""
-        method = self.made.resolved.methods[name]
-        where = self.made.resolved.learn_on[self.test.task].where(method)
-        labels = splits[where].correct[splits[where].usable]
-        if not method.takes_one_class and (labels.all() or not labels.any()):
-            return ONE_KIND
-        here = StepResults(self.made.resolved, self.made.selecting, {**self.made.readings, **splits})
-        reader = self.resources.reader
-        fitter = Fitter(here.resolved, reader.backbone, reader.store, self.batches, Silent(), seed, Never())
-        here.fits[Fit(name, where)] = attempted(fitter.fit, name, here.readings[where], here.selection(name, where))
-        outcome = attempted(self.predictor.predict, name, here.inputs(name, self.test))
-        if isinstance(outcome, Prediction):
-            return outcome.confidence
-        return outcome.reason if isinstance(outcome, Skipped) else reason_of(outcome)
 
     def _unlearned(self, name: str, kept: IntArray) -> Iterator[tuple[int, Told]]:
         """For each size: what a method says that learns nothing, scaled by each draw if it gives scores."""

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,54 +58,34 @@ Analysis = Callable[[AnalysisInput], Findings | Measures]
 # --- which there are --------------------------------------------------------------------------------------------------
 
 
-def analyses_of(method: str, classes: Sequence[type[ConfidenceMethod]] = ()) -> Mapping[str, Analysis]:
-    """Analyses of a method by name.
+def analyses_of(
+    method: str, name: str | None = None, classes: Sequence[type[ConfidenceMethod]] = ()
+) -> Mapping[str, Analysis]:
+    """Analyses of a method by name: all of them, or the one of this name, and no other is imported.
 
     Raises:
-        UserError: there is no such method, or it has none.
+        UserError: there is no such method, or it has none, or none of this name.
         ContractError: one of them can't be imported.
     """
-    plugin = _with_analyses(method, classes)
-    return {name: _imported(plugin, name) for name in plugin.analyses}
-
-
-def sentence_of(analysis: Analysis) -> str:
-    """First line of its docstring."""
-    return (analysis.__doc__ or "").strip().partition("\n")[0]
-
-
-def chosen(method: str, name: str, classes: Sequence[type[ConfidenceMethod]] = ()) -> Analysis:
-    """One analysis; no other is imported.
-
-    Raises:
-        UserError, ContractError: as `analyses_of`, or the method has no such analysis.
-    """
-    plugin = _with_analyses(method, classes)
-    if name not in plugin.analyses:
-        known = tuple(plugin.analyses)
-        raise UserError(f"{method} has no analysis {name!r}.{did_you_mean(name, known)} It has: {', '.join(known)}")
-    return _imported(plugin, name)
-
-
-def _with_analyses(method: str, classes: Sequence[type[ConfidenceMethod]]) -> type[ConfidenceMethod]:
     known = registry.methods(made=classes)
     plugin = known.get(method)
-    if not plugin.analyses:
-        others = [name for name in known.names() if known.get(name).analyses]
+    names = tuple(plugin.analyses)
+    if not names:
+        others = [other for other in known.names() if known.get(other).analyses]
         raise UserError(f"{method} has no analyses; methods that have some: {', '.join(others) or 'none'}")
-    return plugin
-
-
-def _imported(plugin: type[ConfidenceMethod], name: str) -> Analysis:
-    place = plugin.analyses[name]
-    module, _, function = place.rpartition(":")
-    try:
-        home = importlib.import_module(module) if module else sys.modules[plugin.__module__]
-        found: Analysis = getattr(home, function)
-    except (ImportError, AttributeError, KeyError) as error:
-        raise ContractError(
-            f"method {plugin.name!r}: analysis {name!r} can't be imported from {place!r}: {error}"
-        ) from error
+    if name is not None and name not in names:
+        raise UserError(f"{method} has no analysis {name!r}.{did_you_mean(name, names)} It has: {', '.join(names)}")
+    found: dict[str, Analysis] = {}
+    for each in names if name is None else (name,):
+        place = plugin.analyses[each]
+        module, _, function = place.rpartition(":")
+        try:
+            home = importlib.import_module(module) if module else sys.modules[plugin.__module__]
+            found[each] = getattr(home, function)
+        except (ImportError, AttributeError, KeyError) as error:
+            raise ContractError(
+                f"method {plugin.name!r}: analysis {each!r} can't be imported from {place!r}: {error}"
+            ) from error
     return found
 
 
@@ -136,7 +115,7 @@ def analysed(
         UserError: something is not as it must be, e.g. the store lacks a signal; no model was run.
         ContractError: the method's analysis gives neither confidences nor measures as they must be.
     """
-    analysis, seeds = chosen(method, name, classes), request.numbers()
+    analysis, seeds = analyses_of(method, name, classes)[name], request.numbers()
     if not request.model:
         raise UserError(f"--model: expected the model of the run, e.g. bench analyze {method} {name} --model tiny")
     config = request.config(method, cache)
@@ -228,7 +207,13 @@ class _Reached:
             own = derived_seed(seed, self.method, reader.backbone.files.weights, str(learned.where))
             contexts[seed] = fitter.context(self.method, learned, held, own)
         test = batches.batch(inputs.predicted, reads.predict, labels=False)
-        return AnalysisInput(method, train, test, contexts, progress.say, partial(_pieces, reader.backbone.chat.pieces))
+        of_ids = reader.backbone.chat.pieces
+
+        def pieces(batch: Batch) -> list[Sequence[str]]:  # text of each answer token
+            ids = batch[TokenIds(Of.ANSWER)]
+            return [of_ids(ids[row].tolist()) for row in range(len(ids))]
+
+        return AnalysisInput(method, train, test, contexts, progress.say, pieces)
 
     def _whole(self, findings: Findings, inputs: Inputs, seeds: int, n: int) -> Iterator[tuple[str, FloatArray]]:
         """Variants with their confidences `(seeds, questions)`, also in questions without an answer."""
@@ -252,9 +237,3 @@ class _Reached:
             whole = np.full((seeds, len(reading.questions)), nothing)
             whole[:, reading.usable] = [checked(f"{self.method}, variant {name!r}", row, n) for row in values]
             yield name, whole[:, reading.kept]
-
-
-def _pieces(of_ids: Callable[[Sequence[int]], Sequence[str]], batch: Batch) -> list[Sequence[str]]:
-    """Text of each answer token."""
-    ids = batch[TokenIds(Of.ANSWER)]
-    return [of_ids(ids[row].tolist()) for row in range(len(ids))]

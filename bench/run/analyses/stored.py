@@ -30,29 +30,25 @@ class Needed:
         """Task of the corpus."""
         return self.resolved.learn_on[self.resolved.tests[0]].task
 
-    def signals(self, names: Collection[str]) -> Signals:
-        """Split -> signals that these methods read of it."""
-        methods = {name: method for name, method in self.resolved.methods.items() if name in names}
-        loaded, targets = self.prepared.readings, self.resolved.learn_on
-        validated = {
-            (name, target.validation)
-            for name, method in methods.items()
-            for target in targets.values()
-            if method.output == "score" and target.validation in loaded
-        }
-        needed = signals_needed(
-            methods, self.resolved.test_splits, targets, self.prepared.infeasible,
-            validated=validated, selecting=self.prepared.selecting,
-        )  # fmt: skip
-        return {where: signals for where, signals in needed.items() if where in loaded}
-
 
 def union(needed: Sequence[Needed], names: Collection[str]) -> Signals:
     """Split -> signals that these methods read of it, over all corpora."""
     found: Signals = {}
     for each in needed:
-        for where, signals in each.signals(names).items():
-            found[where] = found.get(where, frozenset()) | signals
+        resolved, loaded = each.resolved, each.prepared.readings
+        methods = {name: method for name, method in resolved.methods.items() if name in names}
+        validated = {
+            (name, target.validation)
+            for name, method in methods.items()
+            for target in resolved.learn_on.values()
+            if method.output == "score" and target.validation in loaded
+        }
+        signals = signals_needed(
+            methods, resolved.test_splits, resolved.learn_on, each.prepared.infeasible,
+            validated=validated, selecting=each.prepared.selecting,
+        )  # fmt: skip
+        for where in signals.keys() & loaded.keys():
+            found[where] = found.get(where, frozenset()) | signals[where]
     return found
 
 

@@ -17,16 +17,15 @@ from bench.backbone.models import model_label
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
 from bench.results.transfer import LEAVE_OUT, About, Corpus, TransferCell
-from bench.run.analyses.adapters import Adapters, Never
-from bench.run.analyses.folds import Folds, Untaken, subjects_of
+from bench.run.analyses.folds import WAY_OUT, Folds, Never, Untaken, subjects_of
 from bench.run.analyses.request import TransferConfig
-from bench.run.analyses.stored import Needed, commands, read_all
+from bench.run.analyses.stored import Needed, commands, missing, read_all
 from bench.run.fitting import Fitter
 from bench.run.forecast import Forecast, duration
 from bench.run.heads.saving import HeadWriter
 from bench.run.inputs import StepResults
 from bench.run.pipeline import CellWriter, RunReport, Work, at_work
-from bench.run.plan import Fit, TrainOn
+from bench.run.plan import Adapt, Fit, TrainOn, adapted
 from bench.run.predicting import Predictor
 from bench.run.preparation import Opened, infeasible_in, prepare
 from bench.run.resolve import ResolvedRun
@@ -150,8 +149,11 @@ class _Matrix:
     def made(self) -> TransferReport:
         """Read, learn, predict and write every cell."""
         resources, reader, guard = self.work.resources, self.work.resources.reader, self.work.resolved.isolation
-        adapters = Adapters(self.config, self.learning, resources, self.progress)
-        taking = adapters.taking()
+        methods, with_adapters = self.work.resolved.methods, self.config.with_adapters
+        training = [name for name, method in methods.items() if adapted(method)]
+        # without --with-adapters those that train some take part where the splits are stored
+        absent = [n for n in training if not with_adapters and missing(self.learning, [n], resources)]
+        taking = [name for name in methods if name not in absent]
         about = self.report.about
         learners = [name for name in taking if name in about.learners]
         self.progress.say(
@@ -170,15 +172,36 @@ class _Matrix:
             own = {where: readings[where] for where in each.prepared.readings if where in readings}
             fitter = Fitter(
                 each.resolved, reader.backbone, reader.store, self.batches, self.progress, self.config.seed,
-                None if self.config.with_adapters else Never(),
+                None if with_adapters else Never(),
             )  # fmt: skip
             predictor = Predictor(each.resolved, each.prepared.infeasible, self.batches, self.progress)
             made = StepResults(each.resolved, each.prepared.selecting, own)
-            folds.append(Folds(each.task, made, fitter, predictor, adapters))
+            folds.append(Folds(each.task, made, fitter, predictor, with_adapters))
         shares = tuple(share for each in folds for share in each.shares(self.config.leave_out()))
-        taking = self._say_fits(taking, folds)
+        fits: list[FitsOf] = []
+        for each, fold in zip(self.learning, folds, strict=True):
+            forecast = Forecast(each.prepared, each.resolved, resources.grader)
+            steps = {step.method: step for step in each.prepared.steps if isinstance(step, Fit)}
+            for name in filter(steps.__contains__, taking):
+                stored = fold.stored(name, self.config.leave_out())
+                fits.append(FitsOf(name, stored, 0.0 if all(stored) else forecast.seconds(steps[name])))
+        for line in fits_in_words(fits):
+            self.progress.say(f"  {line}")
+        taking = dearest_last(taking, fits)
         subjects = max(len(subjects_of(*each.prepared.readings.values())) for each in self.learning)
-        adapters.say_cost(taking, times=1 + subjects * len(self.config.leave_out()))
+        if training and with_adapters:
+            times, seconds = 1 + subjects * len(self.config.leave_out()), []
+            for each in self.learning:
+                forecast = Forecast(each.prepared, each.resolved, resources.grader)
+                own_steps = (step for step in each.prepared.steps if isinstance(step, Fit | Adapt))
+                seconds += [forecast.seconds(step) for step in own_steps if step.method in training]
+            known = [value for value in seconds if not isinstance(value, str)]
+            cost = duration(times * sum(known), "at most") if known == seconds else "a time that can't be said"
+            self.progress.say(
+                f"--with-adapters: {', '.join(n for n in taking if n in training)} are trained"
+                f" {times * len(self.learning) * len(training)} times and read each test through each adapter; from"
+                f" nothing {cost}, less what is stored"
+            )
         reader.working.rest()
         heads = HeadWriter(None, self.config.run_config(), self.work.resolved, reader, resources.tasks)
         writer = CellWriter(self.config.out, self.work.resolved.protocol.letters, RunReport([]), heads)
@@ -188,7 +211,8 @@ class _Matrix:
         self.report.about = replace(self.report.about, shares=shares, forward_tokens=reader.forward_tokens)
         notes = [note for each in self.learning for note in each.prepared.notes]
         every = [*self.work.resolved.notes, *reader.backbone.chat.notes, *notes, *reader.store.notes]
-        for name, reason in adapters.absent.items():
+        for name in absent:
+            reason = f"not trained again: what it learns from is not stored; {WAY_OUT}"
             self.report.cells += [
                 TransferCell(name, test.task, corpus, missing=reason)
                 for corpus in self.report.about.corpora
@@ -198,20 +222,6 @@ class _Matrix:
         place = {name: i for i, name in enumerate(self.work.resolved.methods)}  # however long their fits took
         self.report.cells.sort(key=lambda cell: place[cell.method])
         return self.report
-
-    def _say_fits(self, taking: Sequence[str], folds: Sequence[Folds]) -> list[str]:
-        """Say how long the fits take that are not stored; returns the methods in the order in which they are made."""
-        fits: list[FitsOf] = []
-        for each, own in zip(self.learning, folds, strict=True):
-            forecast = Forecast(each.prepared, each.resolved, self.work.resources.grader)
-            steps = {step.method: step for step in each.prepared.steps if isinstance(step, Fit)}
-            for name in filter(steps.__contains__, taking):
-                stored = own.stored(name, self.config.leave_out())
-                seconds = 0.0 if all(stored) else forecast.seconds(steps[name])
-                fits.append(FitsOf(name, stored, seconds))
-        for line in fits_in_words(fits):
-            self.progress.say(f"  {line}")
-        return dearest_last(taking, fits)
 
     def _learn(self, kind: str, taking: Sequence[str], folds: Sequence[Folds], writer: CellWriter) -> None:
         """Cells of what was learned on each whole corpus (`kind` is empty), or without a part for each subject."""

@@ -13,7 +13,7 @@ from bench.api import Question, UserError
 from bench.api.question import Answer
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
-from bench.run.analyses.labels import LEAST_VALIDATION, Pool, TaskStudy, ordered, shares
+from bench.run.analyses.labels import LEAST_VALIDATION, LabelPool, TaskStudy, ordered, shares
 from bench.run.analyses.request import LabelsConfig
 from bench.signals.reading import Reading
 
@@ -31,7 +31,7 @@ def ids_of(of: Reading) -> set[str]:
     return {question.id for question, usable in zip(of.questions, of.usable, strict=True) if usable}
 
 
-POOL = Pool(reading(TRAIN, 80, silent=(0, 1)), reading(VALIDATION, 20))
+POOL = LabelPool(reading(TRAIN, 80, silent=(0, 1)), reading(VALIDATION, 20))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -48,7 +48,7 @@ def test_draws_have_the_asked_size_and_larger_ones_contain_smaller_ones(seed: in
 
 
 def test_a_task_without_a_label_is_refused_before_anything_is_fitted() -> None:
-    silent = Pool(reading(TRAIN, 3, silent=(0, 1, 2)))
+    silent = LabelPool(reading(TRAIN, 3, silent=(0, 1, 2)))
     unused: Any = SimpleNamespace(resolved=None)
     test = TaskSplit("isles", "test")
     study = TaskStudy(LabelsConfig("tiny"), unused, unused, test, unused, Silent(), {}, {"pik": silent})
@@ -68,8 +68,8 @@ def test_another_seed_is_another_draw_and_all_labels_leave_the_splits_as_they_ar
 
 def test_draws_look_at_no_label_and_at_no_method() -> None:
     """The same ids are drawn whatever is right, and by every pool that has the split."""
-    other = Pool(reading(TRAIN, 80, right=7, silent=(0, 1)), reading(VALIDATION, 20, right=2))
-    alone = Pool(reading(VALIDATION, 20))
+    other = LabelPool(reading(TRAIN, 80, right=7, silent=(0, 1)), reading(VALIDATION, 20, right=2))
+    alone = LabelPool(reading(VALIDATION, 20))
     for seed in range(3):
         for size in (12, 40):
             assert POOL.drawn(size, seed)[0][TRAIN].left_out == other.drawn(size, seed)[0][TRAIN].left_out
@@ -78,14 +78,14 @@ def test_draws_look_at_no_label_and_at_no_method() -> None:
 
 
 def test_who_is_told_one_split_only_gets_the_whole_budget_from_it_or_all_that_it_has() -> None:
-    scaled = Pool(None, POOL.validation)
+    scaled = LabelPool(None, POOL.validation)
     assert [scaled.drawn(size, 0)[1] for size in (10, 15, 20, 50)] == [10, 15, 20, 20]
-    assert Pool(None).drawn(10, 0) == ({}, 0)
+    assert LabelPool(None).drawn(10, 0) == ({}, 0)
 
 
 def test_what_was_left_out_before_is_never_drawn() -> None:
     learned = replace(reading(TRAIN, 80), left_out=frozenset(f"train/{i}" for i in range(40)))
-    pool = Pool(learned, POOL.validation)
+    pool = LabelPool(learned, POOL.validation)
     assert pool.available == 60
     drawn, _ = pool.drawn(30, 1)
     assert learned.left_out < drawn[TRAIN].left_out

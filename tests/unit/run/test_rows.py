@@ -85,7 +85,7 @@ def test_a_cell_rests_on_what_was_learned_from_and_what_chose_the_step(read: tup
     assert [str(reading.where) for reading in made.inputs("ptrue", TEST).splits] == ["rivers/test"]
     splits = [str(reading.where) for reading in made.inputs("echo", TEST).splits]
     assert splits == ["rivers/test", "rivers/train", "rivers/validation"]
-    validated = made.validation_inputs("echo", TEST)
+    validated = made.inputs("echo", TEST, validation=True)
     assert (str(validated.predicted.where), validated.learned) == ("rivers/validation", made.readings[TRAIN])
 
 
