@@ -18,7 +18,6 @@ from bench.data.sources import FolderSource, HubSource, open_source
 from bench.results import cells
 from bench.results import files as results
 from bench.results import questions as question_texts
-from bench.results.records import Records
 from bench.results.row import ResultRow as ResultRow
 from bench.results.submissions import declared, numbers, questions, together
 from bench.results.submissions.cell import Cell, Finding, Known, Unchecked
@@ -88,13 +87,21 @@ class _Check:
         for path, finding in together.findings(self.traces, self.known):
             found[path].append(finding)
         for path in _visible(self.folder, "*.parquet"):
-            if not path.with_suffix(".json").is_file():
-                found[path] = list(self._of_lone_parquet(path))
+            if path.with_suffix(".json").is_file():
+                continue
+            name = questions.FILE.fullmatch(path.name)
+            if path.parent != self.folder / question_texts.FOLDER:
+                beside = f"it has no {path.with_suffix('.json').name} beside it; copy that as well, or delete this file"
+                found[path] = [beside]
+            elif name is None:
+                found[path] = ["expected a name like atlas-choice--v1.parquet; delete it"]
+            else:
+                found[path] = list(self._questions_of(name["task"], int(name["version"])).findings())
         verdicts = []
         for path in sorted(found):
             texts = dict.fromkeys(found[path])
-            problems = tuple(_plain(text) for text in texts if isinstance(text, str))
-            unchecked = tuple(_plain(text.text) for text in texts if isinstance(text, Unchecked))
+            problems = tuple(_plain(text) for text in texts if not isinstance(text, Unchecked))
+            unchecked = tuple(_plain(text) for text in texts if isinstance(text, Unchecked))
             verdicts.append(Verdict(_plain(str(path.relative_to(self.folder))), problems, unchecked))
         return verdicts
 
@@ -117,40 +124,29 @@ class _Check:
         yield from declared.findings(row, self.known)
         if records is None:
             yield f"its cell is {row.status} ({row.reason}); only numbers are committed"
-        elif not records.id:
+            return
+        if not records.id:
             yield "its Parquet file has no rows"
-        else:
-            yield from self._of_cell(Cell(path, row, records.by_id()), records)
-
-    def _of_cell(self, cell: Cell, records: Records) -> Iterator[Finding]:
+            return
+        cell = Cell(path, row, records.by_id())
         if len(set(records.id)) != len(records.id):
             yield "its Parquet file has a question twice"
         with suppress(UserError):  # deviations that can't be are another finding
-            yield from numbers.mismatches(cell.row, numbers.with_numbers_of(cell.row, records))
+            yield from numbers.mismatches(row, numbers.with_numbers_of(row, records))
         reason = numbers.too_good(records)
         if reason is not None:
             yield f"{reason}; {ONLY_A_RUN}"
-        yield from questions.findings(cell, self._questions_of(cell.row.task, cell.row.task_version))
+        yield from questions.findings(cell, self._questions_of(row.task, row.task_version))
         yield from together.of_scores(cell, self.known)
         if cell.recalibration:
-            origin = results.path_of(replace(cell.row, method=cell.base), self.folder)
+            origin = results.path_of(replace(row, method=cell.base), self.folder)
             try:
-                row, before = results.read(origin), results.read_records(origin).by_id()
+                own, before = results.read(origin), results.read_records(origin).by_id()
             except UserError:
                 yield f"{origin.name} is not beside it, of which it is a recalibration; copy both"
             else:
-                yield from together.of_another(cell, row, before)
+                yield from together.of_another(cell, own, before)
         self.traces.append(together.trace(cell))
-
-    def _of_lone_parquet(self, path: Path) -> Iterator[Finding]:
-        if path.parent != self.folder / question_texts.FOLDER:
-            yield f"it has no {path.with_suffix('.json').name} beside it; copy that as well, or delete this file"
-            return
-        name = questions.FILE.fullmatch(path.name)
-        if name is None:
-            yield "expected a name like atlas-choice--v1.parquet; delete it"
-            return
-        yield from self._questions_of(name["task"], int(name["version"])).findings()
 
     def _questions_of(self, task: str, version: int) -> Questions:
         if (task, version) not in self.asked:

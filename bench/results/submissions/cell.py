@@ -23,14 +23,13 @@ DIGITS = 4
 """Digits to which confidences of two cells are compared."""
 
 
-@dataclass(frozen=True)
-class Unchecked:
-    """Sentence about what could not be checked, and why."""
+class Unchecked(str):
+    """Sentence about what could not be checked, and why; any other finding is a problem."""
 
-    text: str
+    __slots__ = ()
 
 
-Finding = str | Unchecked
+Finding = str
 """A problem in words, or what could not be checked."""
 
 

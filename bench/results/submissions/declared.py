@@ -51,7 +51,7 @@ def findings(row: ResultRow, known: Known) -> Iterator[Finding]:
         except UserError as error:
             yield f"its deviations can't be: {error}"
     yield from _settings(row, method)
-    yield from _of_tuning(row, method)
+    yield from tuning_findings(row, method)
     _, recalibrated, kind = row.method.partition(RECALIBRATED)
     if recalibrated:
         try:
@@ -229,7 +229,7 @@ def _of_training(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str
         yield f"preset {row.preset} keeps the last step, but losses on validation chose one"
 
 
-def _of_tuning(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator[str]:
+def tuning_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator[str]:
     """Problems of one row's account of its tuning.
 
     Args:

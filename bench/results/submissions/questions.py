@@ -124,9 +124,17 @@ def _labels(cell: Cell, true: Mapping[str, QuestionText], protocol: Protocol) ->
     known = [(key, *values) for key, values in cell.answered.items() if key in true]
     wrong, misread = [], []
     for key, _, correct, answer, parsed in known:
-        label, read = _graded(answer, true[key], protocol, cell.row.judge)
-        wrong += [key] if label not in {None, correct} else []
-        misread += [key] if read not in {None, parsed} else []
+        question = true[key]
+        if question.choices:
+            letter = parse_letter(answer, protocol.letters[: len(question.choices)])
+            exact = protocol.letter_rule is LetterRule.EXACT
+            label = letter == question.gold if exact else substring_rule(answer, question.gold)
+            misread += [key] if (letter is not None) != parsed else []
+        else:
+            golds = question.gold.split(question_texts.SEVERAL)
+            label = bool(answer.strip()) and any(same_text(answer, gold) for gold in golds)
+        checked = question.choices or cell.row.judge == "match"  # else only its judge can tell
+        wrong += [key] if checked and label != correct else []
     if wrong:
         yield f"{len(wrong)} of its labels are not what the right answers give, e.g. {wrong[0]}"
     if misread:
@@ -137,17 +145,3 @@ def _labels(cell: Cell, true: Mapping[str, QuestionText], protocol: Protocol) ->
     if known and true[known[0][0]].choices:
         substring = [substring_rule(answer, true[key].gold) != correct for key, _, correct, answer, _ in known]
         yield from differs("letter_rule_disagreement", cell.row.letter_rule_disagreement, float(np.mean(substring)))
-
-
-def _graded(
-    answer: str, question: QuestionText, protocol: Protocol, judge: str | None
-) -> tuple[bool | None, bool | None]:
-    """Whether an answer is right, and whether it could be read; None where only its judge can tell."""
-    if not question.choices:
-        right = bool(answer.strip()) and any(
-            same_text(answer, gold) for gold in question.gold.split(question_texts.SEVERAL)
-        )
-        return (right if judge == "match" else None), None
-    letter = parse_letter(answer, protocol.letters[: len(question.choices)])
-    exact = protocol.letter_rule is LetterRule.EXACT
-    return (letter == question.gold if exact else substring_rule(answer, question.gold)), letter is not None

@@ -58,7 +58,19 @@ def findings(traces: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Find
     telling = [one for one in traces if one.confidences is not None]
     for alike in _grouped(telling, lambda one: (one.row.model, one.row.task, one.row.limit, one.confidences)).values():
         for one in alike:
-            yield from _copied(one, alike, known)
+            # the confidences of another method, or of another seed of a method that draws
+            renamed = next((other for other in alike if other.row.method != one.row.method), None)
+            if renamed is not None:
+                yield one.path, f"it has the confidences of {renamed.row.method}; two methods never have the same"
+            twin = next((other for other in alike if other.path != one.path and _line(other) == _line(one)), None)
+            method = known.method(one.base)
+            if twin is not None and method is None:
+                yield one.path, Unchecked(f"{one.base} is not built in: whether two of its seeds may give the same")
+            elif twin is not None and method is not None and draws(method):
+                yield (
+                    one.path,
+                    f"it has the confidences of seed {twin.row.seed}; its method draws, so no two seeds give the same",
+                )
     for seeds in _grouped(traces, _line).values():
         sizes = Counter(one.row.n_parameters for one in seeds)
         tuned = any(one.row.tuning is not None and one.row.tuning.searched for one in seeds)  # sizes may be chosen
@@ -97,22 +109,6 @@ def _line(one: Trace) -> object:
     """Cells of which this is the same are seeds of one method."""
     row = one.row
     return row.model, row.task, row.task_version, row.preset, row.method, row.limit, str(sorted(row.config.items()))
-
-
-def _copied(one: Trace, alike: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Finding]]:
-    """Cells with the confidences of another method, or of another seed of a method that draws."""
-    renamed = next((other for other in alike if other.row.method != one.row.method), None)
-    if renamed is not None:
-        yield one.path, f"it has the confidences of {renamed.row.method}; two methods never have the same"
-    twin = next((other for other in alike if other.path != one.path and _line(other) == _line(one)), None)
-    method = known.method(one.base)
-    if twin is not None and method is None:
-        yield one.path, Unchecked(f"{one.base} is not built in: whether two of its seeds may give the same")
-    elif twin is not None and method is not None and draws(method):
-        yield (
-            one.path,
-            f"it has the confidences of seed {twin.row.seed}; its method draws, so no two seeds give the same",
-        )
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
