@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from bench.cli import loudness
 from bench.cli.checker import check_file
 from bench.cli.printing import console, print_json, print_line
 from bench.data.sources import open_folder
-from bench.results.submissions import Verdict, check_results
+from bench.results.submissions import check_results
 from bench.run.isolation.log import RunLog
-from bench.run.rerun import Rerun, rerun, settled
+from bench.run.rerun import rerun, settled
 from bench.store.folders import cache_folder
 from bench.testing import check_plugin
 
@@ -73,23 +72,20 @@ def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: 
     if as_json:
         files = [{"file": v.file, "problems": v.problems, "not_checked": v.unchecked} for v in verdicts]
         print_json(files if again is None else {"files": files, "rerun": asdict(again)})
-    else:
-        _print_verdicts(verdicts, again)
-    return not any(verdict.problems for verdict in verdicts)
-
-
-def _print_verdicts(verdicts: Sequence[Verdict], rerun: Rerun | None) -> None:
+        return not any(verdict.problems for verdict in verdicts)
     for verdict in verdicts:
         console().print(_mark(ok=not verdict.problems), Text(verdict.file), soft_wrap=True)
         for problem in verdict.problems:
             print_line(f"         {problem}")
     for reason, n in Counter(reason for verdict in verdicts for reason in verdict.unchecked).items():
         print_line(f"not checked: {reason} ({n} file{'s' * (n > 1)})")
-    if rerun is not None:
-        print_line(f"{rerun.file}, run again: {rerun.reason}")
-        for note in rerun.notes:
+    if again is not None:
+        print_line(f"{again.file}, run again: {again.reason}")
+        for note in again.notes:
             print_line(f"         {note}")
-    console().print(f"{sum(not v.problems for v in verdicts)} of {len(verdicts)} files may be submitted")
+    passed = sum(not verdict.problems for verdict in verdicts)
+    console().print(f"{passed} of {len(verdicts)} files may be submitted")
+    return passed == len(verdicts)
 
 
 def _mark(*, ok: bool, remark: bool = False) -> Text:

@@ -111,6 +111,12 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
     if name in method_registry.names():
         with fenced(f"method {name!r}"):
             cls = method_registry.get(name)
+            tuned: dict[str, list[str]] = {}  # constants with what they are drawn from -> presets with that
+            for preset, arguments in (cls.presets or {"defaults": {}}).items() if cls.trains() else ():
+                made = cls(**arguments)
+                for field, search in searched(made, {}).items():
+                    tuned.setdefault(f"{field}: {search.words(made.params()[field])}", []).append(preset)
+            drawn = [f"{words} ({', '.join(presets)})" for words, presets in sorted(tuned.items())] or ["nothing"]
             return {
                 "kind": "method",
                 "name": cls.name,
@@ -121,7 +127,7 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
                 "reads in fit": sorted(map(repr, cls.needs.fit)) if cls.trains() else [],
                 "reads in predict": sorted(map(repr, cls.needs.predict)),
                 "not reproduced": _listed(cls.not_reproduced),
-                **({"searched by --tune": _searched(cls)} if cls.trains() else {}),
+                **({"searched by --tune": drawn} if cls.trains() else {}),
                 "constants": constants(cls),
             }
     if name in task_registry.names():
@@ -158,16 +164,6 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
         }
     everything = ", ".join([*method_registry.names(), *task_registry.names(), *models.aliases(), "protocol"])
     raise UserError(f"Nothing is called {name!r}: expected one of {everything}.")
-
-
-def _searched(cls: type[ConfidenceMethod]) -> list[str]:
-    """Constants that are tuned, with what they are drawn from in each preset that has a value of its own."""
-    found: dict[str, list[str]] = {}
-    for preset, arguments in (cls.presets or {"defaults": {}}).items():
-        method = cls(**arguments)
-        for name, search in searched(method, {}).items():
-            found.setdefault(f"{name}: {search.words(method.params()[name])}", []).append(preset)
-    return [f"{words} ({', '.join(presets)})" for words, presets in sorted(found.items())] or ["nothing"]
 
 
 def _listed(by_preset: Mapping[str, Sequence[str]]) -> list[str]:

@@ -6,7 +6,7 @@ Both follow from shapes; nothing is loaded.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -97,40 +97,39 @@ def memory(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str,
     Raises:
         UserError: a model can't be used.
     """
-    known = registry.methods(plugins)
-    methods = [known.get(name) for name in known.names()]
-    return [record for name in names for record in _memory(name, methods)]
-
-
-def _memory(name: str, methods: Sequence[type[ConfidenceMethod]]) -> Iterator[dict[str, Any]]:
     import torch
 
     from bench.backbone import footprint
     from bench.backbone.model import Backbone, LoadOptions
 
-    shipped, dtype = _table(*_CONFIGS).get(name), torch.bfloat16
-    if shipped is None:
-        config = Backbone(models.resolve(name), LoadOptions(device="cpu")).config
-    else:
-        config = footprint.configuration(shipped)
-    reading = footprint.reading(config, dtype, READING_TOKENS)
-    yield _record(name, f"reading, {READING_TOKENS:,} tokens a pass", reading)
-    adapters: dict[tuple[int, str], list[str]] = {}
-    facts = facts_of(name)
-    for cls in methods:
-        trained = max(_by_format(cls, facts).values())
-        if any(getattr(signal, "adapter", None) is Adapter.OWN for signal in cls().reads().predict):
-            settings: Any = cls().params()
-            adapters.setdefault((settings["rank"], settings["target_modules"]), []).append(cls.name)
-        elif trained >= _LARGE:
-            fit = footprint.Footprint(reading.weights, 0, reading.rest, footprint.TRAINED_BYTES * trained)
-            yield _record(name, f"fit of {cls.name}", fit)
-    for (rank, named), trainers in adapters.items():
-        plain, less = (
-            footprint.training(config, dtype, TRAINING_TOKENS, rank=rank, named=named, checkpointing=checkpointing)
-            for checkpointing in (False, True)
-        )
-        yield _record(name, f"fit of {', '.join(trainers)}, {TRAINING_TOKENS:,} tokens a pass", plain, less)
+    known, dtype = registry.methods(plugins), torch.bfloat16
+    records = []
+    for name in names:
+        shipped = _table(*_CONFIGS).get(name)
+        if shipped is None:
+            config = Backbone(models.resolve(name), LoadOptions(device="cpu")).config
+        else:
+            config = footprint.configuration(shipped)
+        reading = footprint.reading(config, dtype, READING_TOKENS)
+        records.append(_record(name, f"reading, {READING_TOKENS:,} tokens a pass", reading))
+        adapters: dict[tuple[int, str], list[str]] = {}
+        facts = facts_of(name)
+        for cls in map(known.get, known.names()):
+            trained = max(_by_format(cls, facts).values())
+            if any(getattr(signal, "adapter", None) is Adapter.OWN for signal in cls().reads().predict):
+                settings: Any = cls().params()
+                adapters.setdefault((settings["rank"], settings["target_modules"]), []).append(cls.name)
+            elif trained >= _LARGE:
+                fit = footprint.Footprint(reading.weights, 0, reading.rest, footprint.TRAINED_BYTES * trained)
+                records.append(_record(name, f"fit of {cls.name}", fit))
+        for (rank, named), trainers in adapters.items():
+            plain, less = (
+                footprint.training(config, dtype, TRAINING_TOKENS, rank=rank, named=named, checkpointing=checkpointing)
+                for checkpointing in (False, True)
+            )
+            work = f"fit of {', '.join(trainers)}, {TRAINING_TOKENS:,} tokens a pass"
+            records.append(_record(name, work, plain, less))
+    return records
 
 
 def _record(model: str, work: str, needed: Footprint, checkpointed: Footprint | None = None) -> dict[str, Any]:

@@ -74,8 +74,29 @@ def write(kind: Kind, name: str, template: str, out: Path | None = None) -> Path
     Raises:
         UserError: the name or the file can't be had, or a file can't be written.
     """
+    from bench import registry
+
     path = out or Path(f"{name.replace('-', '_')}.py")
-    _check(kind, name, path)
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+        raise UserError(f"expected a name of lower-case words joined by '-', e.g. my-{kind}, got {name!r}")
+    for word, known in (("method", registry.methods()), ("task", registry.tasks())):
+        if name in known.names():
+            raise UserError(f"there is a {word} {name!r} already; choose another name")
+    if name in registry.GROUPS:
+        raise UserError(f"{name!r} means a group of methods; choose another name")
+    if path.suffix != ".py" or not path.stem.isidentifier() or keyword.iskeyword(path.stem):
+        raise UserError(f"expected a file that Python can import, e.g. my_{path.stem}.py, got {path}")
+    if not path.parent.is_dir():
+        raise UserError(f"there is no folder {path.parent}; make it first")
+    for file in (path, _test_of(path)):
+        if file.exists() or file.is_symlink():
+            raise UserError(f"{file} is there already and is not overwritten; choose another name or --out")
+    with suppress(ImportError, ValueError):
+        if importlib.util.find_spec(path.stem) is not None:
+            raise UserError(
+                f"{path.name} would hide the module {path.stem!r} of Python or of a package from whatever is"
+                " started beside it; choose another name or --out"
+            )
     folder = resources.files("bench.cli.templates") / template
     sources = {
         path: (folder / f"my_{kind}.py").read_text(encoding="utf-8"),
@@ -99,32 +120,6 @@ def write(kind: Kind, name: str, template: str, out: Path | None = None) -> Path
             file.unlink(missing_ok=True)
         raise UserError(f"{error.filename or 'a file'} can't be written: {error.strerror}") from error
     return path
-
-
-def _check(kind: Kind, name: str, path: Path) -> None:
-    """Refuse a name or a file that can't be had."""
-    from bench import registry
-
-    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
-        raise UserError(f"expected a name of lower-case words joined by '-', e.g. my-{kind}, got {name!r}")
-    for word, known in (("method", registry.methods()), ("task", registry.tasks())):
-        if name in known.names():
-            raise UserError(f"there is a {word} {name!r} already; choose another name")
-    if name in registry.GROUPS:
-        raise UserError(f"{name!r} means a group of methods; choose another name")
-    if path.suffix != ".py" or not path.stem.isidentifier() or keyword.iskeyword(path.stem):
-        raise UserError(f"expected a file that Python can import, e.g. my_{path.stem}.py, got {path}")
-    if not path.parent.is_dir():
-        raise UserError(f"there is no folder {path.parent}; make it first")
-    for file in (path, _test_of(path)):
-        if file.exists() or file.is_symlink():
-            raise UserError(f"{file} is there already and is not overwritten; choose another name or --out")
-    with suppress(ImportError, ValueError):
-        if importlib.util.find_spec(path.stem) is not None:
-            raise UserError(
-                f"{path.name} would hide the module {path.stem!r} of Python or of a package from whatever is"
-                " started beside it; choose another name or --out"
-            )
 
 
 def _test_of(path: Path) -> Path:

@@ -77,7 +77,21 @@ def run(
     Raises:
         UserError: something is not as it must be; says what was expected. Nothing was computed for it.
     """
-    names, classes = _methods_of(methods)
+    names: list[object] = []
+    classes: list[type[ConfidenceMethod]] = []
+    for each in methods if isinstance(methods, Iterable) and not isinstance(methods, str) else [methods]:
+        if isinstance(each, ConfidenceMethod):
+            raise UserError(
+                f"run(), methods: expected the class {type(each).__name__}, got an object of it; leave out ()"
+            )
+        if isinstance(each, type):
+            if not issubclass(each, ConfidenceMethod) or "name" not in vars(each):
+                raise UserError(
+                    f"run(), methods: expected a ConfidenceMethod with a name, got the class {each.__name__}; write"
+                    ' @method("name") above it'
+                )
+            classes.append(each)
+        names.append(each.name if isinstance(each, type) else each)
     named: Mapping[str, Any] = {"methods": names, "model": model, "tasks": tasks}
     given = {name: value for name, value in named.items() if not isinstance(value, str | Sequence) or len(value)}
     config = from_keywords(RunConfig, {**given, **options}, "run()")
@@ -133,32 +147,6 @@ def report(
     shown = results if isinstance(results, Results) else load_results(results, quiet=quiet)
     folder = None if figures is None else Path(figures).expanduser()
     return shown.write_page(Path(out).expanduser(), folder, _progress(quiet=quiet).say)
-
-
-def _methods_of(given: object) -> tuple[list[object], list[type[ConfidenceMethod]]]:
-    """Names of methods, and those that are classes.
-
-    Raises:
-        UserError: a class is no method, or has no name.
-    """
-    names: list[object] = []
-    classes: list[type[ConfidenceMethod]] = []
-    for each in given if isinstance(given, Iterable) and not isinstance(given, str) else [given]:
-        if isinstance(each, ConfidenceMethod):
-            raise UserError(
-                f"run(), methods: expected the class {type(each).__name__}, got an object of it; leave out ()"
-            )
-        if not isinstance(each, type):
-            names.append(each)
-        elif not issubclass(each, ConfidenceMethod) or "name" not in vars(each):
-            raise UserError(
-                f"run(), methods: expected a ConfidenceMethod with a name, got the class {each.__name__}; write"
-                ' @method("name") above it'
-            )
-        else:
-            names.append(each.name)
-            classes.append(each)
-    return names, classes
 
 
 def _progress(*, quiet: bool) -> Progress:

@@ -15,7 +15,7 @@ from bench.cli import loudness
 from bench.cli.printing import print_json, print_line, print_records
 
 if TYPE_CHECKING:
-    from bench.run.reproduction import Reproduction, Run
+    from bench.run.reproduction import Reproduction
 
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Settings of the command: options that it doesn't know are those of `bench run`."""
@@ -36,7 +36,42 @@ def reproduce(
         raise UserError("--json: expected --dry-run as well; the results of runs are files")
     work = planned(name, models, ctx)
     if dry_run:
-        _print_plan(work, ctx.args, as_json=as_json)
+        grid = work.grid
+        records: Sequence[Mapping[str, Any]] = [run.record() for run in work.runs]
+        commands = [run.command(ctx.args) for run in work.runs if not run.done]
+        date = work.price[1] if work.price else None
+        if as_json:
+            about = {"reference": grid.reference, "accelerator": grid.accelerator, "prices_of": date}
+            print_json({**about, "runs": records, "commands": commands})
+            return
+        print_line(f"{grid.reference}: {len(work.methods)} methods, {len(grid.tasks)} tasks, preset {grid.preset}")
+        rows = []
+        for record in records:
+            tokens, hours, usd = record["tokens"], record["hours"], record["usd_at_most"]
+            rows.append(
+                {
+                    "model": record["model"],
+                    "seed": str(record["seed"]),
+                    "cells there": f"{record['there']} of {record['cells']}",
+                    "M tokens": "not known" if tokens is None else f"{tokens / 1e6:,.0f}",
+                    "hours": "not known" if hours is None else f"{hours:,.1f}",
+                    "graded": f"{record['graded']:,}",
+                    "compared ≤": f"{record['compared_at_most']:,}",
+                    "USD ≤": "not known" if usd is None else f"{usd:,.2f}",
+                }
+            )
+        print_records(rows)
+        known = [record["hours"] for record in records if isinstance(record["hours"], float)]
+        print_line(
+            f"Hours are those of one {grid.accelerator}: {sum(known):,.1f} in all. Costs are those of whole runs from\n"
+            "nothing; what the cache holds is not read again. Graded are answers of tests and training corpora;"
+            " samples\nare compared with the answer where their texts differ."
+        )
+        if date is not None:
+            print_line(f"USD are those of {grid.judge_model} at the prices of {date}.")
+        print_line("Nothing is left to run." if not commands else "Left, which bench reproduce runs one after another:")
+        for command in commands:
+            print_line(f"  {command}")
         return
     left, options = [run for run in work.runs if not run.done], _options(ctx, ctx.args)
     told = options.get("device") is not None or options.get("engine") not in {None, "local"}
@@ -50,7 +85,20 @@ def reproduce(
                 f"{takes if hours else 'This'} machine has no accelerator. Print the plan with --dry-run; --device cpu"
                 " runs it here all the same."
             )
-    codes = [_carried_out(run, f"{i} of {len(left)}", ctx.args) for i, run in enumerate(left, start=1)]
+    codes = []
+    for i, run in enumerate(left, start=1):  # each in a process of its own, which frees all memory at its end
+        print_line(f"[{i} of {len(left)}] {run.command(ctx.args)}")
+        process = subprocess.Popen([sys.executable, "-P", "-m", "bench.cli", *run.words(ctx.args), *loudness.words()])
+        try:
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        if code not in {0, 1}:
+            print_line(f"stopped at {i} of {len(left)}; bench reproduce goes on there when it is called again")
+            raise typer.Exit(code if code > 0 else 128 - code)
+        codes.append(code)
     print_line(f"{len(left)} runs ended, {len(work.runs) - len(left)} were there before; bench table --against paper")
     raise typer.Exit(max(codes, default=0))
 
@@ -95,58 +143,3 @@ def _refuse_owned(options: Iterable[str]) -> None:
     for option in options:
         if option in _OWNED:
             raise UserError(f"{option}: the paper says it; bench run takes it for a comparison of your own")
-
-
-def _carried_out(run: Run, which: str, more: Sequence[str]) -> int:
-    """Exit code of one run in a process of its own, which frees all memory at its end: 0, or 1 where a cell failed."""
-    print_line(f"[{which}] {run.command(more)}")
-    process = subprocess.Popen([sys.executable, "-P", "-m", "bench.cli", *run.words(more), *loudness.words()])
-    try:
-        code = process.wait()
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
-    if code not in {0, 1}:
-        print_line(f"stopped at {which}; bench reproduce goes on there when it is called again")
-        raise typer.Exit(code if code > 0 else 128 - code)
-    return code
-
-
-def _print_plan(work: Reproduction, more: Sequence[str], *, as_json: bool) -> None:
-    grid = work.grid
-    records: Sequence[Mapping[str, Any]] = [run.record() for run in work.runs]
-    commands = [run.command(more) for run in work.runs if not run.done]
-    date = work.price[1] if work.price else None
-    if as_json:
-        about = {"reference": grid.reference, "accelerator": grid.accelerator, "prices_of": date}
-        print_json({**about, "runs": records, "commands": commands})
-        return
-    print_line(f"{grid.reference}: {len(work.methods)} methods, {len(grid.tasks)} tasks, preset {grid.preset}")
-    rows = []
-    for record in records:
-        tokens, hours, usd = record["tokens"], record["hours"], record["usd_at_most"]
-        rows.append(
-            {
-                "model": record["model"],
-                "seed": str(record["seed"]),
-                "cells there": f"{record['there']} of {record['cells']}",
-                "M tokens": "not known" if tokens is None else f"{tokens / 1e6:,.0f}",
-                "hours": "not known" if hours is None else f"{hours:,.1f}",
-                "graded": f"{record['graded']:,}",
-                "compared ≤": f"{record['compared_at_most']:,}",
-                "USD ≤": "not known" if usd is None else f"{usd:,.2f}",
-            }
-        )
-    print_records(rows)
-    known = [record["hours"] for record in records if isinstance(record["hours"], float)]
-    print_line(
-        f"Hours are those of one {grid.accelerator}: {sum(known):,.1f} in all. Costs are those of whole runs from\n"
-        "nothing; what the cache holds is not read again. Graded are answers of tests and training corpora; samples\n"
-        "are compared with the answer where their texts differ."
-    )
-    if date is not None:
-        print_line(f"USD are those of {grid.judge_model} at the prices of {date}.")
-    print_line("Nothing is left to run." if not commands else "Left, which bench reproduce runs one after another:")
-    for command in commands:
-        print_line(f"  {command}")

@@ -81,7 +81,14 @@ def read(path: Path) -> dict[str, Value]:
             hint = did_you_mean(key, known) or f" Keys are the options of `bench run`: {', '.join(known)}."
             raise UserError(f"run file {path}: unknown key {key!r}.{hint}")
         try:
-            found[known[key].name] = _placed(known[key], _checked(known[key], value), folder)
+            field, text = known[key], _checked(known[key], value)
+            is_path = _kind(field) is Path  # relative ones begin at the file's folder
+            is_place = is_path or (field.name in _NAME_OR_PLACE and _PLACE.fullmatch(str(text)) is not None)
+            if folder is not None and isinstance(text, list) and is_path:
+                text = [str(folder / each) for each in text]
+            elif folder is not None and isinstance(text, str) and is_place:
+                text = str(folder / text)
+            found[field.name] = text
         except ValueError as error:
             raise UserError(f"run file {path}: {key}: expected {error}, got {str(value)[:60]!r}") from None
     return found
@@ -136,16 +143,6 @@ def _settings(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
             yield f"{before}{name}", str(value)
         else:
             raise ValueError(f"text, a number, true or false for {before}{name}")  # noqa: TRY004 - a user's value
-
-
-def _placed(field: Field, value: Value, folder: Path | None) -> Value:
-    """The value with its relative paths below the file's folder."""
-    if folder is None or isinstance(value, bool):
-        return value
-    if isinstance(value, list):
-        return [str(folder / each) for each in value] if _kind(field) is Path else value
-    is_place = field.name in _NAME_OR_PLACE and _PLACE.fullmatch(str(value)) is not None
-    return str(folder / str(value)) if _kind(field) is Path or is_place else value
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,9 +19,6 @@ from bench.cli.options import options_from
 from bench.cli.printing import announcer, console, print_json, print_line, print_notes, print_written
 from bench.report.selection import View
 from bench.run.config import RunConfig
-
-if TYPE_CHECKING:
-    from bench.run.pipeline import RunReport
 
 File = Annotated[
     Path | None,
@@ -66,30 +63,23 @@ def run(
             "notes": report.notes,
         }
         print_json(record | ({"stopped": report.stopped} if len(configs) > 1 else {}))
-    else:
-        _print(report, configs[0])
-    if report.stopped:
-        raise UserError(f"{'; '.join(report.stopped)}. What the other seeds gave is stored.")
-    raise typer.Exit(1 if report.failed else 0)
-
-
-def _print(report: RunReport, config: RunConfig) -> None:
-    """Print the comparison; a plan of its own where nobody was told it."""
-    if config.dry_run and loudness.is_quiet():
+    elif configs[0].dry_run and loudness.is_quiet():  # nobody was told the plan
         for line in report.plan:
             print_line(line)
-    if report.rows:
+    if report.rows and not as_json:
         from bench.report.tables import build
         from bench.report.tables.request import tables_of
         from bench.store.folders import cache_folder
 
-        view = View(config.out, partial=True, deviations=True)
+        view = View(configs[0].out, partial=True, deviations=True)
         build.print_terminal(tables_of(view, cache_folder(), announcer(), report.rows), console())
         print_written([*report.paths, *report.heads])
         print_notes(report.notes)
-        if not report.failed:
-            for line in next_steps(config, report.heads):
-                print_line(line)
+        for line in [] if report.failed else next_steps(configs[0], report.heads):
+            print_line(line)
+    if report.stopped:
+        raise UserError(f"{'; '.join(report.stopped)}. What the other seeds gave is stored.")
+    raise typer.Exit(1 if report.failed else 0)
 
 
 def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:
