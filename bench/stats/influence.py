@@ -140,7 +140,7 @@ def _unbiased(k: int) -> float:
     return float(np.sqrt(k / (k - 1))) if k > 1 else 1.0
 
 
-def _rmsce(p: FloatArray, o: BoolArray) -> Influence:
+def _rmsce(p: FloatArray, o: BoolArray) -> Influence | None:
     """Square of `rmsce`: in a bin of gap g and residuals r, 2 g (r - g), and the bin's share of the mean.
 
     With w a bin's share of the answers and v the variance of its gap, the influences give the bin a variance of
@@ -148,6 +148,8 @@ def _rmsce(p: FloatArray, o: BoolArray) -> Influence:
     ones; but it is near 0 where g happens to be. So a bin has at least the second-order term, 2 w^2 v^2.
     """
     bins = Bins.of(p, o)
+    if bins is None:
+        return None
     value = bins.mean_square
     influences = (2 * bins.gap[bins.group] * bins.within + bins.square[bins.group] - value) / p.size
     lacking = np.maximum(0.0, 2 * np.square(bins.noise) - 4 * np.square(bins.gap) * bins.noise)

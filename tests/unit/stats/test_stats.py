@@ -33,6 +33,7 @@ from bench.stats import (
 QUICK = Settings(null_draws=1)
 MACRO = Settings(null_draws=1, average="subjects")
 MEANS = ("brier", "acc", "nll")
+NOT_RMSCE = tuple(metric for metric in TESTED if metric != "rmsce")
 
 
 def losses(p, o):
@@ -83,6 +84,9 @@ def test_influences_are_derivatives_in_the_weights_of_questions(metric, n, right
     o = rng.permutation(np.arange(n) < right)
     p = np.round(rng.beta(1 + o, 2 - o), digits)
     found = influence(metric, p, p, o, strata_of(["a"] * n), "questions")
+    if metric == "rmsce" and n == 2:
+        assert found is None
+        return
     assert (signed_root if metric == "rmsce" else float)(found.value) == pytest.approx(METRICS[metric].compute(p, o))
     function, step = weighted(metric, p, o), 1e-4 * np.eye(n)
     expected = np.array([function(1 + e) - function(1 - e) for e in step]) / 2e-4
@@ -251,7 +255,7 @@ LONE = [True] * 39 + [False] + [True, False] * 40
 @pytest.mark.parametrize(
     ("o", "subjects", "settings", "metrics", "reason"),
     [
-        ([True, False], ["a", "b"], QUICK, TESTED, "there are 2 questions, from which no spread can be told"),
+        ([True, False], ["a", "b"], QUICK, NOT_RMSCE, "there are 2 questions, from which no spread can be told"),
         ([True] * 196 + [False] * 4, ["a"] * 200, QUICK, MEANS,
          "5 wrong answers are needed to tell how far {} varies, there are 4"),
         ([True] * 19 + [False] * 181, ["a"] * 200, MACRO, RANKED,
@@ -263,10 +267,10 @@ LONE = [True] * 39 + [False] + [True, False] * 40
         ([True] * 50 + [False] * 49, ["a"] * 99, QUICK, ["rmsce"],
          "100 questions are needed to tell how far {} varies, there are 99"),
         ([True, False] * 60, ["a"] * 91 + ["b"] * 29, MACRO, ["rmsce"],
-         "30 questions of each subject are needed to tell how far mean calibration errors vary, subject 'b' has 29"),
-        ([True, False] * 60, ["a"] * 117 + ["b"] * 3, MACRO, TESTED,
+         "100 questions are needed to tell how far {} varies, there are 91"),
+        ([True, False] * 60, ["a"] * 117 + ["b"] * 3, MACRO, NOT_RMSCE,
          "subjects of a few questions count as much as large ones, and say too little of how far they vary"),
-        ([True, False] * 60, ["a"] * 119 + ["b"], MACRO, TESTED,
+        ([True, False] * 60, ["a"] * 119 + ["b"], MACRO, NOT_RMSCE,
          "subjects of a few questions count as much as large ones, and say too little of how far they vary"),
     ],
 )  # fmt: skip
@@ -275,15 +279,32 @@ def test_what_tells_no_spread_has_values_without_intervals_tests_and_ranks(o, su
     result = summary(dict(zip("abc", rng.random((3, len(o))), strict=True)), np.array(o), subjects, settings)
     for metric in TESTED:
         pairs, fixed = result.comparisons[metric], result.methods["a"].estimates[metric].fixed
-        assert result.methods["a"].estimates[metric].value is not None
+        is_known = len(o) > 2 or metric != "rmsce"
+        assert (result.methods["a"].estimates[metric].value is not None) == is_known
         if metric in metrics:
             assert fixed.reason == reason.format(METRICS[metric].label)
             assert {pair.fixed for pair in pairs} == {Interval("fixed-subjects", reason=fixed.reason)}
             assert {(pair.p, pair.p_corrected, pair.error, pair.critical) for pair in pairs} == {(None,) * 4}
             assert result.ranks[metric] == {}
-        elif set(metrics) != {*MEANS}:  # what is too few for a mean is too few for the others
+        elif is_known and set(metrics) != {*MEANS}:  # what is too few for a mean is too few for the others
             assert fixed.ends
             assert all(pair.p is not None for pair in pairs)
+
+
+def test_subjects_too_small_for_an_rmsce_count_neither_in_its_mean_nor_in_what_is_told_of_it():
+    """Few answers in a bin count as no error, so that a mean over small subjects told nothing of a method's."""
+    confidence, o, _ = answers(840, methods=1)
+    own = confidence["m0"]
+    large, small = [f"s{k % 21}" for k in range(840)], [f"t{k % 57}" for k in range(570)]
+    every = np.concatenate([own, np.full(570, 0.9)]), np.concatenate([o, np.arange(570) % 2 == 0])
+    alone, found, lacking = (
+        summary({"m": p}, right, names, MACRO).methods["m"].estimates["rmsce"]
+        for p, right, names in ((own, o, large), (*every, large + small), (*(part[840:] for part in every), small))
+    )
+    assert (found.value, found.n_undefined) == (pytest.approx(alone.value), 57)
+    assert found.fixed.ends == pytest.approx(alone.fixed.ends)
+    assert found.clustered.ends == pytest.approx(alone.clustered.ends)
+    assert (lacking.value, lacking.fixed.reason) == (None, "it is undefined in every subject")
 
 
 def test_nothing_is_refused_for_what_a_few_questions_lack():
