@@ -33,7 +33,7 @@ class LineStanding:
     """All that is told of one line."""
 
     labels: int
-    """Lines with the same number rest on the same answers and labels; 0 has the most lines."""
+    """Lines with the same number rest on the same answers and labels; 0 has the most lines, then questions."""
     metrics: Mapping[str, Estimate]
     calibrated_p: float
     """P value of calibration."""
@@ -169,7 +169,7 @@ def _same(a: Records, b: Records) -> bool:
 
 
 def _by_labels(records: Mapping[Key, Sequence[Records]]) -> list[list[Key]]:
-    """Lines that rest on the same labels together; the most lines first."""
+    """Lines that rest on the same labels together; the most lines first, of as many those on the most questions."""
     alike: list[list[Key]] = []
     for key, runs in records.items():
         for keys in alike:
@@ -178,4 +178,4 @@ def _by_labels(records: Mapping[Key, Sequence[Records]]) -> list[list[Key]]:
                 break
         else:
             alike.append([key])
-    return sorted(alike, key=len, reverse=True)
+    return sorted(alike, key=lambda keys: (len(keys), len(records[keys[0]][0].id)), reverse=True)

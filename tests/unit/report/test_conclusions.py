@@ -194,7 +194,8 @@ def test_methods_on_other_labels_are_on_no_front(tmp_path):
     words = " ".join(" ".join(text.get_text() for text in figure.texts).split())
     assert "hollow and not on the front: ptrue, ct (other answers or labels)." in words
     notes = {line.method: [note for note in line.notes if "labels" in note] for line in table.lines}
-    assert notes["ptrue"] == ["rests on other answers or labels than most lines: ranked and compared only with ct"]
+    others = "rests on other answers or labels than the lines that are judged"
+    assert notes["ptrue"] == [f"{others}: ranked and compared only with ct"]
     assert notes["ccps"] == []
 
 

@@ -64,8 +64,8 @@ def put(
     row = replace(row, **changes)
     rows = list(range(160)) if order is None else list(order)
     records = Records(
-        [f"q{i:03}" for i in rows], [SUBJECTS[i] for i in rows], correct[rows], confidence[rows], ["a"] * 160,
-        np.ones(160, dtype=bool),
+        [f"q{i:03}" for i in rows], [SUBJECTS[i] for i in rows], correct[rows], confidence[rows], ["a"] * len(rows),
+        np.ones(len(rows), dtype=bool),
     )  # fmt: skip
     write(row, records, out)
     return row
@@ -250,6 +250,15 @@ def test_lines_with_other_labels_are_compared_among_themselves_only(out: Path) -
     assert all((pair.first in judged) == (pair.second in judged) for pair in found.pairs)
     assert sum(pair.first in judged for pair in found.pairs) == len(stats.TESTED)
     assert {found.lines[key].ranks["brier"] for key in judged} == {1, 2}
+
+
+def test_of_as_many_lines_those_on_the_most_questions_are_judged(tmp_path: Path) -> None:
+    """It was the order of files that decided who was best."""
+    for method, n in (("ccps", 100), ("pik", 100), ("lts", 160), ("ptrue", 160)):
+        put(tmp_path, method, confidences(0.9, n), order=range(n))
+    assert {key.method: line.labels for key, line in read(tmp_path).lines.items()} == {
+        "ccps": 1, "pik": 1, "lts": 0, "ptrue": 0,
+    }  # fmt: skip
 
 
 def test_seeds_on_different_labels_have_no_standing(out: Path) -> None:
