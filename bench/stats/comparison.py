@@ -192,10 +192,10 @@ def ranks(methods: Sequence[K], comparisons: Sequence[Comparison[K]], *, alpha: 
         alpha: level of significance.
 
     Returns:
-        By method; empty where a pair could not be tested.
+        By method; empty where a pair could not be tested, or where there is no pair.
     """
     own = [pair for pair in comparisons if pair.first in methods and pair.second in methods]
-    if len(own) < len(methods) * (len(methods) - 1) // 2 or any(pair.p_corrected is None for pair in own):
+    if not own or len(own) < len(methods) * (len(methods) - 1) // 2 or any(pair.p_corrected is None for pair in own):
         return {}
     ranked = dict.fromkeys(methods, 1)
     for pair in own:

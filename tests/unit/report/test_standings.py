@@ -162,15 +162,15 @@ def test_a_recalibrated_method_changes_nothing_about_the_block_of_the_method_tha
     assert {key: line.ranks for key, line in after.lines.items() if key != platt} == {
         key: line.ranks for key, line in before.lines.items()
     }
-    assert set(after.lines[platt].ranks.values()) == {1}
+    assert after.lines[platt].ranks == {}  # it is alone in its block
     assert {pair.p_corrected is None for pair in after.pairs if platt in {pair.first, pair.second}} == {False}
 
 
-def test_a_single_method_has_the_first_rank(tmp_path: Path) -> None:
+def test_a_single_method_has_no_rank(tmp_path: Path) -> None:
     put(tmp_path, "ccps", confidences(0.9))
     found = read(tmp_path)
     assert (found.beaten, found.pairs) == ({}, ())
-    assert found.lines[CCPS].ranks == dict.fromkeys(stats.TESTED, 1)
+    assert found.lines[CCPS].ranks == {}
 
 
 def test_a_method_whose_training_was_cut_short_has_no_rank_and_takes_part_in_no_others(out: Path) -> None:

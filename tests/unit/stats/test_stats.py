@@ -450,7 +450,7 @@ def test_rank_is_one_plus_the_number_of_methods_that_are_significantly_better():
     assert ranks("abcd", ranked_pairs({**p, ("c", "d"): 0.049})) == {"a": 1, "b": 1, "c": 2, "d": 3}
     assert ranks("bcd", ranked_pairs(p)) == {"b": 1, "c": 1, "d": 2}  # a is of another block
     assert ranks("ab", ranked_pairs({("a", "b"): 0.01}, "auroc")) == {"a": 2, "b": 1}  # where more is better
-    assert (ranks("a", []), ranks("ab", []), ranks("ab", ranked_pairs({("a", "b"): None}))) == ({"a": 1}, {}, {})
+    assert ranks("a", []) == ranks("ab", []) == ranks("ab", ranked_pairs({("a", "b"): None})) == {}
 
 
 # --- calibration ------------------------------------------------------------------------------------------------------
