@@ -62,8 +62,10 @@ class Interval:
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def half(self, value: float | None) -> float | None:
-        """Distance from a value to the farther end; None where there is no interval."""
-        return None if self.ends is None or value is None else max(self.ends[1] - value, value - self.ends[0])
+        """Distance from a value to the farther end, or to the upper one where the lower is cut at 0; None without."""
+        if self.ends is None or value is None:
+            return None
+        return max(self.ends[1] - value, value - self.ends[0] if self.ends[0] else 0.0)
 
     def reversed(self) -> Interval:
         """Interval of the difference taken the other way round."""

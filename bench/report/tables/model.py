@@ -55,7 +55,7 @@ class MetricValue:
 
     @property
     def half(self) -> float | None:
-        """Half the width of its 95 % interval for these subjects, on the longer side; None where there is none."""
+        """Half the width of its 95 % interval for these subjects; see `Interval.half`."""
         return self.standing.fixed.half(self.mean) if self.standing else None
 
     @property

@@ -227,6 +227,13 @@ def test_interval_for_other_subjects_counts_those_where_the_metric_is_defined():
     assert estimate.clustered.reason == "20 subjects are needed to speak of others, there are 19"
 
 
+def test_half_of_an_interval_that_is_cut_at_0_is_its_upper_one():
+    """0 to 15.1 around 10.3 was printed as 10.3 ±10.3."""
+    assert Interval("fixed-subjects", 0.0, 0.151).half(0.103) == pytest.approx(0.048)
+    assert Interval("fixed-subjects", 0.1, 0.2).half(0.18) == pytest.approx(0.08)
+    assert Interval("fixed-subjects", reason="too few").half(0.1) is None
+
+
 def test_rmsce_has_the_interval_of_its_square_and_differences_that_of_squares():
     confidence, o, names = answers(400)
     result = summary(confidence, o, names, QUICK)
