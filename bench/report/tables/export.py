@@ -55,6 +55,7 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     record |= _costs(line)
     of_cells = (note for name in names if name in line.estimates for note in line.estimates[name].notes)
     record["notes"] = "; ".join(dict.fromkeys([*line.notes, *line.reasons, *of_cells]))
+    record["too_few"] = table.too_few
     record["caption"] = ". ".join((table.facts[0], " ".join(table.facts[1:])))
     return record
 
@@ -101,6 +102,7 @@ def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
             "average": table.average,
             "task_version": table.task_version,
             "facts": list(table.facts),
+            "too_few": table.too_few,
             "sorted_by": table.headline,
             "verdict": _verdict(table),
             "lines": [_line(table, line) for line in table.lines],

@@ -509,6 +509,8 @@ def test_a_table_that_rests_on_few_answers_says_so(n, accuracy, few):
     said = f"Too few to tell methods apart unless they differ much: {few}." if few else ""
     assert table.too_few == said
     assert said in (*table.facts, "")
+    assert json.loads(render([table], "json"))[0]["too_few"] == said
+    assert next(csv.DictReader(io.StringIO(render([table], "csv"))))["too_few"] == said
     for kind in KINDS:
         text = " ".join(render([table], kind, width=80).split())
         assert ("Too few" in text, said in text) == (bool(few), True)
