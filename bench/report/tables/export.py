@@ -9,7 +9,7 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report import training
 from bench.report.averages import mean_of
-from bench.report.competition import judged_by
+from bench.report.competition import counted, judged_by
 from bench.report.standings.compute import Pair
 from bench.report.tables.model import COLUMNS, Line, MetricValue, Table
 from bench.report.text import plain
@@ -177,7 +177,7 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
         "training": [asdict(of_seed) for of_seed in line.training],
         "standing": told,
         "metrics": {
-            name: _estimate(estimate)
+            name: _estimate(name, estimate)
             for name, estimate in line.estimates.items()
             if table.metrics is None or name in table.metrics
         },
@@ -185,7 +185,7 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
     }
 
 
-def _estimate(estimate: MetricValue) -> dict[str, Any]:
+def _estimate(name: str, estimate: MetricValue) -> dict[str, Any]:
     record: dict[str, Any] = {
         "mean": estimate.mean,
         "std": estimate.std,
@@ -198,7 +198,7 @@ def _estimate(estimate: MetricValue) -> dict[str, Any]:
             "half": estimate.half,
             "interval": _range(standing.fixed),
             "clustered": _range(standing.clustered),
-            "by_seed": list(standing.by_seed),
+            "by_seed": [None if value is None else counted(name, value) for value in standing.by_seed],
             "seed_std": estimate.spread,
             "n_undefined": standing.n_undefined,
         }
