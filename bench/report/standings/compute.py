@@ -43,13 +43,22 @@ class LineStanding:
     """Brier of a constant confidence, the share of right answers in training; None where no line knows it."""
 
     @property
-    def orders_answers(self) -> bool:
-        """Whether its AUROC is above 50 % beyond chance; where it has no interval, whether it is above 50 % at all."""
-        auroc = self.metrics.get("auroc")
-        if auroc is None or auroc.value is None:
-            return True
-        low = auroc.value if auroc.fixed.low is None else auroc.fixed.low
-        return low > CHANCE + ROUNDING
+    def orders_answers(self) -> bool | None:
+        """Whether its AUROC is above 50 % beyond chance; None where it has no interval but may be."""
+        auroc = self.metrics["auroc"]
+        if auroc.fixed.low is not None:
+            return auroc.fixed.low > CHANCE + ROUNDING
+        return False if auroc.value is not None and auroc.value <= CHANCE + ROUNDING else None
+
+    @property
+    def unordered(self) -> str:
+        """Why it takes no part in calibration, where it does not."""
+        if self.orders_answers:
+            return ""
+        why = self.metrics["auroc"].fixed.reason.replace("it is undefined", "AUROC is undefined")
+        told = "does not order answers: its AUROC is not above 50 % beyond chance"
+        told = f"whether it orders answers can't be told: {why}" if self.orders_answers is None else told
+        return f"{told}; it has neither mark nor rank for calibration"
 
     @property
     def worse_than_constant(self) -> bool:

@@ -41,7 +41,8 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
         "labels_gold": seen and seen.gold,
         "ece_floor": line.estimate("ece_floor").mean,
         "p_calibrated": standing and standing.calibrated_p,
-        "orders_answers": standing and int(standing.orders_answers), "constant_brier": standing and standing.constant,
+        "orders_answers": None if standing is None or standing.orders_answers is None else int(standing.orders_answers),
+        "constant_brier": standing and standing.constant,
         "worse_than_constant": None if standing is None or standing.constant is None
         else int(line.is_worse_than_constant),
     }  # fmt: skip

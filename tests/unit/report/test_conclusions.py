@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from bench.report.figures import cost_quality, differences_to_best
 from bench.report.front import front
 from bench.report.page import pairs, verdict
 from bench.report.selection import Selection
-from bench.report.tables.build import views
+from bench.report.tables.build import render, views
 from bench.report.tables.choice import chosen
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
@@ -76,10 +77,27 @@ def test_a_constant_is_not_best_calibrated_where_auroc_has_no_interval(tmp_path)
     assert line["lts"].estimate("auroc").mean == 0.5
     assert line["lts"].estimate("ece").mean == pytest.approx(0)
     assert line["lts"].estimate("rmsce").mean == 0
-    assert (line["lts"].orders_answers, line["ccps"].orders_answers) == (False, True)
-    assert line["lts"].estimate("rmsce").best is None
-    assert "lts" not in [leader.method for leader in (*table.leaders("ece"), *verdict_of(table, "ece").leaders)]
+    assert [line[m].standing.orders_answers for m in ("lts", "ccps", "pik")] == [False, None, None]
+    assert {each.estimate("rmsce").best for each in table.lines} == {None}
+    assert table.leaders("ece") == verdict_of(table, "ece").leaders == ()
     assert any("does not order answers" in note for note in line["lts"].estimate("rmsce").notes)
+    (note,) = line["ccps"].estimate("rmsce").notes
+    assert note.startswith("whether it orders answers can't be told: 20 wrong answers are needed")
+    assert table.competition("ece").excluded[line["ccps"].key] == "it can't be told whether it orders answers"
+    (exported,) = json.loads(render([table], "json"))
+    assert {each["standing"]["orders_answers"] for each in exported["lines"]} == {False, None}
+
+
+def test_noise_near_the_share_of_right_answers_is_not_best_calibrated_where_order_can_not_be_told(tmp_path):
+    """With 19 wrong answers of 300 an AUROC a little above 50 % crowned it."""
+    correct = np.arange(N) % 300 > 18
+    put(tmp_path, "ccps", 1 / (1 + np.exp(-np.where(correct, 1.5, 0.3) - 0.6 * skilled(0, 3))), correct)
+    put(tmp_path, "pik", correct.mean() + 0.01 * np.where(correct, skilled(0, 1), skilled(0, 2) - 0.1), correct)
+    [table] = tables_in(tmp_path)
+    noise = next(line for line in table.lines if line.method == "pik")
+    assert noise.estimate("auroc").mean > 0.5
+    assert noise.estimate("rmsce").mean < 0.01
+    assert (noise.estimate("rmsce").best, table.leaders("ece")) == (None, ())
 
 
 # --- tables of one model and task -------------------------------------------------------------------------------------
