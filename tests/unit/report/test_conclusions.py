@@ -18,6 +18,7 @@ from bench.report.figures import cost_quality, differences_to_best
 from bench.report.front import front
 from bench.report.page import pairs, verdict
 from bench.report.selection import Selection
+from bench.report.tables import comparison
 from bench.report.tables.build import render, views
 from bench.report.tables.choice import chosen
 from bench.report.tables.model import Table
@@ -98,6 +99,24 @@ def test_noise_near_the_share_of_right_answers_is_not_best_calibrated_where_orde
     assert noise.estimate("auroc").mean > 0.5
     assert noise.estimate("rmsce").mean < 0.01
     assert (noise.estimate("rmsce").best, table.leaders("ece")) == (None, ())
+
+
+def test_a_constant_takes_no_part_in_ranks_of_calibration_and_no_comparison_calls_it_better(tmp_path):
+    """It had the first rank without the lead, and --compare called it better than every method."""
+    put(tmp_path, "ccps", np.clip(skilled(0.9) * 0.6 + 0.4, 0, 1))
+    put(tmp_path, "pik", np.clip(skilled(0.9, 1) * 0.2 + 0.8, 0, 1))
+    put(tmp_path, "lts", np.full(N, CORRECT.mean()))
+    [table] = tables_in(tmp_path, headline="rmsce")
+    assert {line.method: line.rank("rmsce") for line in table.lines} == {"ccps": 1, "pik": 2, "lts": None}
+    assert [line.method for line in table.leaders()] == [line.method for line in verdict_of(table).leaders] == ["ccps"]
+    assert {line.method: line.estimate("rmsce").best for line in table.lines if line.estimate("rmsce").best} == {
+        "ccps": "beyond chance"
+    }
+    compared = comparison.build([table], ["lts", "ccps", "pik"])
+    said = {(r["first"], r["second"]): r["verdict"] for r in compared.records() if r["metric"] == "rmsce"}
+    assert said == {("lts", "ccps"): "no verdict", ("lts", "pik"): "no verdict", ("ccps", "pik"): "ccps is better"}
+    assert "lts: does not order answers" in " ".join(compared.grids[0].footnotes)
+    assert {"no verdict", "ccps is better"} <= {c["verdict"] for c in compared.data()[0]["comparisons"]}
 
 
 # --- tables of one model and task -------------------------------------------------------------------------------------
