@@ -37,6 +37,8 @@ FEW = 3
 """Questions below which a subject has no spread of its own; such subjects share one."""
 TINY = 1e-12
 """Differences and errors below it are rounding."""
+SAME = 1e-6
+"""Share of a difference below which its error says that nothing varied, and so nothing of how far it might."""
 MANY = 1e9
 """Degrees of freedom that are as good as infinitely many."""
 

@@ -348,14 +348,36 @@ def test_perfect_separation_has_no_interval_and_is_still_compared():
     assert pairs_of(result, "auroc")["perfect", "other"].winner(0.05) == "perfect"
 
 
-def test_equal_methods_do_not_differ_and_a_constant_gain_is_certain():
+def test_equal_methods_do_not_differ_and_a_constant_gain_is_not_certain():
+    """What doesn't vary between a few questions may on others: p is 1, and there is no interval."""
     o = np.array([True, False] * 30)
     result = summary({"a": np.full(60, 0.5), "b": np.full(60, 0.5), "c": 1.0 * o}, o, ["a"] * 60, QUICK)
     pairs = pairs_of(result, "brier")
     found = {names: (pair.difference, pair.p, pair.p_corrected) for names, pair in pairs.items()}
-    assert found == {("a", "b"): (0, 1, 1), ("a", "c"): (0.25, 0, 0), ("b", "c"): (0.25, 0, 0)}
-    assert pairs["a", "c"].fixed.ends == (0.25, 0.25)
-    assert result.ranks["brier"] == {"a": 2, "b": 2, "c": 1}
+    assert found == {("a", "b"): (0, 1, 1), ("a", "c"): (0.25, 1, 1), ("b", "c"): (0.25, 1, 1)}
+    assert {names: pair.fixed.reason for names, pair in pairs.items()} == {
+        ("a", "b"): "5 questions on which they differ are needed to tell how far, there are 0",
+        ("a", "c"): "nothing varies between these questions", ("b", "c"): "nothing varies between these questions",
+    }  # fmt: skip
+    assert {(pair.error, pair.critical) for pair in pairs.values()} == {(None, None)}
+    assert result.ranks["brier"] == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize("metric", ["acc", "brier", "auroc"])
+def test_methods_that_differ_on_four_questions_can_not_be_distinguished(metric):
+    """In a subject of three, where each question was won by the same one, they were told apart for certain."""
+    rng = np.random.default_rng(0)
+    o, base = np.arange(300) % 3 > 0, np.where(rng.random(300) < 0.5, 0.8, 0.2)
+    for size, is_tested in ((4, False), (5, True)):
+        better = {"a": base.copy(), "b": base}
+        better["a"][:size] = np.where(o[:size], 0.99, 0.01)
+        better["b"][:size] = np.where(o[:size], 0.01, 0.99)
+        (pair,) = summary(better, o, [f"s{k // 3}" for k in range(300)], QUICK).comparisons[metric]
+        assert (pair.fixed.ends is not None, pair.p < 1, pair.winner(0.05)) == (
+            is_tested,
+            is_tested,
+            "a" if is_tested else None,
+        )
 
 
 def test_what_is_undefined_has_neither_value_nor_pairs():
