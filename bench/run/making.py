@@ -12,8 +12,8 @@ from bench.api.errors import fenced
 from bench.api.methods import refuse_gold
 from bench.api.protocol import KeptStep, Protocol
 from bench.registry import Registry
-from bench.run.isolation.guard import Isolation
-from bench.run.isolation.methods import guarded
+from bench.run.isolation.methods import sandboxed
+from bench.run.isolation.sandbox import Isolation
 from bench.run.overrides import typed
 
 MOST = 1_000
@@ -33,7 +33,7 @@ class Maker:
         path = self.paths[cls.name]
         if path is not None:
             self.isolation.declare(cls, path, arguments)
-        method = guarded(cls, self.isolation, path)(**arguments)
+        method = sandboxed(cls, self.isolation, path)(**arguments)
         _check_declared(method)
         return method
 

@@ -40,8 +40,8 @@ from bench.progress import Progress
 from bench.run.analyses.request import AnalysisRequest, command_of
 from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import Inputs, StepResults
-from bench.run.isolation.guard import Isolation
 from bench.run.isolation.log import RunLog
+from bench.run.isolation.sandbox import Isolation
 from bench.run.plan import Read
 from bench.run.predicting import confidence_in_no_answer
 from bench.run.preparation import Resources, infeasible_in, open_resources, prepare
