@@ -65,7 +65,7 @@ class Child:
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=[its.fileno()], start_new_session=True,
                 env=environment,
             )  # fmt: skip
-        threading.Thread(target=_shut_at_end, args=(self.process, self.connection), daemon=True).start()
+        threading.Thread(target=_clean_up, args=(self.process, self.connection), daemon=True).start()
 
     @contextlib.contextmanager
     def limited(self, seconds: float) -> Iterator[None]:
@@ -96,7 +96,8 @@ class Child:
 
     def end(self) -> None:
         """Kill the process and its group."""
-        end_group(self.process)
+        if self.process.poll() is None:
+            end_group(self.process)
 
     def ending(self) -> str:
         """How the process ended by itself, in words."""
@@ -106,9 +107,13 @@ class Child:
             return "it closed its connection"
 
 
-def _shut_at_end(process: subprocess.Popen[bytes], connection: Connection) -> None:
-    """Shut the connection when the process ends, as its forks may hold the other end. What was sent can be received."""
+def _clean_up(process: subprocess.Popen[bytes], connection: Connection) -> None:
+    """Clean up when the process ends: kill what it started, which may hold its end of the connection, and shut ours.
+
+    What was sent can still be received.
+    """
     process.wait()
+    end_group(process)
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)
 
