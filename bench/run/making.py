@@ -44,11 +44,7 @@ class Maker:
             ContractError: it reads something else.
             Exception: whatever it raises when it is made; that of a file is first made in a process of its own.
         """
-        path = self.paths[method.name]
-        if path is not None:
-            self.isolation.declare(vars(type(method))["__wrapped__"], path, arguments)
-        made = type(method)(**arguments)
-        _check_declared(made)
+        made = self(vars(type(method))["__wrapped__"], arguments)
         if made.reads() != method.reads():
             raise ContractError("search: expected constants of training, but these values change what it reads")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ VERBS = ("fit", "predict", "save", "load", "fitted", "skip", "n_parameters")
 RARE = "oddities"
 """Verb that most methods don't have; they are not handed a batch for nothing."""
 _NUMBER = "_number_in_its_process"
+_NUMBERS = itertools.count()
+"""For methods that learn."""
 
 
 def sandboxed(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | None) -> type[ConfidenceMethod]:
@@ -127,14 +130,13 @@ class SubprocessCaller:
                 f"{self.path.name} or a file that it imports has changed since the run began; run it again"
             )
         if isolation.backbone is not None and isolation.backbone.device != "cpu" and _reads_head(method):
-            isolation.notes[f"{name} reads the output head on the accelerator, where --method-timeout doesn't hold"] = (
-                None
-            )
+            note = f"{name} reads the output head, which lies on the accelerator: --method-timeout doesn't hold for it"
+            isolation.notes[note] = None
             return InProcessCaller(isolation, self.plugin).call(method, verb, arguments)
         if number is None and verb == "fitted":
             return {}
         if verb in {"fit", "load"}:
-            number = next(process.numbers)
+            number = next(_NUMBERS)
             object.__setattr__(method, _NUMBER, number)
             process.learned[number] = method
         asked = (name, verb, name, method.params(), number, list(process.learned))

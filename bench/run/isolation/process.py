@@ -6,7 +6,6 @@ Messages are pickles, read from a run's own children only, whose code the run ex
 from __future__ import annotations
 
 import contextlib
-import itertools
 import multiprocessing
 import os
 import pickle
@@ -147,8 +146,6 @@ class Process:
     """Why the last process is gone, with what its methods had learned."""
     learned: WeakValueDictionary[int, ConfidenceMethod] = field(default_factory=WeakValueDictionary)
     """Methods that learned in the running process, by number; those that nobody has any more are gone."""
-    numbers: Iterator[int] = field(default_factory=itertools.count)
-    """Numbers for methods that learn."""
     _child: Child | None = field(default=None, init=False)
 
     def ask(self, who: str, verb: str, *arguments: Any, serve: Serve | None = None) -> Any:

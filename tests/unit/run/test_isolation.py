@@ -46,7 +46,7 @@ HEAD = torch.arange(12.0 * 4).reshape(12, 4)
 
 
 class Model:
-    """A backbone as far as the guard knows it."""
+    """A backbone as far as the isolation knows it."""
 
     device = "cpu"
 
@@ -116,6 +116,37 @@ def test_a_view_of_the_head_that_was_kept_fails_the_call_that_writes_through_it(
     with pytest.raises(ContractError, match="does wrote into the weights of the model's output head in skip"):
         method.skip(None)  # type: ignore[arg-type]
     assert torch.equal(model.head.weight, HEAD)
+
+
+WRITES = """
+from bench.api import ConfidenceMethod, Needs, Unembedding, method
+
+@method("writes")
+class Writes(ConfidenceMethod):
+    "Writes."
+    reference = "doi:10.1/x"
+    needs = Needs(predict=frozenset({Unembedding()}))
+
+    def predict(self, batch):
+        batch[Unembedding()].weight.zero_()
+        return [0.5] * len(batch)
+"""
+
+
+def test_a_method_of_a_file_has_a_head_of_its_own_but_on_an_accelerator_where_it_runs_here(tmp_path: Path) -> None:
+    (tmp_path / "writes.py").write_text(WRITES, encoding="utf-8")
+    outcomes = []
+    for device in ("cpu", "cuda"):
+        isolation, model = Isolation(60.0), Model()
+        isolation.backbone, model.device = model, device  # type: ignore[assignment]
+        path = tmp_path / "writes.py"
+        method = sandboxed(registry.methods([path]).get("writes"), isolation, path)()
+        with contextlib.closing(isolation):
+            outcomes.append(attempted(method.predict, Batch(["a"], {Unembedding(): model.head})))
+        assert torch.equal(model.head.weight, HEAD)
+    assert outcomes[0].tolist() == [0.5]  # type: ignore[union-attr]
+    assert "writes wrote into the weights" in str(outcomes[1])
+    assert "--method-timeout doesn't hold" in " ".join(isolation.notes)
 
 
 def test_what_a_method_writes_into_its_batch_nobody_else_sees() -> None:
