@@ -148,7 +148,7 @@ APART = {
     "a pickle saved": Harm("def save(self, folder):\n    import pickle; (folder / 'x.pkl').write_bytes(pickle.dumps(1))\n"
                            "def load(self, folder):\n    return self", where="members"),
     "load raises": Harm("def load(self, folder):\n    raise Own('no')", where="members", again=True),
-    "load hangs": Harm("def load(self, folder):\n    time.sleep(99)", where="members", seconds=10, again=True),
+    "load hangs": Harm("def load(self, folder):\n    time.sleep(99)", "longer than 10 s in load", "members", seconds=10, again=True),
     "skip hangs": Harm("def skip(self, facts):\n    time.sleep(99)", "longer than 10 s in skip", "members", seconds=10),
 }  # fmt: skip
 """Apart only: here nothing could be done."""
