@@ -28,6 +28,7 @@ from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.submissions.numbers import with_numbers_of
 from tests.fixtures import large_page as large
+from tests.fixtures.readable import artists, note, words
 
 N = 300
 TRUTH = np.random.default_rng(0).normal(size=N)
@@ -188,13 +189,12 @@ def test_methods_on_other_labels_are_on_no_front(tmp_path):
     assert (on, set(can)) == (["pik", "ccps"], {"ccps", "pik", "lts"})
     figure = cost_quality([table])
     fills = {
-        each.get_label().split("/")[-2]: each.get_fillstyle()
-        for each in figure.get_children()
-        if each.get_label().startswith("tokens/brier/") and each.get_label().endswith("/mean")
+        name.split("/")[-2]: each.get_fillstyle()
+        for name, each in artists(figure)
+        if name.startswith("tokens/brier/") and name.endswith("/mean")
     }
     assert {method for method, fill in fills.items() if fill == "none"} == {"ptrue", "ct"}
-    words = " ".join(" ".join(text.get_text() for text in figure.texts).split())
-    assert "hollow and not on the front: ptrue, ct (other answers or labels)." in words
+    assert "hollow and not on the front: ptrue, ct (other answers or labels)." in note(figure)
     notes = {line.method: [note for note in line.notes if "labels" in note] for line in table.lines}
     assert notes["ptrue"] == ["rests on other answers or labels than most lines: ranked and compared only with ct"]
     assert notes["ccps"] == []
@@ -229,7 +229,7 @@ def test_a_small_difference_has_its_sign_in_the_forest_plot(tmp_path):
     tables = tables_in(tmp_path)
     [pair] = [pair for pair in tables[0].standings.pairs if pair.metric == "brier"]
     assert 0 < abs(100 * pair.difference) < 0.05
-    texts = [text.get_text() for text in differences_to_best(tables).texts]
+    texts = words(differences_to_best(tables))
     assert any(text.removeprefix("\u2248 ").startswith("+0.0") and text[:6].strip("\u2248 +0.") for text in texts)
 
 
