@@ -24,7 +24,7 @@ from bench.results.files import base_of, recalibration_of
 
 TEXT_WIDTH = 6.9
 """Inches: both columns of a two-column paper."""
-PANEL_WIDTH = 4.6
+PANEL_WIDTH = 3.7
 """Inches of a figure of one panel with its key, which a page can show on a narrow screen, too."""
 MAX_HEIGHT = 9.2
 """Inches that a page leaves above its caption."""
@@ -57,6 +57,7 @@ RC: Mapping[str, Any] = MappingProxyType(
         "font.sans-serif": [FONT],
         "font.size": SMALL,
         "text.color": INK,
+        "text.hinting": "none",  # text is as wide in SVG as it was measured
         "axes.edgecolor": INK,
         "axes.labelcolor": INK,
         "axes.labelsize": SMALL,

@@ -87,7 +87,7 @@ def drawing(
     width, height = size
     beside_key = 0.4 + max((len(short(name)) for name, _ in key), default=0) / _LETTERS if key else 0.0
     said, titles = _wrapped(note, width * _LETTERS), _wrapped(title, (width - beside_key) * _TITLE_LETTERS)
-    figure = Figure(figsize=(width, height + _height_of(said, titles)), layout="constrained")
+    figure = Figure(figsize=(width, height + height_of(said, titles)), dpi=RC["savefig.dpi"])
     FigureCanvasAgg(figure)
     figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02)
     figure.suptitle(titles, x=0.005, ha="left", fontsize=TITLE, linespacing=1.15)
@@ -107,7 +107,7 @@ def _wrapped(text: str, letters: float) -> str:
     return "\n".join(textwrap.wrap(words, int(letters)))
 
 
-def _height_of(note: str, title: str) -> float:
+def height_of(note: str, title: str) -> float:
     """Inches that note and title take."""
     lines = [len(text.split("\n")) if text else 0 for text in (note, title)]
     return LINE * lines[0] + LINE * TITLE / SMALL * lines[1] + 0.1

@@ -80,7 +80,7 @@ def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: 
             remark=remark,
         )
         figure, axes = drawing(
-            (1, len(shown)), (TEXT_WIDTH if len(shown) > 1 else PANEL_WIDTH, ROW * len(column) + NAMES),
+            (1, len(shown)), (_width(len(column)) if len(shown) == 1 else TEXT_WIDTH, ROW * len(column) + NAMES),
             title=f"{model} on {task}: wins, ties and losses", note=note, sharey=True,
         )  # fmt: skip
         for here, metric in zip(axes.flat, shown, strict=True):
@@ -89,6 +89,11 @@ def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: 
             name_rows(here, [marked(line, leading) for line in column])
             _matrix(here, column, states_of(table.standings, metric))
         return figure
+
+
+def _width(methods: int) -> float:
+    """Inches of a single matrix."""
+    return min(TEXT_WIDTH, max(PANEL_WIDTH, 1.9 + 0.8 * ROW * methods))
 
 
 def _matrix(axes: Axes, column: Sequence[Line], states: Mapping[tuple[Key, Key], State]) -> None:

@@ -14,8 +14,8 @@ from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
 from bench.report import page
 from bench.report.figures import cost_quality, differences_to_best
-from bench.report.front import front
-from bench.report.page import pairs, verdict
+from bench.report.front import competing, front
+from bench.report.page import verdict
 from bench.report.selection import Selection
 from bench.report.tables.build import views
 from bench.report.tables.choice import chosen
@@ -158,12 +158,11 @@ def test_a_leader_of_unknown_cost_is_not_the_cheapest(tmp_path):
 
 
 def fronts(table: Table, metric: str) -> tuple[list[str], list[str]]:
-    """Names on the front by tokens, and of those that can be on one, as the page has them."""
-    found = pairs.of(table)
-    assert found is not None
-    names = [table.placed[column].method for column in found["columns"]]
-    of = found["fronts"][metric]
-    return [names[i] for i in of["tokens"]["all"]], [names[i] for i in of["competing"]]
+    """Names of the lines shown on the front by tokens, and of those that can be on one."""
+    shown = {line.key for line in table.lines}
+    kinds = {line.key.recalibration for line in (*table.lines, *table.others)}
+    on = [key.method for key in front(table, metric, "tokens", kinds) if key in shown]
+    return on, [line.method for line in competing(table, metric) if line.key in shown]
 
 
 def test_methods_that_are_not_shown_count_on_the_front(tmp_path):
@@ -299,7 +298,9 @@ def test_the_only_ranked_method_leads_nobody(tmp_path):
     assert (row["texts"][1], row["texts"][-1]) == ("nobody: not tested", "nobody leads")
     [block] = page_of(tables, tmp_path)["blocks"]
     assert block["headlines"]["brier"]["leads"] == []
-    assert not any(line["curve"]["leads"] for line in block["lines"])
+    assert 'class="leads"' not in "".join(
+        map("".join, page.pictures(tables, lambda row: files.read_records(files.place_of(row, tmp_path))))
+    )
     [grid] = views(tables).grids
     assert not any(cell.shaded for row in grid.rows for cell in row.cells)
     assert "▸" not in " ".join(grid.legend)
