@@ -212,6 +212,28 @@ def boxes(axes: Axes, corners: Any, label: str, **settings: Any) -> None:
     axes.add_patch(PathPatch(Outline.make_compound_path(*outlines), label=label, linewidth=0, **settings))
 
 
+def dot_row(
+    axes: Axes, row: int, value: float, ends: Sequence[float | None], label: tuple[str, str], style: Style,
+    *, hollow: bool = False,
+) -> None:  # fmt: skip
+    """The dot of a value in a row, on the line of its interval where both ends are known.
+
+    Args:
+        axes: with rows from `name_rows`.
+        row: number of the row.
+        value: of the dot.
+        ends: of the interval.
+        label: who, and what the dot shows.
+        style: of the dot.
+        hollow: white inside.
+    """
+    who, what = label
+    low, high = ends
+    if low is not None and high is not None:
+        segments(axes, [[(low, row), (high, row)]], f"{who}/interval", colors=style.colour, linewidths=1.1)
+    axes.plot([value], [row], label=f"{who}/{what}", zorder=2, **dot_settings(style, hollow=hollow))
+
+
 def seed_marks(axes: Axes, x: Any, y: Any, label: str, *, colour: str, marker: str = "_") -> None:
     """Thin dashes at the values of single seeds."""
     size = 3.0 if marker == "_" else 4.5

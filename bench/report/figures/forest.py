@@ -12,11 +12,11 @@ from bench.report.figures.drawing import (
     AXIS,
     around,
     beside,
+    dot_row,
     dot_settings,
     drawing,
     name_rows,
     scale,
-    segments,
     short,
     styled,
     vertical_zero,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROW, DOT = 0.14, 3.4
-"""Inches of a method; points of a dot."""
+ROW = 0.14
+"""Inches of a method."""
 SECOND = "auroc"
 """Metric beside the headline."""
 
@@ -126,17 +126,13 @@ def _compared(axes: Axes, comparison: Comparison, column: Sequence[Line]) -> Non
         label, pair = line.key.label, comparison.pairs.get(line.key)
         style = line.style._replace(fill="full")
         if line.key == comparison.best.key:
-            axes.plot([0], [i], label=f"{label}/best", zorder=2, **dot_settings(style, DOT))
+            axes.plot([0], [i], label=f"{label}/best", zorder=2, **dot_settings(style))
             beside(axes, i, "best")
         elif pair is None:
             beside(axes, i, line.status if not line.done else "no test", color=MUTED)
         else:
-            if pair.fixed.low is not None and pair.fixed.high is not None:
-                ends_ = [[(pair.fixed.low, i), (pair.fixed.high, i)]]
-                segments(axes, ends_, f"{label}/interval", colors=style.colour, linewidths=1.1)
-            hollow = pair.winner(comparison.alpha) is None
-            dot = dot_settings(style, DOT, hollow=hollow)
-            axes.plot([pair.difference], [i], label=f"{label}/difference", zorder=2, **dot)
+            hollow, ends_ = pair.winner(comparison.alpha) is None, (pair.fixed.low, pair.fixed.high)
+            dot_row(axes, i, pair.difference, ends_, (label, "difference"), style, hollow=hollow)
             beside(axes, i, _numbers(pair, is_tie=hollow))
 
 

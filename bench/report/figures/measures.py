@@ -12,9 +12,9 @@ from bench.report.figures.drawing import (
     absent,
     around,
     beside,
+    dot_row,
     drawing,
     name_rows,
-    segments,
     styled,
     tick_in,
     vertical_zero,
@@ -26,8 +26,8 @@ from bench.stats.measured import Measured
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROW, DOT = 0.13, 3.2
-"""Inches of a row; points of a dot."""
+ROW = 0.13
+"""Inches of a row."""
 _MOST = 30
 """Rows on one figure: as many as can be read on a page; all are in the numbers."""
 
@@ -58,11 +58,9 @@ def dots_of_measures(found: Measured) -> Figure | None:
         tick_in(axes.xaxis, 100 if column.kind in {"percent", "points"} else 1, 6)
         axes.grid(axis="x")
         vertical_zero(axes)
-        colour = built_in().of(found.method).colour
+        style = built_in().of(found.method)._replace(marker="o", fill="full")
         for i, ((row, value), ends) in enumerate(zip(shown, intervals, strict=True)):
-            if ends:
-                segments(axes, [[(ends[0], i), (ends[1], i)]], f"{i}/interval", colors=colour, linewidths=1.0)
-            axes.plot([value], [i], "o", label=f"{i}/value", markersize=DOT, color=colour, zorder=2)
+            dot_row(axes, i, value, ends or (None, None), (str(i), "value"), style)
             between = interval_text(column, row)
             beside(axes, i, value_text(column, value) + f" ({between})" * bool(between))
         return figure

@@ -9,10 +9,10 @@ from bench.report.figures.drawing import (
     AXIS,
     around,
     beside,
+    dot_row,
     drawing,
     name_rows,
     scale,
-    segments,
     styled,
     vertical_zero,
 )
@@ -25,8 +25,8 @@ from bench.stats.variants import VariantRow, Variants
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROW, DOT = 0.13, 3.2
-"""Inches of a variant; points of a dot."""
+ROW = 0.13
+"""Inches of a variant."""
 _MOST = 66
 """Variants on one figure: as many as a page has room for."""
 _ALPHA = 0.05
@@ -50,7 +50,7 @@ def differences_of_variants(found: Variants) -> Figure:
         figure, axes = drawing(
             (1, len(metrics)), (TEXT_WIDTH, ROW * len(names) + AXIS), title=title(found), note=note, sharey=True
         )
-        colour = built_in().of(found.method).colour
+        style = built_in().of(found.method)._replace(marker="o", fill="full")
         for here, metric in zip(axes.flat, metrics, strict=True):
             rows = {row.variant: row for row in found.of(metric)}
             shown = [rows[name] for name in names]
@@ -69,14 +69,8 @@ def differences_of_variants(found: Variants) -> Figure:
                 of = row.difference
                 if of is None:
                     continue
-                if of.low is not None and of.high is not None:
-                    ends = [[(of.low, i), (of.high, i)]]
-                    segments(here, ends, f"{row.variant}/interval", colors=colour, linewidths=1.0)
                 decided = row.p_corrected is not None and row.p_corrected < _ALPHA
-                here.plot(
-                    [of.value], [i], "o", label=f"{row.variant}/difference", markersize=DOT, color=colour,
-                    markeredgewidth=0.6, markerfacecolor=colour if decided else "white", zorder=2,
-                )  # fmt: skip
+                dot_row(here, i, of.value, (of.low, of.high), (row.variant, "difference"), style, hollow=not decided)
         return figure
 
 

@@ -72,12 +72,12 @@ def _shown(matrix: Matrix, shift: Shift) -> Iterator[Element]:
     first, *others = verdict(matrix)
     yield el("p", {"class": "said"}, el("b", {}, first))
     yield el("ul", {"class": "said"}, *(el("li", {}, sentence) for sentence in others))
-    hidden = {plain(name) for name in every} - set(map(plain, names))
+    unwanted = {plain(name) for name in every} - set(map(plain, names))
     grids = views(matrix).grids
     label = METRICS[METRICS_SHOWN[0]].label
     open_ = [grid for grid in grids if grid is grids[0] or label in grid.facts[0]]
-    yield from (_table(grid, hidden) for grid in open_)
-    folded = [_table(grid, hidden) for grid in grids if grid not in open_]
+    yield from (_table(grid, unwanted) for grid in open_)
+    folded = [_table(grid, unwanted) for grid in grids if grid not in open_]
     if folded:
         yield el("details", {}, el("summary", {}, "The same in other metrics"), *folded)
     legend = dict.fromkeys(sentence for grid in grids for sentence in grid.legend)
