@@ -65,6 +65,12 @@ class Board:
         cell = self.cells.get((model, task), {})
         return [*cell.values(), *(method for method in self.methods if method.key not in cell)]
 
+    def leading_first(self, model: str, task: str) -> list[Line]:
+        """The same methods, the leading group before all others."""
+        leading = [leader.key for leader in self.leading(model, task)]
+        column = self.sorted_column(model, task)
+        return sorted(column, key=lambda line: leading.index(line.key) if line.key in leading else len(leading))
+
     def leading(self, model: str, task: str, metric: str | None = None) -> tuple[Line, ...]:
         """The leading group of a table, the best mean first; none where nothing was tested."""
         table = self.tables.get((model, task))

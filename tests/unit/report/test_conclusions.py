@@ -15,8 +15,8 @@ from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
 from bench.report import page
 from bench.report.figures import cost_quality, differences_to_best
-from bench.report.front import front
-from bench.report.page import pairs, verdict
+from bench.report.front import competing, front
+from bench.report.page import verdict
 from bench.report.selection import Selection
 from bench.report.tables import comparison
 from bench.report.tables.build import render, views
@@ -30,6 +30,7 @@ from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.submissions.numbers import with_numbers_of
 from tests.fixtures import large_page as large
+from tests.fixtures.readable import artists, note, words
 
 N = 300
 TRUTH = np.random.default_rng(0).normal(size=N)
@@ -192,12 +193,11 @@ def test_a_leader_of_unknown_cost_is_not_the_cheapest(tmp_path):
 
 
 def fronts(table: Table, metric: str) -> tuple[list[str], list[str]]:
-    """Names on the front by tokens, and of those that can be on one, as the page has them."""
-    found = pairs.of(table)
-    assert found is not None
-    names = [table.placed[column].method for column in found["columns"]]
-    of = found["fronts"][metric]
-    return [names[i] for i in of["tokens"]["all"]], [names[i] for i in of["competing"]]
+    """Names of the lines shown on the front by tokens, and of those that can be on one."""
+    shown = {line.key for line in table.lines}
+    kinds = {line.key.recalibration for line in (*table.lines, *table.others)}
+    on = [key.method for key in front(table, metric, "tokens", kinds) if key in shown]
+    return on, [line.method for line in competing(table, metric) if line.key in shown]
 
 
 def test_methods_that_are_not_shown_count_on_the_front(tmp_path):
@@ -223,13 +223,12 @@ def test_methods_on_other_labels_are_on_no_front(tmp_path):
     assert (on, set(can)) == (["pik", "ccps"], {"ccps", "pik", "lts"})
     figure = cost_quality([table])
     fills = {
-        each.get_label().split("/")[-2]: each.get_fillstyle()
-        for each in figure.get_children()
-        if each.get_label().startswith("tokens/brier/") and each.get_label().endswith("/mean")
+        name.split("/")[-2]: each.get_fillstyle()
+        for name, each in artists(figure)
+        if name.startswith("tokens/brier/") and name.endswith("/mean")
     }
     assert {method for method, fill in fills.items() if fill == "none"} == {"ptrue", "ct"}
-    words = " ".join(" ".join(text.get_text() for text in figure.texts).split())
-    assert "hollow and not on the front: ptrue, ct (other answers or labels)." in words
+    assert "hollow and not on the front: ptrue, ct (other answers or labels)." in note(figure)
     notes = {line.method: [note for note in line.notes if "labels" in note] for line in table.lines}
     others = "rests on other answers or labels than the lines that are judged"
     assert notes["ptrue"] == [f"{others}: ranked and compared only with ct"]
@@ -265,7 +264,7 @@ def test_a_small_difference_has_its_sign_in_the_forest_plot(tmp_path):
     tables = tables_in(tmp_path)
     [pair] = [pair for pair in tables[0].standings.pairs if pair.metric == "brier"]
     assert 0 < abs(100 * pair.difference) < 0.05
-    texts = [text.get_text() for text in differences_to_best(tables).texts]
+    texts = words(differences_to_best(tables))
     assert any(text.removeprefix("\u2248 ").startswith("+0.0") and text[:6].strip("\u2248 +0.") for text in texts)
 
 
@@ -326,7 +325,9 @@ def test_the_only_ranked_method_leads_nobody(tmp_path):
     assert (row["texts"][1], row["texts"][-1]) == ("nobody", "nobody leads")
     [block] = page_of(tables, tmp_path)["blocks"]
     assert block["headlines"]["brier"]["leads"] == []
-    assert not any(line["curve"]["leads"] for line in block["lines"])
+    assert 'class="leads"' not in "".join(
+        map("".join, page.pictures(tables, lambda row: files.read_records(files.place_of(row, tmp_path))))
+    )
     [grid] = views(tables).grids
     assert not any(cell.shaded for row in grid.rows for cell in row.cells)
     assert "▸" not in " ".join(grid.legend)

@@ -31,7 +31,7 @@ from bench.results.records import Records
 from bench.results.row import ResultRow, Training
 from bench.results.submissions.numbers import with_numbers_of
 from bench.stats import Settings
-from tests.fixtures.readable import check_readable
+from tests.fixtures.readable import check_readable, words
 
 N, TASK, MODEL = 360, "shores-oe", "alpha"
 SUBJECTS = ("bells", "moss", "stars")
@@ -526,10 +526,9 @@ def test_figures_show_every_method_and_the_shares(multiverse: Multiverse) -> Non
     assert claims is not None
     for figure in (places, claims):
         check_readable(figure)
-    words = [each.get_text() for each in places.texts]
-    assert words.count("good") == words.count("poor") == 3
-    assert "100" in words
-    assert any(each.get_text().startswith("100 %") for each in claims.texts)
+    assert words(places).count("good") == words(places).count("poor") == 3
+    assert "100" in words(places)
+    assert any(text.startswith("100 %") for text in words(claims))
 
 
 def test_files_are_written_and_a_folder_that_can_not_be_is_one_sentence(multiverse: Multiverse, tmp_path: Path) -> None:
