@@ -83,11 +83,6 @@ class Board:
                 yield from ((model, task, line) for line in self.column(model, task))
 
     @property
-    def labels(self) -> list[str]:
-        """Labels of all methods."""
-        return [method.key.label for method in self.methods]
-
-    @property
     def legend(self) -> list[tuple[str, Style]]:
         """Label and style of all methods."""
         return [(method.key.label, method.style) for method in self.methods]

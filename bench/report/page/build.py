@@ -16,7 +16,7 @@
                   "questions": {...} | None,                see `questions.chosen`
                   "pairs": {...} | None,                    see `pairs.of`
                   "textless": bool}, ...],
-      "leader": the sign of leaders, "verdicts": {...},     what the signs of pairs mean, see `pairs.of`
+      "verdicts": {...},                                    what the signs of pairs mean, see `pairs.of`
       "words": {...},                                       what the signs mean, see `legend.for_page`
       "asked": [[text, [option, ...], gold], ...],          texts that blocks point to
       "asked_limit": None | characters per text,
@@ -140,7 +140,6 @@ def payload(
         "costs": _costs(blocks),
         "verdict": verdict.of(tables, names) if tables else None,
         "blocks": blocks,
-        "leader": legend.LEADS,
         "verdicts": pairs.VERDICTS,
         "words": legend.for_page(methods, average, headlines[0]),
         "asked": page.texts.shortened(blocks),

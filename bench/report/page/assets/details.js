@@ -62,7 +62,7 @@ function open(line, m) {
   panel.replaceChildren(el("div", { class: "panel-head" }, title, closer), summary(line, m),
     el("h4", {}, "Reliability"), diagramOf(line), el("h4", {}, "Subjects"),
     el("div", { class: "controls" }, el("label", {}, "Metric ", select)),
-    el("div", { class: "wide" }, subjectTable(line, m, asked)),
+    el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Subjects" }, subjectTable(line, m, asked)),
     asked?.node ?? "");
   const moved = panel.hidden || panel.dataset.line !== line.name + line.block.name;
   panel.hidden = false;

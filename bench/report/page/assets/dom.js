@@ -25,8 +25,6 @@ function fill(select, options) {
 /** Text that other text can't reorder. */
 const apart = (text, attributes = {}) => el("bdi", attributes, text);
 
-const unseen = (text) => el("span", { class: "hidden" }, text);
-
 /** Read out by screen readers. */
 function say(text) {
   byId("live").textContent = text;

@@ -121,7 +121,7 @@ function show() {
 function rank(row, value, isLeading) {
   const cell = row.querySelector(".rank");
   if (!cell) return;
-  cell.textContent = value === undefined ? DASH : (isLeading ? DATA.leader : "") + value;
+  cell.textContent = value === undefined ? DASH : (isLeading ? DATA.words.leader : "") + value;
   if (value === undefined) delete cell.dataset.v;
   else cell.dataset.v = value;
 }
