@@ -6,7 +6,7 @@ turn; a model without a template gets `_PLAIN_TEMPLATE`.
 
 from __future__ import annotations
 
-import ctypes
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -62,28 +62,25 @@ class LateError(Exception):
 def within(seconds: float) -> Iterator[None]:
     """Stop what runs in this block after some seconds, between two of its bytecodes.
 
-    A signal would do it in the main thread only, and a process of its own would load the libraries again.
+    Only in the main thread, which alone gets signals.
 
     Raises:
         LateError: it took longer.
     """
-    thread, lock = ctypes.c_ulong(threading.get_ident()), threading.Lock()
-    over = False
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
-    def stop() -> None:
-        with lock:
-            if not over:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(LateError))
+    def stop(*_: object) -> None:
+        raise LateError
 
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        with lock:
-            over = True  # from here on nothing is raised any more
-        timer.cancel()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Chat:
