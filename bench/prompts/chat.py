@@ -6,10 +6,9 @@ turn; a model without a template gets `_PLAIN_TEMPLATE`.
 
 from __future__ import annotations
 
-import ctypes
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import dropwhile, takewhile
@@ -54,38 +53,6 @@ class QuerySuffix:
     """Whether the conversation up to the answer is the answering prompt itself, so that its cache can be continued."""
 
 
-class LateError(Exception):
-    """Code of others, such as the chat template of a model, took longer than it may."""
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Stop what runs in this block after some seconds, between two of its bytecodes.
-
-    A signal would do it in the main thread only, and a process of its own would load the libraries again.
-
-    Raises:
-        LateError: it took longer.
-    """
-    thread, lock = ctypes.c_ulong(threading.get_ident()), threading.Lock()
-    over = False
-
-    def stop() -> None:
-        with lock:
-            if not over:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(LateError))
-
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        with lock:
-            over = True  # from here on nothing is raised any more
-        timer.cancel()
-
-
 class Chat:
     """A tokenizer with its chat template."""
 
@@ -107,7 +74,13 @@ class Chat:
         if not self._takes_system and turns[0]["role"] == "system":
             first = f"{turns[0]['content']}\n\n{turns[1]['content']}"
             turns = [{"role": "user", "content": first}, *turns[2:]]
-        return self._apply(turns, answering=answering)
+        try:
+            return self._rendered(turns, answering=answering)
+        except Exception as error:
+            why = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"The chat template of this model fails ({type(error).__name__}: {why}); mend or remove it."
+            ) from error
 
     def check(self) -> None:
         """Render a conversation, so that a template that can't be used is refused before any work.
@@ -115,25 +88,21 @@ class Chat:
         Raises:
             UserError: it fails, or it does not end.
         """
-        try:
-            with within(_SECONDS):
-                self.render([Message("system", "probe"), Message("user", "probe")])
-        except LateError:
+        probe = [Message("system", "probe"), Message("user", "probe")]
+
+        def render() -> None:
+            with suppress(UserError):  # it is raised below
+                self.render(probe)
+
+        thread = threading.Thread(target=render, daemon=True)
+        thread.start()
+        thread.join(_SECONDS)
+        if thread.is_alive():
             raise UserError(
                 f"The chat template of this model took more than {_SECONDS:.0f} s to write one short conversation;"
                 " mend or remove it."
-            ) from None
-
-    def _apply(self, turns: list[dict[str, str]], *, answering: bool) -> str:
-        try:
-            return self._rendered(turns, answering=answering)
-        except LateError:
-            raise
-        except Exception as error:
-            why = " ".join(str(error).split())[:200]
-            raise UserError(
-                f"The chat template of this model fails ({type(error).__name__}: {why}); mend or remove it."
-            ) from error
+            )
+        self.render(probe)
 
     def _rendered(self, turns: list[dict[str, str]], *, answering: bool) -> str:
         return str(
@@ -151,9 +120,7 @@ class Chat:
         probe = [{"role": "system", "content": "probe-system"}, {"role": "user", "content": "probe-user"}]
         try:
             return "probe-system" in self._rendered(probe, answering=True)
-        except LateError:
-            raise
-        except Exception:  # noqa: BLE001 - whatever a template does without one; a broken one fails again in `_apply`
+        except Exception:  # noqa: BLE001 - whatever a template does without one; a broken one fails again in `render`
             return False
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:

@@ -53,11 +53,6 @@ class Shard:
     short: int = 0
     """Questions with fewer exemplars than asked for, as their subject has no more of them."""
 
-    @property
-    def tokens(self) -> int:
-        """Prompt tokens, those that are shared counted each time."""
-        return self.prompts.total
-
 
 def split_into_shards(subjects: Sequence[str]) -> list[npt.NDArray[np.int64]]:
     """Row numbers of each shard: subjects in order of appearance, joined until a shard has at least _SHARD of them.
@@ -163,8 +158,18 @@ class PromptTokeniser:
                 room -= len(given.traces[i]) + max(0, given.longest(i) - self.max_new_tokens(task))
             limit = min(room, most or room)
             while len(ids[i]) > limit and (shown[i] or len(ids[i]) > room):
+                if not shown[i] and given is not None:
+                    taken = len(given.traces[i]) + given.longest(i)
+                    raise TooLongError(
+                        f"Question {question.id} has {len(ids[i]):,} tokens without exemplars, and its answer or"
+                        f" sample, with a trace, {taken:,}: more than this model's context can hold. Shorten it, or use"
+                        " a model with a longer context."
+                    )
                 if not shown[i]:
-                    raise _too_long(question, len(ids[i]), room, given, i)
+                    raise TooLongError(
+                        f"Question {question.id} has {len(ids[i])} tokens without exemplars, and this model's context"
+                        f" leaves room for {room}. Use a model with a longer context."
+                    )
                 shown[i] = shown[i][1:]
                 (ids[i],) = self.chat.prompts([self.prompt(task, question, shown[i])])
                 dropped += 1
@@ -219,16 +224,3 @@ class PromptTokeniser:
         texts = [text for question in questions for text in question.choices]
         ids = iter(self.chat.continuations(prompt, texts) if texts else ())
         return [list(islice(ids, len(question.choices))) for question in questions]
-
-
-def _too_long(question: Question, length: int, room: int, given: Written | None, i: int) -> TooLongError:
-    if given is not None:
-        taken = len(given.traces[i]) + given.longest(i)
-        return TooLongError(
-            f"Question {question.id} has {length:,} tokens without exemplars, and its answer or sample, with a trace,"
-            f" {taken:,}: more than this model's context can hold. Shorten it, or use a model with a longer context."
-        )
-    return TooLongError(
-        f"Question {question.id} has {length} tokens without exemplars, and this model's context leaves room for"
-        f" {room}. Use a model with a longer context."
-    )

@@ -53,25 +53,16 @@ def target(question: Question, fmt: Format, letters: str) -> str:
     return letters[question.gold] if fmt is Format.CHOICE else question.answer
 
 
-def user_message(
-    question: Question, exemplars: Sequence[Question], style: PromptStyle, fmt: Format, letters: str
-) -> str:
-    """Exemplars, question and target prompt, plainly concatenated (docs/methods.md §1.4)."""
-    own = context(question, style, letters) + style.target_prompt
-    if not exemplars:
-        return own
-    written = [
-        (context(e, style, letters) + style.target_prompt + " " + target(e, fmt, letters)).strip() for e in exemplars
-    ]
-    header = style.header.format(label=subject_label(question.subject))
-    return "\n\n".join([header, *written, style.footer]) + style.gap + own
-
-
 def build(
     question: Question, exemplars: Sequence[Question], style: PromptStyle, fmt: Format, protocol: Protocol
 ) -> Prompt:
-    """The conversation that asks a question."""
-    text = user_message(question, exemplars, style, fmt, protocol.letters)
+    """The conversation that asks a question: exemplars, question, target prompt, joined (docs/methods.md §1.4)."""
+    letters, suffix = protocol.letters, style.target_prompt
+    text = context(question, style, letters) + suffix
+    if exemplars:
+        shown = [(context(e, style, letters) + suffix + " " + target(e, fmt, letters)).strip() for e in exemplars]
+        header = style.header.format(label=subject_label(question.subject))
+        text = "\n\n".join([header, *shown, style.footer]) + style.gap + text
     return Prompt((Message("system", SYSTEM[fmt]), Message("user", text)))
 
 

@@ -78,7 +78,7 @@ def test_open_answers_of_written_out_options_are_their_numbers(hub: SimpleNamesp
 def test_support_of_sciq_leaves_nothing_behind_where_it_is_empty(hub: SimpleNamespace) -> None:
     for fmt in Format:
         question = kept(hub, knowledge.SCIQ, fmt)[1]
-        said = templates.user_message(question, [], knowledge.SCIQ.style(fmt), fmt, PROTOCOL.letters)
+        said = templates.build(question, [], knowledge.SCIQ.style(fmt), fmt, PROTOCOL).messages[1].content
         assert "Support" not in said
         assert said.startswith(
             "\nQuestion:" if fmt is Format.CHOICE else "Read the following and answer the question.\nQ"
