@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import Batch, Needs, OutputHead, Ragged, Signal
+from bench.api import Batch, Needs, Ragged, Signal
 from bench.api.batch import Column
 from bench.api.methods import refuse_gold
 from bench.signals.definition import definition, reads_own_adapter
@@ -72,21 +72,13 @@ class Batches:
     def _of(
         self, rows: Rows, reading: Reading, signals: frozenset[Signal], adapted: Reading | None, *, labels: bool
     ) -> Batch:
-        frozen = self.reader.stored(reading).of(rows)
-        own = frozen if adapted is None else self.reader.stored(adapted).of(rows)
-        columns = {
-            signal: _sealed(definition(signal).column(own if reads_own_adapter([signal]) else frozen))
-            for signal in signals
-        }
+        frozen = replace(self.reader.stored(reading), chosen=rows)
+        own = frozen if adapted is None else replace(self.reader.stored(adapted), chosen=rows)
+        columns: dict[Signal, Column] = {}
+        for signal in signals:
+            column = columns[signal] = definition(signal).column(own if reads_own_adapter([signal]) else frozen)
+            arrays = (column.values, column.offsets, column.owner) if isinstance(column, Ragged) else (column,)
+            for array in arrays:
+                if isinstance(array, np.ndarray):  # nobody can write it any more: else a view's `base` could be written
+                    array.flags.writeable = False
         return Batch([question.id for question in frozen.questions], columns, reading.correct[rows] if labels else None)
-
-
-def _sealed(column: Column) -> Column:
-    """The same column, whose arrays nobody can write any more: else a view's `base` could be written."""
-    if isinstance(column, OutputHead):
-        return column
-    arrays = (column.values, column.offsets, column.owner) if isinstance(column, Ragged) else (column,)
-    for array in arrays:
-        if array is not None:
-            array.flags.writeable = False
-    return column

@@ -86,7 +86,16 @@ class World:
         for i, agreeing in enumerate(self.agreeing(samples)):
             rows = slice(*answers.ids.offsets[i : i + 2])
             said, first = (answers.ids.values[rows], answers.states[rows]), answers.states[rows][:1]
-            own = [said if agrees else self._otherwise(rng, said[0], first) for agrees in agreeing]
+            own = []
+            for agrees in agreeing:
+                if agrees:
+                    own.append(said)
+                elif rng.random() < _SILENT:
+                    own.append((said[0][:0], first[:0]))
+                elif self.limit > 1:
+                    own.append(unsaid(rng, first, self.limit, self.model))
+                else:
+                    own.append((rng.choice(np.setdiff1d(np.arange(self.letters), said[0]), 1), first))
             drawn.append(([ids for ids, _ in own], [states for _, states in own]))
         return drawn
 
@@ -97,16 +106,6 @@ class World:
 
     def _rng(self, samples: Samples) -> np.random.Generator:
         return np.random.default_rng([self.seed, *repr(samples).encode()])
-
-    def _otherwise(
-        self, rng: np.random.Generator, said: IntArray, first: npt.NDArray[np.float32]
-    ) -> tuple[IntArray, npt.NDArray[np.float32]]:
-        if rng.random() < _SILENT:
-            return said[:0], first[:0]
-        if self.limit > 1:
-            return unsaid(rng, first, self.limit, self.model)
-        others = np.setdiff1d(np.arange(self.letters), said)
-        return rng.choice(others, 1), first
 
     @cached_property
     def unlabelled(self) -> list[list[tuple[IntArray, npt.NDArray[np.float32]]]]:
@@ -201,10 +200,25 @@ def labelled(
     answers = Texts(_ragged(tokens, lengths), states_of(rng, tokens, np.repeat(sure, lengths), model))
     last_shown = answers.ids.values[answers.ids.offsets[:-1]] == LETTERS - 1
     options = np.where((rng.random(n) < 0.2) & ~last_shown, LETTERS - 1, LETTERS)  # noqa: PLR2004  (every fifth)
-    if fmt is Format.CHOICE:
-        gold, wrong = _letters(rng, answers, options, labels)
-    else:
-        gold, wrong = _phrases(rng, answers, options, labels, longest_option, model)
+    golds: list[tuple[IntArray, npt.NDArray[np.float32]]] = []
+    wrongs = []  # of each question, ids, states and the numbers of the options to which they belong
+    for i, (shown, is_right) in enumerate(zip(options, labels, strict=True)):
+        rows = slice(*answers.ids.offsets[i : i + 2])
+        answer = answers.ids.values[rows], answers.states[rows]
+        if fmt is Format.CHOICE:  # the prompt's end predicts each of the letters
+            letter = answer[0] if is_right else rng.choice(np.setdiff1d(np.arange(shown), answer[0]), 1)
+            others = np.setdiff1d(np.arange(shown), letter)
+            golds.append((letter, answer[1]))
+            wrongs.append([others, np.repeat(answer[1], len(others), axis=0), others])
+            continue
+        phrases = [unsaid(rng, answer[1][:1], longest_option, model) for _ in range(shown - 1)]
+        phrases.insert(0 if is_right else int(rng.integers(1, shown)), answer)  # all begin at the prompt's end
+        golds.append(phrases[0])
+        parts = [(ids, states, np.full(len(ids), k)) for k, (ids, states) in enumerate(phrases[1:], 1)]
+        wrongs.append([np.concatenate(each) for each in zip(*parts, strict=True)])
+    gold = Texts(Ragged.of([ids for ids, _ in golds]), np.concatenate([states for _, states in golds]))
+    ids, states, owner = (Ragged.of(each) for each in zip(*wrongs, strict=True))
+    wrong = Texts(Ragged(ids.values, ids.offsets, owner.values), states.values)
     texts = {Of.ANSWER: answers, Of.GOLD: gold, Of.WRONG: wrong}
     limit = 1 if fmt is Format.CHOICE else longest
     world = World(rng, sure, prompts, options, texts, limit=limit, seed=seed, model=model)
@@ -219,37 +233,3 @@ _kept = lru_cache(maxsize=256)(labelled)
 
 def _ragged(values: npt.NDArray[Any], lengths: IntArray) -> Ragged:
     return Ragged(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
-
-
-def _letters(rng: np.random.Generator, answers: Texts, options: IntArray, labels: BoolArray) -> tuple[Texts, Texts]:
-    """The right letter and the wrong ones; the prompt's end predicts each of them."""
-    gold, wrong = [], []
-    for answer, shown, is_right in zip(answers.ids.values, options, labels, strict=True):
-        others = np.setdiff1d(np.arange(shown), answer)
-        gold.append(int(answer if is_right else rng.choice(others)))
-        wrong.append(np.setdiff1d(np.arange(shown), gold[-1]))
-    ids = Ragged.of(wrong)
-    return (
-        Texts(Ragged(np.asarray(gold), answers.ids.offsets), answers.states),
-        Texts(Ragged(ids.values, ids.offsets, ids.values), np.repeat(answers.states, ids.lengths, axis=0)),
-    )
-
-
-def _phrases(
-    rng: np.random.Generator, answers: Texts, options: IntArray, labels: BoolArray, longest: int, model: ModelFacts
-) -> tuple[Texts, Texts]:
-    """The right phrase and the wrong ones, a wrong answer of the model among them; all begin at the prompt's end."""
-    gold, wrong = [], []
-    for i, (shown, is_right) in enumerate(zip(options, labels, strict=True)):
-        rows = slice(*answers.ids.offsets[i : i + 2])
-        answer = answers.ids.values[rows], answers.states[rows]
-        texts = [unsaid(rng, answer[1][:1], longest, model) for _ in range(shown - 1)]
-        texts.insert(0 if is_right else int(rng.integers(1, shown)), answer)
-        gold.append(texts[0])
-        wrong.append([(ids, states, np.full(len(ids), k)) for k, (ids, states) in enumerate(texts[1:], 1)])
-    of_questions = [[np.concatenate(parts) for parts in zip(*texts, strict=True)] for texts in wrong]
-    ids, states, owner = (Ragged.of(parts) for parts in zip(*of_questions, strict=True))
-    return (
-        Texts(Ragged.of([text for text, _ in gold]), np.concatenate([rows for _, rows in gold])),
-        Texts(Ragged(ids.values, ids.offsets, owner.values), states.values),
-    )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from bench.backbone.model import Backbone
     from bench.prompts.asking import Asking
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
@@ -31,6 +33,17 @@ class Agreement:
     """`(n, N)` in the order of the shards: does sample j say what the greedy answer says (docs/methods.md §2.14)."""
     modal_share: float
     """Share of a question's samples that say what most of them say, mean over the questions (docs/methods.md §2.14)."""
+
+
+def unless_failed(found: T | BaseException) -> T:
+    """The same, of samples.
+
+    Raises:
+        Exception: what was found instead; it is the failure of the methods that read the samples.
+    """
+    if isinstance(found, BaseException):
+        raise found
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,28 +85,6 @@ class Reading:
     """Relations among samples by signal, in the order of the shards, or why they could not be had."""
     related_by: Mapping[Signal, str] = field(default_factory=dict)
     """Who related them: a model with its revision, the judge, or `match`."""
-
-    def agreement(self, signal: Signal) -> Agreement:
-        """Agreement of a signal's samples.
-
-        Raises:
-            Exception: what kept the judge from saying so; it is the failure of the methods that read the samples.
-        """
-        found = self.agreements[signal]
-        if isinstance(found, BaseException):
-            raise found
-        return found
-
-    def relation(self, signal: Signal) -> npt.NDArray[np.float32]:
-        """Relations among a signal's samples.
-
-        Raises:
-            Exception: what kept them from being had; it is the failure of the methods that read them.
-        """
-        found = self.relations[signal]
-        if isinstance(found, BaseException):
-            raise found
-        return found
 
     @property
     def graded_elsewhere(self) -> bool:
@@ -177,10 +168,6 @@ class StoredSplit:
     """Seed of samples."""
     chosen: npt.NDArray[np.int64] | None = None
     """`(m,)` rows of the questions that are seen, in this order; None: all, in the order of the shards."""
-
-    def of(self, rows: npt.NDArray[np.int64]) -> StoredSplit:
-        """The split with these questions alone, in this order."""
-        return replace(self, chosen=rows)
 
     def arrays(self, signal: Signal) -> dict[str, npt.NDArray[Any]]:
         """The arrays of a signal that was measured, as the store has them, the shards joined."""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from bench.api import FloatArray, Format, Of, Related
 from bench.signals.definition import Definition, PassDefinition
+from bench.signals.reading import unless_failed
 from bench.signals.samples import ids_from, texts_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ class RelatedDefinition(Definition[Related]):
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The ids of samples."""
-        del fmt
         return ids_from(self.signal.samples, max_new_tokens)
 
     def note(self, reading: Reading) -> str:
@@ -52,7 +52,7 @@ class RelatedDefinition(Definition[Related]):
 
     def column(self, split: StoredSplit) -> FloatArray:
         """`(n, m, m)` or `(n, m, m, 3)` float32, as it was graded."""
-        related = split.reading.relation(self.signal)
+        related = unless_failed(split.reading.relations[self.signal])
         return related if split.places is None else related[split.places]
 
     def planted(self, world: World) -> FloatArray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +50,6 @@ class SamplesDefinition(PassDefinition[Samples]):
 
     def name(self, asking: Asking, seed: int) -> str:
         """Name with the seed."""
-        del asking
         return f"{self.signal!r} seed {seed}"
 
     def take(self, done: Pass) -> list[list[Taken]]:
@@ -110,8 +108,8 @@ def joined_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
 def drawn(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
     """The ids of each question's samples, in the order of the shards."""
     if split.asking.max_new_tokens == 1:
-        for letters in drawn_letters(split, sampling):
-            yield from letters.ids
+        for letters, _ in drawn_letters(split, sampling):
+            yield from letters
         return
     yield from parted(split.arrays(sampling))
 
@@ -132,17 +130,11 @@ def parted(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]:
         yield [sample[:-1].astype(np.int32) for sample in closed]
 
 
-@dataclass(frozen=True, eq=False)
-class Letters:
-    """Samples of one token at most of some questions."""
+def drawn_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list[list[Ids]], torch.Tensor]]:
+    """Samples of one token, drawn from the stored states at the prompts' ends, some questions at a time.
 
-    ids: list[list[Ids]]
-    logits: torch.Tensor
-    """`(questions, v)` float32, from which they were drawn."""
-
-
-def drawn_letters(split: StoredSplit, sampling: Samples) -> Iterator[Letters]:
-    """Samples of one token, drawn from the stored states at the prompts' ends, some questions at a time."""
+    Beside them `(questions, v)` float32, the logits from which they were drawn.
+    """
     import torch
 
     from bench.backbone.sampling import draw, uniforms
@@ -159,13 +151,9 @@ def drawn_letters(split: StoredSplit, sampling: Samples) -> Iterator[Letters]:
         letters = [np.asarray([] if token in stops else [token], dtype=np.int32) for token in tokens]
         ids = [letters[own : own + n] for own in range(0, len(letters), n)]
         if split.samples is not None:
-            ids = [[_letter(each) for each in own[:n]] for own in split.samples[first : first + _AT_ONCE]]
-        yield Letters(ids, logits)
-
-
-def _letter(ids: Ids) -> Ids:
-    """A sample that was made elsewhere as one token; what is longer is no letter, and so nothing."""
-    return ids if len(ids) == 1 else ids[:0]
+            given = split.samples[first : first + _AT_ONCE]  # what is longer than one token is no letter, so nothing
+            ids = [[each if len(each) == 1 else each[:0] for each in own[:n]] for own in given]
+        yield ids, logits
 
 
 def texts_of(samples: Samples, split: StoredSplit) -> Iterator[list[str]]:

@@ -32,12 +32,10 @@ class TextDefinition(Definition[Text]):
 
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether it is the answer's text."""
-        del fmt
         return self.signal.of is Of.ANSWER
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The ids of samples."""
-        del fmt
         return ids_from(self.signal.samples, max_new_tokens) if self.signal.of is Of.SAMPLES else ()
 
     def column(self, split: StoredSplit) -> Column:

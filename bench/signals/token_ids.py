@@ -31,7 +31,6 @@ class TokenIdsDefinition(Definition[TokenIds]):
 
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether the answer's ids are among them."""
-        del fmt
         return self.signal.of in {Of.ANSWER, Of.QUERY}
 
     def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:

@@ -31,8 +31,8 @@ from bench.training.assignment import KIND, Assignment, Examples, way_out
 from bench.training.job import CONFIDENCES, REPORT, Job, Recipe
 
 if TYPE_CHECKING:
+    from bench.backbone.footprint import TrainingPlan
     from bench.backbone.model import Backbone
-    from bench.backbone.room import TrainingPlan
 
 VERSION = 2
 """Part of every key; raised when the same job would end in another adapter."""
@@ -148,7 +148,7 @@ class AdapterTrainer:
 
     def _plan(self, recipe: Recipe, examples: Examples) -> TrainingPlan:
         """The way of training that has room for a pass, which holds at least the longest example."""
-        from bench.backbone.room import plan_training
+        from bench.backbone.footprint import plan_training
 
         ids = next(iter(examples.values()))
         longest = int(ids.lengths.max(initial=0)) if isinstance(ids, Ragged) else 0

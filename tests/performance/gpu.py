@@ -148,7 +148,7 @@ def _prefill(model: Any, peak: float) -> Iterator[Line]:
             read_pack(session, pack, BUDGET, [LAYERS])
 
     ours()
-    tokens = session.tokens.forward
+    tokens = session.tokens
     seconds = _seconds(ours)
     weights = LAYERS * (2 * WIDTH * WIDTH + 2 * WIDTH * WIDTH * KEY_HEADS // HEADS + 3 * WIDTH * INNER)
     attention = 2 * LAYERS * WIDTH * sum(len(ids) for ids in prompts) / len(prompts)  # over half the positions before

@@ -36,7 +36,7 @@ from bench.backbone import footprint, room, session
 from bench.backbone.adapter import SETTINGS as SETTINGS_FILE
 from bench.backbone.adapter import WEIGHTS, adapted, fingerprint
 from bench.backbone.extract import Extractor
-from bench.backbone.items import Item
+from bench.backbone.measure import Item
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.projections import of_config
