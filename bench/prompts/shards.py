@@ -19,7 +19,7 @@ from bench.prompts.asking import Asking
 from bench.prompts.chat import Chat
 from bench.prompts.exemplars import exemplars, indices_in_subject
 from bench.prompts.tails import Ids, Tails
-from bench.prompts.written import Writer, Written
+from bench.prompts.written import Written, written
 
 if TYPE_CHECKING:
     from bench.progress import Progress
@@ -100,10 +100,11 @@ class PromptTokeniser:
         with progress.stage(f"prompts {what}", len(questions)) as advance:
             for rows in self._some(split_into_shards([q.subject for q in questions])):
                 members = [questions[r] for r in rows]
-                given = Writer(self.chat, self.stand_in(task)).written(members, released) if released else None
+                given = written(self.chat, self.stand_in(task), members, released) if released else None
+                shown: list[list[Question]] = [[] for _ in members]
+                most, short = task.prompt_tokens, 0
                 if given is not None and True in own:  # the release's own prompts, word by word
-                    asked = [prompt for q in members if (prompt := released[q.id].prompt) is not None]
-                    shards.append(self._shard(rows, members, task, asked, [[] for _ in members], None, given))
+                    asked, most = [prompt for q in members if (prompt := released[q.id].prompt) is not None], None
                 else:
                     with fenced(f"task {task.name!r}, exemplars"):
                         shown = [
@@ -111,8 +112,7 @@ class PromptTokeniser:
                         ]
                     short = sum(len(own) < self.protocol.shots for own in shown) if pools else 0
                     asked = [self.prompt(task, question, own) for question, own in zip(members, shown, strict=True)]
-                    shard = self._shard(rows, members, task, asked, shown, task.prompt_tokens, given)
-                    shards.append(replace(shard, short=short))
+                shards.append(replace(self._shard(rows, members, task, asked, shown, most, given), short=short))
                 advance(len(rows))
         return shards
 

@@ -21,10 +21,10 @@ from bench.data.splits import TaskSplit
 from bench.prompts.shards import PromptTokeniser, Shard
 from bench.prompts.tails import Ids
 from bench.signals.definition import definition, growth_of, pass_definitions, stored
-from bench.signals.files import load_answers, names_in
+from bench.signals.files import load_answers, load_signal, names_in
 from bench.signals.forecast import PassForecast, heard
 from bench.signals.reading import Reading, StoredSplit
-from bench.signals.samples import known
+from bench.signals.samples import parted
 from bench.signals.worker import Engine, ShardTask, Worker
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 
@@ -193,10 +193,12 @@ class Reader:
             missing = {signal: name for signal, name in names[i].items() if name not in held}
             if ids is not None and not missing:
                 return entries, None
-            given, samplings = reading.shards[i].samples, growth_of(missing).samples
-            drawn = known(entries, names[i], samplings)
-            if given is not None:
-                drawn = {sampling: [own[: sampling.n] for own in given] for sampling in samplings}
+            given, drawn = reading.shards[i].samples, {}
+            for sampling in growth_of(missing).samples:
+                if given is not None:
+                    drawn[sampling] = [own[: sampling.n] for own in given]
+                elif (name := names[i].get(sampling)) in held:
+                    drawn[sampling] = list(parted(load_signal(entries, name)))
             task = self._task(reading, i, kind, entries, missing, ids)
             samples = [{sampling: own[k] for sampling, own in drawn.items()} for k in range(len(task.items))]
             items = [replace(item, samples=own) for item, own in zip(task.items, samples, strict=True)]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import At, Format, Hidden, Of, Ragged, Samples, Signal, TokenScores
+from bench.api import At, Format, Hidden, Of, Ragged, Samples, TokenScores
 from bench.backbone.measure import Growth, Taken
 from bench.prompts.tails import Ids
 from bench.signals.definition import PassDefinition, definition
-from bench.signals.files import load_signal, names_in
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from bench.prompts.asking import Asking
     from bench.signals.planted import World
     from bench.signals.reading import StoredSplit
-    from bench.store.folders import Entry
 
 
 _AT_ONCE = 64
@@ -112,15 +110,6 @@ def drawn(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
             yield from letters
         return
     yield from parted(split.arrays(sampling))
-
-
-def known(
-    entries: Sequence[Entry], names: Mapping[Signal, str], samplings: Iterable[Samples]
-) -> dict[Samples, list[list[Ids]]]:
-    """Those of some samples of a shard's questions that the store has; `names` are those of its signals in keys."""
-    wanted = {sampling: names.get(sampling) for sampling in samplings}
-    there = {name for entry in entries for name in names_in(entry)}
-    return {each: list(parted(load_signal(entries, name))) for each, name in wanted.items() if name and name in there}
 
 
 def parted(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]:
