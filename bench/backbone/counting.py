@@ -7,11 +7,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from bench.api import Samples, Signal
+from bench.api import IntArray, Samples, Signal
 from bench.backbone.extract import Extractor, Values
 from bench.backbone.items import Measure, Pass
 from bench.backbone.measure import Generation, Item, Turn
@@ -55,7 +53,7 @@ class CountingSession(Session):
     def forward(
         self,
         ids: Ids,
-        positions: npt.NDArray[np.int64],
+        positions: IntArray,
         visible: Callable[[], torch.Tensor],
         read: Mapping[int, Indices],
     ) -> dict[int, torch.Tensor]:

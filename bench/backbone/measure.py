@@ -10,9 +10,8 @@ from operator import or_
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from bench.api import Samples
+from bench.api import FloatArray, Samples
 from bench.prompts.tails import Ids
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Item:
     """The wrong answers of an open question, where a signal reads them."""
     query_prompt: Ids | None = None
     """Ids before the answer in the self-check conversation; None where that is the prompt itself."""
-    uniforms: npt.NDArray[np.float64] | None = None
+    uniforms: FloatArray | None = None
     """`(N, max_new_tokens)` random numbers in [0, 1) for samples."""
     samples: Mapping[Samples, Sequence[Ids]] = field(default_factory=dict)
     """Stored samples; others are drawn."""

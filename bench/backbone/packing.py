@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from bench.api import IntArray
 from bench.backbone.devices import Together
 from bench.backbone.prefix import Pack, plan_packs
 from bench.backbone.session import Session
@@ -26,7 +26,7 @@ class Planned:
     pack: Pack
     rows: list[int]
     """Which of the given prompts; two may be the same."""
-    leaves: npt.NDArray[np.int64]
+    leaves: IntArray
     """`(len(rows),)` the token of the pack at which each ends."""
 
 

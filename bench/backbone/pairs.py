@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import transformers
 
-from bench.api import UserError
+from bench.api import FloatArray, UserError
 from bench.backbone import models
 from bench.backbone.folder import ModelFolder, find
 
@@ -74,7 +73,7 @@ class PairModel:
             return
         _entailment_rows(self.option, self.source, self.labels)
 
-    def relate(self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], None]) -> npt.NDArray[np.float32]:
+    def relate(self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], None]) -> FloatArray:
         """Probabilities `(k, 3)` of contradiction, neutral and entailment, or similarities `(k,)` by the sigmoid.
 
         What is longer than the model can read is cut, the longer text first.

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from bench.api import IntArray
 from bench.backbone.prefix import Pack
 from bench.backbone.row import Piece, Row
 from bench.backbone.sending import Sending, Sent
@@ -24,7 +25,7 @@ MOST_KEPT_BYTES = 64 * 2**20
 """Bytes of shared pieces that are kept for other shards and splits, beside the current path."""
 Path = tuple[tuple[str, int], ...]
 """Pieces of a pack's shared beginning, from the first token on: a digest of all tokens so far, the piece's length."""
-Indices = npt.NDArray[np.int64] | Sent | None
+Indices = IntArray | Sent | None
 """Which tokens of a pass; None: all."""
 
 
@@ -171,7 +172,7 @@ class Session:
     def forward(
         self,
         ids: Ids,
-        positions: npt.NDArray[np.int64],
+        positions: IntArray,
         visible: Callable[[], torch.Tensor],
         read: Mapping[int, Indices],
     ) -> dict[int, torch.Tensor]:
@@ -203,7 +204,7 @@ class Session:
         return states
 
     @torch.inference_mode()
-    def read_alone(self, ids: Ids, read: dict[int, npt.NDArray[np.int64]]) -> dict[int, torch.Tensor]:
+    def read_alone(self, ids: Ids, read: dict[int, IntArray]) -> dict[int, torch.Tensor]:
         """Read one whole sequence without a cache; returns block -> states at the given positions."""
         self.tokens += len(ids)
         inputs = self.send(ids)

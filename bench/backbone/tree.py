@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from bench.api import IntArray
 from bench.backbone.prefix import Pack
 from bench.backbone.sending import Sent
 from bench.backbone.session import Session
@@ -58,7 +58,7 @@ class Sight:
 
 @torch.inference_mode()
 def read_pack(
-    session: Session, pack: Pack, chunk: int, depths: Sequence[int], leaves: npt.NDArray[np.int64] | None = None
+    session: Session, pack: Pack, chunk: int, depths: Sequence[int], leaves: IntArray | None = None
 ) -> tuple[Starts, States]:
     """Read a pack on the session's own row.
 
@@ -81,7 +81,7 @@ def read_pack(
 
 @torch.inference_mode()
 def read_together(
-    session: Session, packs: Sequence[tuple[Pack, npt.NDArray[np.int64]]], chunk: int, depths: Sequence[int]
+    session: Session, packs: Sequence[tuple[Pack, IntArray]], chunk: int, depths: Sequence[int]
 ) -> tuple[Starts, States]:
     """Read packs one after the other, and lay them side by side where there are several.
 
@@ -180,7 +180,7 @@ class ContinuationTree:
             for path in self.leaves(new.start):
                 ids = self._ids(path, self.starts)
                 fresh = [node for node in path if node >= new.start]
-                places: npt.NDArray[np.int64] = np.arange(len(ids) - len(fresh), len(ids))
+                places: IntArray = np.arange(len(ids) - len(fresh), len(ids))
                 for block, rows in self.session.read_alone(ids, dict.fromkeys(self.blocks, places)).items():
                     for node, row in zip(fresh, rows, strict=True):
                         found[block][node - new.start] = row

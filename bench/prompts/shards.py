@@ -8,9 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from bench.api import Format, Question, Task, UserError
+from bench.api import Format, IntArray, Question, Task, UserError
 from bench.api.errors import TooLongError, fenced
 from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt, Released
@@ -37,7 +36,7 @@ _MANY_TIMES = 8
 class Shard:
     """The unit that is computed whole or not at all."""
 
-    rows: npt.NDArray[np.int64]
+    rows: IntArray
     """Rows of the shard's questions in the split."""
     prompts: Tails
     shown: list[list[Question]]
@@ -54,7 +53,7 @@ class Shard:
     """Questions with fewer exemplars than asked for, as their subject has no more of them."""
 
 
-def split_into_shards(subjects: Sequence[str]) -> list[npt.NDArray[np.int64]]:
+def split_into_shards(subjects: Sequence[str]) -> list[IntArray]:
     """Row numbers of each shard: subjects in order of appearance, joined until a shard has at least _SHARD of them.
 
     What has more than _MOST is cut into pieces of nearly one size; their questions stay in order.
@@ -116,7 +115,7 @@ class PromptTokeniser:
                 advance(len(rows))
         return shards
 
-    def _some(self, groups: list[npt.NDArray[np.int64]]) -> list[npt.NDArray[np.int64]]:
+    def _some(self, groups: list[IntArray]) -> list[IntArray]:
         """The rows of each shard; of a split with many times the sample, those of some, cut where one is longer."""
         total = sum(map(len, groups))
         if self.sample is None or total <= _MANY_TIMES * self.sample:
@@ -131,7 +130,7 @@ class PromptTokeniser:
 
     def _shard(
         self,
-        rows: npt.NDArray[np.int64],
+        rows: IntArray,
         questions: Sequence[Question],
         task: Task,
         prompts: Sequence[Prompt],

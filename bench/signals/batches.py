@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from bench.api import Batch, Needs, Ragged, Signal
+from bench.api import Batch, IntArray, Needs, Ragged, Signal
 from bench.api.batch import Column
 from bench.api.methods import refuse_gold
 from bench.signals.definition import definition, reads_own_adapter
@@ -17,8 +16,6 @@ from bench.signals.reading import Reading
 
 _AT_ONCE = 4_096
 """Questions of one prediction, about: whole shards are joined until there are as many."""
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Batches:
 
     def pieces(
         self, reading: Reading, signals: frozenset[Signal], adapted: Reading | None = None
-    ) -> Iterator[tuple[Rows, Batch]]:
+    ) -> Iterator[tuple[IntArray, Batch]]:
         """The usable questions of a split without labels, some shards at a time: rows and batch.
 
         A large split's signals are never in memory at once. Pieces depend on the split alone.
@@ -70,7 +67,7 @@ class Batches:
                 yield chosen, self._of(chosen, reading, signals, adapted, labels=False)
 
     def _of(
-        self, rows: Rows, reading: Reading, signals: frozenset[Signal], adapted: Reading | None, *, labels: bool
+        self, rows: IntArray, reading: Reading, signals: frozenset[Signal], adapted: Reading | None, *, labels: bool
     ) -> Batch:
         frozen = replace(self.reader.stored(reading), chosen=rows)
         own = frozen if adapted is None else replace(self.reader.stored(adapted), chosen=rows)

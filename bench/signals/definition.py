@@ -14,11 +14,8 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
 from bench import signals as room
-from bench.api import ContractError, Format, Ragged, Signal, Task
+from bench.api import ContractError, FloatArray, Format, Ragged, Signal, Task
 from bench.api.batch import Column
 from bench.backbone.measure import Arrays, Growth, Taken, Upto
 
@@ -88,7 +85,7 @@ class Definition(ABC, Generic[S]):
         """Whether its samples say what the answers say; None for a signal that holds none."""
         return None
 
-    def relation(self, split: StoredSplit, relater: Relater) -> npt.NDArray[np.float32] | None:
+    def relation(self, split: StoredSplit, relater: Relater) -> FloatArray | None:
         """Relations among its samples; None for a signal that has none."""
         return None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import Signal
+from bench.api import IntArray, Signal
 from bench.prompts.tails import Ids
 from bench.store.folders import Entry
 
@@ -69,7 +69,7 @@ def load_signal(entries: Sequence[Entry], name: str) -> dict[str, npt.NDArray[An
 
 
 def load_rows(
-    bundles: Sequence[Sequence[Entry]], names: Sequence[str], places: npt.NDArray[np.int64] | None = None
+    bundles: Sequence[Sequence[Entry]], names: Sequence[str], places: IntArray | None = None
 ) -> dict[str, npt.NDArray[Any]]:
     """A signal of some questions, as `load_signal` gives it: one copy of what is asked for, and beside it one shard.
 
@@ -112,7 +112,7 @@ def load_rows(
     return joined
 
 
-def _within(offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _within(offsets: IntArray, rows: IntArray) -> IntArray:
     """Places of the values of these rows."""
     lengths = offsets[rows + 1] - offsets[rows]
     before = np.cumsum(lengths) - lengths

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, Format
 from bench.api.errors import attempted, fenced
@@ -45,7 +44,7 @@ class Relating:
         """The model that relates texts in a way; None where matching texts stand in for it."""
         return {"entailment": self.nli, "similarity": self.similarity}.get(by)
 
-    def relate(self, by: By, pairs: Pairs, store: Store, progress: Progress, what: str) -> npt.NDArray[np.float32]:
+    def relate(self, by: By, pairs: Pairs, store: Store, progress: Progress, what: str) -> FloatArray:
         """`(k, 3)` probabilities by entailment, else `(k,)`: see `Related`; what the store has is not computed again.
 
         Raises:
@@ -73,7 +72,7 @@ class Relating:
         return np.concatenate(found) if found else matching(by, ())
 
 
-def matching(by: By, pairs: Pairs) -> npt.NDArray[np.float32]:
+def matching(by: By, pairs: Pairs) -> FloatArray:
     """Relations of texts by whether they are the same after normalising."""
     same = np.asarray([same_text(one, other) for one, other in pairs], dtype=np.float32)
     return np.stack([np.zeros_like(same), 1 - same, same], axis=-1) if by == "entailment" else same

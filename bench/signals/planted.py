@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import Batch, BoolArray, Format, IntArray, ModelFacts, Of, Ragged, Samples, Signal
+from bench.api import Batch, BoolArray, FloatArray, Format, IntArray, ModelFacts, Of, Ragged, Samples, Signal
 from bench.signals.definition import definition
 
 MODEL = ModelFacts(name="planted", hidden_size=16, vocab_size=64, n_layers=4)
@@ -40,7 +40,7 @@ class Texts:
 
     ids: Ragged
     """(t_i,) tokens each."""
-    states: npt.NDArray[np.float32]
+    states: FloatArray
     """(sum of t_i, d)"""
 
 
@@ -49,7 +49,7 @@ class World:
     """Questions from which all signals of a batch are made."""
 
     rng: np.random.Generator
-    sure: npt.NDArray[np.float64]
+    sure: FloatArray
     """(n,)"""
     prompts: Ragged
     """Prompt tokens, of random length."""
@@ -66,17 +66,17 @@ class World:
     """The model whose widths the states have."""
 
     @property
-    def first(self) -> npt.NDArray[np.float32]:
+    def first(self) -> FloatArray:
         """(n, d): the states at the prompt's end."""
         answers = self.texts[Of.ANSWER]
         return answers.states[answers.ids.offsets[:-1]]
 
     @property
-    def head(self) -> npt.NDArray[np.float32]:
+    def head(self) -> FloatArray:
         """The output head, (v, d), rows of length 1: a state along row t has its largest logit at t."""
         return output_weight(self.model).copy()
 
-    def samples(self, samples: Samples) -> list[tuple[list[IntArray], list[npt.NDArray[np.float32]]]]:
+    def samples(self, samples: Samples) -> list[tuple[list[IntArray], list[FloatArray]]]:
         """Ids, `(t,)` each, and the states that predict them, `(t, d)` each, of every question's samples.
 
         Those of sure answers say the answer more often; one in fifty says nothing.
@@ -99,7 +99,7 @@ class World:
             drawn.append(([ids for ids, _ in own], [states for _, states in own]))
         return drawn
 
-    def agreeing(self, samples: Samples) -> npt.NDArray[np.bool_]:
+    def agreeing(self, samples: Samples) -> BoolArray:
         """`(n, N)`: which samples say the answer."""
         drawn = self._rng(samples).random((len(self.sure), samples.n))
         return drawn < 1 / (1 + np.exp(-self.sure[:, None]))
@@ -108,7 +108,7 @@ class World:
         return np.random.default_rng([self.seed, *repr(samples).encode()])
 
     @cached_property
-    def unlabelled(self) -> list[list[tuple[IntArray, npt.NDArray[np.float32]]]]:
+    def unlabelled(self) -> list[list[tuple[IntArray, FloatArray]]]:
         """Ids and predicting states of every question's options, in the order of their ids."""
         gold, wrong = self.texts[Of.GOLD], self.texts[Of.WRONG]
         assert wrong.ids.owner is not None  # noqa: S101  # for the type checker
@@ -121,7 +121,7 @@ class World:
             found.append(sorted(options, key=lambda option: option[0].tolist()))
         return found
 
-    def elsewhere(self, place: str, sure: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    def elsewhere(self, place: str, sure: FloatArray) -> FloatArray:
         """States at another place of the network, (m, d), which lie along a direction of its own.
 
         Args:
@@ -132,26 +132,22 @@ class World:
         return np.asarray(2.0 * sure[:, None] * direction(place, self.model) + noise, dtype=np.float32)
 
 
-def states_of(
-    rng: np.random.Generator, tokens: IntArray, sure: npt.NDArray[np.float64], model: ModelFacts
-) -> npt.NDArray[np.float32]:
+def states_of(rng: np.random.Generator, tokens: IntArray, sure: FloatArray, model: ModelFacts) -> FloatArray:
     """Last states that predict tokens, `(m, d)`: those of sure answers predict them by more."""
     length = np.maximum(4.0 + 2.0 * sure, 0.5)
     noise = 0.1 * rng.standard_normal((len(tokens), model.hidden_size))
     along = 0.5 * sure[:, None] * direction("last", model)
-    return (length[:, None] * output_weight(model)[tokens] + along + noise).astype(np.float32)
+    return np.asarray(length[:, None] * output_weight(model)[tokens] + along + noise, dtype=np.float32)
 
 
-def unsaid(
-    rng: np.random.Generator, first: npt.NDArray[np.float32], longest: int, model: ModelFacts
-) -> tuple[IntArray, npt.NDArray[np.float32]]:
+def unsaid(rng: np.random.Generator, first: FloatArray, longest: int, model: ModelFacts) -> tuple[IntArray, FloatArray]:
     """A phrase that the model did not say: its tokens, and states that predict them poorly."""
     tokens = rng.integers(0, model.vocab_size, int(rng.integers(1, longest + 1)))
     return tokens, np.concatenate([first, states_of(rng, tokens[1:], np.full(len(tokens) - 1, -1.0), model)])
 
 
 @lru_cache(maxsize=1)
-def output_weight(model: ModelFacts) -> npt.NDArray[np.float32]:
+def output_weight(model: ModelFacts) -> FloatArray:
     """The output head, (v, d), rows of length 1: a state along row t has its largest logit at t."""
     rows = np.random.default_rng(0).standard_normal((model.vocab_size, model.hidden_size))
     weight = np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
@@ -160,9 +156,9 @@ def output_weight(model: ModelFacts) -> npt.NDArray[np.float32]:
 
 
 @cache
-def direction(place: str, model: ModelFacts) -> npt.NDArray[np.float64]:
+def direction(place: str, model: ModelFacts) -> FloatArray:
     """A unit vector, (d,), that belongs to a place in the network."""
-    vector: npt.NDArray[np.float64] = np.random.default_rng(list(place.encode())).standard_normal(model.hidden_size)
+    vector: FloatArray = np.random.default_rng(list(place.encode())).standard_normal(model.hidden_size)
     vector /= np.linalg.norm(vector)
     vector.flags.writeable = False  # one array for all who ask
     return vector
@@ -200,7 +196,7 @@ def labelled(
     answers = Texts(_ragged(tokens, lengths), states_of(rng, tokens, np.repeat(sure, lengths), model))
     last_shown = answers.ids.values[answers.ids.offsets[:-1]] == LETTERS - 1
     options = np.where((rng.random(n) < 0.2) & ~last_shown, LETTERS - 1, LETTERS)  # noqa: PLR2004  (every fifth)
-    golds: list[tuple[IntArray, npt.NDArray[np.float32]]] = []
+    golds: list[tuple[IntArray, FloatArray]] = []
     wrongs = []  # of each question, ids, states and the numbers of the options to which they belong
     for i, (shown, is_right) in enumerate(zip(options, labels, strict=True)):
         rows = slice(*answers.ids.offsets[i : i + 2])

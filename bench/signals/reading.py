@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import AdapterRef, BoolArray, Format, Question, Signal, Task, UserError
+from bench.api import AdapterRef, BoolArray, FloatArray, Format, IntArray, Question, Signal, Task, UserError
 from bench.api.question import Answer, Released
 from bench.data.splits import TaskSplit
 from bench.prompts.shards import PromptTokeniser, Shard
@@ -81,7 +81,7 @@ class Reading:
     """The judge by which samples agree with the answer, where samples were drawn."""
     agreements: Mapping[Signal, Agreement | BaseException] = field(default_factory=dict)
     """Agreement of samples by signal, or why it could not be said."""
-    relations: Mapping[Signal, npt.NDArray[np.float32] | BaseException] = field(default_factory=dict)
+    relations: Mapping[Signal, FloatArray | BaseException] = field(default_factory=dict)
     """Relations among samples by signal, in the order of the shards, or why they could not be had."""
     related_by: Mapping[Signal, str] = field(default_factory=dict)
     """Who related them: a model with its revision, the judge, or `match`."""
@@ -108,12 +108,12 @@ class Reading:
         return self.where, None if self.adapter is None else self.adapter.fingerprint
 
     @property
-    def order(self) -> npt.NDArray[np.int64]:
+    def order(self) -> IntArray:
         """`(n,)` for each question its place in the joined shards."""
         return np.argsort(self.rows, kind="stable")
 
     @property
-    def rows(self) -> npt.NDArray[np.int64]:
+    def rows(self) -> IntArray:
         """`(n,)` for each place in the joined shards its question."""
         return np.concatenate([shard.rows for shard in self.shards])
 
@@ -123,22 +123,22 @@ class Reading:
             yield from zip(shard.prompts, answers, strict=True)
 
     @property
-    def answered(self) -> npt.NDArray[np.bool_]:
+    def answered(self) -> BoolArray:
         """`(n,)` bool: the answer is more than white space; the others never enter `fit` or `predict`."""
         return np.asarray([bool(answer.text) for answer in self.answers], dtype=np.bool_)
 
     @property
-    def kept(self) -> npt.NDArray[np.bool_]:
+    def kept(self) -> BoolArray:
         """`(n,)` bool: the question counts."""
         return np.asarray([question.id not in self.left_out for question in self.questions], dtype=np.bool_)
 
     @property
-    def usable(self) -> npt.NDArray[np.bool_]:
+    def usable(self) -> BoolArray:
         """`(n,)` bool: the question counts and was answered; what `fit` and `predict` get."""
         return self.answered & self.kept
 
     @property
-    def correct(self) -> npt.NDArray[np.bool_]:
+    def correct(self) -> BoolArray:
         """`(n,)` bool labels."""
         return np.asarray([answer.correct for answer in self.answers], dtype=np.bool_)
 
@@ -166,7 +166,7 @@ class StoredSplit:
     asking: Asking
     seed: int
     """Seed of samples."""
-    chosen: npt.NDArray[np.int64] | None = None
+    chosen: IntArray | None = None
     """`(m,)` rows of the questions that are seen, in this order; None: all, in the order of the shards."""
 
     def arrays(self, signal: Signal) -> dict[str, npt.NDArray[Any]]:
@@ -175,7 +175,7 @@ class StoredSplit:
         return load_rows(self.reading.bundles, names, self.places)
 
     @cached_property
-    def rows(self) -> npt.NDArray[np.int64]:
+    def rows(self) -> IntArray:
         """`(m,)` rows of the questions."""
         return self.reading.rows if self.chosen is None else self.chosen
 
@@ -195,7 +195,7 @@ class StoredSplit:
             yield self.reading.shards[i].prompts[k], self.reading.answer_ids[i][k]
 
     @cached_property
-    def places(self) -> npt.NDArray[np.int64] | None:
+    def places(self) -> IntArray | None:
         """Places of the questions in the joined shards; None: all."""
         return None if self.chosen is None else self.reading.order[self.chosen]
 
@@ -233,6 +233,6 @@ Comparer = Callable[[Reading, Sequence[Sequence[str]]], BoolArray]
 to `(n, N)` bool."""
 
 
-Relater = Callable[[Reading, Any, Sequence[tuple[int, str, str]]], npt.NDArray[np.float32]]
+Relater = Callable[[Reading, Any, Sequence[tuple[int, str, str]]], FloatArray]
 """Relates texts: from a graded split, a `Related` signal and pairs of texts, each with its question's row, to `(k,)` or
 `(k, 3)`."""

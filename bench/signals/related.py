@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from bench.api import FloatArray, Format, Of, Related
+from bench.api import FloatArray, Format, IntArray, Of, Related
 from bench.signals.definition import Definition, PassDefinition
 from bench.signals.reading import unless_failed
 from bench.signals.samples import ids_from, texts_of
@@ -35,11 +34,11 @@ class RelatedDefinition(Definition[Related]):
         """Who related the samples."""
         return f"its samples are related by {reading.related_by.get(self.signal, 'nobody')}"
 
-    def relation(self, split: StoredSplit, relater: Relater) -> npt.NDArray[np.float32]:
+    def relation(self, split: StoredSplit, relater: Relater) -> FloatArray:
         """`(n, m, m)` or `(n, m, m, 3)` in the order of the shards; 0 for questions that don't count."""
         reading = split.reading
         pairs: dict[tuple[int, str, str], int] = {}
-        places: list[npt.NDArray[np.int64]] = []
+        places: list[IntArray] = []
         counts = reading.usable
         for row, sampled in zip(reading.rows.tolist(), texts_of(self.signal.samples, split), strict=True):
             texts = [*sampled, reading.answers[row].text] if counts[row] else []

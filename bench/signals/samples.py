@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import At, Format, Hidden, Of, Ragged, Samples, TokenScores
+from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Samples, TokenScores
 from bench.backbone.measure import Growth, Taken
 from bench.prompts.tails import Ids
 from bench.signals.definition import PassDefinition, definition
@@ -76,7 +76,7 @@ class SamplesDefinition(PassDefinition[Samples]):
         return self._records(ids, scores.values["log_probability"], world.limit)
 
     def _records(
-        self, ids: Sequence[Sequence[npt.NDArray[Any]]], log_probabilities: npt.NDArray[np.float32], limit: int | None
+        self, ids: Sequence[Sequence[npt.NDArray[Any]]], log_probabilities: FloatArray, limit: int | None
     ) -> Ragged:
         """The column; samples that were made elsewhere, without a limit that is known, ended."""
         joined = joined_texts(ids)
