@@ -51,11 +51,6 @@ class Definition(ABC, Generic[S]):
         """Whether it needs the frozen model to read something: it has sources, and no adapter is switched on."""
         return not self.own_adapter and bool(self.sources(Format.OPEN, 1))
 
-    @property
-    def tells_questions(self) -> bool:
-        """Whether its column depends on the questions also where all that is stored stays the same."""
-        return False
-
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether it depends on the answer; otherwise all answers to a question of a format have one value."""
         return True

@@ -291,10 +291,7 @@ class Reader:
         """For each shard, signal -> its name in keys, with digests of all that is read for it and no prompt tells."""
         found = pass_definitions(signals)
         plain = {signal: each.name(asking, self.seed) for signal, each in found.items()}
-        growth = growth_of(signals)
-        if not growth.gold and not growth.wrong and not growth.samples:
-            return [plain] * len(reading.shards)
-        names = []
+        growth, names = growth_of(signals), []
         for shard in reading.shards:
             questions = [reading.questions[row] for row in shard.rows]
             options = (

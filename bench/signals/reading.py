@@ -142,6 +142,7 @@ class Reading:
         """`(n,)` bool labels."""
         return np.asarray([answer.correct for answer in self.answers], dtype=np.bool_)
 
+    @cached_property
     def asked(self) -> str:
         """Digest of its questions and prompts."""
         prompts = [digest_arrays(shard.prompts) for shard in self.shards]
@@ -186,24 +187,21 @@ class StoredSplit:
 
     def pairs(self) -> Iterator[tuple[Ids, Ids]]:
         """Prompt and answer ids of every question."""
-        if self.places is None:
-            yield from self.reading.pairs()
-            return
         starts = np.cumsum([0, *(len(shard.rows) for shard in self.reading.shards)])
         shards = np.searchsorted(starts, self.places, side="right") - 1
         for i, k in zip(shards.tolist(), (self.places - starts[shards]).tolist(), strict=True):
             yield self.reading.shards[i].prompts[k], self.reading.answer_ids[i][k]
 
     @cached_property
-    def places(self) -> IntArray | None:
-        """Places of the questions in the joined shards; None: all."""
-        return None if self.chosen is None else self.reading.order[self.chosen]
+    def places(self) -> IntArray:
+        """`(m,)` places of the questions in the joined shards."""
+        return np.arange(len(self.rows)) if self.chosen is None else self.reading.order[self.chosen]
 
     @cached_property
     def samples(self) -> list[list[Ids]] | None:
         """Ids of each question's samples that were made elsewhere; None where they are drawn."""
         samples = self.reading.samples
-        return samples if samples is None or self.places is None else [samples[place] for place in self.places]
+        return None if samples is None else [samples[place] for place in self.places]
 
     @cached_property
     def options(self) -> list[list[Ids]]:

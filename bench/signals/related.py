@@ -21,11 +21,6 @@ class RelatedDefinition(Definition[Related]):
 
     declares = Related
 
-    @property
-    def tells_questions(self) -> bool:
-        """Texts are related in the light of the question."""
-        return True
-
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The ids of samples."""
         return ids_from(self.signal.samples, max_new_tokens)
@@ -51,8 +46,7 @@ class RelatedDefinition(Definition[Related]):
 
     def column(self, split: StoredSplit) -> FloatArray:
         """`(n, m, m)` or `(n, m, m, 3)` float32, as it was graded."""
-        related = unless_failed(split.reading.relations[self.signal])
-        return related if split.places is None else related[split.places]
+        return unless_failed(split.reading.relations[self.signal])[split.places]
 
     def planted(self, world: World) -> FloatArray:
         """Texts that are the same are likely to entail each other, others are not."""

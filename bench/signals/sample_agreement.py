@@ -23,11 +23,6 @@ class SampleAgreementDefinition(Definition[SampleAgreement]):
 
     declares = SampleAgreement
 
-    @property
-    def tells_questions(self) -> bool:
-        """A judge compares texts in the light of the question."""
-        return True
-
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The samples' ids."""
         return ids_from(self.signal.samples, max_new_tokens)
@@ -45,8 +40,7 @@ class SampleAgreementDefinition(Definition[SampleAgreement]):
 
     def column(self, split: StoredSplit) -> BoolArray:
         """`(n, N)` bool, as it was graded."""
-        agree = unless_failed(split.reading.agreements[self.signal]).agree
-        return agree if split.places is None else agree[split.places]
+        return unless_failed(split.reading.agreements[self.signal]).agree[split.places]
 
     def planted(self, world: World) -> BoolArray:
         """Samples of sure answers agree more often."""

@@ -25,11 +25,6 @@ class TextDefinition(Definition[Text]):
 
     declares = Text
 
-    @property
-    def tells_questions(self) -> bool:
-        """Answers and samples are stored."""
-        return self.signal.of in {Of.QUESTION, Of.OPTIONS}
-
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether it is the answer's text."""
         return self.signal.of is Of.ANSWER

@@ -24,11 +24,6 @@ class TokenIdsDefinition(Definition[TokenIds]):
 
     declares = TokenIds
 
-    @property
-    def tells_questions(self) -> bool:
-        """Answers are stored."""
-        return self.signal.of is not Of.ANSWER
-
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether the answer's ids are among them."""
         return self.signal.of in {Of.ANSWER, Of.QUERY}

@@ -55,11 +55,6 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return True
 
     @property
-    def tells_questions(self) -> bool:
-        """Which of the stored options is right, and their order."""
-        return self.signal.of in {Of.OPTIONS, Of.GOLD, Of.WRONG}
-
-    @property
     def unanswered(self) -> Arrays | None:
         """No rows of an answer; the others are scored all the same."""
         return self._nothing() if self.signal.of is Of.ANSWER else None
@@ -105,25 +100,24 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         nodes = [node for (i, _), own in zip(places, texts, strict=True) for node in done.continuation(i, own)]
         said = np.concatenate([NOTHING, *(ids for own in texts for ids in own)])
         pairs = dict.fromkeys(zip(nodes, said.tolist(), strict=True))  # texts that begin alike are scored once
-        whole = len(pairs) == len(nodes)
-        if not nodes:
-            nothing = [self._nothing() for _ in sizes]
-            return _grouped(done, nothing) if several else done.each(nothing)
-        states = done.states(1.0, nodes if whole else [node for node, _ in pairs])
-        ids = done.ids_of(said if whole else np.asarray([token for _, token in pairs], dtype=np.int32))
+        states = done.states(1.0, [node for node, _ in pairs])
+        ids = done.ids_of(np.asarray([token for _, token in pairs], dtype=np.int32))
         parts = []
-        for first in range(0, len(ids), AT_ONCE):
+        for first in range(0, max(1, len(ids)), AT_ONCE):
             logits = done.backbone.head.logits(states[first : first + AT_ONCE])
             self._check(logits)
             parts.append(_scores(logits, ids[first : first + AT_ONCE], self.signal))
         joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        if not whole:
+        if len(pairs) < len(nodes):
             place = {pair: row for row, pair in enumerate(pairs)}
             at = torch.as_tensor([place[pair] for pair in zip(nodes, said.tolist(), strict=True)], device=ids.device)
             joined = {name: column[at] for name, column in joined.items()}
         columns = {name: torch.split(column, sizes) for name, column in joined.items()}
         values = [{name: column[i] for name, column in columns.items()} for i in range(len(sizes))]
-        return _grouped(done, values) if several else done.each(values)
+        if not several:
+            return done.each(values)
+        ends = np.cumsum([0, *map(len, done.items)])
+        return [values[start:stop] for start, stop in pairwise(ends)]
 
     def _nothing(self) -> Arrays:
         import torch
@@ -203,12 +197,6 @@ def _orders(split: StoredSplit, of: Of) -> list[list[int]]:
         return split.unlabelled
     pairs = [(range(len(question.choices)), question.gold) for question in split.questions]
     return [[k for k in numbers if (k == gold) == (of is Of.GOLD)] for numbers, gold in pairs]
-
-
-def _grouped(done: Pass, values: Sequence[Arrays]) -> list[Sequence[Arrays]]:
-    """Values of all questions, parted by their prompts."""
-    ends = np.cumsum([0, *map(len, done.items)])
-    return [values[start:stop] for start, stop in pairwise(ends)]
 
 
 def _scores(logits: torch.Tensor, ids: torch.Tensor, signal: TokenScores, rows: Sequence[int] | None = None) -> Arrays:
