@@ -99,9 +99,7 @@ class Processes:
             process.end()
         self._running.clear()
 
-    def close(self) -> None:
-        """See `Crew`."""
-        self.dismiss()
+    close = dismiss
 
 
 @dataclass(frozen=True)

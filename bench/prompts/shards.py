@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,6 @@ class PromptTokeniser:
     protocol: Protocol
     sample: int | None = None
     """Prompts of a large split that are written, for an estimate; None: all."""
-    _letters: dict[int, list[Ids]] = field(default_factory=dict, compare=False, repr=False)
 
     def shards(
         self, task: Task, questions: Sequence[Question], released: Mapping[str, Released], progress: Progress, what: str
@@ -216,10 +215,11 @@ class PromptTokeniser:
         """Ids of each question's options as the model would have to say them: letters, or texts."""
         prompt = self.stand_in(task)
         if task.format is Format.CHOICE:
-            for n in {len(question.choices) for question in questions} - self._letters.keys():
-                letters = self.chat.letters(prompt, self.protocol.letters[:n])
-                self._letters[n] = [letters[k : k + 1] for k in range(n)]
-            return [self._letters[len(question.choices)] for question in questions]
+            letters: dict[int, list[Ids]] = {}
+            for n in {len(question.choices) for question in questions}:
+                ids_of = self.chat.letters(prompt, self.protocol.letters[:n])
+                letters[n] = [ids_of[k : k + 1] for k in range(n)]
+            return [letters[len(question.choices)] for question in questions]
         texts = [text for question in questions for text in question.choices]
         ids = iter(self.chat.continuations(prompt, texts) if texts else ())
         return [list(islice(ids, len(question.choices))) for question in questions]

@@ -46,11 +46,6 @@ class Definition(ABC, Generic[S]):
         """Why a task on a model does not have it; None where it does."""
         return self.lacking(task.format)
 
-    @property
-    def reads_model(self) -> bool:
-        """Whether it needs the frozen model to read something: it has sources, and no adapter is switched on."""
-        return not self.own_adapter and bool(self.sources(Format.OPEN, 1))
-
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether it depends on the answer; otherwise all answers to a question of a format have one value."""
         return True
@@ -162,8 +157,9 @@ def pass_definitions(signals: Iterable[Signal]) -> dict[Signal, PassDefinition[A
 
 
 def read_from_model(signals: Iterable[Signal]) -> frozenset[Signal]:
-    """Signals among these that need a forward pass of the frozen model."""
-    return frozenset(signal for signal in signals if definition(signal).reads_model)
+    """Signals among these that need a forward pass of the frozen model: they have sources, and no adapter is on."""
+    found = ((signal, definition(signal)) for signal in signals)
+    return frozenset(signal for signal, each in found if each.sources(Format.OPEN, 1) and not each.own_adapter)
 
 
 def reads_own_adapter(signals: Iterable[Signal]) -> bool:

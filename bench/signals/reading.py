@@ -97,12 +97,6 @@ class Reading:
         return any(answer.prompt is not None for answer in self.released.values())
 
     @property
-    def samples(self) -> list[list[Ids]] | None:
-        """Ids of samples that came with the answers, in the order of the shards; None where they are drawn."""
-        parts = [shard.samples for shard in self.shards]
-        return None if None in parts else [own for part in parts for own in part or ()]
-
-    @property
     def key(self) -> tuple[TaskSplit, str | None]:
         """Key among the readings of a run: the split, and the fingerprint of its adapter."""
         return self.where, None if self.adapter is None else self.adapter.fingerprint
@@ -200,8 +194,9 @@ class StoredSplit:
     @cached_property
     def samples(self) -> list[list[Ids]] | None:
         """Ids of each question's samples that were made elsewhere; None where they are drawn."""
-        samples = self.reading.samples
-        return None if samples is None else [samples[place] for place in self.places]
+        parts = [shard.samples for shard in self.reading.shards]
+        joined = [own for part in parts for own in part or ()]
+        return None if None in parts else [joined[place] for place in self.places]
 
     @cached_property
     def options(self) -> list[list[Ids]]:

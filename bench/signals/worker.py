@@ -127,9 +127,7 @@ class Worker:
         self._adapter = None
         self._switched.close()
 
-    def close(self) -> None:
-        """See `rest`."""
-        self.rest()
+    close = rest
 
     def do(self, task: ShardTask, *, wait: bool) -> Done:
         """Do one task, unless somebody else has.
