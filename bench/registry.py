@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from bench.api import ConfidenceMethod, ContractError, Needs, Task, UserError, registration
 from bench.api.configurations import refuse_search
-from bench.api.errors import did_you_mean, ends_the_program, fenced, reason_of
+from bench.api.errors import did_you_mean, fenced, reason_of
 from bench.api.methods import refuse_gold, refuse_output
 from bench.api.registration import Declaration
 
@@ -266,7 +266,7 @@ def _from_entry_point(kind: Kind, point: importlib.metadata.EntryPoint) -> list[
     try:
         return list(_entries_of(kind, point.module, _import_all(point.module), origin))
     except BaseException as error:  # whatever another package raises, ours must go on
-        if origin == BUILT_IN or ends_the_program(error):
+        if origin == BUILT_IN or isinstance(error, KeyboardInterrupt):
             raise
         return [PluginEntry(point.name, None, point.module, origin, reason_of(error))]
 
@@ -390,7 +390,7 @@ def run_file(path: Path) -> str:
         except BaseException as error:
             sys.modules.pop(name, None)
             _forget(name)
-            if ends_the_program(error):
+            if isinstance(error, KeyboardInterrupt):
                 raise
             raise UserError(f"{path} can't be imported: {reason_of(error, path)}") from error
     return name

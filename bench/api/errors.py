@@ -3,13 +3,10 @@
 import difflib
 import inspect
 import logging
-import signal
-import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -49,19 +46,6 @@ class PluginError(Exception):
     """An exception of a plugin in one line: its type, what it says, and the plugin's own line that raised it."""
 
 
-class Interrupted(KeyboardInterrupt):
-    """The user, or the system, wants the program to end; what plugins raise is never taken for it."""
-
-
-class Interrupter:
-    """Signal handler that raises `Interrupted`."""
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Raise it."""
-        del number, frame
-        raise Interrupted
-
-
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint for the end of a sentence: the known name that is nearest to an unknown one; empty where none is near.
 
@@ -88,6 +72,17 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
         return text
     place = "" if home is None else _place(error, home)
     return f"{text if isinstance(error, ContractError) else f'{type(error).__name__}: {text}'}{place}"
+
+
+def plain(error: BaseException, home: Path | None = None) -> Exception:
+    """An error without frames that says the same in one line; its type stays where `bench.api` has it.
+
+    Args:
+        error: whatever a plugin raised.
+        home: see `reason_of`.
+    """
+    kinds = (UntrainableError, UserError, ContractError)
+    return next((kind for kind in kinds if isinstance(error, kind)), PluginError)(reason_of(error, home))
 
 
 def home_of(plugin: type) -> Path | None:
@@ -145,11 +140,9 @@ def fenced(who: str) -> Iterator[None]:
     """
     try:
         yield
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        if ends_the_program(error):
-            raise
         raise UserError(f"{who}: {reason_of(error)}; correct it, or leave it out") from error
 
 
@@ -161,9 +154,9 @@ def attempted(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Ba
     """
     try:
         return work(*args, **kwargs)
-    except BaseException as error:  # whatever a plugin raises
-        if ends_the_program(error):
-            raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever a plugin raises
         if not isinstance(error, UserError | ContractError | PluginError):  # these say all that there is to say
             PLUGINS.info("%s", told(error))
         error.__cause__ = error.__context__ = None
@@ -176,29 +169,3 @@ def told(error: BaseException) -> str:
         return "".join(traceback.format_exception(error))
     except BaseException as worse:  # noqa: BLE001 - an exception of a plugin that can't be shown
         return f"{type(error).__name__}, which can't be shown: {type(worse).__name__}"
-
-
-def ends_the_program(error: BaseException) -> bool:
-    """Whether an exception is an interrupt of the user, and none that a plugin raised."""
-    if isinstance(error, Interrupted):
-        return True
-    handler = signal.getsignal(signal.SIGINT)
-    raises = handler not in {signal.SIG_IGN, signal.SIG_DFL} and not isinstance(handler, Interrupter)
-    return isinstance(error, KeyboardInterrupt) and raises
-
-
-@contextmanager
-def interrupts_told_apart() -> Iterator[None]:
-    """Within it Ctrl-C raises `Interrupted`, so that a bare `KeyboardInterrupt` is known to be a plugin's own.
-
-    Where signals have another handler already, or outside the main thread, everything stays as it is.
-    """
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, Interrupter())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,14 +6,10 @@ import os
 from pathlib import Path
 
 from bench.api import UserError
-from bench.api.errors import interrupts_told_apart
 from bench.data.sources import open_folder
 from bench.run.isolation.log import RunLog
-from bench.run.isolation.pipe import begin
-from bench.run.isolation.process import Child
+from bench.run.isolation.process import Child, begin, send
 from bench.testing import CheckResult, checks_of, without_repeats
-
-_ENDED = "ended"
 
 
 def check_file(path: Path, data_dir: Path | None, seconds: float, log: RunLog) -> list[CheckResult]:
@@ -29,43 +25,39 @@ def check_file(path: Path, data_dir: Path | None, seconds: float, log: RunLog) -
         UserError: the file can't be used.
     """
     child = Child("bench.cli.checker", [str(path), str(data_dir or "")], log)
+    names: list[str] | str = []
     results: list[CheckResult] = []
-    name = why = ""
     try:
-        while not why:
+        with child.limited(seconds):
+            names = child.connection.recv()
+        if isinstance(names, str):
+            raise UserError(names)
+        while len(results) < len(names):
             with child.limited(seconds):
-                kind, value = child.pipe.receive()
-            if kind == "error":
-                raise UserError(value)
-            if kind == _ENDED:
-                return without_repeats(results)
-            if kind == "begun":
-                name = value
-            else:
-                results.append(CheckResult(*value))
+                result = child.connection.recv()
+            results.append(result)
+        return without_repeats(results)
     except TimeoutError:
         why = f"it took longer than {seconds:g} s"
     except (EOFError, OSError):
-        why = f"its process ended ({child.own_ending()})"
+        why = f"its process ended ({child.ending()})"
     finally:
         child.end()
-    if not name:
+    if not names:
         raise UserError(f"{path} can't be imported: {why}")
-    rest = "; the rules after it were not checked"
-    return without_repeats([*results, CheckResult(name, ok=False, message=why + rest)])
+    left = f"{why}; the rules after it were not checked"
+    return without_repeats([*results, CheckResult(names[len(results)], ok=False, message=left)])
 
 
 def main() -> None:
-    """Check, and tell the parent of each rule when it begins and when it is done."""
-    pipe, (path, data_dir) = begin()
+    """Check: send the parent the names of all rules, then each result; or a sentence on why the file can't be used."""
+    connection, (path, data_dir) = begin()
     try:
-        with interrupts_told_apart():
-            source = open_folder(Path(data_dir) if data_dir else None)
-            for name, outcome in checks_of(path, source):
-                pipe.send(("begun", name))
-                pipe.send(("done", tuple(outcome())))
-        pipe.send((_ENDED, None))
+        checks = list(checks_of(path, open_folder(Path(data_dir) if data_dir else None)))
+        send(connection, [name for name, _ in checks])
+        for _, outcome in checks:
+            send(connection, outcome())
     except UserError as error:
-        pipe.send(("error", str(error)))
+        send(connection, str(error))
     finally:
         os._exit(0)

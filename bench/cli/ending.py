@@ -27,7 +27,7 @@ from rich.text import Text
 
 from bench import registry
 from bench.api import ContractError, UserError
-from bench.api.errors import Interrupter, require_text
+from bench.api.errors import require_text
 from bench.cli.printing import console
 from bench.results.provenance import CODE, DISTRIBUTION
 
@@ -123,7 +123,7 @@ def refuse_overwritten() -> None:
 # --- signals ----------------------------------------------------------------------------------------------------------
 
 
-class Stop(Interrupter):
+class Stop:
     """The first of the signals that came, if any."""
 
     signal: int | None = None
@@ -140,15 +140,15 @@ class Stop(Interrupter):
         word = "interrupted" if self.code == INTERRUPTED else "stopped"
         return f"bench: {word}; what was finished is stored, run the same command to go on"
 
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Raise `Interrupted` at the first signal; leave at once at another one, or if the end takes too long."""
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        """Raise `KeyboardInterrupt` at the first signal; leave at once at another one, or if the end takes too long."""
         if self.signal is not None:
             self._leave()
         self.signal = number
         late = threading.Timer(_SECONDS, self._leave)
         late.daemon = True
         late.start()
-        super().__call__(number, frame)
+        raise KeyboardInterrupt
 
     def _leave(self) -> NoReturn:
         if not self.said:
@@ -159,7 +159,7 @@ class Stop(Interrupter):
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Within this block signals raise `Interrupted`, but those that are ignored, as `nohup` asks for."""
+    """Within this block signals raise `KeyboardInterrupt`, but those that are ignored, as `nohup` asks for."""
     stop = Stop()
     before = {}
     if threading.current_thread() is threading.main_thread():

@@ -19,8 +19,7 @@ would otherwise have answers graded again. Example:
 from __future__ import annotations
 
 import hashlib
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -31,7 +30,7 @@ from bench.api import Question, Row, UserError
 from bench.api.errors import require_text
 from bench.api.question import Released, Text
 from bench.data.splits import TaskSplit
-from bench.data.tables import json_lines, parquet_table, require_rows, require_spelling, typed, wrong
+from bench.data.tables import file_rows, read_file, require_spelling, typed, wrong
 
 _KINDS = frozenset({".jsonl", ".parquet"})
 _COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", "judge")
@@ -105,17 +104,14 @@ def read_answers(path: Path) -> AnswerFile:
     Raises:
         UserError: the file can't be read, or a row is not as it must be; names the file and the row.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"Expected a file of answers at {path}, given with --answers: {error.strerror or error}") from (
-            error
-        )
+    content = read_file(path, "a file of answers", ", given with --answers")
     require_text(path.name, "the name of a file of answers")
     answers: dict[str, Released] = {}
     first: dict[str, str] = {}
     judges: set[str] = set()
-    for row in _rows(path.name, content, path.suffix.lower()):
+    rows = list(file_rows(path.name, path.suffix.lower(), content, _COLUMNS))
+    require_spelling(path.name, dict.fromkeys(column for row in rows for column in row.values), _COLUMNS)
+    for row in rows:
         key = typed(row, "id", str | int, "the id of a question")
         if key in {None, ""}:
             raise wrong(row, "id", "the id of a question", key)
@@ -140,19 +136,6 @@ def read_answers(path: Path) -> AnswerFile:
         raise UserError(f"{path.name}: expected one judge, got {', '.join(sorted(judges))}; make a file for each")
     sha256 = hashlib.sha256(content).hexdigest()
     return AnswerFile(path.name, sha256, answers, judges.pop() if graded else None)
-
-
-def _rows(name: str, content: bytes, kind: str) -> Iterable[Row]:
-    require_rows(name, len(content))
-    if kind == ".jsonl":
-        rows = list(json_lines(io.BytesIO(content), name))
-        require_rows(name, len(rows))
-        require_spelling(name, dict.fromkeys(column for row in rows for column in row.values), _COLUMNS)
-        return rows
-    table = parquet_table(io.BytesIO(content), name)
-    require_spelling(name, table.column_names, _COLUMNS)
-    kept = [column for column in _COLUMNS if column in table.column_names]
-    return [Row(i, f"{name} row {i}", values) for i, values in enumerate(table.select(kept).to_pylist())]
 
 
 # --- a row ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ Example of a line: `{"question": "What do bees make?", "choices": ["wax, honey",
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from bench.api import Format, Question, Row, UserError
 from bench.api.errors import require_text
 from bench.api.question import Released
 from bench.data import question_files
-from bench.data.tables import json_lines, require_own_id, require_rows, require_spelling, typed
+from bench.data.tables import file_rows, read_file, require_own_id, require_spelling, typed
 
 STREAM = "-"
 """Stands for standard input, and for standard output."""
@@ -54,18 +53,11 @@ def read_asked(path: Path, subject: str) -> AskedFile:
         UserError: the file can't be read, or a row is not as it must be; names the file and the row.
     """
     if str(path) == STREAM:
-        name, content = "standard input", sys.stdin.buffer.read()
-        require_rows(name, len(content))
-        rows = list(json_lines(io.BytesIO(content), name))
+        name, rows = "standard input", list(file_rows("standard input", "", sys.stdin.buffer.read(), ()))
     else:
         name = path.name
         require_text(str(path), "the name of a file of questions")
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise UserError(f"Expected a file of questions at {path}: {error.strerror or error}") from error
-        rows = list(question_files.rows_of(path, content))
-    require_rows(name, len(rows))
+        rows = list(question_files.question_rows(path, read_file(path, "a file of questions")))
     columns = list(dict.fromkeys(str(column) for row in rows for column in row.values))
     require_spelling(name, columns, _COLUMNS, also_known=question_files.READ)
     other = next((column for column in columns if column.casefold() in _OTHERS), None)

@@ -11,6 +11,7 @@ from bench.api.errors import fenced, require_text
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.data.answer_files import AnswerFile
+from bench.data.question_files import FEWEST, MOST
 from bench.data.released import Release
 from bench.data.splits import TaskSplit, held_out, spread
 
@@ -18,8 +19,6 @@ _TRAIN_LIMIT = 320
 """Questions of a training split that a run with --limit keeps, at most (or the limit itself, where it is larger)."""
 _LEAST = 32
 """Questions of such a split that are left where training is scaled down: fewer are no batch, and teach no method."""
-_MIN_OPTIONS, _MAX_OPTIONS = 2, 26
-"""Bounds of a choice question's options; there are 26 letters to name them."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +130,9 @@ def check_questions(where: TaskSplit, questions: Sequence[Question], letters: st
         texts = (question.id, question.subject, question.text, *question.choices, *(text for _, text in question.parts))
         require_text("\n".join((*texts, *question.accepted)), f"{where}, question {question.id!a}")
         n = len(question.choices)
-        if letters is not None and not _MIN_OPTIONS <= n <= _MAX_OPTIONS:
+        if letters is not None and not FEWEST <= n <= MOST:
             raise UserError(
-                f"{where}: expected {_MIN_OPTIONS} to {_MAX_OPTIONS} options, got {n} in question {question.id!r};"
-                " correct it."
+                f"{where}: expected {FEWEST} to {MOST} options, got {n} in question {question.id!r}; correct it."
             )
         if letters is not None and n > len(letters):
             raise UserError(

@@ -13,6 +13,7 @@ Nothing but JSON is read, and of an archive no more than its entries say, within
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -26,7 +27,7 @@ from typing import Any
 
 from bench.api import Format, Question, Row, UserError
 from bench.data.contamination import normalised
-from bench.data.tables import json_lines
+from bench.data.tables import json_lines, read_file
 
 _LARGEST = 256 * 2**20
 """Bytes of one entry of an archive, at most; a sample is some kilobytes."""
@@ -157,11 +158,7 @@ def lm_eval_records(path: Path) -> list[LogRecord]:
     Raises:
         UserError: it can't be read, or a line is not as it must be.
     """
-    try:
-        with path.open("rb") as file:
-            rows = list(json_lines(file, path.name))
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    rows = list(json_lines(io.BytesIO(read_file(path, "a log")), path.name))
     if not rows:
         raise UserError(f"{path.name}: expected samples that lm-eval wrote with --log_samples, found none")
     first = rows[0].values.get("filter")
@@ -236,7 +233,7 @@ def inspect_records(path: Path) -> list[LogRecord]:
         else:
             samples = _listed(_at(json.loads(path.read_bytes()), "samples"))
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise UserError(f"Expected a log at {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path.name}: expected a log of Inspect in JSON, got something else ({error})") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
@@ -366,10 +363,6 @@ def _listed(value: Any) -> Sequence[Any]:
 
 def _texts(values: Sequence[Any]) -> list[str]:
     return [str(value) for value in values]
-
-
-def _unreadable(path: Path, error: OSError) -> UserError:
-    return UserError(f"Expected a log at {path}: {error.strerror or error}")
 
 
 def _wrong(row: Row, expected: str) -> UserError:

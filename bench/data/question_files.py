@@ -18,7 +18,6 @@ passed over. Example of a line: `{"question": "What do bees make?", "choices": [
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 import string
@@ -30,17 +29,7 @@ from typing import Any, ClassVar, get_args
 
 from bench.api import Format, PromptStyle, Question, Row, Split, Task, TaskCard, UserError
 from bench.api.errors import require_text
-from bench.data.tables import (
-    TableRows,
-    csv_rows,
-    filled,
-    json_lines,
-    parquet_table,
-    require_own_id,
-    require_rows,
-    typed,
-    wrong,
-)
+from bench.data.tables import file_rows, filled, read_file, require_own_id, typed, wrong
 
 FEWEST, MOST = 2, 26
 """Options a question may have; there are 26 letters to name them."""
@@ -51,7 +40,6 @@ _LONGEST_NAME = 80 - 1 - _DIGITS
 """Letters of a file's name; that of its task is part of the names of results."""
 COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
 """Columns of a file with one for each option."""
-_FLAT = frozenset(COLUMNS)
 READ = frozenset({"question", "choices", "answer", "answers", "subject", "id", "split", "given", *COLUMNS})
 """The columns that mean something; `given` does in files that are scored (`asked_files`)."""
 _LOOKALIKES = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
@@ -112,12 +100,7 @@ def task_of_file(path: Path, purpose: Split = "test", taken: Collection[str] = (
     Raises:
         UserError: the file can't be read, or a row is not as it must be; names the file and the row.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"Expected a file of questions at {path}, given with --task-file or --train-on: {error.strerror or error}"
-        ) from error
+    content = read_file(path, "a file of questions", ", given with --task-file or --train-on")
     require_text(str(path), "the name of a file of questions")
     words = "-".join(re.findall(r"[a-z0-9]+", path.stem.casefold()))
     if not words or len(words) > _LONGEST_NAME:
@@ -132,7 +115,7 @@ def task_of_file(path: Path, purpose: Split = "test", taken: Collection[str] = (
     splits: dict[Split, list[Question]] = {}
     first: dict[str, str] = {}
     fmt = Format.OPEN
-    for row, choices in with_options(rows_of(path, content)):
+    for row, choices in with_options(question_rows(path, content)):
         fmt = Format.CHOICE if choices else Format.OPEN
         question = question_of(row, choices, path.stem)
         require_own_id(first, question.id, row.where)
@@ -160,36 +143,17 @@ def task_of_file(path: Path, purpose: Split = "test", taken: Collection[str] = (
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def rows_of(path: Path, content: bytes) -> Iterable[Row]:
+def question_rows(path: Path, content: bytes) -> Iterable[Row]:
     """The rows of a file by the ending of its name; at least one.
 
     Raises:
         UserError: it is no such file.
     """
-    name, file = str(path), io.BytesIO(content)
     kind = path.suffix.lower()
     if kind not in _KINDS:
         raise UserError(f"{path}: expected a name that ends in .jsonl, .csv or .parquet, got {path.name!r}")
-    require_rows(name, len(content))
-    if kind == ".parquet":
-        return _parquet_rows(file, name)
-    rows = list(json_lines(file, name) if kind == ".jsonl" else map(_with_lists, csv_rows(file, name)))
-    require_rows(name, len(rows))
-    return rows
-
-
-def _parquet_rows(file: io.BytesIO, name: str) -> TableRows:
-    """The rows, with null in the columns that are not read: Python may have no value for what is in them."""
-    import pyarrow as pa
-
-    table = parquet_table(file, name)
-    columns = {column: table.column(i) for i, column in enumerate(table.column_names)}
-    if len(columns) < table.num_columns:
-        raise UserError(
-            f"{name}: expected each column once, found one twice in {', '.join(table.column_names)}; rename"
-        )
-    nothing = pa.nulls(len(table))
-    return TableRows({name: pa.table({c: values if c in READ else nothing for c, values in columns.items()})})
+    rows = file_rows(str(path), kind, content, READ)
+    return map(_with_lists, rows) if kind == ".csv" else rows
 
 
 def _with_lists(row: Row) -> Row:
@@ -274,16 +238,18 @@ def _answers(row: Row) -> list[str]:
 
 def choices_of(row: Row) -> tuple[str, ...]:
     """The options; none for an open question."""
-    value = row.values.get("choices")
-    listed = not _empty(value)
-    flat: list[Any] = []
-    if _FLAT & row.values.keys():  # options in columns of their own, up to the last that is not empty
-        flat = [row.values.get(column) for column in COLUMNS]
-        while flat and _empty(flat[-1]):
-            flat.pop()
-    if listed and flat:
-        raise UserError(f"{row.where}: expected options in column 'choices' or in 'choice_a' and so on, found both")
-    if not listed and not flat:
+    listed = row.values.get("choices")
+    options: Any = [row.values.get(column) for column in COLUMNS]  # those up to the last that is not empty
+    while options and _empty(options[-1]):
+        options.pop()
+    columns = COLUMNS if options else ["choices"] * MOST
+    if not _empty(listed):
+        if options:
+            raise UserError(f"{row.where}: expected options in column 'choices' or in 'choice_a' and so on, found both")
+        if not isinstance(listed, list):
+            raise wrong(row, "choices", "a list of options", listed)
+        options = listed
+    elif not options:
         strange = sorted(str(column) for column in row.values if str(column).casefold() in _LOOKALIKES)
         if strange:
             raise UserError(
@@ -291,14 +257,10 @@ def choices_of(row: Row) -> tuple[str, ...]:
                 " or the columns of one option each 'choice_a', 'choice_b' and so on"
             )
         return ()
-    if listed and not isinstance(value, list):
-        raise wrong(row, "choices", "a list of options", value)
-    options = value if isinstance(value, list) else flat
     if not FEWEST <= len(options) <= MOST:
         raise UserError(f"{row.where}: expected {FEWEST} to {MOST} options, got {len(options)}; correct the row")
     for i, option in enumerate(options):
-        column = "choices" if listed else COLUMNS[i]
-        filled(row, column, option, f"a text that is not empty as option {i}", f"option {i}")
+        filled(row, columns[i], option, f"a text that is not empty as option {i}", f"option {i}")
     return tuple(options)
 
 

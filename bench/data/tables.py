@@ -156,6 +156,52 @@ def require_columns(name: str, wanted: Sequence[str], found: Sequence[str]) -> N
         )
 
 
+def read_file(path: Path, what: str, given: str = "") -> bytes:
+    """The bytes of a file that a user named.
+
+    Args:
+        path: of the file.
+        what: it holds, e.g. `a file of answers`.
+        given: option it was named with, after a comma.
+
+    Raises:
+        UserError: it can't be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"Expected {what} at {path}{given}: {error.strerror or error}") from error
+
+
+def file_rows(name: str, ending: str, content: bytes, read: Collection[str]) -> Iterable[Row]:
+    """The rows of a file by the ending of its name; at least one.
+
+    Args:
+        name: of the file.
+        ending: `.parquet`, `.csv`, or else JSON Lines.
+        content: its bytes.
+        read: the columns that mean something; others of a Parquet file are null, for Python may have no value for what
+            is in them.
+
+    Raises:
+        UserError: it is no such file, it has no row, or a column twice.
+    """
+    file = io.BytesIO(content)
+    require_rows(name, len(content))
+    if ending != ".parquet":
+        rows = list((csv_rows if ending == ".csv" else json_lines)(file, name))
+        require_rows(name, len(rows))
+        return rows
+    import pyarrow as pa
+
+    table = parquet_table(file, name)
+    names = table.column_names
+    if len(set(names)) < len(names):
+        raise UserError(f"{name}: expected each column once, found one twice in {', '.join(names)}; rename")
+    nothing = pa.nulls(len(table))
+    return TableRows({name: pa.table({c: table.column(c) if c in read else nothing for c in names})})
+
+
 def require_rows(name: str, n: int) -> None:
     """Check that there are rows at all.
 

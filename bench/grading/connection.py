@@ -1,14 +1,16 @@
-"""Connection to a judge's server: one answer to one call within a time, or one sentence that says why not.
+"""Connection to a judge's server by the official client, which waits, tries again and sends as it does everywhere.
 
-Redirects are not followed: questions, answers and keys go to the server that was named and to no other one.
+Here are the limits that it is given, and the sentence that says why there is no answer. Redirects are not followed:
+questions, answers and keys go to the server that was named and to no other one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+import json
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
 
     from bench.api.question import Message
 
-_SILENT_TRIES = 2
-"""Tries of a call to which no whole answer comes in time; a server that hangs once more is not waited for."""
-_SENT = frozenset(
-    ("accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host", "user-agent")
-)
-"""Headers for servers other than OpenAI's, which needn't know an organisation or a project from the environment."""
+_WHOLE_CALL = 2
+"""A call ends after so many times the seconds that its tries may be silent: some servers send blanks and never end."""
+_SENT = {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host"}
+_SENT |= {"user-agent", "x-stainless-raw-response"}
+"""Headers for servers other than OpenAI's, which needn't know an organisation or a project of the environment.
+
+The last one is the client's sign to itself that its caller reads the answer.
+"""
 
 _NOT_JUDGED = frozenset({"content_filter", "context_length_exceeded"})
 """Refusals of one question, not of the whole run: no verdict."""
@@ -48,94 +52,87 @@ _LONGEST_REASON = 160
 """Characters of a server's own words in a message."""
 
 
-class Answer(NamedTuple):
-    """Answer of a server."""
-
-    model: str | None
-    """Model that it says it is; None where it doesn't say."""
-    text: str
+class _ChatMessage(msgspec.Struct):
+    content: str | None = None
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a call."""
+class _Choice(msgspec.Struct):
+    message: _ChatMessage
 
-    retries: int
-    """Further tries of a call that failed in a way that may pass."""
-    timeout_s: float
-    """Seconds for a whole answer, however it comes."""
-    temperature: float
-    max_tokens: int
-    """Tokens of the answer."""
 
-    @property
-    def silent_tries(self) -> int:
-        """Tries of a call to which no whole answer comes in time."""
-        return min(_SILENT_TRIES, self.retries + 1)
+class _Completion(msgspec.Struct):
+    """What is read of a chat completion."""
+
+    choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
+    model: str | None = None
 
 
 class Connection:
     """The official client of one server, within limits."""
 
-    def __init__(self, address: Address, model: str, limits: Limits) -> None:
+    def __init__(
+        self, address: Address, model: str, options: dict[str, Any], *, retries: int, timeout_s: float
+    ) -> None:
         """Nothing is called yet.
 
         Args:
             address: the server.
             model: which of its models.
-            limits: of each call.
+            options: of each call.
+            retries: further tries of a call that failed in a way that may pass.
+            timeout_s: seconds of silence after which a try has failed.
 
         Raises:
             UserError: the key is missing, can't be sent, or would be sent in clear.
         """
-        self.address = address
-        self.model = model
-        self.limits = limits
+        self._address = address
+        self._call: dict[str, Any] = {"model": model, **options}
+        self._tries = retries + 1
+        self._timeout_s = timeout_s
         self.client = AsyncOpenAI(
             api_key=address.key(),
             base_url=address.base,
             default_query=address.query,
-            max_retries=limits.retries,
-            timeout=2 * limits.timeout_s,  # of one read; `_Http` limits the whole
-            http_client=_Http(address, limits),
+            max_retries=retries,
+            timeout=timeout_s,
+            http_client=DefaultAsyncHttpxClient(
+                follow_redirects=False,
+                trust_env=not address.local,  # no proxy between us and ourselves
+                event_hooks={"request": [] if address.official else [_only_needed]},
+            ),
         )
 
-    async def answer(self, messages: Sequence[Message]) -> Answer | None:
-        """The server's answer; None where it refuses this question.
+    async def answer(self, messages: Sequence[Message]) -> tuple[str | None, str] | None:
+        """The model that the server says it is, if it does, and its answer; None where it refuses this question.
 
         Raises:
             UserError: it gave none, or something else.
         """
         # a question mark stands for each half of a character, which nothing could send
         sent: list[Any] = [{"role": m.role, "content": m.content.encode(errors="replace").decode()} for m in messages]
-        options: Any = {"temperature": self.limits.temperature, "max_tokens": self.limits.max_tokens}
+        longest_s = _WHOLE_CALL * self._tries * self._timeout_s
         try:
-            completion: Any = await self.client.chat.completions.create(model=self.model, messages=sent, **options)
+            async with asyncio.timeout(longest_s):
+                response = await self.client.chat.completions.with_raw_response.create(messages=sent, **self._call)
+        except TimeoutError as error:
+            raise self._stopped(f"gave no whole answer within {longest_s:g} s", "See whether it is well") from error
         except openai.APIError as error:
             if error.code in _NOT_JUDGED:
                 return None
             raise self._failure(error) from error
-        except (ValueError, RecursionError) as error:  # what should be JSON can't be read
-            raise self._stranger(str(error)) from error
-        try:  # the client builds a completion of whatever came
-            model, text = completion.model, completion.choices[0].message.content
-            if isinstance(model, str | None) and isinstance(text, str | None):
-                name = visible(" ".join((model or "").split()))  # without what would command a terminal
-                return Answer(name[:_LONGEST_REASON] or None, text or "")
-            came = str(completion)
-        except (AttributeError, TypeError, LookupError):
-            came = str(completion)
-        except RecursionError as error:
-            came = str(error)
-        raise self._stranger(came)
-
-    # --- what goes wrong ----------------------------------------------------------------------------------------------
+        try:
+            read = msgspec.convert(json.loads(response.text), _Completion)
+        except (ValueError, RecursionError) as error:
+            what = f"answered no chat completion ({self._short(response.text)})"
+            raise self._stopped(what, "Correct --judge-url (most end in /v1)") from error
+        name = visible(" ".join((read.model or "").split()))  # without what would command a terminal
+        return name[:_LONGEST_REASON] or None, read.choices[0].message.content or ""
 
     def _failure(self, error: openai.APIError) -> UserError:
         """Error that tells what came, and what to do."""
-        tries = f"in {self.limits.retries + 1} tries"
+        tries = f"in {self._tries} tries"
         if isinstance(error, openai.APITimeoutError):
-            what = f"gave no whole answer within {self.limits.timeout_s:g} s in {self.limits.silent_tries} tries"
+            what = f"gave no whole answer within {self._timeout_s:g} s {tries}"
             return self._stopped(what, "See whether it is well")
         if not isinstance(error, openai.APIStatusError):
             why = self._short(str(error.__cause__ or error))
@@ -146,36 +143,15 @@ class Connection:
         came = f"{status}: {self._short(str(body.get('message') or error.response.text or 'no reason given'))}"
         return self._stopped(f"{what.format(tries=tries)} ({came})", advice)
 
-    def _stranger(self, text: str) -> UserError:
-        short = self._short(text)
-        return self._stopped(f"answered no chat completion ({short})", "Correct --judge-url (most end in /v1)")
-
     def _stopped(self, what: str, advice: str) -> UserError:
-        return UserError(f"The judge's server {self.address.public} {what}. {advice}.")
+        return UserError(f"The judge's server {self._address.public} {what}. {advice}.")
 
     def _short(self, text: str) -> str:
         """Text of a server as one short line without secrets."""
-        line = visible(" ".join(self.address.hidden(text).split()))
+        line = visible(" ".join(self._address.hidden(text).split()))
         return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 1] + "…"
 
 
-class _Http(DefaultAsyncHttpxClient):
-    """Sends a call to the one server, and gives back whole answers only."""
-
-    def __init__(self, address: Address, limits: Limits) -> None:
-        super().__init__(follow_redirects=False, trust_env=not address.local)  # no proxy between us and ourselves
-        self._seconds = limits.timeout_s
-        self._tries = limits.silent_tries
-        self._sent = None if address.official else _SENT
-
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """See the base class; an answer that doesn't end in time is one that never came."""
-        for name in set(request.headers) - self._sent if self._sent else ():
-            del request.headers[name]
-        for _ in range(self._tries):
-            try:
-                async with asyncio.timeout(self._seconds):
-                    return await super().send(request, **options)  # reads the body, too
-            except TimeoutError:
-                continue
-        raise openai.APITimeoutError(request=request)
+async def _only_needed(request: httpx2.Request) -> None:
+    for name in set(request.headers) - _SENT:
+        del request.headers[name]

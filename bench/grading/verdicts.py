@@ -2,40 +2,30 @@
 
 `<cache>/verdicts/<16 hex of the judge>.jsonl`; a line holds `key`, `judge`, `reported`, `question`, `gold`,
 `answer`, `others` where several answers are right, `verdict` (true or false: what a judge could not decide is no
-verdict and is asked again) and a `digest` of the others. Several runs may write: `refresh` finds what another one
-wrote.
-
-`<cache>/verdicts/claims/<16 hex of the judge>-<16 hex of the answer>` is locked while a run asks about an answer, and
-removed when the verdict is written: a file without a lock is a call that was never finished, and may have been paid.
+verdict and is asked again) and a `digest` of the others. While a run asks a judge behind a server it holds the claim on
+that judge; other runs wait for it, and read what it wrote.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench.api import UserError
 from bench.grading.grade import JudgeCase
 from bench.progress import Advance, Progress
 from bench.store.files import synced
-from bench.store.folders import key_of
-from bench.store.locks import Timeout, acquire
+from bench.store.folders import key_of, sealed
+from bench.store.locks import file_lock, judge_claim
 
 FOLDER = "verdicts"
 PATIENCE = 20
 """Answers of a judge without a verdict, and none with one, after which it is given up."""
-_FIELDS = {"key", "judge", "reported", "question", "gold", "answer", "verdict"}
-"""Fields of a line besides its digest; lines of earlier versions have no digest and are paid for all the same."""
-
-
-class NotKeptError(UserError):
-    """The cache of verdicts can't be read or written; what a judge has just said is lost."""
 
 
 class Verdicts:
@@ -51,81 +41,41 @@ class Verdicts:
         Raises:
             UserError: the file is there and can't be read.
         """
+        self.cache = cache
         self.judge = dict(judge)
         self.path = cache / FOLDER / f"{key_of(self.judge)[:16]}.jsonl"
         self.reported: str | None = None
         """Model that the server reported last; None for a judge without a server."""
         self.damaged = 0
         """Lines that can't be used, e.g. the last one of a process that was killed while writing it."""
-        self.notes: list[str] = []
-        """Notes that a user is told once."""
         self._known: dict[str, bool] = {}
-        self._torn = False
-        self._seen = 0
-        """Bytes of the file that were read."""
-        self._lock = threading.Lock()
-        data = self._new_bytes()
-        self._torn = bool(data) and not data.endswith(b"\n")
-        for entry in self._entries(data):
-            self.reported = entry["reported"]
-        tail = data[data.rfind(b"\n") + 1 :]
-        if tail and self._entry(tail) is None:  # another run may be writing it
-            self._seen -= len(tail)
-        if self.damaged:
-            self.notes.append(f"{self.damaged} damaged lines of the cache of verdicts are not used")
+        self.refresh()
+        self.notes = [f"{self.damaged} damaged lines of the cache of verdicts are not used"] if self.damaged else []
+        """Notes that a user is told once."""
 
     def refresh(self) -> None:
-        """Read the lines that were written since; they may tell of which model the verdicts are, but not change it.
+        """Read the file; it may tell of which model the verdicts are, but not change it.
 
         Raises:
             UserError: the file is there and can't be read.
         """
-        with self._lock:
-            data = self._new_bytes()
-            whole = data[: data.rfind(b"\n") + 1]  # somebody may be writing the last line
-            self._seen -= len(data) - len(whole)
-            for entry in self._entries(whole):
-                self.reported = self.reported or entry["reported"]
-
-    def _new_bytes(self) -> bytes:
         try:
-            with self.path.open("rb") as file:
-                file.seek(self._seen)
-                data = file.read()
+            lines = self.path.read_bytes().split(b"\n")
         except FileNotFoundError:
-            return b""
+            return
         except OSError as error:
             raise self._unusable("read", error) from error
-        self._seen += len(data)
-        return data
-
-    def _entries(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The lines that are whole, which are known from now on."""
-        for line in filter(None, data.split(b"\n")):
-            entry = self._entry(line)
-            if entry is None:
-                self.damaged += 1
-            else:
+        reported, self.damaged = None, 0
+        for line in filter(None, lines):
+            try:
+                entry = json.loads(line)
+                if entry != sealed(entry) or entry["judge"] != self.judge:
+                    raise ValueError
                 self._known[entry["key"]] = entry["verdict"]
-                yield entry
-
-    def _entry(self, line: bytes) -> dict[str, Any] | None:
-        """The line's fields, if they are whole: key and digest are made of the others, and show what was altered."""
-        try:
-            entry = json.loads(line)
-            case = JudgeCase(entry["question"], entry["gold"], entry["answer"], tuple(entry.get("others", ())))
-            whole = entry["key"] == self._key(case, entry["reported"]) and isinstance(entry["verdict"], bool)
-            digest = entry.pop("digest", None)
-            whole = whole and (entry.keys() == _FIELDS if digest is None else digest == key_of(entry))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return None
-        return entry if whole else None
-
-    def of_prompt(self, name: str) -> Verdicts:
-        """The verdicts of the same judge, and of the model that its server reported last, on another prompt."""
-        others = Verdicts(self.path.parents[1], {**self.judge, "prompt": name})
-        others.reported = self.reported or others.reported
-        return others
+                reported = entry["reported"]
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                self.damaged += 1
+        self.reported = self.reported or reported
 
     def __len__(self) -> int:
         return len(self._known)
@@ -142,87 +92,47 @@ class Verdicts:
         """
         key = self._key(case, reported)
         fields = {"key": key, "judge": self.judge, "reported": reported, **case.fields(), "verdict": verdict}
-        line = json.dumps({**fields, "digest": key_of(fields)}, ensure_ascii=True).encode() + b"\n"
-        with self._lock:
-            try:
-                self._append(b"\n" + line if self._torn else line)
-            except OSError as error:
-                self._torn = True
-                raise self._unusable("written", error) from error
-            self._torn = False
-            self._known[key] = verdict
-
-    @contextmanager
-    def claimed(self, case: JudgeCase) -> Iterator[bool]:
-        """Within the context no other run asks about an answer; gives False, and claims nothing, while one does.
-
-        Raises:
-            UserError: the lock can't be written.
-        """
-        path = self._claim(case)
+        line = json.dumps(sealed(fields)).encode() + b"\n"
+        new = not self.path.exists()
         try:
-            lock = acquire(path)
-        except Timeout:
-            yield False
-            return
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab+", buffering=0) as file:
+                file.seek(max(0, file.tell() - 1))
+                data = line if file.read() in {b"", b"\n"} else b"\n" + line  # ends a line that was cut
+                if os.write(file.fileno(), data) != len(data):  # one write, so that lines of several never mix
+                    raise OSError(None, "no space left for a whole line")
+                os.fsync(file.fileno())
+            if new:
+                synced(self.path.parent)
         except OSError as error:
             raise self._unusable("written", error) from error
-        finished = False
-        try:
-            yield True
-            finished = True
-        except UserError as error:
-            finished = not isinstance(error, NotKeptError)
-            raise
-        finally:
-            with suppress(OSError):
-                if finished:
-                    path.unlink()
-            lock.release()
+        self._known[key] = verdict
 
-    def left_behind(self, cases: Sequence[JudgeCase]) -> int:
-        """Number of these answers that a run was asking about when it was killed; each is counted once.
+    @contextmanager
+    def claimed(self, waiting: Callable[[str], None]) -> Iterator[bool]:
+        """Within the context no other run asks this judge; gives whether the last one that did was killed meanwhile.
+
+        Args:
+            waiting: told once which process is waited for.
 
         Raises:
-            UserError: a lock can't be written.
+            UserError: the claim can't be written, or the file can't be read.
         """
-        names = {path.name for path in self._claims.glob(f"{self.path.stem}-*")}
-        count = 0
-        for case in cases if names else ():
-            if self._claim(case).name in names:
-                with self.claimed(case) as free:
-                    count += free
-        return count
-
-    @property
-    def _claims(self) -> Path:
-        return self.path.parent / "claims"
-
-    def _claim(self, case: JudgeCase) -> Path:
-        return self._claims / f"{self.path.stem}-{key_of(case.fields())[:16]}"
-
-    def _append(self, data: bytes) -> None:
-        """One write at the end of the file, so that lines of several processes never mix."""
-        new = not self.path.exists()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            written = os.write(descriptor, data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        if written != len(data):
-            raise OSError(None, "no space left for a whole line")
-        if new:
-            synced(self.path.parent)
+        with ExitStack() as held:
+            try:
+                killed = held.enter_context(file_lock(judge_claim(self.cache, self.path.stem), waiting))
+            except OSError as error:
+                raise self._unusable("written", error) from error
+            self.refresh()
+            yield killed
 
     def _key(self, case: JudgeCase, reported: str | None) -> str:
         return key_of({"judge": self.judge, "reported": reported, **case.fields()})
 
-    def _unusable(self, what: str, error: OSError) -> NotKeptError:
-        return NotKeptError(
+    def _unusable(self, what: str, error: OSError) -> UserError:
+        return UserError(
             f"The cache of verdicts could not be {what}: {error.strerror or error}. Free some disk space, or set"
-            " CONFBENCH_CACHE to a folder that can be read and written."
+            " CONFBENCH_CACHE to a folder that can be read and written. A verdict that came just now is asked again."
         )
 
 
@@ -231,22 +141,17 @@ def missing(cases: Sequence[JudgeCase], verdicts: Verdicts) -> list[JudgeCase]:
     return [a for a in dict.fromkeys(cases) if a.answer.strip() and verdicts.get(a) is None]
 
 
+@dataclass
 class Settling:
     """Takes verdicts as they come, and gives a judge up that decides nothing."""
 
-    def __init__(self, times: Mapping[JudgeCase, int], decided: int, advance: Advance) -> None:
-        """Begin.
-
-        Args:
-            times: how often each answer is there.
-            decided: verdicts that were kept.
-            advance: told of each verdict.
-        """
-        self._times = times
-        self._decided = decided
-        self._advance = advance
-        self.answers = 0
-        """Answers of the judge so far."""
+    times: Mapping[JudgeCase, int]
+    """How often each answer is there."""
+    decided: int
+    """Verdicts so far, those that were kept included."""
+    advance: Advance
+    answers: int = 0
+    """Answers of the judge so far."""
 
     def answered(self, verdict: bool | None) -> None:  # noqa: FBT001
         """Count an answer of the judge.
@@ -255,13 +160,13 @@ class Settling:
             UserError: it has answered often enough without deciding anything.
         """
         self.answers += 1
-        self._decided += verdict is not None
-        if not self._decided and self.answers >= PATIENCE:
+        self.decided += verdict is not None
+        if not self.decided and self.answers >= PATIENCE:
             raise self.useless()
 
     def settle(self, case: JudgeCase) -> None:
         """Count an answer that is done with, whether or not there is a verdict on it."""
-        self._advance(self._times[case])
+        self.advance(self.times[case])
 
     def useless(self) -> UserError:
         """Error for a judge that decided nothing."""

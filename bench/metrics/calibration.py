@@ -22,6 +22,8 @@ MASS_BINS = 15
 """Bins of `rmsce`, if there are answers enough."""
 ANSWERS_A_BIN = 10
 """Answers that make a bin of `rmsce`."""
+MIN_ANSWERS = 3 * ANSWERS_A_BIN
+"""Answers below which `rmsce` is undefined: one or two bins see little but how far off the mean confidence is."""
 _GRID = 2048
 """Intervals of [0, 1] on which `smece` smooths."""
 _PRECISION = 1e-6
@@ -101,29 +103,33 @@ def equal_mass(p: FloatArray, bins: int) -> IntArray:
     return twice_middle * bins // (2 * p.size)
 
 
-def rmsce(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
+def rmsce(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     """Root mean squared calibration error over bins that hold equally many answers, rid of what chance adds.
 
     The root of sum over bins of n_j/n * (g_j^2 - s_j^2/n_j), with g the mean of p - o and s its standard deviation
     (ddof 1) in a bin (Kumar, Liang and Ma, 2019, who take the variance of the labels instead): each term is the mean of
     (p_i - o_i)(p_k - o_k) over pairs of different answers, whose expectation is the square of the true gap, however few
     answers there are. Where the sum is below 0, as it is half the time for calibrated confidences, its root is minus
-    that of its size. Bins as in `ece_mass`, one for ten answers, at most MASS_BINS; an answer that is alone in its bin
-    counts as 0.
+    that of its size. Bins as in `ece_mass`, one for ten answers, at most MASS_BINS; an answer that ties leave alone in
+    its bin counts as 0.
 
     Args:
         confidence: shape (n,), float in [0, 1].
         correct: shape (n,), bool.
 
+    Returns:
+        None of fewer than MIN_ANSWERS answers.
+
     Raises:
         ValueError: as `accuracy`.
 
-    One bin of gap -0.3 and residuals -0.5, 0.5, -0.5, -0.7; its mean product of pairs is (1.2^2 - 1.24) / 12.
+    One bin of 18 residuals -0.2 and 12 of 0.8; its mean product of pairs is (6^2 - 8.4) / (30 * 29).
 
-    >>> round(rmsce([0.5, 0.5, 0.5, 0.3], [True, False, True, True]), 6)
-    0.129099
+    >>> round(rmsce([0.8] * 30, [True] * 18 + [False] * 12), 6), rmsce([0.8] * 29, [True] * 29)
+    (0.178113, None)
     """
-    return signed_root(Bins.of(*checked(confidence, correct)).mean_square)
+    bins = Bins.of(*checked(confidence, correct))
+    return None if bins is None else signed_root(bins.mean_square)
 
 
 def signed_root(square: float) -> float:
@@ -150,9 +156,11 @@ class Bins(NamedTuple):
     """Estimate of the square of the true gap, shape (b,)."""
 
     @classmethod
-    def of(cls, p: FloatArray, o: BoolArray) -> Bins:
-        """Bins of checked answers (n,)."""
-        bins = min(MASS_BINS, max(1, p.size // ANSWERS_A_BIN))
+    def of(cls, p: FloatArray, o: BoolArray) -> Bins | None:
+        """Bins of checked answers (n,); None of fewer than MIN_ANSWERS."""
+        if p.size < MIN_ANSWERS:
+            return None
+        bins = min(MASS_BINS, p.size // ANSWERS_A_BIN)
         _, group, size = np.unique(equal_mass(p, bins), return_inverse=True, return_counts=True)
         gap = np.bincount(group, weights=p - o) / size
         within = p - o - gap[group]

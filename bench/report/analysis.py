@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.api import UserError
-from bench.report.figures.sheet import save
+from bench.report.figures.drawing import save
 from bench.report.figures.write import safe_name
 from bench.report.tables.formats import render
 from bench.report.tables.grid import TableViews

@@ -91,7 +91,8 @@ def rank(
     """The competition of methods by a metric.
 
     Left out are methods without results, whose training was cut short, without a value, on other answers or labels than
-    most ranked ones, and in calibration those that don't order answers, as a constant confidence is calibrated, too.
+    most ranked ones, and in calibration those that don't order answers, as a constant confidence is calibrated, too, or
+    of which that can't be told.
 
     Args:
         lines: of a table, those that are not shown included.
@@ -137,7 +138,8 @@ def _excluded(line: Line, standings: Standings | None, metric: str) -> str:
     if any(training.is_cut_short for training in line.training):
         return "training cut short"
     if metric == CALIBRATION and not line.orders_answers:
-        return "doesn't order answers beyond chance"
+        told = line.standing and line.standing.orders_answers is not None
+        return "doesn't order answers beyond chance" if told else "it can't be told whether it orders answers"
     return f"{metric_name(metric)} undefined" if line.badness(metric) is None else ""
 
 

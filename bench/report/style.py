@@ -22,10 +22,10 @@ from bench.api import UserError
 from bench.report.text import listed
 from bench.results.files import base_of, recalibration_of
 
-COLUMN_WIDTH = 3.33
-"""Inches: one column of a two-column paper."""
 TEXT_WIDTH = 6.9
-"""Inches: both columns."""
+"""Inches: both columns of a two-column paper."""
+PANEL_WIDTH = 3.7
+"""Inches of a figure of one panel with its key, which a page can show on a narrow screen, too."""
 MAX_HEIGHT = 9.2
 """Inches that a page leaves above its caption."""
 SMALL = 6.0
@@ -43,6 +43,10 @@ FAINT = "#c8c8c8"
 """Grid and reference lines."""
 BAND = "#f3f3f3"
 """Behind every other row."""
+BAND_COLOUR = "#dcdcdc"
+"""Band around a curve."""
+WIN, TIE, LOSS = "#9ec5e8", "#f0f0f0", "#f3c79b"
+"""Cells of a matrix; blue and orange are told apart with any kind of colour vision."""
 WRONG = "#8c8c8c"
 """Wrong answers, where right ones have the method's colour."""
 
@@ -53,6 +57,29 @@ RC: Mapping[str, Any] = MappingProxyType(
         "font.sans-serif": [FONT],
         "font.size": SMALL,
         "text.color": INK,
+        "text.hinting": "none",  # text is as wide in SVG as it was measured
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "axes.labelsize": SMALL,
+        "axes.linewidth": 0.5,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlesize": NORMAL,
+        "grid.color": FAINT,
+        "grid.linewidth": 0.4,
+        "legend.borderpad": 0,
+        "legend.fontsize": SMALL,
+        "legend.frameon": False,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "xtick.labelsize": SMALL,
+        "ytick.labelsize": SMALL,
+        "xtick.major.size": 2,
+        "ytick.major.size": 2,
+        "xtick.major.width": 0.5,
+        "ytick.major.width": 0.5,
+        "xtick.major.pad": 1.5,
+        "ytick.major.pad": 1.5,
         "text.parse_math": False,  # a dollar sign in somebody's model name is a dollar sign
         "lines.linewidth": 0.9,
         "lines.solid_capstyle": "butt",

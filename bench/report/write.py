@@ -64,7 +64,8 @@ def written(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None] 
     models = {row.model: table.preset for table in tables for row in table.rows[:1]}
     found = stored(wanted.results / FOLDER, models, say)
     payload = page.payload(tables, records_of, asked, Shift(found, names))
-    paths = [page.write(wanted.out, payload)]
+    say("drawing the figures of the page")
+    paths = [page.write(wanted.out, payload, page.pictures(tables, records_of))]
     if wanted.figures is not None:
         from bench.report.figures import write_figures
 

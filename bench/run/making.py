@@ -12,8 +12,8 @@ from bench.api.errors import fenced
 from bench.api.methods import refuse_gold
 from bench.api.protocol import KeptStep, Protocol
 from bench.registry import Registry
-from bench.run.isolation.guard import Isolation
-from bench.run.isolation.methods import guarded
+from bench.run.isolation.methods import sandboxed
+from bench.run.isolation.sandbox import Isolation
 from bench.run.overrides import typed
 
 MOST = 1_000
@@ -33,7 +33,7 @@ class Maker:
         path = self.paths[cls.name]
         if path is not None:
             self.isolation.declare(cls, path, arguments)
-        method = guarded(cls, self.isolation, path)(**arguments)
+        method = sandboxed(cls, self.isolation, path)(**arguments)
         _check_declared(method)
         return method
 
@@ -44,11 +44,7 @@ class Maker:
             ContractError: it reads something else.
             Exception: whatever it raises when it is made; that of a file is first made in a process of its own.
         """
-        path = self.paths[method.name]
-        if path is not None:
-            self.isolation.declare(vars(type(method))["__wrapped__"], path, arguments)
-        made = type(method)(**arguments)
-        _check_declared(made)
+        made = self(vars(type(method))["__wrapped__"], arguments)
         if made.reads() != method.reads():
             raise ContractError("search: expected constants of training, but these values change what it reads")
 

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from bench.api import ConfidenceMethod
-from bench.api.errors import attempted, fenced, interrupts_told_apart
+from bench.api.errors import attempted, fenced
 from bench.backbone.devices import training_budget
 from bench.backbone.memory import give_back
 from bench.backbone.models import label_of
@@ -28,8 +28,8 @@ from bench.run.fitting import Fitted, Fitter
 from bench.run.forecast import Forecast
 from bench.run.heads.saving import HeadWriter
 from bench.run.inputs import Inputs, StepResults
-from bench.run.isolation.guard import Isolation
 from bench.run.isolation.log import RunLog
+from bench.run.isolation.sandbox import Isolation
 from bench.run.order import Order
 from bench.run.plan import Adapt, Fit, Predict, Read
 from bench.run.predicting import Predictor
@@ -122,12 +122,12 @@ def at_work(
     log = RunLog.below(config.cache or cache_folder())
     with (
         _ONE_AT_A_TIME,
-        interrupts_told_apart(),
         log.opened(progress.say if config.debug else None),
         closing(Isolation(config.method_timeout, log)) as isolation,
     ):
         resolved = resolve(config, isolation, classes)
         resources = open_resources(config, resolved, progress, opened)
+        isolation.backbone = resources.reader.backbone
         claimed: AbstractContextManager[Callable[[str], object]] = (
             nullcontext(str) if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
         )  # keeps others from pruning what is stored of the model; a plan writes nothing
@@ -137,7 +137,7 @@ def at_work(
 
 
 def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:
-    guard, reader, methods, tests = resolved.isolation, resources.reader, resolved.methods, resolved.test_splits
+    reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
     # digests as long as they are of what was imported
     sources = {name: plugin_digest(type(method)) for name, method in methods.items() if method.trains()}
     reasons = infeasible_in(resolved, resources)
@@ -158,7 +158,6 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
         return report
 
     batches = Batches(reader)
-    guard.attach(reader.backbone, resolved.cache)
     fitter = Fitter(
         resolved, reader.backbone, reader.store, batches, progress, config.seed, resources.trainings, sources=sources
     )
@@ -171,8 +170,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     for step in Order(prepared.steps, resources.trainings, fitter, made, progress):
         match step:
             case Read(where, signals):
-                with guard.weights_watched(f"{where} was read"):
-                    made.readings[where] = resources.grader.grade(reader.read(made.readings[where], signals))
+                made.readings[where] = resources.grader.grade(reader.read(made.readings[where], signals))
             case Fit(name, where):
                 reader.working.rest()
                 learned, selection = made.readings[where], made.selection(name, where)
@@ -188,7 +186,6 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
                     writer.write(version, inputs)
         give_back()
 
-    guard.check_weights("after the last prediction")
     report.forward_tokens = reader.forward_tokens
     fits = [(step, fitted.complaint()) for step, fitted in made.fits.items() if isinstance(fitted, Fitted)]
     complaints = [f"{step.method}, learned on {step.where}: {text}" for step, text in fits if text is not None]

@@ -23,8 +23,7 @@ from bench.metrics.recalibration import recalibrator
 from bench.registry import Registry
 from bench.run.config import RunConfig
 from bench.run.feasibility import unlearnable
-from bench.run.isolation.guard import Isolation
-from bench.run.isolation.state import kept
+from bench.run.isolation.sandbox import Isolation
 from bench.run.making import Configurations, Maker, configurations, instances, refuse_untunable
 from bench.run.overrides import parse_overrides, protocol_with
 from bench.run.plan import TrainOn, adapted
@@ -141,9 +140,8 @@ def resolve(
     isolation = isolation or Isolation(config.method_timeout)
     for path in config.plugins:
         isolation.probe(path)
-    with kept(lambda what, end: isolation.note(f"a plugin changed {what} when it was imported; {end}")):
-        method_registry = registry.methods(config.plugins, classes)
-        task_registry, train_on = _tasks(config)
+    method_registry = registry.methods(config.plugins, classes)
+    task_registry, train_on = _tasks(config)
     model = models.resolve(config.model)
     preset = config.preset or model.preset
     chosen = {name: method_registry.get(name) for name in registry.chosen(config.methods, method_registry)}

@@ -17,7 +17,7 @@ import numpy as np
 from bench.api import FloatArray
 from bench.metrics import METRICS
 from bench.stats.influence import Influence
-from bench.stats.intervals import TINY, Interval, Sampling, Spread, quantile
+from bench.stats.intervals import MIN_RARER, SAME, TINY, Interval, Sampling, Spread, quantile
 from bench.stats.settings import Settings
 
 K = TypeVar("K")
@@ -94,7 +94,9 @@ def compare(
         values = np.maximum(0.0, values)
         units = np.sqrt(values[first]) + np.sqrt(values[second])
     differences = values[first] - values[second]
-    p = p_values(differences, spread)
+    of = np.stack([each.of if each.of.size else each.by_question for each in known.values()])
+    differ = [np.count_nonzero(np.abs(of[i] - of[j]) > TINY) for i, j in zip(first, second, strict=True)]
+    p = np.where(np.array(differ) < MIN_RARER, 1.0, p_values(differences, spread))
     corrected, critical = np.full(p.size, np.nan), np.full(p.size, np.nan)
     reason = sampling.refused(metric)
     for block in () if reason else (list(known), *blocks):  # what a pair's own block says stays
@@ -110,6 +112,10 @@ def compare(
         influence = influences[first[k]] - influences[second[k]]
         clustered = sampling.clustered(metric, difference, influence, settings.level)
         none = reason or ("neither is off by more than chance" if unit <= TINY else "")
+        if not none and differ[k] < MIN_RARER:
+            none = f"{MIN_RARER} questions on which they differ are needed to tell how far, there are {differ[k]}"
+        elif not none and abs(difference) > TINY and error <= max(TINY, SAME * abs(difference)):
+            none = "nothing varies between these questions"
         if none:
             fixed = Interval("fixed-subjects", reason=none)
             clustered = clustered if clustered.reason else Interval("clustered", reason=none)
@@ -131,12 +137,12 @@ def compare(
 
 
 def p_values(difference: FloatArray, spread: Spread) -> FloatArray:
-    """Two-sided p value of each difference alone, Student's t; where nothing varies, 1 if it is 0 and 0 if not."""
+    """Two-sided p value of each difference alone, Student's t; 1 where nothing varies, which tells nothing."""
     from scipy.special import stdtr
 
-    varies = spread.error > TINY
+    varies = spread.error > np.maximum(TINY, SAME * np.abs(difference))
     t = np.divide(np.abs(difference), spread.error, out=np.zeros(difference.size), where=varies)
-    p: FloatArray = np.where(varies, 2 * stdtr(spread.freedom, -t), np.abs(difference) <= TINY)
+    p: FloatArray = np.where(varies, 2 * stdtr(spread.freedom, -t), 1.0)
     return p
 
 
@@ -192,10 +198,10 @@ def ranks(methods: Sequence[K], comparisons: Sequence[Comparison[K]], *, alpha: 
         alpha: level of significance.
 
     Returns:
-        By method; empty where a pair could not be tested.
+        By method; empty where a pair could not be tested, or where there is no pair.
     """
     own = [pair for pair in comparisons if pair.first in methods and pair.second in methods]
-    if len(own) < len(methods) * (len(methods) - 1) // 2 or any(pair.p_corrected is None for pair in own):
+    if not own or len(own) < len(methods) * (len(methods) - 1) // 2 or any(pair.p_corrected is None for pair in own):
         return {}
     ranked = dict.fromkeys(methods, 1)
     for pair in own:

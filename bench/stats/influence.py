@@ -38,6 +38,8 @@ class Influence(NamedTuple):
     """The metric in each subject, shape (S,), NaN where undefined; empty if it is of all questions at once."""
     second_order: float = 0.0
     """Variance of the value beyond that of its influences; above 0 for RMSCE alone, see `_rmsce`."""
+    of: FloatArray = np.empty(0)
+    """What it looks at, shape (n,): two methods differ on the questions where this does; empty if that isn't known."""
 
 
 def influence(
@@ -57,9 +59,10 @@ def influence(
         None where it is undefined.
     """
     values = order if METRICS[metric].of_order else confidence
-    compute = _INFLUENCES[metric]
+    compute, of = _INFLUENCES[metric], 1.0 * (values > THRESHOLD) if metric == "acc" else values
     if average == "questions":
-        return compute(values, correct)
+        found = compute(values, correct)
+        return None if found is None else found._replace(of=of)
     by_subject = np.full(strata.sizes.size, np.nan)
     by_question, second_order = np.zeros(correct.size), 0.0
     for s, (_, rows) in enumerate(strata.by_name()):
@@ -73,7 +76,8 @@ def influence(
     mean, count = float(by_subject[defined].mean()), int(defined.sum())
     # alike for all questions of a subject: spread between subjects, also of small ones in one group, but not within
     apart = np.where(defined, (by_subject - mean) / strata.sizes, 0.0)
-    return Influence(mean, (by_question + apart[strata.group]) / count, by_subject, second_order / count**2)
+    by_question = (by_question + apart[strata.group]) / count
+    return Influence(mean, by_question, by_subject, second_order / count**2, np.where(defined[strata.group], of, 0.0))
 
 
 def over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
@@ -82,10 +86,8 @@ def over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
     known = [each for each in every if each is not None]
     if len(known) < len(every):
         return None
-    value, by_question, by_subject, second_order = zip(*known, strict=True)
-    return Influence(
-        float(np.mean(value)), np.mean(by_question, axis=0), np.mean(by_subject, axis=0), float(np.mean(second_order))
-    )
+    value, by_question, by_subject, second_order, of = (np.mean(part, axis=0) for part in zip(*known, strict=True))
+    return Influence(float(value), by_question, by_subject, float(second_order), of)
 
 
 # --- metrics: (n,), (n,) -> value, influences (n,) --------------------------------------------------------------------
@@ -140,7 +142,7 @@ def _unbiased(k: int) -> float:
     return float(np.sqrt(k / (k - 1))) if k > 1 else 1.0
 
 
-def _rmsce(p: FloatArray, o: BoolArray) -> Influence:
+def _rmsce(p: FloatArray, o: BoolArray) -> Influence | None:
     """Square of `rmsce`: in a bin of gap g and residuals r, 2 g (r - g), and the bin's share of the mean.
 
     With w a bin's share of the answers and v the variance of its gap, the influences give the bin a variance of
@@ -148,6 +150,8 @@ def _rmsce(p: FloatArray, o: BoolArray) -> Influence:
     ones; but it is near 0 where g happens to be. So a bin has at least the second-order term, 2 w^2 v^2.
     """
     bins = Bins.of(p, o)
+    if bins is None:
+        return None
     value = bins.mean_square
     influences = (2 * bins.gap[bins.group] * bins.within + bins.square[bins.group] - value) / p.size
     lacking = np.maximum(0.0, 2 * np.square(bins.noise) - 4 * np.square(bins.gap) * bins.noise)

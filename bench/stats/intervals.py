@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.metrics import METRICS
-from bench.metrics.calibration import ANSWERS_A_BIN, signed_root
+from bench.metrics.calibration import MIN_ANSWERS, signed_root
 from bench.stats.influence import RANKED, Influence
 from bench.stats.settings import Average
 from bench.stats.strata import Strata
@@ -33,12 +33,12 @@ MIN_FREEDOM = 20
 """Degrees of freedom, as sizes of subjects give them, below which nothing is told of a mean over subjects."""
 MIN_CALIBRATED = 100
 """Questions below which nothing is told of how far RMSCE varies."""
-MIN_SUBJECT = 3 * ANSWERS_A_BIN
-"""Questions of each subject below which nothing is told of how far a mean of calibration errors varies."""
 FEW = 3
 """Questions below which a subject has no spread of its own; such subjects share one."""
 TINY = 1e-12
 """Differences and errors below it are rounding."""
+SAME = 1e-6
+"""Share of a difference below which its error says that nothing varied, and so nothing of how far it might."""
 MANY = 1e9
 """Degrees of freedom that are as good as infinitely many."""
 
@@ -64,8 +64,10 @@ class Interval:
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def half(self, value: float | None) -> float | None:
-        """Distance from a value to the farther end; None where there is no interval."""
-        return None if self.ends is None or value is None else max(self.ends[1] - value, value - self.ends[0])
+        """Distance from a value to the farther end, or to the upper one where the lower is cut at 0; None without."""
+        if self.ends is None or value is None:
+            return None
+        return max(self.ends[1] - value, value - self.ends[0] if self.ends[0] else 0.0)
 
     def reversed(self) -> Interval:
         """Interval of the difference taken the other way round."""
@@ -116,6 +118,9 @@ class Sampling:
         """Why nothing can be told of how far a metric varies; empty where it can."""
         n, sizes, label = self.correct.size, self.strata.sizes, METRICS[metric].label
         right = np.bincount(self.strata.group, weights=self.correct).astype(np.int64)
+        if METRICS[metric].is_root and self.average == "subjects":  # of the others there is no value
+            right, sizes = right[sizes >= MIN_ANSWERS], sizes[sizes >= MIN_ANSWERS]
+            n = int(sizes.sum())
         if n < FEW:
             return f"there are {n} questions, from which no spread can be told"
         if METRICS[metric].is_root and n < MIN_CALIBRATED:
@@ -124,7 +129,7 @@ class Sampling:
         least = MIN_RANKED if metric in RANKED else MIN_RARER
         if count < least:
             return f"{least} {kind} answers are needed to tell how far {label} varies, there are {count}"
-        if self.average == "questions":
+        if self.average == "questions" or METRICS[metric].is_root:
             return ""
         if self._freedom_of_sizes < MIN_FREEDOM:
             return "subjects of a few questions count as much as large ones, and say too little of how far they vary"
@@ -133,12 +138,6 @@ class Sampling:
             if lone.size:
                 kind = "right" if right[lone[0]] == 1 else "wrong"
                 return f"subject {self.strata.names[lone[0]]!r} has one {kind} answer, from which no spread can be told"
-        if METRICS[metric].is_root and sizes.min() < MIN_SUBJECT:
-            name = self.strata.names[int(sizes.argmin())]
-            return (
-                f"{MIN_SUBJECT} questions of each subject are needed to tell how far mean calibration errors vary,"
-                f" subject {name!r} has {sizes.min()}"
-            )
         return ""
 
     @property
@@ -212,6 +211,8 @@ class Sampling:
         if metric in RANKED:
             rate = self.strata.means(self.correct.astype(np.float64))
             sizes = sizes[(rate > 0) & (rate < 1)]
+        if METRICS[metric].is_root and self.average == "subjects":
+            sizes = sizes[sizes >= MIN_ANSWERS]
         alike = int(sizes.sum() ** 2 / max(1, np.square(sizes).sum()))
         if self.average == "subjects":
             subjects = alike = sizes.size

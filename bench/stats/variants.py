@@ -26,7 +26,7 @@ from bench.metrics import METRICS
 from bench.metrics.calibration import signed_root
 from bench.stats.holm import with_holm
 from bench.stats.influence import TESTED, Influence, influence
-from bench.stats.intervals import MANY, TINY, Sampling
+from bench.stats.intervals import MANY, SAME, TINY, Sampling
 from bench.stats.settings import Average, Settings
 from bench.stats.strata import strata_of, value_of
 
@@ -218,8 +218,8 @@ def estimated(
     of_questions, of_seeds = float(error) ** 2, float(of.by_seed.var(ddof=1)) / seeds
     square = of_questions + of_seeds
     error = float(np.sqrt(square))
-    if error <= TINY:
-        return SeedMean(value, value, value, 0.0, 0.0), float(abs(value) <= TINY)
+    if error <= max(TINY, SAME * abs(value)):
+        return SeedMean(value, None, None, None), 1.0
     df = min(MANY, square**2 / (of_questions**2 / freedom + of_seeds**2 / (seeds - 1)))
     half = float(stdtrit(df, (1 + level) / 2)) * error
     low, high = (float(np.clip(end, *bounds)) for end in (value - half, value + half))

@@ -21,7 +21,16 @@ from filelock import BaseFileLock, FileLock, SoftFileLease, Timeout, lock_descri
 from bench.store.files import write_json
 from bench.store.folders import key_of
 
-__all__ = ["Timeout", "acquire", "adapter_claim", "file_lock", "folder_lock", "in_use", "shard_claim", "used_models"]
+__all__ = [
+    "Timeout",
+    "adapter_claim",
+    "file_lock",
+    "folder_lock",
+    "in_use",
+    "judge_claim",
+    "shard_claim",
+    "used_models",
+]
 
 LEASE = 180.0
 """Seconds without a sign of life after which a lock of another machine is over, where the file system has no locks."""
@@ -58,10 +67,11 @@ def acquire(path: Path, *, wait: bool = False) -> BaseFileLock:
 
 
 @contextmanager
-def file_lock(path: Path, waiting: Callable[[str], None] | None) -> Iterator[None]:
+def file_lock(path: Path, waiting: Callable[[str], None] | None) -> Iterator[bool]:
     """Within the context no other process on any machine holds this path; until then it waits.
 
-    The empty lock file stays, for whoever waits for it has it open.
+    Gives whether the last process that held it was killed meanwhile. The empty lock file stays, for whoever waits for
+    it has it open.
 
     Args:
         path: of the lock file; its folder is made.
@@ -80,11 +90,12 @@ def file_lock(path: Path, waiting: Callable[[str], None] | None) -> Iterator[Non
             raise
         waiting(_described(owner))
         lock = acquire(path, wait=True)
+    killed = owner.exists()
     try:
         with suppress(OSError):  # it only helps those who wait
             since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
             write_json(owner, {"pid": os.getpid(), "host": platform.node(), "since": since})
-        yield
+        yield killed
     finally:
         with suppress(OSError):
             owner.unlink()
@@ -168,6 +179,11 @@ def used_models(root: Path) -> Callable[[str], bool]:
 def shard_claim(root: Path, kind: str) -> Path:
     """Claim on what is read of one shard: the part of the store where its entries lie."""
     return root / "claims" / f"shard-{key_of({'shard': kind})[:32]}.lock"
+
+
+def judge_claim(root: Path, judge: str) -> Path:
+    """Claim on asking a judge behind a server: each of its verdicts is paid for by one run."""
+    return root / "claims" / f"judge-{judge}.lock"
 
 
 def adapter_claim(root: Path, key: str) -> Path:

@@ -30,7 +30,7 @@ from bench.api import (
     Task,
     UserError,
 )
-from bench.api.errors import did_you_mean, ends_the_program, home_of, reason_of
+from bench.api.errors import did_you_mean, home_of, reason_of
 from bench.signals.definition import definition
 from bench.signals.planted import MODEL, planted
 from bench.testing.check import Check, MakeMethod, MakeTask
@@ -137,9 +137,9 @@ def _rows_at_hand(make: MakeTask) -> bool:
     """Whether every split can be read from the source, as for tasks that make their questions themselves."""
     try:
         origins = [origin for split in make.plugin.card.splits for origin in make().origins(split)]
-    except BaseException as error:  # `check_origins` says so; collecting checks must go on
-        if ends_the_program(error):
-            raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - `check_origins` says so; collecting checks must go on
         return False
     return all(make.source.has(card, split) for card, split in origins)
 
@@ -175,8 +175,8 @@ def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:
         read = method.reads()
         needed = [definition(signal) for signal in read.fit | read.predict]
         usable = [f for f in Format if method.skip(RunFacts(MODEL, "planted", f, TRAIN)) is None]
-    except BaseException as error:  # a check will say what is wrong with it; collecting checks must go on
-        if ends_the_program(error):
-            raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a check will say what is wrong with it; collecting checks must go on
         return [Format.CHOICE]
     return [f for f in usable if all(each.lacking(f) is None for each in needed)] or [Format.CHOICE]

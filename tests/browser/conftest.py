@@ -123,16 +123,28 @@ def usual(results) -> dict[str, Any]:
     return report.payload(tables(results), records_of, asked)
 
 
+@pytest.fixture(scope="package")
+def drawn(results) -> list[report.Pictures]:
+    """Its figures, which take longer than all else."""
+    return report.pictures(tables(results), records_of)
+
+
 @pytest.fixture(scope="module")
 def payload(usual) -> dict[str, Any]:
-    """The same; files that compare something else have their own."""
+    """What the page is written from; files that compare something else have their own."""
     return usual
 
 
 @pytest.fixture(scope="module")
-def file(payload, tmp_path_factory) -> Path:
+def pictures(drawn) -> list[report.Pictures]:
+    """The same for its figures."""
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def file(payload, pictures, tmp_path_factory) -> Path:
     """The page on disk."""
-    return report.write(tmp_path_factory.mktemp("page") / "page.html", payload)
+    return report.write(tmp_path_factory.mktemp("page") / "page.html", payload, pictures)
 
 
 @pytest.fixture

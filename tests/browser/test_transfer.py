@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from bench.metrics import METRICS
 from bench.report import page as report
 from bench.report.page.transfer import Shift, section
 from bench.report.transfer import Matrix, computed, verdict
-from bench.report.transfer.model import METRICS_SHOWN
 from bench.report.transfer.stored import Unshown
-from bench.report.transfer.views import columns_of, priced, text_of
+from bench.report.transfer.views import priced, views
 from bench.results.transfer import TransferCell
 from tests.browser.conftest import SCRIPT
 from tests.fixtures.shifted import A_FEWER, A_OUT, SHARES, A, B, about, cells
@@ -48,43 +48,36 @@ def plain(chromium: Any) -> Iterator[Any]:
     context.close()
 
 
-def written(page: Any) -> list[list[list[str]]]:
-    """Texts of all cells of all tables of the section, without white space at their ends."""
+def written(page: Any) -> dict[str, list[list[str]]]:
+    """Texts of all cells of the section's tables by their captions, without white space at their ends."""
     found = page.locator("#transfer table").evaluate_all(
-        "tables => tables.map(table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent)))"
+        "tables => tables.map(table => [table.caption.textContent,"
+        " [...table.rows].map(row => [...row.cells].map(cell => cell.textContent))])"
     )
-    return [[[" ".join(text.split()) for text in row] for row in table] for table in found]
+    return {caption: [[" ".join(text.split()) for text in row] for row in rows] for caption, rows in found}
 
 
 def test_every_number_of_the_matrix_stands_on_the_page_with_its_price(plain: Any, shifted: str, matrix: Matrix) -> None:
+    """The tables are those that the terminal prints."""
     plain.goto(shifted)
-    tables = iter(written(plain)[1:])
+    tables = written(plain)
+    grids = views(matrix).grids
+    assert set(tables) == {grid.facts[0] for grid in grids}
+    for grid in grids:
+        head, *rows = tables[grid.facts[0]]
+        assert len(head) == len(grid.columns)
+        for row, told in zip(rows, grid.rows, strict=True):
+            assert all(text.startswith(cell.text + cell.mark) for text, cell in zip(row, told.cells, strict=True))
+            assert all(note in row[i] for i, cell in enumerate(told.cells) for note in cell.notes)
     prices = {(p.method, p.corpus, p.test, p.metric): p for p in matrix.prices}
-    for metric in METRICS_SHOWN:
-        for test in matrix.about.tests:
-            corpora = columns_of(matrix, test)
-            head, *rows = next(tables)
-            assert head == ["Method", *(corpus.label for corpus in corpora)]
-            by_name = {row[0]: row[1:] for row in rows}
-            for method in ("good", "rote"):
-                for corpus, text in zip(corpora, by_name[method], strict=True):
-                    entry, price = (
-                        matrix.entry(method, corpus, test, metric),
-                        prices.get((method, corpus, test, metric)),
-                    )
-                    assert entry is not None
-                    assert text.startswith(text_of(metric, entry).replace("±", "± "))
-                    assert (price is None) == (corpus == matrix.about.home(test))
-                    if price is not None:
-                        assert priced(metric, price.points, price.interval) in text
-                        assert ("*, shown to be worse" in text) == price.is_shown
-            assert by_name["plain"][1:] == ["same"] * (len(corpora) - 1)
-        novelty = next(tables)
-        own = [p for p in matrix.novelty if p.metric == metric]
-        assert [row[0] for row in novelty[1:]] == [*(p.method for p in own), "mean of those that learn"]
-        for price, row in zip(own, novelty[1:], strict=False):
-            assert priced(metric, price.points, price.interval) in row[1]
-    assert next(tables, None) is None
+    for (method, corpus, test, metric), price in prices.items():
+        [table] = [rows for caption, rows in tables.items()
+                   if f"tested on {test}: the price of learning elsewhere" in caption
+                   and METRICS[metric].label in caption]  # fmt: skip
+        [row] = [row for row in table if row[0] == method]
+        assert row[table[0].index(corpus.label)].startswith(
+            priced(metric, price.points, price.interval) + "*" * price.is_shown
+        )
 
 
 def test_the_words_are_those_of_the_terminal_and_nothing_is_markup(visit: Any, shifted: str, matrix: Matrix) -> None:

@@ -106,8 +106,6 @@ def openai(folder: Path) -> Callable[[bytes], object]:
     """A server's answer to a judge: status, kind and body."""
     from openai import DefaultAsyncHttpxClient
 
-    from bench.grading import openai as judging
-
     http: Any = importlib.import_module(DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])  # by any name
     reply = SimpleNamespace(status=200, body=b"", count=0, kind="application/json")
 
@@ -121,11 +119,9 @@ def openai(folder: Path) -> Callable[[bytes], object]:
         reply.body, reply.count = document(data[1:], COMPLETION), reply.count + 1
         if reply.status == 204:
             reply.body = b""
-        judge = OpenAI(
-            Address.of("http://127.0.0.1:1/v1"), "judge", folder / str(reply.count), retries=0, timeout_s=5.0
-        )
-        at_once = mock.patch.object(judging, "_LOOK_AGAIN_S", 0)  # after a failure, too, a tenth of a second is waited
-        with at_once, mock.patch.object(DefaultAsyncHttpxClient, "send", answer):
+        judge = OpenAI(Address.of("http://127.0.0.1:1/v1"), "judge", folder / str(reply.count))
+        judge.retries, judge.timeout_s = 0, 5.0
+        with mock.patch.object(DefaultAsyncHttpxClient, "send", answer):
             judge.verdicts([JudgeCase("Where?", "here", "there")], "judging", Silent())
 
     return call

@@ -62,7 +62,6 @@ class Zeroes(Fine):
 
     def fit(self, train, ctx):
         train[Unembedding()].weight.zero_()
-        np.seterr(all="raise")
         return self
 '''
 
@@ -81,7 +80,8 @@ def test_what_a_file_does_to_its_process_fails_its_own_cell_alone(
     def run(methods: str, out: str, cache: str) -> dict[str, tuple[str, str, object]]:
         result = bench(
             "run", "--method", methods, "--model", small_model, "--plugin", plugins, "--plugin", rivers, "--task",
-            "rivers", "--limit", 16, "--scale-training", "--method-timeout", 4, "--json", "--out", tmp_path / out,
+            "rivers", "--limit", 16, "--scale-training", "--method-timeout", 12 if hanging else 60, "--json",
+            "--out", tmp_path / out,
             env={"CONFBENCH_CACHE": str(tmp_path / cache)},
         )  # fmt: skip
         assert result.returncode in {0, 1}, result.stderr
@@ -93,11 +93,10 @@ def test_what_a_file_does_to_its_process_fails_its_own_cell_alone(
     cells = run(f"exits,{'hangs,' * hanging}interrupts,zeroes,ptrue", "out", "cache")
     assert cells["exits"][:2] == ("failed", "exits: its process ended in fit: exit code 3")
     if hanging:
-        assert cells["hangs"][:2] == ("failed", "hangs took longer than 4 s in fit (--method-timeout)")
+        assert cells["hangs"][:2] == ("failed", "hangs took longer than 12 s in fit (--method-timeout)")
     line = 1 + PLUGINS[: PLUGINS.index("raise Key")].count("\n")
     assert cells["interrupts"][:2] == ("failed", f"KeyboardInterrupt: mine (harm.py:{line})")
     assert cells["zeroes"][0] == "ok"
-    assert any(note.startswith("zeroes changed numpy") and note.endswith("in fit; that was put back") for note in notes)
     (log,) = (tmp_path / "cache" / "logs").iterdir()
     assert "about to leave" in log.read_text(encoding="utf-8")
     assert "KeyboardInterrupt: mine" in log.read_text(encoding="utf-8")
@@ -132,8 +131,9 @@ def test_the_rule_that_hangs_is_named(bench: Command, plugins: Path, tmp_path: P
 def test_a_fit_that_raises_is_named_once(bench: Command, tmp_path: Path) -> None:
     path = tmp_path / "interrupts.py"
     head, _, rest = PLUGINS.partition('@method("exits")')
-    path.write_text(head + '@method("interrupts")' + rest.partition('@method("interrupts")')[2].partition("@method")[0])
+    rest = '@method("interrupts")' + rest.partition('@method("interrupts")')[2].partition("@method")[0]
+    path.write_text(head + rest.replace("KeyboardInterrupt", "ValueError"))
     result = bench("check", path, env={"CONFBENCH_CACHE": str(tmp_path / "cache")})
     assert result.returncode == 1
-    assert result.stdout.count("KeyboardInterrupt: mine (interrupts.py:") == 1
+    assert result.stdout.count("ValueError: mine (interrupts.py:") == 1
     assert "other rules fail by this alone" in result.stdout

@@ -7,12 +7,12 @@ printed; `save` writes it, the same bytes each time. What is left out stands in 
 
 from bench.report.figures.confidence import confidence_histograms
 from bench.report.figures.cost import cost_quality
+from bench.report.figures.drawing import save
 from bench.report.figures.forest import differences_to_best
 from bench.report.figures.intervals import metric_intervals
 from bench.report.figures.overview import reliability_overview
 from bench.report.figures.reliability import reliability
 from bench.report.figures.risk import risk_coverage
-from bench.report.figures.sheet import save
 from bench.report.figures.subjects import subject_differences
 from bench.report.figures.wins import win_matrix
 from bench.report.figures.write import FORMATS, write_figures

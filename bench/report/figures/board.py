@@ -65,6 +65,12 @@ class Board:
         cell = self.cells.get((model, task), {})
         return [*cell.values(), *(method for method in self.methods if method.key not in cell)]
 
+    def leading_first(self, model: str, task: str) -> list[Line]:
+        """The same methods, the leading group before all others."""
+        leading = [leader.key for leader in self.leading(model, task)]
+        column = self.sorted_column(model, task)
+        return sorted(column, key=lambda line: leading.index(line.key) if line.key in leading else len(leading))
+
     def leading(self, model: str, task: str, metric: str | None = None) -> tuple[Line, ...]:
         """The leading group of a table, the best mean first; none where nothing was tested."""
         table = self.tables.get((model, task))
@@ -75,11 +81,6 @@ class Board:
         for model in self.models:
             for task in self.tasks:
                 yield from ((model, task, line) for line in self.column(model, task))
-
-    @property
-    def labels(self) -> list[str]:
-        """Labels of all methods."""
-        return [method.key.label for method in self.methods]
 
     @property
     def legend(self) -> list[tuple[str, Style]]:

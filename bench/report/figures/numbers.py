@@ -68,3 +68,11 @@ def _risk(run: Records, coverage: FloatArray) -> FloatArray:
     k = coverage * run.correct.size
     risk: FloatArray = np.interp(k, accepted, mistakes) / k  # within a tie every order is equally likely
     return risk
+
+
+def bin_boxes(heights: FloatArray, base: float = 0.0) -> FloatArray:
+    """Bars over equal bins of [0, 1]: heights (b,) -> left, bottom, right and top, (b, 4), without empty ones."""
+    edges = np.arange(heights.size + 1) / heights.size
+    boxes = np.column_stack([edges[:-1], np.full(heights.size, base), edges[1:], base + heights])
+    filled: FloatArray = boxes[heights != 0]
+    return filled

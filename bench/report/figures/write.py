@@ -19,12 +19,12 @@ from bench.backbone.models import NAME
 from bench.report.figures.board import RecordsOf, board_of, place_of
 from bench.report.figures.confidence import confidence_histograms
 from bench.report.figures.cost import cost_quality
+from bench.report.figures.drawing import save
 from bench.report.figures.forest import comparisons_of, differences_to_best
 from bench.report.figures.intervals import metric_intervals
 from bench.report.figures.overview import reliability_overview
 from bench.report.figures.reliability import reliability
 from bench.report.figures.risk import risk_coverage
-from bench.report.figures.sheet import save
 from bench.report.figures.subjects import subject_differences
 from bench.report.figures.wins import has_matrix, win_matrix
 from bench.report.grouping import Key, budget_of

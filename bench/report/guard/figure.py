@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bench.report.analysis import stem_of
-from bench.report.figures.panel import AXIS_X, AXIS_Y, Panel, percent
-from bench.report.figures.sheet import EDGE, LINE, fitted, marker_settings, sheet, styled
+from bench.report.figures.drawing import dot_settings, drawing, fractions, segments, short, styled
 from bench.report.guard.model import Guarded, GuardedLine, GuardedTable
 from bench.report.guard.verdict import share
-from bench.report.style import INK, MUTED, NORMAL, TEXT_WIDTH
-from bench.report.text import plain
+from bench.report.style import INK, MUTED, TEXT_WIDTH
 from bench.results.files import SEPARATOR
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ACROSS, DOWN = 3, 4
-"""Panels of a figure; more methods go to further figures."""
-GAP = 0.12
-"""Inches between rows of panels."""
+ACROSS, DOWN, HEIGHT = 3, 4, 1.9
+"""Axes of a figure, and inches of a row of them; more methods go to further figures."""
 HIGHEST = 3.0
 """Multiple of the risk up to which the axis goes."""
-COVERAGES = (0.0, 0.5, 1.0)
 
 
 def figures_of(tables: Sequence[GuardedTable]) -> Iterator[tuple[str, Figure]]:
@@ -44,7 +40,7 @@ def figures_of(tables: Sequence[GuardedTable]) -> Iterator[tuple[str, Figure]]:
 
 
 def drawn(found: GuardedTable) -> Iterator[Figure]:
-    """Figures of a table's methods, a panel for each."""
+    """Figures of a table's methods, axes for each."""
     lines = [line for line in found.lines if line.seeds]
     for start in range(0, len(lines), ACROSS * DOWN):
         yield _page(found, lines[start : start + ACROSS * DOWN])
@@ -52,12 +48,7 @@ def drawn(found: GuardedTable) -> Iterator[Figure]:
 
 def _page(found: GuardedTable, lines: Sequence[GuardedLine]) -> Figure:
     with styled():
-        across = min(ACROSS, len(lines))
-        width = TEXT_WIDTH * (across / ACROSS) ** 0.5
-        side = (width - EDGE - across * AXIS_Y - (across - 1) * EDGE) / across
-        height = min(side, 1.5)
-        heading = LINE * 1.3
-        step = heading + height + AXIS_X + GAP
+        across, risk = min(ACROSS, len(lines)), found.terms.risk
         note = (
             f"{found.source}. Solid: mistakes among the calibration answers that a threshold keeps, for each threshold"
             " that could be tested, the strictest on the left; dashed: the upper bound at a level of"
@@ -65,51 +56,42 @@ def _page(found: GuardedTable, lines: Sequence[GuardedLine]) -> Figure:
             " first bound above it. Filled: bound of the chosen threshold; hollow with its 95 % interval: what it came"
             " to on the other questions. Without a filled marker there is no threshold. A line for each seed."
         )
-        page = sheet(
-            width, -(-len(lines) // across) * step - GAP,
-            title=f"{found.title}: {share(found.terms.risk)} of mistakes at most", note=note,
+        rows = -(-len(lines) // across)
+        figure, axes = drawing(
+            (rows, across), (TEXT_WIDTH * (across / ACROSS) ** 0.5, HEIGHT * rows),
+            title=f"{found.title}: {share(risk)} of mistakes at most", note=note,
         )  # fmt: skip
-        for k, line in enumerate(lines):
-            row, column = divmod(k, across)
-            x, y = AXIS_Y + column * (side + AXIS_Y + EDGE), row * step + heading
-            name = line.line.key.label
-            page.text(x + side / 2, y - heading, fitted(name, side, NORMAL), ha="center", fontsize=NORMAL)
-            if column == 0:
-                page.text(EDGE, y + height / 2, "mistakes (%)", rotation=90, va="center")
-            page.text(x + side / 2, y + height + AXIS_X - LINE, "answers kept (%)", ha="center")
-            top = min(1.0, HIGHEST * found.terms.risk)
-            _panel(Panel(page, plain(name), (x, y, side, height), (0.0, 1.0), (0.0, top)), line)
-        return page.figure
+        for spare in axes.flat[len(lines) :]:
+            spare.set_axis_off()
+        for k, (here, line) in enumerate(zip(axes.flat, lines, strict=False)):
+            here.set_label(line.line.key.label)
+            here.set_title(short(line.line.key.label, 28))
+            fractions(here)
+            top = min(1.0, HIGHEST * risk)
+            ticks = [tick for tick in (0.0, risk, 2 * risk, 3 * risk) if tick <= top + 1e-9]
+            here.set(xlim=(0, 1), ylim=(0, top), xlabel="answers kept (%)", ylabel="" if k % across else "mistakes (%)")
+            here.set_yticks(ticks, [f"{100 * tick:.3g}" for tick in ticks])
+            here.axhline(risk, label="risk", color=INK, linewidth=0.6, dashes=(1, 2), zorder=0.5)
+            for seed in line.seeds:
+                _curves(here, line, seed)
+        return figure
 
 
-def _panel(panel: Panel, line: GuardedLine) -> None:
-    risk = line.seeds[0].terms.risk
-    top = panel.y[1]
-    panel.x_axis(COVERAGES, percent(COVERAGES))
-    ticks = [tick for tick in (0.0, risk, 2 * risk, 3 * risk) if tick <= top + 1e-9]
-    panel.y_axis(ticks, [f"{100 * tick:.3g}" for tick in ticks])
-    panel.line([0, 1], [risk, risk], "risk", color=INK, linewidth=0.6, dashes=(1, 2), zorder=0.5)
-    for seed in line.seeds:
-        _curves(panel, line, seed)
-
-
-def _curves(panel: Panel, line: GuardedLine, seed: Guarded) -> None:
+def _curves(axes: Axes, line: GuardedLine, seed: Guarded) -> None:
     made, style, name = seed.guard, line.line.style, f"seed {seed.row.seed}"
-    shown = made.kept > 0
-    coverage = made.kept[shown] / len(seed.calibration.values)
-    thin = {"color": style.colour, "linewidth": 0.8, "clip_box": panel.inside}
-    panel.line(coverage, made.mistakes[shown] / made.kept[shown], f"{name}/calibration", **thin)
-    panel.line(coverage, made.bounds[shown], f"{name}/bound", **{**thin, "linewidth": 0.6}, dashes=(3, 2))
+    shown, n = made.kept > 0, len(seed.calibration.values)
+    coverage, rate = made.kept[shown] / n, made.mistakes[shown] / made.kept[shown]
+    axes.plot(coverage, rate, label=f"{name}/calibration", color=style.colour, linewidth=0.8)
+    axes.plot(coverage, made.bounds[shown], label=f"{name}/bound", color=style.colour, linewidth=0.6, dashes=(3, 2))
     realised = seed.realised
+    over: dict[str, Any] = {"clip_on": False, "zorder": 4}
     if realised is None:
         return
-    marker = {**marker_settings(style, 3.4), "linestyle": "none"}
-    panel.line([seed.kept / len(seed.calibration.values)], [seed.bound], f"{name}/chosen", **marker, zorder=4)
-    interval = realised.risk_interval
-    if realised.risk is None or interval is None:
+    axes.plot([seed.kept / n], [seed.bound], label=f"{name}/chosen", **dot_settings(style, 3.4), **over)
+    if realised.risk is None or realised.risk_interval is None:
         return
-    ends = np.clip(interval, 0.0, panel.y[1])
-    at = realised.coverage
-    panel.segments([[(at, ends[0]), (at, ends[1])]], f"{name}/interval", colors=MUTED, linewidths=0.6, zorder=3)
-    hollow = {**marker, "markerfacecolor": "white", "fillstyle": "full"}
-    panel.line([at], [min(realised.risk, panel.y[1])], f"{name}/realised", **hollow, zorder=4)
+    top, at = axes.get_ylim()[1], realised.coverage
+    low, high = np.clip(realised.risk_interval, 0.0, top)
+    segments(axes, [[(at, low), (at, high)]], f"{name}/interval", colors=MUTED, linewidths=0.6, zorder=3)
+    hollow = dot_settings(style, 3.4, hollow=True)
+    axes.plot([at], [min(realised.risk, top)], label=f"{name}/realised", **hollow, **over)

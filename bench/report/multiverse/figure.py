@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from bench.report.figures.intervals import rows
-from bench.report.figures.panel import AXIS_X, Panel, percent
-from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, room_of, sheet, styled
+from bench.report.figures.drawing import AXIS, beside, boxes, drawing, fractions, name_rows, styled
 from bench.report.multiverse.model import SURVIVES, Contest, Multiverse, Places, by_survival
 from bench.report.multiverse.verdict import THRESHOLD, claim, decided_by, share
-from bench.report.style import BAND, FAINT, INK, MUTED, NORMAL, TEXT_WIDTH, tint
+from bench.report.style import BAND, INK, TEXT_WIDTH, tint
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ROW = 0.15
 """Inches of a method or a claim."""
-GAP = 0.13
-"""Inches between families."""
-NAME_WIDTH, CLAIM_WIDTH, CHOICE_WIDTH = 1.35, 2.1, 2.15
 SHOWN, HELD, FALLEN = "#2b6cb0", "#9ec5e8", "#e08a3c"
 """Significant, surviving, and not: blue and orange are told apart with any kind of colour vision."""
 _DARK = 0.6
@@ -30,7 +25,7 @@ _MOST = 16
 
 
 def places_drawn(found: Multiverse) -> Figure | None:
-    """A block for each family: rows are methods, columns places, the colour and number a share of universes."""
+    """Axes for each family: rows are methods, columns places, the colour and number a share of universes."""
     families = [(f, [p for p in found.places if p.family == f.name]) for f in found.families]
     families = [(family, places) for family, places in families if places]
     if not families:
@@ -42,42 +37,38 @@ def places_drawn(found: Multiverse) -> Figure | None:
             + ", ".join(f"{family.name} {len(found.complete(family.name)):,}" for family, _ in families)
             + ". They are a list of analyses, not a sample."
         )
-        heights = [LINE * 1.5 + LINE * 1.2 + ROW * len(places) for _, places in families]
-        page = sheet(
-            TEXT_WIDTH, sum(heights) + GAP * (len(families) - 1) + 0.04,
-            title=f"{found.model} on {found.task}: places of methods under every choice", note=note,
+        rows = [ROW * len(places) + AXIS for _, places in families]
+        figure, axes = drawing(
+            (len(families), 1), (TEXT_WIDTH, sum(rows)), gridspec_kw={"height_ratios": rows}, note=note,
+            title=f"{found.model} on {found.task}: places of methods under every choice",
         )  # fmt: skip
-        y = 0.0
-        for (family, places), height in zip(families, heights, strict=True):
+        for here, (family, places) in zip(axes.flat, families, strict=True):
             by = f", by {len(family.definitions)} definitions" if len(family.definitions) > 1 else ""
-            page.text(EDGE, y, f"{family.name}{by}", fontsize=NORMAL)
-            _block(page, places, y + LINE * 2.7)
-            y += height + GAP
-        return page.figure
+            here.set_label(family.name)
+            here.set_title(f"{family.name}{by}", loc="left")
+            _shares(here, places)
+        return figure
 
 
-def _block(page: Sheet, places: Sequence[Places], top: float) -> None:
-    left = room_of((each.method for each in places), NAME_WIDTH)
+def _shares(axes: Axes, places: Sequence[Places]) -> None:
     m = len(places)
-    each_width = min((TEXT_WIDTH - left - EDGE) / m, 0.55)
-    panel = Panel(page, places[0].family, (left, top, each_width * m, ROW * m), (0.0, float(m)), (float(m), 0.0))
-    for k in range(m):
-        page.text(left + (k + 0.5) * each_width, top - LINE * 1.15, str(k + 1), ha="center", color=MUTED)
+    name_rows(axes, [each.method for each in places])
+    axes.set_xlim(0.5, m + 0.5)
+    axes.set_xticks(range(1, m + 1))
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.set_facecolor(BAND)
     for i, one in enumerate(places):
-        page.name(left, top + (i + 0.5) * ROW, one.method)
         n = sum(one.counts.values())
-        panel.bars([(0, i, m, i + 1)], f"{one.method}/none", facecolors=BAND, zorder=0.4)
         for place, count in one.counts.items():
             part = count / n
-            colour = tint(SHOWN, part)
-            panel.bars([(place - 1, i, place, i + 1)], f"{one.method}/{place}", facecolors=colour, zorder=0.5)
-            page.text(left + (place - 0.5) * each_width, top + (i + 0.5) * ROW, share(part).removesuffix(" %"),
-                      ha="center", va="center_baseline", color="white" if part >= _DARK else INK)  # fmt: skip
+            cell = [(place - 0.49, i - 0.46, place + 0.49, i + 0.46)]
+            boxes(axes, cell, f"{one.method}/{place}", facecolor=tint(SHOWN, part))
+            axes.text(place, i, share(part).removesuffix(" %"), ha="center", va="center",
+                      color="white" if part >= _DARK else INK)  # fmt: skip
         at = one.spread.median
-        frame = [(at - 1, i), (at, i), (at, i + 1), (at - 1, i + 1), (at - 1, i)]
-        panel.segments(list(pairwise(frame)), f"{one.method}/median", colors=INK, linewidths=0.7,
-                       zorder=2)  # fmt: skip
-    panel.cell_borders()
+        frame = [at - 0.5, at + 0.5, at + 0.5, at - 0.5, at - 0.5], [i - 0.5, i - 0.5, i + 0.5, i + 0.5, i - 0.5]
+        axes.plot(*frame, label=f"{one.method}/median", color=INK, linewidth=0.7, zorder=2)
 
 
 def claims_drawn(found: Multiverse) -> Figure | None:
@@ -87,48 +78,42 @@ def claims_drawn(found: Multiverse) -> Figure | None:
     if not parts:
         return None
     with styled():
-        left = room_of((claim(c) for _, claims in parts for c in claims), CLAIM_WIDTH)
         note = (
             "Length: universes in which the first method is better by value, of those that have both. Dark: universes"
             " with a test in which it is significantly better, as a share of those with a test. Orange: the claim does"
             f" not survive, as it holds in fewer than {THRESHOLD} (dashed) or its opposite is significant somewhere."
-            " Beside: the choice that turns it most, and the share of its direction that this explains."
+            " Beside: both shares, the choice that turns it most, and the share of its direction that this explains."
         )
-        heights = [LINE * 1.6 + ROW * len(claims) + AXIS_X for _, claims in parts]
-        page = sheet(
-            TEXT_WIDTH, sum(heights) + GAP * (len(parts) - 1),
-            title=f"{found.model} on {found.task}: claims of the table under every choice", note=note,
+        rows = [ROW * len(claims) + AXIS for _, claims in parts]
+        figure, axes = drawing(
+            (len(parts), 1), (TEXT_WIDTH, sum(rows)), gridspec_kw={"height_ratios": rows}, note=note,
+            title=f"{found.model} on {found.task}: claims of the table under every choice",
         )  # fmt: skip
-        y = 0.0
-        for (family, claims), height in zip(parts, heights, strict=True):
+        for here, (family, claims) in zip(axes.flat, parts, strict=True):
             n, more = len(found.of(family.name)), len(found.claims(family.name)) - len(claims)
             hidden = f"; {more} other claims hold at least as often" if more else ""
-            page.text(EDGE, y, f"{family.name}, {n:,} universes{hidden}", fontsize=NORMAL)
-            page.text(TEXT_WIDTH - CHOICE_WIDTH + 0.06, y + LINE * 0.2, "holds | significant | turned by", color=MUTED)
-            _bars(page, claims, left, y + LINE * 1.6)
-            y += height + GAP
-        return page.figure
+            here.set_label(family.name)
+            here.set_title(f"{family.name}, {n:,} universes{hidden}", loc="left")
+            here.set_title("holds | significant | turned by", loc="right")
+            _bars(here, claims)
+        axes[-1, 0].set_xlabel("universes (%)")
+        return figure
 
 
-def _bars(page: Sheet, claims: Sequence[Contest], left: float, top: float) -> None:
-    width = TEXT_WIDTH - left - EDGE - CHOICE_WIDTH
-    rows(page, (left, top, width, ROW), [claim(each) for each in claims])
-    panel = Panel(page, claims[0].family, (left, top, width, ROW * len(claims)), (0.0, 1.0), (float(len(claims)), 0.0))
-    panel.verticals((0.25, 0.5, 0.75, 1.0), colors=FAINT)
+def _bars(axes: Axes, claims: Sequence[Contest]) -> None:
+    fractions(axes)
+    axes.set(xlim=(0, 1), xticks=(0, 0.25, 0.5, 0.75, 1))
+    axes.grid(axis="x")
+    name_rows(axes, [claim(each) for each in claims])
     for i, each in enumerate(claims):
         if each.share is None:
             continue
         colour = HELD if each.survives else FALLEN
-        panel.bars([(0, i + 0.2, each.share, i + 0.8)], f"{claim(each)}/holds", facecolors=colour, zorder=1)
+        axes.barh(i, each.share, 0.6, color=colour, label=f"{claim(each)}/holds", zorder=1)
         if each.tested:
             shown = each.significant / each.tested
-            panel.bars([(0, i + 0.36, shown, i + 0.64)], f"{claim(each)}/significant", facecolors=SHOWN, zorder=1.5)
+            axes.barh(i, shown, 0.28, color=SHOWN, label=f"{claim(each)}/significant", zorder=1.5)
         tested = share(each.significant / each.tested) if each.tested else "no test"
         parts = [share(each.share), tested, decided_by(each), f"{each.reversed} reversed" * bool(each.reversed)]
-        words = " | ".join(filter(None, parts))
-        page.text(left + width + 0.06, top + (i + 0.5) * ROW, fitted(words, CHOICE_WIDTH - 0.08), va="center_baseline")
-    panel.segments([[(SURVIVES, 0), (SURVIVES, len(claims))]], "threshold", colors=INK, linewidths=0.7, zorder=2,
-                   linestyles=[(0, (3, 2))])  # fmt: skip
-    ticks = (0.0, 0.25, 0.5, 0.75, 1.0)
-    panel.x_axis(ticks, percent(ticks))
-    page.text(left + width / 2, top + ROW * len(claims) + AXIS_X - LINE, "universes (%)", ha="center")
+        beside(axes, i, " | ".join(filter(None, parts)))
+    axes.axvline(SURVIVES, label="threshold", color=INK, linewidth=0.7, linestyle=(0, (3, 2)), zorder=2)

@@ -1,11 +1,12 @@
-"""The comparison as one HTML file that opens from disk: `write(path, payload(tables, records_of, asked))`.
+"""The comparison as one HTML file that opens from disk.
 
-`payload` is a pure function of tables; `write` puts it into one self-contained file; `serve` shows that file on
-loopback. What the file holds is described in `bench.report.page.build`.
+`payload(tables, records_of, asked)` and `pictures(tables, records_of)` are pure functions of tables; `write` puts both
+into one self-contained file; `serve` shows that file on loopback. `bench.report.page.build` says what the file holds.
 """
 
 from bench.report.page.build import payload
+from bench.report.page.pictures import Pictures, pictures
 from bench.report.page.render import write
 from bench.report.page.serving import serve
 
-__all__ = ["payload", "serve", "write"]
+__all__ = ["Pictures", "payload", "pictures", "serve", "write"]

@@ -4,36 +4,39 @@
       "preset": "demo",
       "headline": "brier",                                  metric that lines are ordered by
       "count": {"results": 22, "ok": 21, "dirty": 0},
-      "metrics": [{"name", "label", "better": 1 | -1 | 0, "percent", "about", "source"}, ...],
+      "metrics": [{"name", "label", "note", "better": 1 | -1 | 0, "judged_by", "percent", "about", "source"}, ...],
       "sets": [{"label": "Main", "metrics": [index, ...]}, ...],
       "methods": [{"name", "colour", "group": "paper" | "untrained" | "trained", "part": number}, ...],
       "headline": metric that lines are ordered and ranked by, "headlines": {metric: sentences},
       "parts": [name of each part of the methods, ...], "costs": [{"key", "label", "title"}, ...],
       "verdict": {...},                                     see `verdict.of`
       "blocks": [{"model", "task", "label", "facts": [...], "caption", "subjects": [...], "sizes": [...],
-                  "lines": [...],                           see `lines.line_of`, and `curves.of` for their "curve"
+                  "lines": [...],                           see `lines.line_of`; `csv` is a row of "csv"
                   "headlines": {metric: {"order": [line, ...], "leads": [line, ...]}},
                   "questions": {...} | None,                see `questions.chosen`
                   "pairs": {...} | None,                    see `pairs.of`
                   "textless": bool}, ...],
+      "verdicts": {...},                                    what the signs of pairs mean, see `pairs.of`
       "words": {...},                                       what the signs mean, see `legend.for_page`
       "asked": [[text, [option, ...], gold], ...],          texts that blocks point to
       "asked_limit": None | characters per text,
       "disagreements": [10, true, None],                    see `disagreements.Depth`, and the limit of their texts
-      "transfer": markup of the section on shift, see `transfer`; no script gets it,
+      "csv": [row, ...],                                    what `bench table --format csv` has, its heading first
+      "differences": [markup of each block, ...],           see `pairs.differences`; no script gets it, nor
+      "transfer": markup of the section on shift,           see `transfer`
       "footnotes": [...],                                   number k is at k - 1
       "provenance": [[name, [[value, results that have it], ...]], ...],
     }
 
-Lines are in the order of the headline. Fractions of subjects, bins and questions are integers in ten-thousandths, so
-that eleven methods on four models and five benchmarks stay below 5 MB; means have six decimals, and beside them stands
-the text to show.
+Lines are in the order of the headline. Confidences are integers in ten-thousandths, so that eleven methods on four
+models and five benchmarks stay below 5 MB; means have six decimals, and beside them stands the text to show.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,10 +46,13 @@ from typing import Any
 from bench.api import UserError
 from bench.metrics import METRICS
 from bench.metrics.summary import Average
-from bench.report.page import curves, disagreements, pairs, questions, transfer, verdict
+from bench.report.competition import judged_by
+from bench.report.page import disagreements, pairs, questions, transfer, verdict
 from bench.report.page.lines import Footnotes, line_of, missing_line
 from bench.report.tables import legend
 from bench.report.tables.caption import apart, limit_of, preset_of
+from bench.report.tables.export import records
+from bench.report.tables.formats import comma_separated
 from bench.report.tables.model import COLUMNS, GROUPS, HEADLINE, Line, Table, methods_of
 from bench.report.text import plain
 from bench.results.questions import QuestionText
@@ -134,9 +140,12 @@ def payload(
         "costs": _costs(blocks),
         "verdict": verdict.of(tables, names) if tables else None,
         "blocks": blocks,
+        "verdicts": pairs.VERDICTS,
         "words": legend.for_page(methods, average, headlines[0]),
         "asked": page.texts.shortened(blocks),
         "asked_limit": page.texts.limit,
+        "csv": comma_separated(records(tables)).splitlines(),
+        "differences": [pairs.differences(table, name) for table, name in zip(tables, names, strict=True)],
         "transfer": transfer.section(shift) if shift else "",
         "disagreements": [*page.depth, page.texts.brief_limit],
         "footnotes": page.footnotes.texts,
@@ -158,17 +167,19 @@ class _Page:
     texts: questions.Texts
     depth: disagreements.Depth
     footnotes: Footnotes = field(default_factory=Footnotes)
+    rows: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    """Numbers of the rows of CSV, which has a heading."""
 
     def block(self, table: Table) -> dict[str, Any]:
         """One model and task, with a line for each method of the page."""
         first, lines = table.rows[0], table.placed
-        records = [[self.records_of(row) for row in line.done] for line in lines]
-        found = {subject for runs in records for run in runs for subject in run.subject}
+        answers = [[self.records_of(row) for row in line.done] for line in lines]
+        found = {subject for runs in answers for run in runs for subject in run.subject}
         subjects = sorted(found.union(*(row.per_subject for row in table.rows)))
         asked = self.asked(first.task, first.task_version)
         usual = (k for k, line in enumerate(lines) if line.done and line.standing and not line.standing.labels)
         wanted = questions.Wanted(disagreements.wanted(table, self.depth), self.depth.each, next(usual, None))
-        chosen = questions.chosen(first, records, subjects, asked, self.texts, wanted)
+        chosen = questions.chosen(first, answers, subjects, asked, self.texts, wanted)
         ordered = self._ordered(table)
         return {
             "model": table.model,
@@ -178,7 +189,7 @@ class _Page:
             "caption": ". ".join((table.facts[0], " ".join(table.facts[1:]))),
             "subjects": list(map(plain, subjects)),
             "sizes": [_size_of(table.rows, subject) for subject in subjects],
-            "lines": list(self._lines(table, ordered, records, subjects)),
+            "lines": list(self._lines(table, ordered, subjects)),
             "headlines": {name: self._by(table, name, ordered) for name in self.headlines},
             "questions": chosen,
             "pairs": pairs.of(table),
@@ -195,9 +206,7 @@ class _Page:
             found += [i for i, m in enumerate(self.methods) if m.key.method not in run and m.part == part]
         return found
 
-    def _lines(
-        self, table: Table, ordered: Sequence[Line | int], records: Sequence[Sequence[Records]], subjects: Sequence[str]
-    ) -> Iterator[dict[str, Any]]:
+    def _lines(self, table: Table, ordered: Sequence[Line | int], subjects: Sequence[str]) -> Iterator[dict[str, Any]]:
         column = {line.key: k for k, line in enumerate(table.placed)}
         index = {line.key.method: i for i, line in enumerate(self.methods)}
         for line in ordered:
@@ -206,8 +215,7 @@ class _Page:
             else:
                 k = column[line.key]
                 place = {"method": index[line.key.method], "column": k}
-                own = line_of(line, records[k], subjects, self.footnotes)
-                yield {**place, **own, "curve": curves.of(table, line, records[k])}
+                yield {**place, "csv": next(self.rows), **line_of(line, subjects, self.footnotes)}
 
     def _by(self, table: Table, headline: str, ordered: Sequence[Line | int]) -> dict[str, list[int]]:
         """Order of the block's lines by another headline metric, and those of them that lead."""
@@ -276,6 +284,7 @@ def _metric(name: str) -> dict[str, Any]:
         "label": metric.label,
         "note": _NOTES.get(name, ""),
         "better": better,
+        "judged_by": judged_by(name),
         "percent": metric.is_fraction,
         "about": " ".join(about.replace("`", "").split()),
         "source": metric.reference,

@@ -6,8 +6,7 @@
      "generated", "seconds", "training": [[name, text]], "costs": {column: text},
      "mean": [x], "text": ["15.4"], "std": ["1.1"], "between": ["0.3"], "remarks": [[footnote]],
      "best": ["beyond chance" | "not beyond chance" | "not tested" | null],
-     "subjects": [[value of each subject]], "bins": {"n", "confidence", "hits"},
-     "exact": {"std", "seed_std", "half", "low", "high": [x]},
+     "subjects": [[text of each subject]],
      "ci": [["14.3", "16.5"] | null], "half": ["1.1" | null], "rank": {metric: 1}, "calibrated_p": "0.031",
      "calibrated": bool, "constant": "22.1" | null, "worse": bool}
 
@@ -24,22 +23,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from bench.metrics import METRICS, Metric
-from bench.report import bins, training
+from bench.report import training
 from bench.report.averages import mean_of
-from bench.report.grouping import ece_bins_of
 from bench.report.tables.model import Line, MetricValue
 from bench.report.text import count, plain, probability, shown
 from bench.report.verdict.costs import labels as labels_of
 from bench.report.verdict.phrases import compact
-from bench.results.records import Records
 
-PARTS = 10_000
-"""Fractions of subjects, bins and questions are integers in these parts of 1."""
 DIGITS = 6
-"""Decimals of means, which are sorted by and drawn."""
+"""Decimals of means, which are sorted by."""
 _SHORT = 0.05
 """Seconds that would be printed as 0."""
 _NOT_RUN = "not run on this model and benchmark"
@@ -62,12 +55,11 @@ class Footnotes:
 # --- one line ---------------------------------------------------------------------------------------------------------
 
 
-def line_of(line: Line, records: Sequence[Records], subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
+def line_of(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
     """One line without its method's index and its column.
 
     Args:
         line: of a table, with at least one run.
-        records: of its seeds that are ok.
         subjects: of the block, in the order of columns `subjects`.
         footnotes: notes on it are added.
     """
@@ -82,8 +74,7 @@ def line_of(line: Line, records: Sequence[Records], subjects: Sequence[str], foo
     }
     if line.status != "ok":
         return head
-    numbers = {**_numbers(line, subjects, footnotes), "bins": bins_of(line, records)}
-    return {**head, **_effort(line), **numbers, **_standing(line)}
+    return {**head, **_effort(line), **_numbers(line, subjects, footnotes), **_standing(line)}
 
 
 def missing_line(footnotes: Footnotes) -> dict[str, Any]:
@@ -135,26 +126,8 @@ def _numbers(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[
         columns["best"].append(found.best)
         columns["remarks"].append(list(map(footnotes.number, found.notes)))
         columns["between"].append(_shown(metric, found.spread))
-        columns["subjects"].append([_parts(line.in_subject(subject, name)) for subject in subjects])
-    return {**columns, "exact": _exact(line)}
-
-
-def _exact(line: Line) -> dict[str, list[float | None]]:
-    """Spreads and intervals as numbers: columns over METRICS."""
-    found = [line.estimate(name) for name in METRICS]
-    ends = [estimate.ends or (None, None) for estimate in found]
-    columns: dict[str, list[float | None]] = {
-        "std": [estimate.std for estimate in found],
-        "seed_std": [estimate.spread for estimate in found],
-        "half": [estimate.half for estimate in found],
-        "low": [low for low, _ in ends],
-        "high": [high for _, high in ends],
-    }
-    return {
-        name: [None if value is None else round(value, DIGITS) for value in values]
-        for name, values in columns.items()
-        if any(value is not None for value in values)
-    }
+        columns["subjects"].append([_shown(metric, line.in_subject(subject, name)) for subject in subjects])
+    return columns
 
 
 def _standing(line: Line) -> dict[str, Any]:
@@ -179,25 +152,5 @@ def _ends(metric: Metric, estimate: MetricValue) -> list[str] | None:
     return None if estimate.ends is None else [shown(metric, end) for end in estimate.ends]
 
 
-def bins_of(line: Line, records: Sequence[Records]) -> dict[str, list[float]]:
-    """Its reliability diagram over all questions: the bins of `ece`, means over seeds.
-
-    `n` and `hits` are answers and right answers in each bin, `confidence` their mean confidence, 0 in an empty bin; all
-    are empty where there are scores that nothing could scale.
-    """
-    if not line.has_confidences:
-        return {"n": [], "hits": [], "confidence": []}
-    found = bins.bins_of(records, ece_bins_of(line.done[0]))
-    return {
-        "n": np.round(found.answers, 2).tolist(),
-        "hits": np.round(found.right, 2).tolist(),
-        "confidence": np.round(np.nan_to_num(found.confidence) * PARTS).astype(int).tolist(),
-    }
-
-
 def _shown(metric: Metric, value: float | None) -> str | None:
     return None if value is None else shown(metric, value)
-
-
-def _parts(value: float | None) -> int | None:
-    return None if value is None else round(value * PARTS)

@@ -18,11 +18,12 @@ from bench.api.protocol import Protocol
 from bench.grading.grade import parse_letter
 from bench.prompts import templates
 from bench.report.page.disagreements import most
-from bench.report.page.lines import PARTS
 from bench.results.questions import QuestionText
 from bench.results.records import Records
 from bench.results.row import ResultRow
 
+PARTS = 10_000
+"""Confidences are integers in these parts of 1."""
 Runs = Sequence[Records]
 """Questions of each seed of a line that is ok; empty where none is."""
 EACH = 50

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,13 @@ from bench.api import UserError
 from bench.progress import visible
 from bench.report.page import transfer
 from bench.report.page.board import board, colours
-from bench.report.page.pairs import static
+from bench.report.page.pictures import Pictures
 from bench.store.files import write_whole
 
-_STYLES = ("page.css", "compare.css", "transfer.css", "reliability.css")
+_STYLES = ("page.css", "figures.css", "transfer.css")
 """Styles in their order."""
 _SCRIPTS = (
-    "dom.js", "address.js", "data.js", "theme.js", "grid.js", "leaderboard.js", "overview.js", "reliability.js",
-    "questions.js", "details.js", "save.js",
-    "forest.js", "counts.js", "pareto.js", "disagreements.js", "compare.js",
+    "dom.js", "address.js", "theme.js", "leaderboard.js", "sections.js", "questions.js", "details.js", "compare.js",
     "main.js",
 )  # fmt: skip
 """Scripts in the order in which they are one module."""
@@ -40,17 +38,18 @@ _FIRST = b"<!doctype html"
 """Beginning of every page."""
 
 
-def write(path: Path, payload: Mapping[str, Any]) -> Path:
+def write(path: Path, payload: Mapping[str, Any], pictures: Sequence[Pictures] = ()) -> Path:
     """Write the page; it appears whole or not at all. Returns its path.
 
     Args:
         path: of the HTML file; missing folders are made.
         payload: from `payload`.
+        pictures: from `pictures`, of the same tables.
 
     Raises:
         UserError: it can't be written there, or what is there is no page and would be lost.
     """
-    page = html(payload)
+    page = html(payload, pictures)
     try:
         if path.exists() and not path.read_bytes()[: len(_FIRST)].lower() == _FIRST:
             raise UserError(f"--out {str(path)!r}: what is there is no page and would be lost; name another file")
@@ -62,15 +61,15 @@ def write(path: Path, payload: Mapping[str, Any]) -> Path:
     return path
 
 
-def html(payload: Mapping[str, Any]) -> str:
+def html(payload: Mapping[str, Any], pictures: Sequence[Pictures] = ()) -> str:
     """The whole file as text."""
     shown: dict[str, Any] = _visible(payload)
-    shift = shown.pop("transfer", "")
+    shift = shown["transfer"]
+    parts = board(shown, pictures)
+    del shown["transfer"], shown["differences"]  # markup, which stands there already
     style = "\n".join([*map(_asset, _STYLES), colours(shown)])
     script = "\n".join(map(_asset, _SCRIPTS))
-    parts = {"policy": policy(style, script), "style": style, "script": script, "data": embedded(shown)}
-    parts |= board(shown)
-    parts["compare"] = static(shown)
+    parts |= {"policy": policy(style, script), "style": style, "script": script, "data": embedded(shown)}
     parts |= {"transfer": shift, "shift": transfer.link() if shift else ""}
     return _SLOT.sub(lambda slot: parts[slot[1]], _asset("page.html"))
 

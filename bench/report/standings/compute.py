@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from bench.api import UserError
+from bench.report.competition import CALIBRATION
 from bench.report.grouping import Key
 from bench.results.files import read_records
 from bench.results.records import Records
 from bench.results.row import ResultRow
-from bench.stats import Comparison, Estimate, Settings, summary
+from bench.stats import Comparison, Estimate, Settings, ranks, summary
 
 _ORDER_ALONE = "its scores are no probabilities: no interval, no rank, never best"
 _SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
@@ -33,23 +34,31 @@ class LineStanding:
     """All that is told of one line."""
 
     labels: int
-    """Lines with the same number rest on the same answers and labels; 0 has the most lines."""
+    """Lines with the same number rest on the same answers and labels; 0 has the most lines, then questions."""
     metrics: Mapping[str, Estimate]
     calibrated_p: float
     """P value of calibration."""
     ranks: Mapping[str, int]
-    """Ranks by metric; without those whose pairs could not be tested, and empty where training was cut short."""
+    """Ranks by metric; without those whose pairs could not be tested, and empty where training was cut short. In
+    calibration, of the lines that order answers alone."""
     constant: float | None = None
     """Brier of a constant confidence, the share of right answers in training; None where no line knows it."""
 
     @property
-    def orders_answers(self) -> bool:
-        """Whether its AUROC is above 50 % beyond chance; where it has no interval, whether it is above 50 % at all."""
+    def orders_answers(self) -> bool | None:
+        """Whether its AUROC is above 50 % beyond chance; None where it has no interval but may be."""
+        return _orders(self.metrics.get("auroc"))
+
+    @property
+    def unordered(self) -> str:
+        """Why it takes no part in calibration, where it does not."""
+        if self.orders_answers:
+            return ""
         auroc = self.metrics.get("auroc")
-        if auroc is None or auroc.value is None:
-            return True
-        low = auroc.value if auroc.fixed.low is None else auroc.fixed.low
-        return low > CHANCE + ROUNDING
+        why = "AUROC is undefined" if auroc is None or auroc.value is None else auroc.fixed.reason
+        told = "does not order answers: its AUROC is not above 50 % beyond chance"
+        told = f"whether it orders answers can't be told: {why}" if self.orders_answers is None else told
+        return f"{told}; it has neither mark nor rank for calibration"
 
     @property
     def worse_than_constant(self) -> bool:
@@ -61,7 +70,7 @@ class LineStanding:
 
 
 Pair = Comparison[Key]
-"""Two lines on the same questions."""
+"""Two lines on the same questions; without corrected p value where the better one takes no part in calibration."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,12 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
             for i, k in enumerate(keys)
             if all(run.score is not None for run in records[k])
         }
-        told = summary(confidence, first.correct, first.subject, settings, _blocks(keys, short), score)
+        blocks = _blocks(keys, short)
+        told = summary(confidence, first.correct, first.subject, settings, blocks, score)
+        able = {name for name, method in told.methods.items() if _orders(method.estimates["auroc"])}
+        calibrated, alpha = told.comparisons[CALIBRATION], 1 - settings.level
+        of_able = [ranks([name for name in block if name in able], calibrated, alpha=alpha) for block in blocks]
+        ranked = {**told.ranks, CALIBRATION: {name: rank for block in of_able for name, rank in block.items()}}
         for i, key in enumerate(keys):
             rate = rates[key]
             loss = np.square((0.0 if rate is None else rate) - first.correct)
@@ -129,15 +143,24 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
                 labels=number,
                 metrics=method.estimates,
                 calibrated_p=method.calibrated_p,
-                ranks={metric: ranks[str(i)] for metric, ranks in told.ranks.items() if str(i) in ranks},
+                ranks={metric: found[str(i)] for metric, found in ranked.items() if str(i) in found},
                 constant=None if rate is None else float(loss.mean()),
             )
+        said = [pair if pair.winner(alpha) in {None, *able} else replace(pair, p_corrected=None) for pair in calibrated]
         pairs += [
             replace(pair, first=keys[int(pair.first)], second=keys[int(pair.second)])  # type: ignore[arg-type,misc]
-            for of_metric in told.comparisons.values()
+            for of_metric in {**told.comparisons, CALIBRATION: said}.values()
             for pair in of_metric
         ]
     return Standings(settings.level, {key: lines[key] for key in records if key in lines}, tuple(pairs), left_out)
+
+
+def _orders(auroc: Estimate | None) -> bool | None:
+    if auroc is None or auroc.value is None:
+        return None
+    if auroc.fixed.low is None and auroc.value > CHANCE + ROUNDING:
+        return None
+    return (auroc.fixed.low or auroc.value) > CHANCE + ROUNDING
 
 
 def _blocks(keys: Sequence[Key], short: Collection[Key]) -> list[list[str]]:
@@ -169,7 +192,7 @@ def _same(a: Records, b: Records) -> bool:
 
 
 def _by_labels(records: Mapping[Key, Sequence[Records]]) -> list[list[Key]]:
-    """Lines that rest on the same labels together; the most lines first."""
+    """Lines that rest on the same labels together; the most lines first, of as many those on the most questions."""
     alike: list[list[Key]] = []
     for key, runs in records.items():
         for keys in alike:
@@ -178,4 +201,4 @@ def _by_labels(records: Mapping[Key, Sequence[Records]]) -> list[list[Key]]:
                 break
         else:
             alike.append([key])
-    return sorted(alike, key=len, reverse=True)
+    return sorted(alike, key=lambda keys: (len(keys), len(records[keys[0]][0].id)), reverse=True)

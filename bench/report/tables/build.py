@@ -46,8 +46,7 @@ StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
 
 _FEW = 2
 """Tables that need no overview before them."""
-_NO_ORDER = "does not order answers: its AUROC is not above 50 % beyond chance, so it has no mark for calibration"
-_OTHER_LABELS = "rests on other answers or labels than most lines"
+_OTHER_LABELS = "rests on other answers or labels than the lines that are judged"
 _NOT_BUILT_IN = "not built in: a plugin's method, which this package neither contains nor checks"
 
 
@@ -208,7 +207,7 @@ def _notes(line: Line, standings: Standings | None, origins: Origins) -> Iterato
 
 
 def _on_labels(line: Line, lines: Sequence[Line]) -> Iterator[str]:
-    """Footnote of a line on other labels than most: it names the lines with which alone it is compared."""
+    """Footnote of a line on other labels than those judged: it names the lines with which alone it is compared."""
     if line.standing and line.standing.labels:
         alike = [
             other.key.label
@@ -244,5 +243,5 @@ def _remarks(line: Line, name: str, estimate: MetricValue, average: Average) -> 
     clipped = max((row.n_clipped or 0 for row in line.done), default=0) if name == "nll" else 0
     if clipped:
         yield f"{label} takes p as 2^-24 where a mistake was surer than that: {clipped} times"
-    if name == CALIBRATION and not line.orders_answers:
-        yield f"calibrated, but {_NO_ORDER}" if line.is_calibrated else _NO_ORDER
+    if name == CALIBRATION and estimate.mean is not None and line.standing and line.standing.unordered:
+        yield "calibrated, but " * line.is_calibrated + line.standing.unordered

@@ -33,6 +33,8 @@ _LEGEND = (
     "By the verdict a method is better where p corrected is below 0.05.",
 )
 _UNDECIDED = "can't be distinguished"
+_NO_VERDICT = "no verdict"
+"""Where the better one takes no part in calibration."""
 _TWO = 2
 
 
@@ -68,7 +70,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
 def verdict(pair: Pair, alpha: float = 0.05) -> str:
     """Verdict of the corrected p value, in words."""
     if pair.p_corrected is None:
-        return "no test"
+        return "no test" if pair.p is None else _NO_VERDICT
     winner = pair.winner(alpha)
     return _UNDECIDED if winner is None else f"{winner.label} is better"
 
@@ -112,7 +114,7 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
     before = None
     for pair in pairs:
         ends = pair.first, pair.second
-        rows.append(GridRow(_cells(pair), is_apart=before not in {None, ends}))
+        rows.append(GridRow(_cells(table, pair), is_apart=before not in {None, ends}))
         before = ends
     title, *facts = table.facts
     legend = tuple(sentence.format(of=averaged(table.average)) for sentence in _LEGEND)
@@ -122,16 +124,19 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
     )  # fmt: skip
 
 
-def _cells(pair: Pair) -> list[Cell]:
+def _cells(table: Table, pair: Pair) -> list[Cell]:
     metric, interval = METRICS[pair.metric], pair.fixed
     if interval.low is None or interval.high is None:
         ends = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
     else:
         ends = Cell(interval_text(metric, interval.low, interval.high))
+    told, found = verdict(pair), table.standings.lines if table.standings else {}
+    why = (f"{key.label}: {reason}" for key in (pair.first, pair.second) if (reason := found[key].unordered))
     p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_corrected)]
     return [
         Cell(pair.first.label), Cell(pair.second.label), Cell(with_arrow(pair.metric)),
-        Cell("+" * (pair.difference > ROUNDING) + precise(metric, pair.difference)), ends, *p, Cell(verdict(pair)),
+        Cell("+" * (pair.difference > ROUNDING) + precise(metric, pair.difference)), ends, *p,
+        Cell(told, notes=tuple(why) if told == _NO_VERDICT else ()),
     ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report import training
 from bench.report.averages import mean_of
-from bench.report.competition import judged_by
+from bench.report.competition import counted, judged_by
 from bench.report.standings.compute import Pair
 from bench.report.tables.model import COLUMNS, Line, MetricValue, Table
 from bench.report.text import plain
@@ -41,7 +41,8 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
         "labels_gold": seen and seen.gold,
         "ece_floor": line.estimate("ece_floor").mean,
         "p_calibrated": standing and standing.calibrated_p,
-        "orders_answers": standing and int(standing.orders_answers), "constant_brier": standing and standing.constant,
+        "orders_answers": None if standing is None or standing.orders_answers is None else int(standing.orders_answers),
+        "constant_brier": standing and standing.constant,
         "worse_than_constant": None if standing is None or standing.constant is None
         else int(line.is_worse_than_constant),
     }  # fmt: skip
@@ -55,6 +56,7 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     record |= _costs(line)
     of_cells = (note for name in names if name in line.estimates for note in line.estimates[name].notes)
     record["notes"] = "; ".join(dict.fromkeys([*line.notes, *line.reasons, *of_cells]))
+    record["too_few"] = table.too_few
     record["caption"] = ". ".join((table.facts[0], " ".join(table.facts[1:])))
     return record
 
@@ -101,6 +103,7 @@ def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
             "average": table.average,
             "task_version": table.task_version,
             "facts": list(table.facts),
+            "too_few": table.too_few,
             "sorted_by": table.headline,
             "verdict": _verdict(table),
             "lines": [_line(table, line) for line in table.lines],
@@ -175,7 +178,7 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
         "training": [asdict(of_seed) for of_seed in line.training],
         "standing": told,
         "metrics": {
-            name: _estimate(estimate)
+            name: _estimate(name, estimate)
             for name, estimate in line.estimates.items()
             if table.metrics is None or name in table.metrics
         },
@@ -183,7 +186,7 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
     }
 
 
-def _estimate(estimate: MetricValue) -> dict[str, Any]:
+def _estimate(name: str, estimate: MetricValue) -> dict[str, Any]:
     record: dict[str, Any] = {
         "mean": estimate.mean,
         "std": estimate.std,
@@ -196,7 +199,7 @@ def _estimate(estimate: MetricValue) -> dict[str, Any]:
             "half": estimate.half,
             "interval": _range(standing.fixed),
             "clustered": _range(standing.clustered),
-            "by_seed": list(standing.by_seed),
+            "by_seed": [None if value is None else counted(name, value) for value in standing.by_seed],
             "seed_std": estimate.spread,
             "n_undefined": standing.n_undefined,
         }

@@ -25,8 +25,8 @@ _MEAN = (
     " that less is."
 )
 HALF = (
-    "± is half the width of the 95 % interval for other questions of the same subjects, on its longer side; without ±"
-    " there is no interval."
+    "± is half the width of the 95 % interval for other questions of the same subjects, on its longer side, or on the"
+    " upper one where the lower is cut at 0; without ± there is no interval."
 )
 FLOOR = "After the slash of an ECE stands its floor, the ECE that the same confidences would have if calibrated."
 ACC = (

@@ -55,7 +55,7 @@ class MetricValue:
 
     @property
     def half(self) -> float | None:
-        """Half the width of its 95 % interval for these subjects, on the longer side; None where there is none."""
+        """Half the width of its 95 % interval for these subjects; see `Interval.half`."""
         return self.standing.fixed.half(self.mean) if self.standing else None
 
     @property
@@ -196,8 +196,8 @@ class Line:
 
     @property
     def orders_answers(self) -> bool:
-        """Whether its AUROC is above 50 % beyond chance, see `LineStanding`; also where that can't be told."""
-        return self.standing is None or self.standing.orders_answers
+        """Whether its AUROC is above 50 % beyond chance, see `LineStanding`; also where there is no standing."""
+        return self.standing is None or bool(self.standing.orders_answers)
 
     @property
     def is_worse_than_constant(self) -> bool:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import re
+import textwrap
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.report.figures.panel import Panel
-from bench.report.figures.sheet import EDGE, LINE, Sheet, fitted, room_of, sheet, styled, text_width
-from bench.report.style import BAND, INK, MUTED, NORMAL, TEXT_WIDTH, tint
+from bench.report.figures.drawing import boxes, drawing, name_rows, short, styled
+from bench.report.style import BAND, INK, MUTED, TEXT_WIDTH, tint
 from bench.report.text import plain, with_arrow
 from bench.report.transfer.model import Matrix
 from bench.report.transfer.views import SAME, SHOWN, columns_of, text_of
 from bench.results.transfer import Corpus
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROW = 0.15
-"""Inches of a method."""
-NAME_WIDTH = 1.35
-GAP = 0.1
-"""Inches between tests."""
+ROW, HEADS = 0.15, 0.9
+"""Inches of a method, and of what stands above all."""
+LETTERS = 100
+"""Characters that the columns of a figure have room for beside one another."""
 WORSE, BETTER = "#e08a3c", "#4b8fcc"
 """Orange and blue are told apart with any kind of colour vision; the numbers say it without colour."""
 FULL = 0.10
@@ -29,7 +28,7 @@ FULL = 0.10
 
 
 def heat_map(matrix: Matrix, metric: str) -> Figure:
-    """Rows are methods, columns what they learned on, a block for each test.
+    """Rows are methods, columns what they learned on, axes for each test.
 
     Args:
         matrix: with numbers of this metric.
@@ -47,56 +46,35 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
             f" {SAME}: the method is told nothing, so its price is 0 by construction."
             f" Preset {about.preset}; seed {seeds}. {' '.join(matrix.remarks)}"
         )
-        left = room_of(map(plain, names), NAME_WIDTH)
         blocks = [(test, columns_of(matrix, test)) for test in about.tests]
-        total = sum(len(corpora) for _, corpora in blocks)
-        each = (TEXT_WIDTH - left - EDGE - GAP * (len(blocks) - 1)) / total
-        heads = {corpus: heading(plain(corpus.label), each - 0.04) for _, corpora in blocks for corpus in corpora}
-        above = LINE * (2.8 + max(map(len, heads.values())))
-        title = f"{about.model}: {with_arrow(metric)} by what methods learned on"
-        page = sheet(TEXT_WIDTH, above + ROW * len(names) + 0.04, title=title, note=note)
-        for i, name in enumerate(names):
-            page.name(left, above + (i + 0.5) * ROW, plain(name))
-        x = left
-        for test, corpora in blocks:
-            width = each * len(corpora)
-            page.text(x, 0, fitted(f"tested on {plain(test)}", width, NORMAL), fontsize=NORMAL)
-            page.text(x, LINE * 1.4, fitted("learned on", width), color=MUTED)
-            for j, corpus in enumerate(corpora):
-                for k, line in enumerate(heads[corpus]):
-                    page.text(x + (j + 0.5) * each, LINE * (2.5 + k), line, ha="center")
-            _block(page, matrix, (x, above, width, ROW * len(names)), test, corpora, metric)
-            x += width + GAP
-        return page.figure
+        widths = [len(corpora) for _, corpora in blocks]
+        figure, axes = drawing(
+            (1, len(blocks)), (TEXT_WIDTH, ROW * len(names) + HEADS), note=note, sharey=True,
+            title=f"{about.model}: {with_arrow(metric)} by what methods learned on",
+            gridspec_kw={"width_ratios": widths},
+        )  # fmt: skip
+        letters = max(8, LETTERS // sum(widths))
+        for here, (test, corpora) in zip(axes.flat, blocks, strict=True):
+            here.set_label(f"{metric}/{test}")
+            here.set_title(f"tested on {short(test, letters * len(corpora) - 8)}; learned on", loc="left")
+            name_rows(here, names)
+            here.set_xlim(-0.5, len(corpora) - 0.5)
+            here.set_xticks(range(len(corpora)), [heading(plain(corpus.label), letters) for corpus in corpora])
+            here.tick_params(length=0, labelbottom=False, labeltop=True)
+            here.grid(visible=False)
+            here.spines["bottom"].set_visible(False)
+            _cells(here, matrix, test, corpora, metric)
+        return figure
 
 
-def heading(label: str, inches: float) -> list[str]:
+def heading(label: str, letters: int) -> str:
     """Name of a corpus in lines; a long word goes on after a hyphen, since names may differ in their ends alone."""
-    lines: list[str] = []
-    for word in label.split(" "):
-        gap = " " * bool(lines)
-        for part in re.findall(r"[^-]*-+|[^-]+", word):
-            if lines and text_width(f"{lines[-1]}{gap}{part}") <= inches:
-                lines[-1] += f"{gap}{part}"
-            else:
-                lines.append(fitted(part, inches))
-            gap = ""
-    return lines
+    return "\n".join(textwrap.wrap(label, letters))
 
 
-def _block(
-    page: Sheet,
-    matrix: Matrix,
-    at: tuple[float, float, float, float],
-    test: str,
-    corpora: list[Corpus],
-    metric: str,
-) -> None:
-    x, y, width, _ = at
-    names, each = matrix.methods, width / len(corpora)
-    panel = Panel(page, f"{metric}/{test}", at, (0.0, float(len(corpora))), (float(len(names)), 0.0))
+def _cells(axes: Axes, matrix: Matrix, test: str, corpora: list[Corpus], metric: str) -> None:
     prices = {(p.method, p.corpus): p for p in matrix.prices if (p.metric, p.test) == (metric, test)}
-    for i, name in enumerate(names):
+    for i, name in enumerate(matrix.methods):
         for j, corpus in enumerate(corpora):
             price = prices.get((name, corpus))
             entry = matrix.entry(name, corpus, test, metric)
@@ -107,7 +85,6 @@ def _block(
                 words = SAME
             points = 0.0 if price is None else price.points
             fill = BAND if price is None else tint(WORSE if points > 0 else BETTER, abs(points) / FULL)
-            panel.bars([(j, i, j + 1, i + 1)], f"{name}/{corpus.label}", facecolors=fill, zorder=0.5)
-            page.text(x + (j + 0.5) * each, y + (i + 0.5) * ROW, fitted(words, each - 0.02), ha="center",
-                      va="center_baseline", color=colour)  # fmt: skip
-    panel.cell_borders()
+            cell = [(j - 0.49, i - 0.46, j + 0.49, i + 0.46)]
+            boxes(axes, cell, f"{name}/{corpus.label}", facecolor=fill, zorder=0.5)
+            axes.text(j, i, words, ha="center", va="center", color=colour)

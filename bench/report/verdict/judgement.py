@@ -56,7 +56,7 @@ class Judgement:
 
     @property
     def leaders(self) -> tuple[Line, ...]:
-        """Ranked lines than which no ranked line is significantly better; also of one that was ranked alone."""
+        """Ranked lines than which no ranked line is significantly better."""
         return self.competition.first
 
     @cached_property
@@ -117,11 +117,12 @@ class Judgement:
         Infinity where the difference is a small part of its interval; None where there is no test or interval.
         """
         pair = self.lead(self.leaders[0], line)
-        if pair is None or pair.fixed.low is None or pair.fixed.high is None:
+        if pair is None:
             return None
-        if abs(pair.difference) <= HOPELESS * (pair.fixed.high - pair.fixed.low):
+        low, high = pair.fixed.ends or (0.0, 0.0)
+        if not pair.difference or abs(pair.difference) <= HOPELESS * (high - low):
             return math.inf
-        if pair.critical is None or line.n is None or pair.error is None:
+        if pair.critical is None or line.n is None or pair.error is None or pair.fixed.ends is None:
             return None
         return questions_needed(line.n, pair.difference, pair.error, pair.critical)
 
@@ -136,8 +137,6 @@ class Judgement:
             return "no method has a value"
         if len(self.known) == 1:
             return "there is no other method"
-        if self.ranked and not self.leaders:
-            return "each method that orders answers is significantly worse than one that doesn't"
         if self.standings is None:
             return "intervals and tests were not computed"
         if self.metric not in TESTED:
@@ -148,7 +147,7 @@ class Judgement:
         if len({line.standing.labels for line in self.known if line.standing}) == len(self.known):
             return "no two methods rest on the same answers and labels"
         if self.metric == CALIBRATION and not any(line.orders_answers for line in self.known):
-            return "no method orders right answers before wrong ones beyond chance, and a constant is calibrated, too"
+            return "no method is known to order right answers before wrong ones, and a constant is calibrated, too"
         return "no other method could be ranked" if self.ranked else "no method could be ranked"
 
 

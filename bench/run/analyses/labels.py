@@ -49,8 +49,7 @@ def run_labels(
     """
     times = len(config.sizes()) * len(config.numbers())  # a bad request is refused before a model is loaded
     with at_work(config.run_config(), progress, classes) as work:
-        resources, guard = work.resources, work.resolved.isolation
-        reader = resources.reader
+        resources, reader = work.resources, work.resources.reader
         absent = {name: ADAPTERS for name, method in work.resolved.methods.items() if adapted(method)}
         taking = {name: method for name, method in work.resolved.methods.items() if name not in absent}
         resolved = replace(work.resolved, methods=taking)
@@ -62,11 +61,9 @@ def run_labels(
                 f"--method {','.join(config.methods) or 'all'}: expected at least one method that learns and trains no"
                 f" adapter, since only these change with the number of labels{left}. See: bench list methods."
             )
-        guard.attach(reader.backbone, work.resolved.cache)
         ordinary = command_of(replace(config.run_config(), methods=tuple(taking)))
-        with guard.weights_watched("the splits were read"):
-            needed = [Needed(resolved, prepared)]
-            readings = read_all(needed, tuple(taking), resources, progress, read=config.read, ordinary=[ordinary])
+        needed = [Needed(resolved, prepared)]
+        readings = read_all(needed, tuple(taking), resources, progress, read=config.read, ordinary=[ordinary])
         reader.working.rest()
         made = StepResults(resolved, prepared.selecting, dict(readings))
         studies = []
@@ -76,7 +73,6 @@ def run_labels(
         for each in studies:
             each.require_labels()
         curves = [each.curves() for each in studies]
-        guard.check_weights("after the last prediction")
         notes = dict.fromkeys([*work.resolved.notes, *reader.backbone.chat.notes, *prepared.notes])
         every = [*notes, *reader.store.notes]
     return LabelsReport(curves, every + work.notes(failed=False))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,24 +33,21 @@ from bench.api.batch import labels_of
 from bench.api.confidence import checked
 from bench.api.errors import did_you_mean
 from bench.api.methods import refuse_one_class, validation_signals
-from bench.backbone.models import label_of, model_label
+from bench.backbone.models import model_label
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
 from bench.run.analyses.request import AnalysisRequest, command_of
 from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import Inputs, StepResults
-from bench.run.isolation.guard import Isolation
-from bench.run.isolation.log import RunLog
+from bench.run.pipeline import at_work
 from bench.run.plan import Read
 from bench.run.predicting import confidence_in_no_answer
-from bench.run.preparation import Resources, infeasible_in, open_resources, prepare
-from bench.run.resolve import ResolvedRun, resolve
+from bench.run.preparation import Resources, infeasible_in, prepare
+from bench.run.resolve import ResolvedRun
 from bench.signals.batches import Batches
 from bench.stats.measured import Measured, checked_measures
 from bench.stats.settings import Settings
 from bench.stats.variants import Variants, rows_of
-from bench.store.folders import cache_folder
-from bench.store.locks import in_use
 
 Analysis = Callable[[AnalysisInput], Findings | Measures]
 
@@ -140,28 +136,26 @@ def analysed(
     if not request.model:
         raise UserError(f"--model: expected the model of the run, e.g. bench analyze {method} {name} --model tiny")
     config = request.config(method, cache)
-    with closing(Isolation(config.method_timeout, RunLog.below(cache or cache_folder()))) as isolation:
-        resolved = resolve(config, isolation, classes)
-        resources = open_resources(config, resolved, progress)
-        with closing(resources.reader.working), in_use(resolved.cache, label_of(resolved.model)):
-            reader, reasons = resources.reader, infeasible_in(resolved, resources)
-            if reasons:
-                raise UserError(f"{method} can't run there: {next(iter(reasons.values()))}")
-            prepared = prepare(resolved, resources, reasons, None)
-            reads = [step for step in prepared.steps if isinstance(step, Read)]
-            lacking = [str(r.where) for r in reads if reader.find(prepared.readings[r.where], r.signals)]
-            if lacking:
-                raise UserError(
-                    f"The cache {resolved.cache} lacks what {method} reads of {', '.join(lacking)}, and an analysis"
-                    f" runs no model. Run this first: {command_of(request.config(method, None))}"
-                )
-            made = StepResults(resolved, prepared.selecting, prepared.readings)
-            for step in reads:
-                made.readings[step.where] = resources.grader.grade(reader.read(made.readings[step.where], step.signals))
-            if reader.forward_tokens:
-                raise ContractError(f"an analysis fed {reader.forward_tokens} tokens to the model; it must feed none")
-            reached = _Reached(resolved, resources, made, request, method)
-            return [reached.analysed(test, name, analysis, seeds, progress) for test in resolved.test_splits]
+    with at_work(config, progress, classes) as work:
+        resolved, resources = work.resolved, work.resources
+        reader, reasons = resources.reader, infeasible_in(resolved, resources)
+        if reasons:
+            raise UserError(f"{method} can't run there: {next(iter(reasons.values()))}")
+        prepared = prepare(resolved, resources, reasons, None)
+        reads = [step for step in prepared.steps if isinstance(step, Read)]
+        lacking = [str(r.where) for r in reads if reader.find(prepared.readings[r.where], r.signals)]
+        if lacking:
+            raise UserError(
+                f"The cache {resolved.cache} lacks what {method} reads of {', '.join(lacking)}, and an analysis"
+                f" runs no model. Run this first: {command_of(request.config(method, None))}"
+            )
+        made = StepResults(resolved, prepared.selecting, prepared.readings)
+        for step in reads:
+            made.readings[step.where] = resources.grader.grade(reader.read(made.readings[step.where], step.signals))
+        if reader.forward_tokens:
+            raise ContractError(f"an analysis fed {reader.forward_tokens} tokens to the model; it must feed none")
+        reached = _Reached(resolved, resources, made, request, method)
+        return [reached.analysed(test, name, analysis, seeds, progress) for test in resolved.test_splits]
 
 
 @dataclass(frozen=True)

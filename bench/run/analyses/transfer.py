@@ -143,7 +143,7 @@ class _Matrix:
 
     def made(self) -> TransferReport:
         """Read, learn, predict and write every cell."""
-        resources, reader, guard = self.work.resources, self.work.resources.reader, self.work.resolved.isolation
+        resources, reader = self.work.resources, self.work.resources.reader
         adapters = Adapters(self.config, self.learning, resources, self.progress)
         taking = adapters.taking()
         about = self.report.about
@@ -153,12 +153,8 @@ class _Matrix:
             f" that learn and {len(taking) - len(learners)} that don't; learned on"
             f" {', '.join(corpus.label for corpus in about.corpora)}; tested on {', '.join(about.tests)}"
         )
-        guard.attach(reader.backbone, self.work.resolved.cache)
         ordinary = commands(self.learning, self.config, about.homes)
-        with guard.weights_watched("the splits were read"):
-            readings = read_all(
-                self.learning, taking, resources, self.progress, read=self.config.read, ordinary=ordinary
-            )
+        readings = read_all(self.learning, taking, resources, self.progress, read=self.config.read, ordinary=ordinary)
         folds = [self._folds(each, readings, adapters) for each in self.learning]
         shares = tuple(share for each in folds for share in each.shares(self.config.leave_out()))
         taking = self._say_fits(taking, folds)
@@ -169,7 +165,6 @@ class _Matrix:
         writer = CellWriter(self.config.out, self.work.resolved.protocol.letters, RunReport([]), heads)
         for kind in ("", *self.config.leave_out()):
             self._learn(kind, taking, folds, writer)
-        guard.check_weights("after the last prediction")
         self.report.about = replace(self.report.about, shares=shares, forward_tokens=reader.forward_tokens)
         notes = [note for each in self.learning for note in each.prepared.notes]
         every = [*self.work.resolved.notes, *reader.backbone.chat.notes, *notes, *reader.store.notes]

@@ -1,1 +1,1 @@
-"""Protection of a run from its plugins: methods of files live in processes of their own, the others are watched."""
+"""Protection of a run from its plugins: methods of files run in spawned processes, others beside a watched head."""

@@ -6,11 +6,11 @@ import contextlib
 import io
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from io import TextIOWrapper
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, BinaryIO
 
 from bench.api.errors import PLUGINS
 
@@ -18,12 +18,15 @@ KEPT = 20
 """Logs; older ones are removed."""
 
 
-@dataclass
-class RunLog:
-    """A file that appears when something is written to it."""
+class RunLog(io.TextIOBase):
+    """A text stream to a file that appears when something is written to it.
 
-    path: Path
-    _out: TextIOWrapper | None = None
+    Where the file can't be written, texts go nowhere; a run doesn't fail for its log.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
 
     @classmethod
     def below(cls, cache: Path) -> RunLog:
@@ -35,26 +38,27 @@ class RunLog:
     def opened(self, say: Callable[[str], None] | None = None) -> Iterator[None]:
         """Within it tracebacks of plugins, and what is printed on the standard output, go to the log.
 
-        Where the folder can't be written, they go nowhere; a run doesn't fail for its log.
-
         Args:
             say: also told the tracebacks.
         """
-        printed, made = _Printed(self._write), [each for each in self.path.parents[:2] if not each.exists()]
-        handlers = [logging.StreamHandler(stream) for stream in (printed, *([] if say is None else [_Printed(say)]))]
-        level = PLUGINS.level
+        streams: list[Any] = [self, *([] if say is None else [SimpleNamespace(write=say)])]
+        handlers, level = [logging.StreamHandler(stream) for stream in streams], PLUGINS.level
         PLUGINS.setLevel(logging.INFO)
         for handler in handlers:
             handler.terminator = ""  # tracebacks end with one
             PLUGINS.addHandler(handler)
         try:
-            with contextlib.redirect_stdout(printed):
+            with contextlib.redirect_stdout(self):
                 yield
         finally:
             PLUGINS.setLevel(level)
             for handler in handlers:
                 PLUGINS.removeHandler(handler)
-            self._close(made)
+            with contextlib.suppress(OSError):
+                if not self.written:
+                    self.path.unlink(missing_ok=True)
+                for old in sorted(self.path.parent.glob("*.log"))[:-KEPT]:
+                    old.unlink(missing_ok=True)
 
     @property
     def written(self) -> bool:
@@ -63,43 +67,15 @@ class RunLog:
             return self.path.stat().st_size > 0
         return False
 
-    def for_child(self) -> Path | None:
-        """The file, for a child to print to; None where it can't be had."""
-        if self._out is None:
-            with contextlib.suppress(OSError):
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._out = self.path.open("a", encoding="utf-8", errors="replace", buffering=1)
-        return None if self._out is None else self.path
-
-    def _write(self, text: str) -> None:
+    def appended(self) -> BinaryIO:
+        """The file, to write at its end; the null device where it can't be had."""
         with contextlib.suppress(OSError):
-            if self.for_child() is not None and self._out is not None:
-                self._out.write(text)
-
-    def _close(self, made: Sequence[Path]) -> None:
-        """Close the file; remove it if it is empty, with the folders that were made for it, and old ones."""
-        if self._out is None:
-            return
-        out, self._out = self._out, None
-        with contextlib.suppress(OSError):
-            out.close()
-        with contextlib.suppress(OSError):
-            if not self.written:
-                self.path.unlink()
-            for old in sorted(self.path.parent.glob("*.log"))[:-KEPT]:
-                old.unlink(missing_ok=True)
-            for folder in made:
-                folder.rmdir()  # if there is nothing in it
-
-
-class _Printed(io.TextIOBase):
-    """Stream that tells a function what is printed."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__()
-        self.say = say
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return self.path.open("ab")
+        return Path(os.devnull).open("ab")
 
     def write(self, text: str) -> int:
-        """Tell a text."""
-        self.say(text)
+        """Write a text."""
+        with contextlib.suppress(OSError), self.appended() as out:
+            out.write(text.encode(errors="replace"))
         return len(text)

@@ -1,24 +1,18 @@
-"""Methods as a run has them: what they are asked is done in the process of their file, or in this one and watched."""
+"""Methods as a run has them: called in a spawned process if they are of a file, else in this one, the head watched."""
 
 from __future__ import annotations
 
 import itertools
-import time
 import types
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
-from bench.api import Batch, ConfidenceMethod, Context, ContractError, OutputHead, Unembedding
-from bench.api.errors import PLUGINS, PluginError, ends_the_program, home_of
-from bench.registry import module_of
+from bench.api import Batch, ConfidenceMethod, Context, ContractError, Unembedding
+from bench.api.errors import PLUGINS, PluginError, home_of, plain, told
 from bench.results import provenance
-from bench.run.isolation.guard import Isolation
-from bench.run.isolation.messages import Failure, Learned, lent
-from bench.run.isolation.process import Process
-from bench.run.isolation.state import kept
+from bench.run.isolation.sandbox import Isolation
 from bench.store.sources import source_digest, with_imports
 
 VERBS = ("fit", "predict", "save", "load", "fitted", "skip", "n_parameters")
@@ -26,9 +20,11 @@ VERBS = ("fit", "predict", "save", "load", "fitted", "skip", "n_parameters")
 RARE = "oddities"
 """Verb that most methods don't have; they are not handed a batch for nothing."""
 _NUMBER = "_number_in_its_process"
+_NUMBERS = itertools.count()
+"""For methods that learn."""
 
 
-def guarded(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | None) -> type[ConfidenceMethod]:
+def sandboxed(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | None) -> type[ConfidenceMethod]:
     """A subclass of a method, with its arguments, its declarations and its names, whose verbs are called safely.
 
     Args:
@@ -36,7 +32,9 @@ def guarded(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | N
         isolation: of the run.
         path: file in which it was given; None for an installed one, which stays in this process.
     """
-    caller = Here(isolation, plugin) if path is None else Apart(isolation, plugin, path)
+    caller: InProcessCaller | SubprocessCaller = InProcessCaller(isolation, plugin)
+    if path is not None:
+        caller = SubprocessCaller(isolation, plugin, path, source_digest(with_imports(path)))
 
     def called(verb: str) -> Callable[..., Any]:
         return lambda self, *arguments: caller.call(self, verb, arguments)
@@ -51,8 +49,8 @@ def guarded(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | N
 
 
 @dataclass(frozen=True)
-class Here:
-    """Calls methods in this process, the built-in and the installed ones, and puts right what they change."""
+class InProcessCaller:
+    """Calls methods in this process: built-in and installed ones."""
 
     isolation: Isolation
     plugin: type[ConfidenceMethod]
@@ -70,30 +68,26 @@ class Here:
         ours = self.plugin.__module__.partition(".")[0] == provenance.METHODS
         if not ours:  # those of this package write into nothing, as their tests say
             arguments = tuple(map(_own, arguments))
-        contexts = (each.validation for each in arguments if isinstance(each, Context))
-        batches = [each for each in (*arguments, *contexts) if isinstance(each, Batch)]
-        has_head = any(isinstance(batch[signal], OutputHead) for batch in batches for signal in batch.signals)
-        if has_head:
-            isolation.head.given_to(method.name)
+        watched = not ours and _reads_head(method)
+        if watched:
+            isolation.note_head()
         outcome = failure = None
         isolation.busy = True
         try:
-            with kept(lambda what, end: isolation.note(f"{self.plugin.name} changed {what} in {verb}; {end}")):
-                outcome = work(method, *arguments)
-        except BaseException as error:
-            if ends_the_program(error):
-                raise
-            failure = Failure.of(error, home_of(self.plugin))
-            PLUGINS.info("%s", failure.trace)
+            outcome = work(method, *arguments)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a plugin raises
+            PLUGINS.info("%s", told(error))
+            failure = plain(error, home_of(self.plugin))
         finally:
             isolation.busy = False
-        # One that was given the head may have kept a view of it.
-        if not isolation.head.intact(whole=not ours and method.name in isolation.head.seen_by):
+        if watched and not isolation.head_unchanged():
             raise ContractError(
                 f"{method.name} wrote into the weights of the model's output head in {verb}; copy them first"
             )
         if failure is not None:
-            raise failure.error()
+            raise failure
         return outcome
 
 
@@ -106,23 +100,20 @@ def _own(argument: Any) -> Any:
     return argument
 
 
-@dataclass
-class Apart:
-    """Calls the methods of a file in a process of its own."""
+def _reads_head(method: ConfidenceMethod) -> bool:
+    needs = method.reads()
+    return any(isinstance(signal, Unembedding) for signal in needs.fit | needs.predict)
+
+
+@dataclass(frozen=True)
+class SubprocessCaller:
+    """Calls the methods of a file in a process of their own."""
 
     isolation: Isolation
     plugin: type[ConfidenceMethod]
     path: Path
-    _process: Process | None = None
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
-    _learned: WeakValueDictionary[int, ConfidenceMethod] = field(default_factory=WeakValueDictionary)
-    """Methods that learn or have learned, by their number; those that nobody has any more are gone."""
-    _source: str = ""
+    source: str
     """Digest of the file, and of those that it imports, when the run began."""
-
-    def __post_init__(self) -> None:
-        """Remember the file as it is."""
-        self._source = source_digest(with_imports(self.path))
 
     def call(self, method: ConfidenceMethod, verb: str, arguments: tuple[Any, ...]) -> Any:
         """Have a method do what its class says.
@@ -130,68 +121,35 @@ class Apart:
         Raises:
             PluginError: whatever the method raised, but for the errors of `bench.api`; or its process is gone.
         """
-        backbone = self.isolation.head.backbone
-        if backbone is not None and backbone.device != "cpu":
-            needs = method.reads()
-            if any(isinstance(signal, Unembedding) for signal in needs.fit | needs.predict):
-                return self._here(method, verb, arguments)
-        number: int | None = vars(method).get(_NUMBER)
+        isolation, name, number = self.isolation, self.plugin.name, vars(method).get(_NUMBER)
+        process = isolation.process(self.path, name)
+        if number is not None and verb in {"save", "predict", "fitted"} and number not in process.learned:
+            raise PluginError(process.ended)
+        if source_digest(with_imports(self.path)) != self.source:  # a fit would be kept as that of the edited code
+            raise PluginError(
+                f"{self.path.name} or a file that it imports has changed since the run began; run it again"
+            )
+        if isolation.backbone is not None and isolation.backbone.device != "cpu" and _reads_head(method):
+            note = f"{name} reads the output head, which lies on the accelerator: --method-timeout doesn't hold for it"
+            isolation.notes[note] = None
+            return InProcessCaller(isolation, self.plugin).call(method, verb, arguments)
         if number is None and verb == "fitted":
             return {}
-        if number is not None and verb in {"save", "predict", "fitted"} and not self.process.alive:
-            raise PluginError(self.process.ended)
-        self._require_unchanged()
         if verb in {"fit", "load"}:
-            number = next(self._numbers)
+            number = next(_NUMBERS)
             object.__setattr__(method, _NUMBER, number)
-            self._learned[number] = method
-        ctx: Context | None = arguments[1] if verb == "fit" else None
-        train_adapter, asked = None, arguments
-        if ctx is not None:
-            train_adapter, plain = ctx.train_adapter, replace(ctx, validation=None, train_adapter=None)
-            asked = (arguments[0], ctx.validation, plain, train_adapter is not None)
-
-        def sent(argument: Any) -> Any:
-            if isinstance(argument, Batch):
-                return lent(argument, self.isolation.head_file)
-            return argument.absolute() if isinstance(argument, Path) else argument
-
-        answer = self.process.ask(
-            self.plugin.name, verb, number, self.plugin.name, method.params(), list(self._learned), *map(sent, asked),
-            serve=train_adapter,
-        )  # fmt: skip
-        if ctx is not None:
-            learned: Learned = answer
-            for batch, read in ((arguments[0], learned.labels_read), (ctx.validation, learned.validation_labels_read)):
-                if read and batch is not None:
-                    _ = batch.correct  # so that it counts
-            ctx.trainings.extend(learned.trainings)
-        return method if verb in {"fit", "load"} else answer
-
-    @property
-    def process(self) -> Process:
-        """The method's process."""
-        if self._process is None:
-            self._process = self.isolation.process(self.path)
-        return self._process
-
-    def _here(self, method: ConfidenceMethod, verb: str, arguments: tuple[Any, ...]) -> Any:
-        """Do it in this process: the method reads weights that lie on an accelerator, and they can't be lent."""
-        self._require_unchanged()
-        start = time.monotonic()
-        try:
-            return Here(self.isolation, self.plugin).call(method, verb, arguments)
-        finally:
-            seconds = time.monotonic() - start
-            if seconds > self.isolation.seconds and not self.isolation.busy:
-                self.isolation.note(
-                    f"{method.name} took {seconds:,.0f} s in {verb}, more than --method-timeout; it could not be"
-                    " stopped, for it reads the output head, which lies on the accelerator"
-                )
-
-    def _require_unchanged(self) -> None:
-        """Check that a fit can't be kept as that of other code than was run."""
-        if module_of(self.path) != self.plugin.__module__:
-            raise PluginError(f"{self.path.name} was changed since the run began; run it again")
-        if source_digest(with_imports(self.path)) != self._source:
-            raise PluginError(f"a file that {self.path.name} imports was changed since the run began; run it again")
+            process.learned[number] = method
+        asked = (name, verb, name, method.params(), number, list(process.learned))
+        if verb != "fit":
+            answer = process.ask(*asked, *(each.absolute() if isinstance(each, Path) else each for each in arguments))
+            return method if verb == "load" else answer
+        train, ctx = arguments
+        serve = ctx.train_adapter
+        *labels_read, trainings = process.ask(
+            *asked, train, replace(ctx, train_adapter=None), serve is not None, serve=serve
+        )
+        for batch, read in zip((train, ctx.validation), labels_read, strict=True):
+            if read:
+                _ = batch.correct  # so that it counts
+        ctx.trainings.extend(trainings)
+        return method

@@ -81,7 +81,6 @@ class Harm:
 FAILS = {
     "ValueError": Harm("raise ValueError('x')", r"^ValueError: x \(evil.py:\d+\)$"),
     "in predict": Harm("raise OSError(5, 'x')", r"^OSError: \[Errno 5\] x \(evil.py:\d+\)$", "predict"),
-    "KeyboardInterrupt": Harm("raise KeyboardInterrupt", r"^KeyboardInterrupt: +\(evil.py"),
     "GeneratorExit": Harm("raise GeneratorExit", "^GeneratorExit"),
     "SystemExit": Harm("sys.exit(3)", r"^SystemExit: 3 \(evil.py"),
     "BaseException": Harm("raise Own('mine')", r"^Own: mine \(evil.py"),
@@ -105,6 +104,12 @@ FAILS = {
 }  # fmt: skip
 """Here or apart: the plugin's cell fails, the others live."""
 CHANGES = {
+    "arrays of its batch": Harm("train[Hidden()].values[:] = 0"),
+    "much printed": Harm("print('x' * 10**6); print('\\x1b[2J')"),
+    "params lie": Harm("def params(self):\n    return {}", where="members"),
+}
+"""Here or apart: the plugin is fine."""
+STATE = {
     "default dtype": Harm("torch.set_default_dtype(torch.float64)"),
     "np.seterr": Harm("np.seterr(all='raise')"),
     "grad mode": Harm("torch.set_grad_enabled(False)"),
@@ -113,11 +118,8 @@ CHANGES = {
     "chdir": Harm("os.chdir('/')"),
     "environment": Harm("os.environ.clear()"),
     "seeds": Harm("np.random.seed(1); torch.manual_seed(1); random.seed(1)"),
-    "arrays of its batch": Harm("train[Hidden()].values[:] = 0"),
-    "much printed": Harm("print('x' * 10**6); print('\\x1b[2J')"),
-    "params lie": Harm("def params(self):\n    return {}", where="members"),
-}  # fmt: skip
-"""Here or apart: the plugin is fine, and what it changed is put back."""
+}
+"""Apart the plugin changes its own process alone; here nothing is put back, as docs/faults.md says."""
 HEAD = {
     "zero_": Harm("train[Unembedding()].weight.zero_()", "output head"),
     ".data": Harm("train[Unembedding()].weight.data[0, 0] += 1", "output head"),
@@ -127,11 +129,12 @@ HEAD = {
 }
 """Here the cell fails; apart the weights are the plugin's own."""
 APART = {
+    "KeyboardInterrupt": Harm("raise KeyboardInterrupt", r"^KeyboardInterrupt: +\(evil.py"),
     "os._exit": Harm("os._exit(0)", "its process ended in fit: exit code 0"),
-    "SIGKILL to itself": Harm("os.kill(os.getpid(), signal.SIGKILL)", "its process ended in fit: killed by SIGKILL"),
+    "SIGKILL to itself": Harm("os.kill(os.getpid(), signal.SIGKILL)", "its process ended in fit: ended by SIGKILL"),
     "SIGSTOP to itself": Harm("os.kill(os.getpid(), signal.SIGSTOP)", "longer than 10 s in fit", seconds=10),
-    "segfault": Harm("import ctypes; ctypes.string_at(0)", "its process ended in fit: killed by SIGSEGV"),
-    "SIGALRM": Harm("signal.alarm(1); time.sleep(3)", "its process ended in fit: killed by SIGALRM"),
+    "segfault": Harm("import ctypes; ctypes.string_at(0)", "its process ended in fit: ended by SIGSEGV"),
+    "SIGALRM": Harm("signal.alarm(1); time.sleep(3)", "its process ended in fit: ended by SIGALRM"),
     "loop": Harm("while True: pass", r"evil took longer than 10 s in fit \(--method-timeout\)", seconds=10),
     "sleep in predict": Harm("time.sleep(99)", "longer than 10 s in predict", "predict", seconds=10),
     "hang in C": Harm("import re; re.match(r'(a+)+$', 'a' * 60 + 'b')", "longer than 10 s in fit", seconds=10),
@@ -145,7 +148,7 @@ APART = {
     "a pickle saved": Harm("def save(self, folder):\n    import pickle; (folder / 'x.pkl').write_bytes(pickle.dumps(1))\n"
                            "def load(self, folder):\n    return self", where="members"),
     "load raises": Harm("def load(self, folder):\n    raise Own('no')", where="members", again=True),
-    "load hangs": Harm("def load(self, folder):\n    time.sleep(99)", where="members", seconds=10, again=True),
+    "load hangs": Harm("def load(self, folder):\n    time.sleep(99)", "longer than 10 s in load", "members", seconds=10, again=True),
     "skip hangs": Harm("def skip(self, facts):\n    time.sleep(99)", "longer than 10 s in skip", "members", seconds=10),
 }  # fmt: skip
 """Apart only: here nothing could be done."""
@@ -165,7 +168,7 @@ def cases(folder: Path) -> Iterator[Case]:
     file = workload.questions_file(folder)
     undisturbed = partial(_undisturbed, folder, file, {})
     groups: list[tuple[str, Mapping[str, Harm], bool]] = [
-        ("file", {**FAILS, **CHANGES, **APART}, False),
+        ("file", {**FAILS, **CHANGES, **STATE, **APART}, False),
         ("file: head", {name: Harm(h.source, "^ValueError" if "raises" in name else "", h.where) for name, h in HEAD.items()}, False),
         ("file: refused", REFUSED, False),
         ("installed", {**dict(islice(FAILS.items(), 10)), **CHANGES}, True),
@@ -219,7 +222,7 @@ def _cells(results: Path) -> dict[str, object]:
 
 def _installed() -> None:
     """Take files for installed plugins."""
-    making.guarded = lambda plugin, isolation, _path: methods.guarded(plugin, isolation, None)
+    making.sandboxed = lambda plugin, isolation, _path: methods.sandboxed(plugin, isolation, None)
 
 
 def _source(harm: Harm) -> str:

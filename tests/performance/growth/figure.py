@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.report.figures.sheet import styled
+from bench.report.figures.drawing import styled
 from bench.report.style import FAINT, INK, TEXT_WIDTH
 
 if TYPE_CHECKING:

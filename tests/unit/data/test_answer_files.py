@@ -85,6 +85,13 @@ def test_a_misspelt_column_is_not_passed_over(tmp_path: Path, column: str, meant
         read_answers(path)
 
 
+def test_a_column_that_a_parquet_file_has_twice_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    table = pa.table([pa.array(["q"]), pa.array(["a"]), pa.array(["b"])], names=["id", "text", "text"])
+    parquet.write_table(table, tmp_path / "qwen.parquet")
+    with pytest.raises(UserError, match=r"expected each column once, found one twice in id, text, text; rename"):
+        read_answers(tmp_path / "qwen.parquet")
+
+
 def test_a_source_is_named_by_the_files_name_and_content(tmp_path: Path) -> None:
     one = read_answers(written(tmp_path, {"id": "q", "text": "honey"}))
     other = read_answers(written(tmp_path, {"id": "q", "text": "wax"}))

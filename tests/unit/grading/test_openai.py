@@ -142,7 +142,15 @@ def server() -> Iterator[Scripted]:
 
 
 def judge(server: Scripted, cache: Path, **options: Any) -> OpenAI:
-    return OpenAI(Address.of(server.url), "judge", cache, **{"timeout_s": 5.0, **options})
+    return quick(server.url, cache, **{"timeout_s": 5.0, **options})
+
+
+def quick(url: str, cache: Path, **options: Any) -> OpenAI:
+    """A judge with other limits than its own."""
+    one = OpenAI(Address.of(url), "judge", cache)
+    for name, value in options.items():
+        setattr(one, name, value)
+    return one
 
 
 def ask(one: OpenAI, asked: list[JudgeCase] | None = None, heard: Progress | None = None) -> list[bool | None]:
@@ -400,7 +408,7 @@ def test_a_port_where_nobody_listens_is_said(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}/v1"
     with pytest.raises(UserError, match=rf"server {url} can't be reached in 2 tries \(.+\)\. Start it") as refused:
-        ask(OpenAI(Address.of(url), "judge", tmp_path, retries=1))
+        ask(quick(url, tmp_path, retries=1))
     assert str(refused.value).endswith("correct --judge-url.")
 
 

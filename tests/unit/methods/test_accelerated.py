@@ -288,10 +288,8 @@ def test_methods_read_a_head_in_bfloat16(name: str, fmt: Format) -> None:
 
 
 HOST = {
-    "bench/run/isolation/messages.py: flat": "bytes of a head on the CPU: others are not lent",
     "bench/backbone/pairs.py: torch.from_numpy(logits).softmax(dim=-1)[:, rows]": "of numbers that are on the host",
     "bench/backbone/pairs.py: torch.from_numpy(logits[:, 0]).sigmoid()": "of numbers that are on the host",
-    "bench/run/isolation/state.py: torch.get_rng_state()": "of the host's generator",
     "bench/signals/files.py: v.float() if v.is_floating_point() else v": "from a file, and widened",
     "bench/signals/token_scores.py: value": "made on the host, for planted or no questions",
     "bench/training/loop.py: recorded": "float64, from a file",

@@ -160,12 +160,19 @@ def test_equal_mass_ece_is_at_most_the_root_of_brier(answers):
 
 @given(ANSWERS)
 def test_square_of_rmsce_is_the_mean_product_of_different_answers_of_a_bin(answers):
-    p, o = answers
+    p, o = (np.tile(part, -(-30 // part.size)) for part in answers)
     square = 0.0
-    for gaps in of_equal_mass(p, o, max(1, p.size // 10)):
+    for gaps in of_equal_mass(p, o, min(15, p.size // 10)):
         products = [one * other for one, other in itertools.permutations(gaps, 2)]
         square += len(gaps) / p.size * math.fsum(products) / max(1, len(products))
     assert rmsce(p, o) * abs(rmsce(p, o)) == pytest.approx(square, abs=1e-12)
+
+
+def test_fewer_answers_than_three_bins_have_no_rmsce():
+    """One bin saw the bias alone: 0.45 where answers are right and 0.6 where they are wrong looked calibrated."""
+    o = np.arange(29) < 15
+    assert rmsce(np.where(o, 0.45, 0.6), o) is None
+    assert (rmsce(np.where(np.arange(30) < 15, 0.45, 0.6), np.arange(30) < 15) or 0) > 0.3
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.1])
@@ -364,7 +371,7 @@ def test_a_perfect_forecast_has_no_error():
 
 def test_one_answer_is_enough():
     for name, metric in METRICS.items():
-        assert metric.compute([0.7], [True]) is not None or name in {"auroc", "aucpr", "prr"}
+        assert metric.compute([0.7], [True]) is not None or name in {"auroc", "aucpr", "prr", "rmsce"}
 
 
 def test_only_likelihood_is_no_fraction():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,11 @@ from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
 from bench.report import page
 from bench.report.figures import cost_quality, differences_to_best
-from bench.report.front import front
-from bench.report.page import pairs, verdict
+from bench.report.front import competing, front
+from bench.report.page import verdict
 from bench.report.selection import Selection
-from bench.report.tables.build import views
+from bench.report.tables import comparison
+from bench.report.tables.build import render, views
 from bench.report.tables.choice import chosen
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
@@ -28,6 +30,7 @@ from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.submissions.numbers import with_numbers_of
 from tests.fixtures import large_page as large
+from tests.fixtures.readable import artists, note, words
 
 N = 300
 TRUTH = np.random.default_rng(0).normal(size=N)
@@ -76,10 +79,45 @@ def test_a_constant_is_not_best_calibrated_where_auroc_has_no_interval(tmp_path)
     assert line["lts"].estimate("auroc").mean == 0.5
     assert line["lts"].estimate("ece").mean == pytest.approx(0)
     assert line["lts"].estimate("rmsce").mean == 0
-    assert (line["lts"].orders_answers, line["ccps"].orders_answers) == (False, True)
-    assert line["lts"].estimate("rmsce").best is None
-    assert "lts" not in [leader.method for leader in (*table.leaders("ece"), *verdict_of(table, "ece").leaders)]
+    assert [line[m].standing.orders_answers for m in ("lts", "ccps", "pik")] == [False, None, None]
+    assert {each.estimate("rmsce").best for each in table.lines} == {None}
+    assert table.leaders("ece") == verdict_of(table, "ece").leaders == ()
     assert any("does not order answers" in note for note in line["lts"].estimate("rmsce").notes)
+    (note,) = line["ccps"].estimate("rmsce").notes
+    assert note.startswith("whether it orders answers can't be told: 20 wrong answers are needed")
+    assert table.competition("ece").excluded[line["ccps"].key] == "it can't be told whether it orders answers"
+    (exported,) = json.loads(render([table], "json"))
+    assert {each["standing"]["orders_answers"] for each in exported["lines"]} == {False, None}
+
+
+def test_noise_near_the_share_of_right_answers_is_not_best_calibrated_where_order_can_not_be_told(tmp_path):
+    """With 19 wrong answers of 300 an AUROC a little above 50 % crowned it."""
+    correct = np.arange(N) % 300 > 18
+    put(tmp_path, "ccps", 1 / (1 + np.exp(-np.where(correct, 1.5, 0.3) - 0.6 * skilled(0, 3))), correct)
+    put(tmp_path, "pik", correct.mean() + 0.01 * np.where(correct, skilled(0, 1), skilled(0, 2) - 0.1), correct)
+    [table] = tables_in(tmp_path)
+    noise = next(line for line in table.lines if line.method == "pik")
+    assert noise.estimate("auroc").mean > 0.5
+    assert noise.estimate("rmsce").mean < 0.01
+    assert (noise.estimate("rmsce").best, table.leaders("ece")) == (None, ())
+
+
+def test_a_constant_takes_no_part_in_ranks_of_calibration_and_no_comparison_calls_it_better(tmp_path):
+    """It had the first rank without the lead, and --compare called it better than every method."""
+    put(tmp_path, "ccps", np.clip(skilled(0.9) * 0.6 + 0.4, 0, 1))
+    put(tmp_path, "pik", np.clip(skilled(0.9, 1) * 0.2 + 0.8, 0, 1))
+    put(tmp_path, "lts", np.full(N, CORRECT.mean()))
+    [table] = tables_in(tmp_path, headline="rmsce")
+    assert {line.method: line.rank("rmsce") for line in table.lines} == {"ccps": 1, "pik": 2, "lts": None}
+    assert [line.method for line in table.leaders()] == [line.method for line in verdict_of(table).leaders] == ["ccps"]
+    assert {line.method: line.estimate("rmsce").best for line in table.lines if line.estimate("rmsce").best} == {
+        "ccps": "beyond chance"
+    }
+    compared = comparison.build([table], ["lts", "ccps", "pik"])
+    said = {(r["first"], r["second"]): r["verdict"] for r in compared.records() if r["metric"] == "rmsce"}
+    assert said == {("lts", "ccps"): "no verdict", ("lts", "pik"): "no verdict", ("ccps", "pik"): "ccps is better"}
+    assert "lts: does not order answers" in " ".join(compared.grids[0].footnotes)
+    assert {"no verdict", "ccps is better"} <= {c["verdict"] for c in compared.data()[0]["comparisons"]}
 
 
 # --- tables of one model and task -------------------------------------------------------------------------------------
@@ -155,12 +193,11 @@ def test_a_leader_of_unknown_cost_is_not_the_cheapest(tmp_path):
 
 
 def fronts(table: Table, metric: str) -> tuple[list[str], list[str]]:
-    """Names on the front by tokens, and of those that can be on one, as the page has them."""
-    found = pairs.of(table)
-    assert found is not None
-    names = [table.placed[column].method for column in found["columns"]]
-    of = found["fronts"][metric]
-    return [names[i] for i in of["tokens"]["all"]], [names[i] for i in of["competing"]]
+    """Names of the lines shown on the front by tokens, and of those that can be on one."""
+    shown = {line.key for line in table.lines}
+    kinds = {line.key.recalibration for line in (*table.lines, *table.others)}
+    on = [key.method for key in front(table, metric, "tokens", kinds) if key in shown]
+    return on, [line.method for line in competing(table, metric) if line.key in shown]
 
 
 def test_methods_that_are_not_shown_count_on_the_front(tmp_path):
@@ -186,15 +223,15 @@ def test_methods_on_other_labels_are_on_no_front(tmp_path):
     assert (on, set(can)) == (["pik", "ccps"], {"ccps", "pik", "lts"})
     figure = cost_quality([table])
     fills = {
-        each.get_label().split("/")[-2]: each.get_fillstyle()
-        for each in figure.get_children()
-        if each.get_label().startswith("tokens/brier/") and each.get_label().endswith("/mean")
+        name.split("/")[-2]: each.get_fillstyle()
+        for name, each in artists(figure)
+        if name.startswith("tokens/brier/") and name.endswith("/mean")
     }
     assert {method for method, fill in fills.items() if fill == "none"} == {"ptrue", "ct"}
-    words = " ".join(" ".join(text.get_text() for text in figure.texts).split())
-    assert "hollow and not on the front: ptrue, ct (other answers or labels)." in words
+    assert "hollow and not on the front: ptrue, ct (other answers or labels)." in note(figure)
     notes = {line.method: [note for note in line.notes if "labels" in note] for line in table.lines}
-    assert notes["ptrue"] == ["rests on other answers or labels than most lines: ranked and compared only with ct"]
+    others = "rests on other answers or labels than the lines that are judged"
+    assert notes["ptrue"] == [f"{others}: ranked and compared only with ct"]
     assert notes["ccps"] == []
 
 
@@ -227,7 +264,7 @@ def test_a_small_difference_has_its_sign_in_the_forest_plot(tmp_path):
     tables = tables_in(tmp_path)
     [pair] = [pair for pair in tables[0].standings.pairs if pair.metric == "brier"]
     assert 0 < abs(100 * pair.difference) < 0.05
-    texts = [text.get_text() for text in differences_to_best(tables).texts]
+    texts = words(differences_to_best(tables))
     assert any(text.removeprefix("\u2248 ").startswith("+0.0") and text[:6].strip("\u2248 +0.") for text in texts)
 
 
@@ -257,7 +294,8 @@ def test_methods_that_never_differ_have_no_interval_to_speak_of(tmp_path):
     put(tmp_path, "lts", skilled(0.2, 1))
     [table] = tables_in(tmp_path)
     said = " ".join(verdict_of(table).sentences)
-    assert "No number of questions that one would ask decides between " in said
+    assert "ccps (9.9) can't be distinguished" in said
+    assert "would decide" not in said
 
 
 def test_a_footnote_of_one_model_is_not_on_the_other_beside_it(tmp_path):
@@ -287,7 +325,9 @@ def test_the_only_ranked_method_leads_nobody(tmp_path):
     assert (row["texts"][1], row["texts"][-1]) == ("nobody", "nobody leads")
     [block] = page_of(tables, tmp_path)["blocks"]
     assert block["headlines"]["brier"]["leads"] == []
-    assert not any(line["curve"]["leads"] for line in block["lines"])
+    assert 'class="leads"' not in "".join(
+        map("".join, page.pictures(tables, lambda row: files.read_records(files.place_of(row, tmp_path))))
+    )
     [grid] = views(tables).grids
     assert not any(cell.shaded for row in grid.rows for cell in row.cells)
     assert "▸" not in " ".join(grid.legend)

@@ -11,9 +11,7 @@ from scipy.stats import binomtest
 
 from bench import metrics
 from bench.report.bins import BINS, bins_of, wilson
-from bench.report.figures.cost import scale_of
 from bench.report.figures.numbers import HISTOGRAM_BINS, curve_of, histogram_of
-from bench.report.figures.ticks import ticks_between
 from bench.report.front import front_of
 from bench.results.records import Records
 
@@ -119,26 +117,3 @@ def test_the_front_dominates_all_others_and_nothing_on_it(points):
     for i, (cost, bad) in enumerate(points):
         dominated = any(c <= cost and b <= bad and (c < cost or b < bad) for c, b in points)
         assert dominated is (i not in on)
-
-
-@given(st.floats(-0.1, 1.0), st.floats(0.05, 1.2))
-def test_ticks_lie_between(low, width):
-    assert all(low - 1e-6 <= tick <= low + width + 1e-6 for tick in ticks_between(low, low + width))
-
-
-@given(st.lists(st.one_of(st.just(0), st.floats(1e-4, 1e12)), min_size=1))
-def test_logarithmic_axes_hold_every_cost(costs):
-    scale = scale_of(costs)
-    left, right = scale.ends
-    places = [scale.place(cost) for cost in costs]
-    assert all(left < place < right for place in places)
-    assert [place for _, place in sorted(zip(costs, places, strict=True))] == sorted(places)
-    assert all(left < scale.place(tick) < right for tick in scale.ticks)
-    assert len(scale.ticks) >= 2
-    assert scale.has_zero == (0 in costs)
-
-
-def test_zero_has_a_place_of_its_own():
-    scale = scale_of([0, 1, 8194, 525_464_832])
-    assert scale.place(0) < scale.place(1) == 0
-    assert scale.ticks[:2] == [0.0, 1.0]

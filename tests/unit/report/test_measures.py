@@ -18,6 +18,7 @@ from bench.report.analysis import write
 from bench.report.figures.measures import dots_of_measures
 from bench.report.tables import formats
 from bench.stats.measured import Measured, checked_measures
+from tests.fixtures.readable import labels, note
 
 COLUMNS = (
     MeasureColumn("what", "what", "text"),
@@ -83,15 +84,15 @@ def test_the_papers_numbers_stand_beside_ours_or_are_told_as_a_range(tmp_path: P
 def test_a_figure_draws_what_is_known_and_none_where_nothing_is_to_be_drawn() -> None:
     figure = dots_of_measures(made())
     assert figure is not None
-    labels = [artist.get_label() for artist in figure.get_children()]
-    assert [f"impact/{k}/value" in labels for k in range(3)] == [True, True, False]
-    assert "impact/0/interval" in labels
-    assert "impact/1/interval" not in labels
+    assert [f"impact/{k}/value" in labels(figure) for k in range(3)] == [True, True, False]
+    assert "impact/0/interval" in labels(figure)
+    assert "impact/1/interval" not in labels(figure)
     assert dots_of_measures(made(drawn="")) is None
     assert dots_of_measures(made(rows=[])) is not None
     many = made(rows=[{"what": str(k), "impact": float(k)} for k in range(200)])
-    words = " ".join(text.get_text() for text in dots_of_measures(many).texts)  # type: ignore[union-attr]
-    assert "Shown: the first 30 of 200 rows; the numbers have all." in words
+    shown = dots_of_measures(many)
+    assert shown is not None
+    assert "Shown: the first 30 of 200 rows; the numbers have all." in note(shown)
 
 
 class Tags(HTMLParser):

@@ -128,7 +128,7 @@ def test_nothing_in_the_file_points_outside():
         assert not [name for name in attributes if name.startswith("on")]
         assert attributes.get("href", "#").startswith(("#", "data:,"))
     code = parsed.content["script", "module"] + parsed.content["style", ""]
-    assert set(re.findall(r"https?://[^\"'\s)]+", code)) == {"http://www.w3.org/2000/svg"}
+    assert not re.findall(r"https?://", code)
     for word in (
         "innerHTML",
         "outerHTML",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -10,20 +11,17 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench.cli import app
 from bench.metrics import METRICS
 from bench.report import page
 from bench.report.page import disagreements, pairs
 from bench.report.page.disagreements import Depth, most
-from bench.report.page.pairs import MILLION, between, millionths
 from bench.report.page.questions import Texts
 from bench.report.page.render import html
 from bench.report.selection import Selection
 from bench.report.tables.request import tables_of
-from bench.report.text import interval_text, precise
+from bench.report.text import EN_DASH, interval_text, precise, probability
 from bench.results import files, questions
 from bench.results.questions import QuestionText
 from bench.results.submissions.numbers import with_numbers_of
@@ -67,6 +65,17 @@ def names_in(built, block):
     return [lines[column] for column in block["pairs"]["columns"]]
 
 
+TURNED = {"+": "-", "-": "+"}
+
+
+def between(told, metric, first, second):
+    """Texts of the pair of two places, and the verdict on the first of them."""
+    i, j = sorted((first, second))
+    size = len(told["columns"])
+    texts = told["metrics"][metric][i * size - i * (i + 1) // 2 + j - i - 1]
+    return texts[:3], pairs.VERDICTS[texts[3] if first < second else TURNED.get(texts[3], texts[3])]
+
+
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
@@ -85,22 +94,23 @@ def test_each_pair_is_the_one_that_the_comparison_table_prints(built, folder, ca
     without = set()
     for record in table["comparisons"]:
         first, second = (names.index(record[end]["method"]) for end in ("first", "second"))
-        difference, low, high, p, winner = between(block["pairs"], record["metric"], first, second)
-        assert difference / MILLION == pytest.approx(record["difference"], abs=1e-6)
+        (difference, ends, p), verdict = between(block["pairs"], record["metric"], first, second)
+        metric, sign = METRICS[record["metric"]], 1 if first < second else -1
+        size = sign * record["difference"]
+        assert difference == "+" * (size > 1e-12) + precise(metric, size)
         if "reason" in record["interval"]:
-            assert (difference, low, high, winner) == (0, None, None, "="), record["interval"]["reason"]
-            assert "neither is off" in record["interval"]["reason"]
+            assert (ends, verdict) == (EN_DASH, "can't be distinguished"), record["interval"]["reason"]
+            is_root = record["metric"] == "rmsce"
+            assert ("neither is off" if is_root else "there are 0") in record["interval"]["reason"]
             without.add(record["metric"])
             continue
-        assert low / MILLION == pytest.approx(record["interval"]["low"], abs=1e-6)
-        assert high / MILLION == pytest.approx(record["interval"]["high"], abs=1e-6)
-        assert p / 1000 == pytest.approx(record["p_corrected"], abs=0.0005)
-        better = {"0": f"{names[first]} is better", "1": f"{names[second]} is better", "=": "can't be distinguished"}
-        assert better[winner] == record["verdict"]
-        turned = between(block["pairs"], record["metric"], second, first)
-        assert turned == (-difference, -high, -low, p, {"0": "1", "1": "0"}.get(winner, winner))
+        low, high = sorted(sign * record["interval"][end] for end in ("low", "high"))
+        assert ends == interval_text(metric, low, high)
+        assert p == probability(record["p_corrected"])
+        better = {"better": f"{names[first]} is better", "worse": f"{names[second]} is better"}
+        assert better.get(verdict, verdict) == record["verdict"]
     assert len(table["comparisons"]) == len(TESTED) * len(names) * (len(names) - 1) // 2
-    assert without == {"rmsce"}
+    assert "rmsce" in without
 
 
 def test_wins_and_losses_make_the_ranks(built):
@@ -116,19 +126,9 @@ def test_wins_and_losses_make_the_ranks(built):
                     j for j, other in enumerate(lines)
                     if j != i and metric in other["rank"] and names[j].partition("+")[2] == kind
                 ]  # fmt: skip
-                losses = sum(between(block["pairs"], metric, i, j)[4] == "1" for j in rivals)
+                losses = sum(between(block["pairs"], metric, i, j)[1] == "worse" for j in rivals)
                 assert line["rank"].get(metric, 1 + losses) == 1 + losses
             assert metric not in lines[names.index(compared.CUT_SHORT)]["rank"]
-
-
-@given(st.floats(-1, 1), st.sampled_from(["brier", "nll", "auroc"]))
-def test_millionths_are_shown_as_the_difference_is(value, name):
-    metric = METRICS[name]
-    whole = millionths(metric, value)
-    assert abs(whole - value * MILLION) <= 1.5
-    assert (whole > 0, whole < 0) == (value > 1e-12, value < -1e-12)
-    if abs(value) >= 1.5 / MILLION:
-        assert precise(metric, whole / MILLION) == precise(metric, value)
 
 
 # --- planted cases ----------------------------------------------------------------------------------------------------
@@ -139,9 +139,9 @@ def test_lines_of_scores_alone_and_skipped_ones_are_in_no_pair(built):
     names = names_in(built, block)
     assert set(names) == {*compared.SKILLS, compared.RECALIBRATED, "pik+isotonic"}
     lines = {line["column"]: built["methods"][line["method"]]["name"] for line in block["lines"]}
-    ((column, why),) = block["pairs"]["untested"]
-    assert lines[column] == compared.SCORES
-    assert "no probabilities" in why
+    (told,) = re.findall("Not compared: ([^<]*)", built["differences"][0])
+    assert told.startswith(f"{compared.SCORES} (its scores are no probabilities")
+    assert ";" not in told
     assert all(compared.SCORES not in {lines[a], lines[b]} for a, b, *_ in block["questions"]["disagreements"])
 
 
@@ -170,7 +170,7 @@ def test_one_method_has_no_pair_and_two_have_one(tmp_path, methods):
         assert "No two methods were tested against each other here." in text
     else:
         assert told["pairs"]["columns"] == [0, 1]
-        assert [len(told["pairs"]["metrics"][name]["values"]) for name in TESTED] == [3] * len(TESTED)
+        assert [len(told["pairs"]["metrics"][name]) for name in TESTED] == [1] * len(TESTED)
 
 
 def test_a_line_that_is_not_shown_is_in_no_pair_but_counts_in_the_correction(tables, built):
@@ -193,10 +193,10 @@ def test_lines_on_other_labels_are_untested_and_share_no_questions(tmp_path, odd
     own = compared.records(odd, "alpha", "atlas-choice", 0)
     turned = replace(own, correct=~own.correct)
     files.write(with_numbers_of(rows[odd], turned), turned, tmp_path)
-    block = payload_of(tables_of(Selection(tmp_path), None), tmp_path)["blocks"][0]
+    built = payload_of(tables_of(Selection(tmp_path), None), tmp_path)
+    block = built["blocks"][0]
     assert len(block["pairs"]["columns"]) == 2
-    ((_, why),) = block["pairs"]["untested"]
-    assert "shares its answers and labels with no other method" in why
+    assert f"Not compared: {odd} (shares its answers and labels with no other method" in built["differences"][0]
     assert [ends for *ends, _, _ in block["questions"]["disagreements"]] == [block["pairs"]["columns"]]
 
 
@@ -294,7 +294,7 @@ class Cells(HTMLParser):
 
 
 def test_the_static_table_has_the_differences_to_the_best(tables, built):
-    rows = Cells(pairs.static(built)).rows
+    rows = Cells("".join(built["differences"])).rows
     brier = METRICS["brier"]
     for table, block in zip(tables, built["blocks"], strict=True):
         best = names_in(built, block)[block["pairs"]["best"][""]]
@@ -307,7 +307,5 @@ def test_the_static_table_has_the_differences_to_the_best(tables, built):
     assert sum(row[0] == "Method" for row in rows) == len(built["blocks"])
 
 
-def test_names_in_the_static_table_are_text(built):
-    hostile = {**built, "methods": [{**method, "name": f"<i>{method['name']}</i>"} for method in built["methods"]]}
-    assert "<i>" not in pairs.static(hostile)
-    assert "&lt;i&gt;ccps&lt;/i&gt;" in pairs.static(hostile)
+def test_names_in_the_static_table_are_text(tables):
+    assert "&lt;i&gt;on&lt;/i&gt;: Brier" in pairs.differences(tables[0], "<i>on</i>")

@@ -64,8 +64,8 @@ def put(
     row = replace(row, **changes)
     rows = list(range(160)) if order is None else list(order)
     records = Records(
-        [f"q{i:03}" for i in rows], [SUBJECTS[i] for i in rows], correct[rows], confidence[rows], ["a"] * 160,
-        np.ones(160, dtype=bool),
+        [f"q{i:03}" for i in rows], [SUBJECTS[i] for i in rows], correct[rows], confidence[rows], ["a"] * len(rows),
+        np.ones(len(rows), dtype=bool),
     )  # fmt: skip
     write(row, records, out)
     return row
@@ -119,7 +119,8 @@ def test_numbers_are_those_of_the_statistics(out: Path) -> None:
     for key, name in ((PTRUE, "p"), (LITCAB, "l"), (CCPS, "c")):
         method, line = told.methods[name], found.lines[key]
         assert line.calibrated_p == method.calibrated_p
-        assert line.ranks == {metric: told.ranks[metric][name] for metric in stats.TESTED}
+        own = [metric for metric in stats.TESTED if line.orders_answers or metric != "rmsce"]
+        assert line.ranks == {metric: told.ranks[metric][name] for metric in own}
         assert set(line.metrics) == set(method.estimates)
         for metric, standing in line.metrics.items():
             estimate = method.estimates[metric]
@@ -162,15 +163,15 @@ def test_a_recalibrated_method_changes_nothing_about_the_block_of_the_method_tha
     assert {key: line.ranks for key, line in after.lines.items() if key != platt} == {
         key: line.ranks for key, line in before.lines.items()
     }
-    assert set(after.lines[platt].ranks.values()) == {1}
+    assert after.lines[platt].ranks == {}  # it is alone in its block
     assert {pair.p_corrected is None for pair in after.pairs if platt in {pair.first, pair.second}} == {False}
 
 
-def test_a_single_method_has_the_first_rank(tmp_path: Path) -> None:
+def test_a_single_method_has_no_rank(tmp_path: Path) -> None:
     put(tmp_path, "ccps", confidences(0.9))
     found = read(tmp_path)
     assert (found.beaten, found.pairs) == ({}, ())
-    assert found.lines[CCPS].ranks == dict.fromkeys(stats.TESTED, 1)
+    assert found.lines[CCPS].ranks == {}
 
 
 def test_a_method_whose_training_was_cut_short_has_no_rank_and_takes_part_in_no_others(out: Path) -> None:
@@ -250,6 +251,15 @@ def test_lines_with_other_labels_are_compared_among_themselves_only(out: Path) -
     assert all((pair.first in judged) == (pair.second in judged) for pair in found.pairs)
     assert sum(pair.first in judged for pair in found.pairs) == len(stats.TESTED)
     assert {found.lines[key].ranks["brier"] for key in judged} == {1, 2}
+
+
+def test_of_as_many_lines_those_on_the_most_questions_are_judged(tmp_path: Path) -> None:
+    """It was the order of files that decided who was best."""
+    for method, n in (("ccps", 100), ("pik", 100), ("lts", 160), ("ptrue", 160)):
+        put(tmp_path, method, confidences(0.9, n), order=range(n))
+    assert {key.method: line.labels for key, line in read(tmp_path).lines.items()} == {
+        "ccps": 1, "pik": 1, "lts": 0, "ptrue": 0,
+    }  # fmt: skip
 
 
 def test_seeds_on_different_labels_have_no_standing(out: Path) -> None:

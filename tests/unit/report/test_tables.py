@@ -242,6 +242,19 @@ def test_calibration_is_marked_by_rmsce_and_only_where_answers_are_ordered():
     assert "†" not in render([table], "md")
 
 
+def test_json_has_a_calibration_error_below_0_as_0_of_each_seed_too():
+    below = [cell(seed=seed, metrics=with_rmsce(error)) for seed, error in enumerate((-0.03, 0.05))]
+    (table,) = build(below, standings_of=lambda lines: seeds_of(judged(lines), -0.03, 0.05))
+    assert json.loads(render([table], "json"))[0]["lines"][0]["metrics"]["rmsce"]["by_seed"] == [0, 0.05]
+
+
+def seeds_of(standings, *values):
+    """The same standings with these values of every metric for each seed."""
+    ((key, line),) = standings.lines.items()
+    metrics = {name: replace(estimate, by_seed=values) for name, estimate in line.metrics.items()}
+    return replace(standings, lines={key: replace(line, metrics=metrics)})
+
+
 def test_raw_calibration_errors_are_never_best():
     """Confidences that are less spread have less of them by chance alone."""
     raw = {name: MetricSummary(0.01, 0.01, 0.01, 0) for name in ("ece_debiased", "ece_mass", "smece", "brier_mcb")}
@@ -509,6 +522,8 @@ def test_a_table_that_rests_on_few_answers_says_so(n, accuracy, few):
     said = f"Too few to tell methods apart unless they differ much: {few}." if few else ""
     assert table.too_few == said
     assert said in (*table.facts, "")
+    assert json.loads(render([table], "json"))[0]["too_few"] == said
+    assert next(csv.DictReader(io.StringIO(render([table], "csv"))))["too_few"] == said
     for kind in KINDS:
         text = " ".join(render([table], kind, width=80).split())
         assert ("Too few" in text, said in text) == (bool(few), True)

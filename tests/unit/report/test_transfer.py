@@ -28,6 +28,7 @@ from bench.stats import Average, Settings
 from bench.stats.comparison import normal_draws
 from bench.stats.intervals import MANY
 from bench.stats.worst import Cells
+from tests.fixtures.readable import note
 from tests.fixtures.shifted import (
     A_FEWER,
     A_OUT,
@@ -85,6 +86,9 @@ def test_prices_of_auroc_are_positive_where_it_is_worse_and_their_interval_cover
         o = CORRECT[price.test]
         values = [auroc(planted(price.method, c, price.test, 0), o) for c in (price.home, price.corpus)]
         assert price.points == pytest.approx(values[0] - values[1])
+        if values == [1, 0]:  # the whole order is turned round, and that varies between no questions
+            assert (price.interval.low, price.p) == (None, 1)
+            continue
         assert price.interval.low is not None
         assert price.interval.low <= price.points <= (price.interval.high or 0)
 
@@ -105,7 +109,7 @@ def test_numbers_are_of_all_questions_or_means_over_subjects_and_say_so(
         sure, o = weak(entry.method, entry.corpus, entry.test, 0), CORRECT[entry.test]
         rows = [every] if average == "questions" else parts
         assert entry.value == pytest.approx(np.mean([auroc(sure[own], o[own]) for own in rows]))
-    drawn = " ".join(text.get_text() for text in heat_map(matrix, "brier").texts)
+    drawn = note(heat_map(matrix, "brier"))
     page = section(Shift([matrix]))
     for text in (render(shown(matrix).views, "terminal", width=100), drawn, page):
         assert words in " ".join(text.split())
@@ -243,7 +247,7 @@ def test_partial_results_and_overridden_constants_are_told_wherever_the_matrix_i
         if cell.row is not None
     ]
     matrix = computed(made, about())
-    drawn = " ".join(text.get_text() for text in heat_map(matrix, "brier").texts)
+    drawn = note(heat_map(matrix, "brier"))
     page = section(Shift([matrix]))
     for text in (render(shown(matrix).views, "terminal", width=100), render(shown(matrix).views, "json"), drawn, page):
         told = " ".join(text.split())
@@ -541,8 +545,9 @@ def test_files_say_the_same_as_the_tables(matrix: Matrix, tmp_path: Path) -> Non
 
 
 def test_numbers_of_the_heat_map_stand_beside_the_name_of_their_method(matrix: Matrix) -> None:
-    texts = [(text.get_text(), text.get_position()[1]) for text in heat_map(matrix, "brier").texts]
-    heights = {words: y for words, y in texts if words in matrix.methods}
+    figure = heat_map(matrix, "brier")
+    texts = [(text.get_text(), text.get_position()[1]) for axes in figure.axes for text in axes.texts]
+    heights = {name.get_text(): y for name, y in zip(figure.axes[0].get_yticklabels(), range(9), strict=False)}
     entries = [each for each in matrix.entries if each.metric == "brier"]
     for each in entries:
         beside = [words for words, y in texts if y == pytest.approx(heights[each.method])]
@@ -552,6 +557,5 @@ def test_numbers_of_the_heat_map_stand_beside_the_name_of_their_method(matrix: M
 
 def test_a_narrow_column_of_the_heat_map_breaks_the_name_of_a_corpus_after_a_hyphen() -> None:
     """Cut, `ct-local-choice` and `ct-local-oe` would be the same."""
-    assert heading("ct-local-choice without the subject", 0.4) == ["ct-local-", "choice", "without", "the", "subject"]
-    assert heading("ct-local-oe", 2.0) == ["ct-local-oe"]
-    assert heading("-a--b-", 0.01) != []
+    assert heading("ct-local-choice without the subject", 9) == "ct-local-\nchoice\nwithout\nthe\nsubject"
+    assert heading("ct-local-oe", 30) == "ct-local-oe"

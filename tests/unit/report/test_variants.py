@@ -16,7 +16,7 @@ from bench.report.figures.variants import differences_of_variants
 from bench.report.tables import formats
 from bench.report.text import MINUS
 from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants
-from tests.fixtures.readable import check_readable
+from tests.fixtures.readable import check_readable, words
 
 RESULTS = Path(__file__).parents[3] / "results"
 
@@ -68,9 +68,8 @@ def test_an_ece_has_values_alone_and_no_panel() -> None:
     assert [(row["value"], row["its interval"], row["p"]) for row in rows[1:]] == [("70.0", "", ""), ("70.0", "", "")]
     figure = differences_of_variants(found)
     check_readable(figure)
-    words = [each.get_text() for each in figure.texts]
-    assert any(text.startswith("AUROC") for text in words)
-    assert not any(text.startswith("ECE") for text in words)
+    assert any(text.startswith("AUROC") for text in words(figure))
+    assert not any(text.startswith("ECE") for text in words(figure))
 
 
 def test_a_verdict_names_what_differs_and_says_when_nothing_does() -> None:

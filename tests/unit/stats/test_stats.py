@@ -33,6 +33,7 @@ from bench.stats import (
 QUICK = Settings(null_draws=1)
 MACRO = Settings(null_draws=1, average="subjects")
 MEANS = ("brier", "acc", "nll")
+NOT_RMSCE = tuple(metric for metric in TESTED if metric != "rmsce")
 
 
 def losses(p, o):
@@ -83,6 +84,9 @@ def test_influences_are_derivatives_in_the_weights_of_questions(metric, n, right
     o = rng.permutation(np.arange(n) < right)
     p = np.round(rng.beta(1 + o, 2 - o), digits)
     found = influence(metric, p, p, o, strata_of(["a"] * n), "questions")
+    if metric == "rmsce" and n == 2:
+        assert found is None
+        return
     assert (signed_root if metric == "rmsce" else float)(found.value) == pytest.approx(METRICS[metric].compute(p, o))
     function, step = weighted(metric, p, o), 1e-4 * np.eye(n)
     expected = np.array([function(1 + e) - function(1 - e) for e in step]) / 2e-4
@@ -232,6 +236,13 @@ def test_subjects_of_very_unequal_size_are_as_few_as_equal_ones_would_be():
     assert (estimate.clustered.ends, estimate.clustered.reason) == (None, reason)
 
 
+def test_half_of_an_interval_that_is_cut_at_0_is_its_upper_one():
+    """0 to 15.1 around 10.3 was printed as 10.3 ±10.3."""
+    assert Interval("fixed-subjects", 0.0, 0.151).half(0.103) == pytest.approx(0.048)
+    assert Interval("fixed-subjects", 0.1, 0.2).half(0.18) == pytest.approx(0.08)
+    assert Interval("fixed-subjects", reason="too few").half(0.1) is None
+
+
 def test_rmsce_has_the_interval_of_its_square_and_differences_that_of_squares():
     confidence, o, names = answers(400)
     result = summary(confidence, o, names, QUICK)
@@ -260,7 +271,7 @@ LONE = [True] * 39 + [False] + [True, False] * 40
 @pytest.mark.parametrize(
     ("o", "subjects", "settings", "metrics", "reason"),
     [
-        ([True, False], ["a", "b"], QUICK, TESTED, "there are 2 questions, from which no spread can be told"),
+        ([True, False], ["a", "b"], QUICK, NOT_RMSCE, "there are 2 questions, from which no spread can be told"),
         ([True] * 196 + [False] * 4, ["a"] * 200, QUICK, MEANS,
          "5 wrong answers are needed to tell how far {} varies, there are 4"),
         ([True] * 19 + [False] * 181, ["a"] * 200, MACRO, RANKED,
@@ -272,10 +283,10 @@ LONE = [True] * 39 + [False] + [True, False] * 40
         ([True] * 50 + [False] * 49, ["a"] * 99, QUICK, ["rmsce"],
          "100 questions are needed to tell how far {} varies, there are 99"),
         ([True, False] * 60, ["a"] * 91 + ["b"] * 29, MACRO, ["rmsce"],
-         "30 questions of each subject are needed to tell how far mean calibration errors vary, subject 'b' has 29"),
-        ([True, False] * 60, ["a"] * 117 + ["b"] * 3, MACRO, TESTED,
+         "100 questions are needed to tell how far {} varies, there are 91"),
+        ([True, False] * 60, ["a"] * 117 + ["b"] * 3, MACRO, NOT_RMSCE,
          "subjects of a few questions count as much as large ones, and say too little of how far they vary"),
-        ([True, False] * 60, ["a"] * 119 + ["b"], MACRO, TESTED,
+        ([True, False] * 60, ["a"] * 119 + ["b"], MACRO, NOT_RMSCE,
          "subjects of a few questions count as much as large ones, and say too little of how far they vary"),
     ],
 )  # fmt: skip
@@ -284,15 +295,32 @@ def test_what_tells_no_spread_has_values_without_intervals_tests_and_ranks(o, su
     result = summary(dict(zip("abc", rng.random((3, len(o))), strict=True)), np.array(o), subjects, settings)
     for metric in TESTED:
         pairs, fixed = result.comparisons[metric], result.methods["a"].estimates[metric].fixed
-        assert result.methods["a"].estimates[metric].value is not None
+        is_known = len(o) > 2 or metric != "rmsce"
+        assert (result.methods["a"].estimates[metric].value is not None) == is_known
         if metric in metrics:
             assert fixed.reason == reason.format(METRICS[metric].label)
             assert {pair.fixed for pair in pairs} == {Interval("fixed-subjects", reason=fixed.reason)}
             assert {(pair.p, pair.p_corrected, pair.error, pair.critical) for pair in pairs} == {(None,) * 4}
             assert result.ranks[metric] == {}
-        elif set(metrics) != {*MEANS}:  # what is too few for a mean is too few for the others
+        elif is_known and set(metrics) != {*MEANS}:  # what is too few for a mean is too few for the others
             assert fixed.ends
             assert all(pair.p is not None for pair in pairs)
+
+
+def test_subjects_too_small_for_an_rmsce_count_neither_in_its_mean_nor_in_what_is_told_of_it():
+    """Few answers in a bin count as no error, so that a mean over small subjects told nothing of a method's."""
+    confidence, o, _ = answers(840, methods=1)
+    own = confidence["m0"]
+    large, small = [f"s{k % 21}" for k in range(840)], [f"t{k % 57}" for k in range(570)]
+    every = np.concatenate([own, np.full(570, 0.9)]), np.concatenate([o, np.arange(570) % 2 == 0])
+    alone, found, lacking = (
+        summary({"m": p}, right, names, MACRO).methods["m"].estimates["rmsce"]
+        for p, right, names in ((own, o, large), (*every, large + small), (*(part[840:] for part in every), small))
+    )
+    assert (found.value, found.n_undefined) == (pytest.approx(alone.value), 57)
+    assert found.fixed.ends == pytest.approx(alone.fixed.ends)
+    assert found.clustered.ends == pytest.approx(alone.clustered.ends)
+    assert (lacking.value, lacking.fixed.reason) == (None, "it is undefined in every subject")
 
 
 def test_nothing_is_refused_for_what_a_few_questions_lack():
@@ -329,14 +357,36 @@ def test_perfect_separation_has_no_interval_and_is_still_compared():
     assert pairs_of(result, "auroc")["perfect", "other"].winner(0.05) == "perfect"
 
 
-def test_equal_methods_do_not_differ_and_a_constant_gain_is_certain():
+def test_equal_methods_do_not_differ_and_a_constant_gain_is_not_certain():
+    """What doesn't vary between a few questions may on others: p is 1, and there is no interval."""
     o = np.array([True, False] * 30)
     result = summary({"a": np.full(60, 0.5), "b": np.full(60, 0.5), "c": 1.0 * o}, o, ["a"] * 60, QUICK)
     pairs = pairs_of(result, "brier")
     found = {names: (pair.difference, pair.p, pair.p_corrected) for names, pair in pairs.items()}
-    assert found == {("a", "b"): (0, 1, 1), ("a", "c"): (0.25, 0, 0), ("b", "c"): (0.25, 0, 0)}
-    assert pairs["a", "c"].fixed.ends == (0.25, 0.25)
-    assert result.ranks["brier"] == {"a": 2, "b": 2, "c": 1}
+    assert found == {("a", "b"): (0, 1, 1), ("a", "c"): (0.25, 1, 1), ("b", "c"): (0.25, 1, 1)}
+    assert {names: pair.fixed.reason for names, pair in pairs.items()} == {
+        ("a", "b"): "5 questions on which they differ are needed to tell how far, there are 0",
+        ("a", "c"): "nothing varies between these questions", ("b", "c"): "nothing varies between these questions",
+    }  # fmt: skip
+    assert {(pair.error, pair.critical) for pair in pairs.values()} == {(None, None)}
+    assert result.ranks["brier"] == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize("metric", ["acc", "brier", "auroc"])
+def test_methods_that_differ_on_four_questions_can_not_be_distinguished(metric):
+    """In a subject of three, where each question was won by the same one, they were told apart for certain."""
+    rng = np.random.default_rng(0)
+    o, base = np.arange(300) % 3 > 0, np.where(rng.random(300) < 0.5, 0.8, 0.2)
+    for size, is_tested in ((4, False), (5, True)):
+        better = {"a": base.copy(), "b": base}
+        better["a"][:size] = np.where(o[:size], 0.99, 0.01)
+        better["b"][:size] = np.where(o[:size], 0.01, 0.99)
+        (pair,) = summary(better, o, [f"s{k // 3}" for k in range(300)], QUICK).comparisons[metric]
+        assert (pair.fixed.ends is not None, pair.p < 1, pair.winner(0.05)) == (
+            is_tested,
+            is_tested,
+            "a" if is_tested else None,
+        )
 
 
 def test_what_is_undefined_has_neither_value_nor_pairs():
@@ -438,7 +488,7 @@ def test_rank_is_one_plus_the_number_of_methods_that_are_significantly_better():
     assert ranks("abcd", ranked_pairs({**p, ("c", "d"): 0.049})) == {"a": 1, "b": 1, "c": 2, "d": 3}
     assert ranks("bcd", ranked_pairs(p)) == {"b": 1, "c": 1, "d": 2}  # a is of another block
     assert ranks("ab", ranked_pairs({("a", "b"): 0.01}, "auroc")) == {"a": 2, "b": 1}  # where more is better
-    assert (ranks("a", []), ranks("ab", []), ranks("ab", ranked_pairs({("a", "b"): None}))) == ({"a": 1}, {}, {})
+    assert ranks("a", []) == ranks("ab", []) == ranks("ab", ranked_pairs({("a", "b"): None})) == {}
 
 
 # --- calibration ------------------------------------------------------------------------------------------------------

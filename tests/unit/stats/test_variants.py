@@ -131,7 +131,7 @@ def test_a_variant_that_is_the_reference_is_no_different() -> None:
     same = confidence(1.0)
     row = by_name(rows_of({"full": same, "again": same}, "full", CORRECT, SUBJECTS, ("auroc",))[0])["again"]
     assert row.difference is not None
-    assert (row.difference.value, row.difference.low, row.difference.high, row.p_corrected) == (0, 0, 0, 1)
+    assert (row.difference.value, row.difference.low, row.difference.high, row.p_corrected) == (0, None, None, 1)
 
 
 def test_without_spread_there_are_values_and_a_reason_instead_of_intervals() -> None:

@@ -66,7 +66,8 @@ def test_one_waits_and_says_for_whom_and_a_dead_owner_is_followed_at_once(
         assert process.wait(10) == -signal.SIGKILL  # a dead child that nobody waits for still has its number
 
     start = time.monotonic()
-    with file_lock(path, waiting):
+    with file_lock(path, waiting) as killed:
+        assert killed
         assert json.loads(path.with_name("thing.lock.json").read_text())["pid"] == os.getpid()
     assert time.monotonic() - start < 10
     assert process.stdout is not None
@@ -94,8 +95,8 @@ def test_a_silent_owner_on_another_machine_is_followed_after_a_while(
 
 def test_what_is_free_is_had_without_a_word_again_and_again(tmp_path: Path) -> None:
     for _ in range(3):
-        with file_lock(tmp_path / "thing.lock", pytest.fail):
-            pass
+        with file_lock(tmp_path / "thing.lock", pytest.fail) as killed:
+            assert not killed
     assert filelock.FileLock(tmp_path / "thing.lock").acquire(blocking=False)
 
 

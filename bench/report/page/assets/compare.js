@@ -1,160 +1,103 @@
-// The section that compares methods: its choices, which stand in the address, and its parts.
+// Two methods beside each other: the tests of all metrics, as they were computed, and the questions they disagree on most.
 
-const COMPARED = DATA.blocks.filter((block) => block.pairs);
-const ALL_KINDS = "all";
-
-/** Recalibration of a line, after the + in its method's name; empty where there is none. */
-const kindOf = (line) => DATA.methods[line.method].name.split("+").slice(1).join("+");
-
-function startCompare() {
-  const section = byId("compare");
-  const title = el("h2", { id: "compare-title" }, "Comparison");
-  if (!COMPARED.length) {
-    section.replaceChildren(title, el("p", { class: "muted" }, "No two methods were tested against each other here."));
-    return;
-  }
-  for (const block of COMPARED) {
-    block.tested = block.pairs.columns.map((column, place) => {
-      const line = block.lines.find((one) => one.column === column);
-      return Object.assign(line, { place, kind: kindOf(line) });
+function showPair(block) {
+  const { pairs } = block;
+  const place = byId("pair");
+  if (!pairs) return place.replaceChildren(el("p", { class: "muted" }, "No two methods were tested against each other here."));
+  const lines = pairs.columns.map((column) => block.lines.find((line) => line.column === column));
+  const named = (key) => lines.find(({ name }) => name === chosen(key));
+  const ordered = block.headlines[DATA.headline].order.map((i) => block.lines[i]).filter((line) => lines.includes(line));
+  const first = named("first") ?? lines[Object.values(pairs.best)[0]] ?? lines[0];
+  const second = [named("second"), ...ordered].find((line) => line && line !== first);
+  const select = (key, label, line) => {
+    const node = el("select", { id: `pair-${key}` }, ...lines.map(({ name }) => el("option", { value: name }, name)));
+    node.value = line.name;
+    node.addEventListener("input", () => {
+      choose({ first: first.name, second: second.name, [key]: node.value });
+      showPair(block);
+      byId(`pair-${key}`).focus();
     });
-    block.kinds = [...new Set(block.tested.map(({ kind }) => kind))];
-  }
-  const selects = {};
-  const select = (key, label) => {
-    selects[key] = el("select", { id: `compare-${key}`, on: { input: () => pick({ [key]: selects[key].value }) } });
-    return el("label", {}, label, " ", selects[key]);
+    return el("label", {}, label, " ", node);
   };
-  const form = (label, ...controls) => el("form", { class: "controls", "aria-label": label }, ...controls);
-  const kinds = select("methods", "Methods");
-  const places = Object.fromEntries(["forest", "counts", "pareto", "disagreements", "left"].map((name) =>
-    [name, el("div", { id: `compare-${name}-place`, class: "part" })]));
-  places.name = el("bdi");
-  section.replaceChildren(title,
-    form("Choices of the comparison", select("block", "Model and benchmark"), select("metric", "Metric"), kinds,
-      select("reference", "Reference")),
-    el("h3", {}, "Differences to ", places.name), places.forest,
-    el("p", { class: "muted legend" }, "Press a method to make it the reference. The sign is that of ",
-    el("code", {}, "bench table --compare METHOD,REFERENCE"),
-    ". The interval is for other questions of these subjects and holds for a pair chosen beforehand; "
-      + "p is corrected for all pairs tested together. Filled points and the words better or worse mean p "
-      + "corrected below 0.05, hollow points that the two can’t be distinguished."),
-    places.left,
-    el("h3", {}, "Wins, ties and losses"),
-    form("Choice of what is counted", select("over", "Counted over")), places.counts,
-    el("h3", {}, "Quality against cost"), form("Choice of the cost", select("cost", "Cost")), places.pareto,
-    el("h3", {}, "Where two methods disagree"), form("Choice of the other method", select("other", "Reference beside")),
-    places.disagreements);
-  const draw = () => drawCompare(comparison(), selects, places, kinds, pick);
-  function pick(values) {
-    const keys = Object.entries(values).map(([key, value]) => [`compare-${key}`, value]);
-    choose(Object.fromEntries(keys));
-    draw();
-  }
-  onChosen(draw);
-  draw();
+  const form = el("form", { class: "controls", "aria-label": "Choice of two methods" },
+    select("first", "Method", first), select("second", "Beside", second));
+  return place.replaceChildren(form, pairTable(pairs, lines, first, second), disagreementLists(first, second));
 }
 
-/** What the address chooses, or the default where it chooses nothing that is there. */
-function comparison() {
-  const one = (key, values, otherwise) => {
-    const wanted = chosen(`compare-${key}`);
-    return values.includes(wanted) ? wanted : otherwise;
+/** All metrics of a pair, the method that is listed first minus the other one. */
+function pairTable(pairs, lines, first, second) {
+  const [i, j] = [lines.indexOf(first), lines.indexOf(second)].sort((a, b) => a - b);
+  const number = i * lines.length - (i * (i + 1)) / 2 + j - i - 1;
+  const row = (name) => {
+    const metric = METRICS.find((one) => one.name === name);
+    const [difference, ends, p, verdict] = pairs.metrics[name][number] ?? [DASH, DASH, DASH, ""];
+    const said = DATA.verdicts[verdict];
+    const labels = ["Difference", "95 % interval", "p corrected"];
+    return el("tr", {}, el("th", { scope: "row", class: "name" }, headingOf(metric)),
+      ...[difference, ends, p].map((text, k) => el("td", { class: "num", "data-label": labels[k] }, text)),
+      el("td", { class: said }, said));
   };
-  const names = COMPARED.map(({ name }) => name);
-  const block = COMPARED[names.indexOf(one("block", names, names[0]))];
-  const tested = Object.keys(block.pairs.metrics);
-  const headline = judgedBy(DATA.headline);
-  const metricName = one("metric", tested, tested.includes(headline) ? headline : tested[0]);
-  const m = METRICS.findIndex(({ name }) => name === metricName);
-  const kind = one("methods", [...block.kinds.map((name) => name || "none"), ALL_KINDS], block.kinds[0] || "none");
-  const isShown = (line) => kind === ALL_KINDS || (line.kind || "none") === kind;
-  const lines = block.tested.filter(isShown);
-  for (const line of lines) line.isRanked = line.rank?.[metricName] !== undefined;
-  const best = block.tested[block.pairs.best[kind === ALL_KINDS ? block.kinds[0] : kind === "none" ? "" : kind]];
-  const reference = lines.find(({ name }) => name === one("reference", lines.map((line) => line.name), null))
-    ?? best ?? lines[0];
-  const others = lines.filter((line) => line !== reference);
-  const other = others.find(({ name }) => name === one("other", others.map((line) => line.name), null))
-    ?? others.find((line) => line === best) ?? nextBest(others, m);
-  for (const each of COMPARED) {
-    each.ranked = (name) => each.tested.filter((line) => isShown(line) && line.rank?.[name] !== undefined);
-  }
-  return {
-    block, pairs: block.pairs, metric: METRICS[m], m, kind, lines, reference, other, others,
-    every: block.lines.filter((line) => isShown({ kind: kindOf(line) })),
-    over: one("over", ["all"], "one"), cost: one("cost", PARETO_COSTS.map(([key]) => key), PARETO_COSTS[0][0]),
-  };
+  return el("table", { class: "cards", id: "pair-table" },
+    el("caption", {}, apart(lines[i].name), " minus ", apart(lines[j].name),
+      ", on the same questions; p is corrected for all pairs and decides. In percentage points, NLL in nats."),
+    el("thead", {}, el("tr", {}, ...["Metric", "Difference", "95 % interval", "p corrected"].map((text, k) =>
+      el("th", { scope: "col", class: k ? "num" : null }, text)), el("th", { scope: "col" }, apart(lines[i].name), " is"))),
+    el("tbody", {}, ...Object.keys(pairs.metrics).map(row)));
 }
 
-/** The best mean of the ranked lines, or of all where none is ranked. */
-const nextBest = (lines, m) => [...lines].sort((a, b) => b.isRanked - a.isRanked
-  || METRICS[m].better * ((b.mean[m] ?? 0) - (a.mean[m] ?? 0)))[0];
-
-function drawCompare(view, selects, places, kinds, pick) {
-  const { block, metric, lines, reference, other } = view;
-  const offer = (key, options, value) => {
-    fill(selects[key], options);
-    selects[key].value = value;
-    selects[key].disabled = options.length < 2;
-  };
-  const lineNames = (some) => some.map(({ name }) => [name, name]);
-  const kindNames = block.kinds.map((kind) =>
-    [kind || "none", kind ? `with ${kind} recalibration` : "without recalibration"]);
-  offer("block", COMPARED.map(({ name }) => [name, name]), block.name);
-  offer("metric", Object.keys(block.pairs.metrics).map((name) => {
-    const found = METRICS.find((one) => one.name === name);
-    return [name, found.label + ARROWS[found.better]];
-  }), metric.name);
-  offer("methods", block.kinds.length > 1 ? [...kindNames, [ALL_KINDS, "all"]] : kindNames, view.kind);
-  kinds.hidden = block.kinds.length < 2;
-  offer("reference", lineNames(lines), reference.name);
-  const every = COMPARED.length > 1 ? [["all", `all ${COMPARED.length} tables`]] : [];
-  offer("over", [["one", block.name], ...every], view.over);
-  offer("cost", PARETO_COSTS.map(([key, label]) => [key, label]), view.cost);
-  offer("other", lineNames(view.others), other?.name ?? "");
-  places.name.textContent = reference.name;
-  const hadFocus = document.activeElement?.closest?.("#compare-forest-place") !== null;
-  const press = (name) => {
-    pick({ reference: name });
-    say(`Differences to ${name}`);
-  };
-  places.forest.replaceChildren(forestTable(view, press));
-  if (hadFocus) places.forest.querySelector("[aria-pressed=true]").focus();
-  const without = absentFrom(view);
-  const absent = `Not compared: ${without.join("; ")}.`;
-  places.left.replaceChildren(...[without.length ? absent : "", ...onCalibration(view)].filter(Boolean)
-    .map((text) => el("p", { class: "muted legend" }, text)));
-  places.counts.replaceChildren(...countPart(view));
-  showPareto(view, view.cost, places.pareto);
-  places.disagreements.replaceChildren(disagreementLists(reference, other));
+/** Rows of the questions of which the first line is surer, and of which the second is; null where the page has none. */
+function disagreementsOf(questions, first, second) {
+  const [a, b] = [Math.min(first.column, second.column), Math.max(first.column, second.column)];
+  const found = questions?.disagreements?.find(([one, other]) => one === a && other === b);
+  if (!found) return null;
+  const [, , above, below] = found;
+  return first.column === a ? [above, below] : [below, above];
 }
 
-/** Lines that are in no pair, and why. */
-function absentFrom({ block, pairs, every }) {
-  const why = new Map(pairs.untested);
-  return every.filter((line) => !block.tested.includes(line)).map((line) => {
-    const reason = line.ok ? why.get(line.column) : line.reasons.map((k) => DATA.footnotes[k - 1]).join(", ");
-    return `${line.name} (${reason})`;
+function disputed(row, first, second) {
+  const { questions } = first.block;
+  const [text, options] = DATA.asked[questions.asked[row]] ?? ["", []];
+  const said = questions.letter[row] === null ? null : options[questions.letter[row]];
+  const answer = questions.answer[row] || "no answer";
+  const right = questions.correct[row] ? "right" : "wrong";
+  const sure = (line) => {
+    const share = questions.confidence[line.column][row] / PARTS;
+    return el("span", { class: "sure", vars: { "--c": line.colour, "--x": String(share) } },
+      apart(line.name, { class: "who" }), el("span", { class: "bar", "aria-hidden": "true" }),
+      el("span", { class: "num" }, share.toFixed(3)));
+  };
+  const body = el("ul", { class: "questions" });
+  const node = el("details", { class: "dispute" },
+    el("summary", {}, el("span", { class: "asking" }, apart(text || questions.id[row], { dir: "auto", class: "text" }),
+      el("span", { class: "head" }, el("span", { class: `verdict ${right}` }, right), " · answer ",
+        apart(answer, { class: "short" }), said ? [" ", apart(said.trim(), { class: "short" })] : null)),
+    el("span", { class: "sures" }, sure(first), sure(second))), body);
+  node.addEventListener("toggle", () => {
+    if (node.open && !body.childElementCount) body.append(question(first, row));
   });
+  return el("li", { "data-question": questions.id[row] }, node);
 }
 
-/** What a difference in calibration is, and whom a win in it doesn't make a leader. */
-function onCalibration({ metric, lines, pairs: { fronts } }) {
-  if (metric.name !== "rmsce") return [];
-  const competing = new Set(fronts.rmsce.competing);
-  const others = lines.filter((line) => line.isRanked && !competing.has(line.place)).map(({ name }) => name);
-  return [DATA.words.calibration, others.length
-    ? `Never leading in calibration, as they don’t order answers or rest on other labels: ${others.join(", ")}.` : ""];
-}
-
-function countPart({ block, metric, over, lines }) {
-  const blocks = (over === "all" ? COMPARED : [block]).filter((each) => each.ranked(metric.name).length);
-  const unranked = over === "all" ? [] : lines.filter((line) => !line.isRanked).map(({ name }) => name);
-  const left = unranked.length
-    ? el("p", { class: "muted legend" }, `Not counted, without a rank: ${unranked.join(", ")}.`) : "";
-  if (!blocks.length) return [el("p", { class: "muted" }, `No method has a rank by ${metric.label} here.`)];
-  const table = countTable(blocks, metric);
-  const region = { class: "wide", role: "region", "aria-label": "Wins, ties and losses", tabindex: "0" };
-  return [el("div", region, table), left];
+/** Both lists, or a sentence on why there are none. */
+function disagreementLists(first, second) {
+  const { questions } = first.block;
+  if (!second) return el("p", { class: "muted" }, "There is no other method to compare with.");
+  const found = disagreementsOf(questions, first, second);
+  const [each, all, limit] = DATA.disagreements;
+  if (!found) {
+    return el("p", { class: "muted" }, all
+      ? "One of these two rests on other answers or labels than those that the page shows."
+      : "A page of this size has these questions only of pairs with the best method.");
+  }
+  const total = count(questions.of.all);
+  const list = (surer, other, rows) => el("section", {},
+    el("h4", {}, apart(surer.name), " surer than ", apart(other.name)),
+    rows.length ? el("ol", { class: "disputes" }, ...rows.map((row) => disputed(row, surer, other)))
+      : el("p", { class: "muted" }, "On no question."));
+  return el("div", {},
+    el("p", { class: "muted legend" }, `Of all ${total} questions, the ${each} with the largest difference of `
+      + "confidences (means over seeds) each way. A question opens to its options and all methods’ confidences.",
+    limit ? ` Texts of questions that stand only here are cut to ${limit} characters, without options.` : "",
+    first.block.textless ? " Texts of questions are not at hand; runs write them beside their results." : ""),
+    el("div", { class: "both" }, list(first, second, found[0]), list(second, first, found[1])));
 }

@@ -59,22 +59,45 @@ function open(line, m) {
   select.addEventListener("input", () => go(line, Number(select.value)));
   const closer = el("button", { type: "button", class: "shut", on: { click: shut } }, "Close");
   const asked = line.block.questions ? questionsOf(line) : null;
-  const subjects = el("div", { class: "subjects" });
   panel.replaceChildren(el("div", { class: "panel-head" }, title, closer), summary(line, m),
-    el("div", { class: "side" }, el("div", {}, el("h4", {}, "Reliability"), diagram(line)),
-      el("div", { class: "wide" }, el("h4", {}, "Subjects"),
-        el("div", { class: "controls" }, el("label", {}, "Metric ", select)), subjects)),
+    el("h4", {}, "Reliability"), diagramOf(line), el("h4", {}, "Subjects"),
+    el("div", { class: "controls" }, el("label", {}, "Metric ", select)),
+    el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Subjects" }, subjectTable(line, m, asked)),
     asked?.node ?? "");
   const moved = panel.hidden || panel.dataset.line !== line.name + line.block.name;
   panel.hidden = false;
   opened = line;
   panel.dataset.line = line.name + line.block.name;
-  new Grid(subjects, `This is the ${METRICS[m].label} of ${line.name} in each subject.`).show(
-    subjectColumns(line, m, asked), [{ title: null, rows: subjectRows(line, m) }]);
   if (moved) panel.scrollIntoView({ block: "start" });
   (moved ? title : select).focus({ preventScroll: true });
   panel.querySelector(".question[data-at]")?.scrollIntoView({ block: "center" });
 }
+
+/** The diagram that stands among all of them, once more; what its drawing refers to is copied under other names. */
+function diagramOf(line) {
+  const found = [...document.querySelectorAll(`#reliability [data-block="${line.block.index}"] figure`)]
+    .find(({ dataset }) => dataset.method === line.name);
+  if (!found) return el("p", { class: "muted" }, "Not drawn on this page.");
+  const copy = found.querySelector("svg").cloneNode(true);
+  for (const node of copy.querySelectorAll("[id], [href], [clip-path]")) {
+    for (const name of ["id", "href", "clip-path"]) {
+      const value = node.getAttribute(name);
+      if (value) node.setAttribute(name, value.replace(/^(url\()?(#?)/, "$1$2copy-"));
+    }
+  }
+  return copy;
+}
+
+/** What stands after a number, with its words. */
+function signsOf(line, m) {
+  const cell = document.querySelector(`#leaderboard-table tbody[data-block="${line.block.index}"] `
+    + `tr[data-line="${line.index}"] td[data-m="${m}"]`);
+  const said = [...(cell?.querySelectorAll(".signs ~ .hidden") ?? [])];
+  return said.map((node, i) => [[...cell.querySelector(".signs").textContent][i], node.textContent.slice(2)]);
+}
+
+const labelled = ({ labels: [train, validation, gold] }) =>
+  `${count(train)} training answers, ${count(validation)} validation answers, ${count(gold)} right answers of training`;
 
 function summary(line, m) {
   const half = line.half?.[m] ? ` ± ${line.half[m]}` : "";
@@ -87,15 +110,17 @@ function summary(line, m) {
     ["Parameters", line.parameters === null ? DASH : count(line.parameters)],
     ["Tokens read", line.tokens === null ? DASH : count(line.tokens)],
     ["Tokens generated", line.generated === null ? DASH : count(line.generated)],
-    ["Seconds", line.costs.seconds ?? DASH],
+    ["Seconds", line.seconds === null ? DASH : count(line.seconds)],
   ];
   if (line.between[m] !== null) facts.splice(1, 0, ["Std between seeds", line.between[m]]);
   if (line.std[m] !== null) facts.splice(1, 0, ["Std over subjects", line.std[m]]);
   if (line.ci?.[m]) facts.splice(1, 0, ["95 % interval", line.ci[m].join(" to ")]);
-  if (METRICS[m].name === "ece") facts.splice(1, 0, ["ECE floor", line.text[FLOOR] ?? DASH]);
-  const rank = rankOf(line, METRICS[m].name);
+  if (METRICS[m].name === "ece") {
+    facts.splice(1, 0, ["ECE floor", line.text[METRICS.findIndex(({ name }) => name === "ece_floor")] ?? DASH]);
+  }
   const judge = METRICS.find(({ name }) => name === judgedBy(METRICS[m].name));
-  if (rank) facts.push([`Rank by ${judge.label}`, count(rank)]);
+  const place = line.rank?.[judge.name];
+  if (place) facts.push([`Rank by ${judge.label}`, count(place)]);
   if (line.calibrated_p !== undefined) facts.push(["Perfect calibration", `p ${line.calibrated_p}`]);
   if (line.constant) facts.push(["Brier of a constant", line.constant]);
   facts.push(...line.training);
@@ -107,64 +132,32 @@ function summary(line, m) {
 
 // --- subjects --------------------------------------------------------------------------------------------------------
 
-function subjectRows(line, m) {
-  const value = (other, s) => (other.subjects[m][s] === null ? null : other.subjects[m][s] / PARTS);
-  const others = line.block.lines.filter((other) => other.ok && other !== line);
-  const grouped = new Set(Object.values(line.block.questions?.groups ?? {}).flat());
-  return line.block.subjects.map((name, s) => ({
-    s, name, n: line.block.sizes[s], own: value(line, s),
-    others: others.map((other) => ({ line: other, value: value(other, s) })).filter((other) => other.value !== null),
-    here: [...grouped].filter((row) => line.block.questions.subject[row] === s).length,
-  }));
-}
-
-/** Ends of a scale of four round steps that holds all values. */
-function scaleOf(values) {
-  const [low, high] = values.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
-  for (const step of [0.001, 0.002, 0.005, 0.01, 0.02, 0.025, 0.05, 0.1, 0.2, 0.25, 0.5, 1, 2, 5, 10]) {
-    const from = Math.floor(low / step + 1e-9) * step;
-    if (from + 4 * step >= high - 1e-9) return { from, step };
-  }
-  return { from: low, step: (high - low) / 4 };
-}
-
-function subjectColumns(line, m, asked) {
+/** Values of all lines in each subject, this one first, with the questions that the page has of each. */
+function subjectTable(line, m, asked) {
+  const { block } = line;
   const metric = METRICS[m];
-  const scale = scaleOf(subjectRows(line, m).flatMap(({ own, others }) => [own, ...others.map(({ value }) => value)])
-    .filter((value) => value !== null));
-  const ticks = [0, 2, 4].map((k) => valued(metric, scale.from + k * scale.step).replace(/\.0+$/, ""));
-  const marked = ticks.map((tick) => el("span", {}, tick));
-  return [
-    { key: "subject", label: "Subject", first: 1, class: "name",
-      value: ({ name }) => name, cell: ({ name }) => apart(name) },
-    { key: "n", label: "n", first: -1, class: "num",
-      value: ({ n }) => n, cell: ({ n }) => (n === null ? DASH : count(n)) },
-    { key: "value", label: metric.label + ARROWS[metric.better], first: metric.better > 0 ? -1 : 1, class: "num",
-      value: ({ own }) => own, cell: ({ own }) => valued(metric, own) },
-    { key: "dots", label: "", title: "This method, and the others paler", first: 0, class: "dots",
-      cell: (row) => (row ? strip(row, line, metric, scale) : el("span", { class: "ticks" }, ...marked)) },
-    { key: "here", label: "Questions", title: "Questions of this subject on this page", first: -1, class: "num",
-      value: ({ here }) => here, cell: (row) => toQuestions(row, asked) },
-  ];
-}
-
-function toQuestions({ s, name, here }, asked) {
-  if (!here || !asked) return "0";
-  const said = `${here} questions of ${name}`;
-  return el("button", { type: "button", class: "quiet", "aria-label": said, on: { click: () => asked.show(s) } },
-    String(here));
-}
-
-/** A dot for each method on one scale, this one's filled. */
-function strip({ own, others }, line, metric, scale) {
-  const dot = (value, of, kind) => el("span", {
-    class: kind, title: `${of.name} ${valued(metric, value)}`,
-    vars: { "--c": of.colour, "--x": String((value - scale.from) / (4 * scale.step)) },
+  const others = block.headlines[DATA.headline].order.map((i) => block.lines[i]).filter((other) => other.ok && other !== line);
+  const grouped = [...new Set(Object.values(block.questions?.groups ?? {}).flat())];
+  const heads = ["Subject", "n", "Questions", `${headingOf(metric)} ${line.name}`, ...others.map(({ name }) => name)];
+  const number = (text, label) => el("td", { class: "num", "data-label": label, "data-v": numberOf(text) }, text ?? DASH);
+  const rows = block.subjects.map((name, s) => {
+    const here = grouped.filter((row) => block.questions.subject[row] === s).length;
+    const opener = el("button", { type: "button", class: "quiet", "aria-label": `${here} questions of ${name}`,
+      on: { click: () => asked.show(s) } }, String(here));
+    const size = block.sizes[s];
+    return el("tr", {}, el("th", { scope: "row", class: "name" }, apart(name)),
+      number(size === null ? null : count(size), "n"),
+      el("td", { class: "num", "data-label": "Questions", "data-v": here }, here && asked ? opener : "0"),
+      ...[line, ...others].map((other) => number(other.subjects[m][s], other.name)));
   });
-  const values = others.map(({ value }) => value);
-  const range = values.length
-    ? `, others ${valued(metric, Math.min(...values))} to ${valued(metric, Math.max(...values))}` : "";
-  return el("div", { class: "strip", role: "img", "aria-label": `${line.name} ${valued(metric, own)}${range}` },
-    ...others.map(({ line: other, value }) => dot(value, other, "dot")),
-    own === null ? null : dot(own, line, "dot own"));
+  const table = el("table", { class: "cards subjects" },
+    el("caption", { class: "hidden" }, `This is the ${metric.label} of ${line.name} in each subject.`),
+    el("thead", {}, el("tr", {}, ...heads.map((text, k) =>
+      el("th", { scope: "col", class: k ? "num" : "name", "data-first": k > 2 ? -metric.better || 1 : 1 }, text)))),
+    el("tbody", {}, ...rows));
+  sortable(table);
+  return table;
 }
+
+/** What a text of a number is sorted by. */
+const numberOf = (text) => (text === null ? null : text.replaceAll(",", "").replace("−", "-"));

@@ -1,121 +1,20 @@
-// Methods by metrics, for each model and benchmark; each number leads to its subjects.
+// The table that stands on the page, sorted, filtered, with other columns, and ranked by another metric as it was told.
 
-const labelled = ({ labels: [train, validation, gold] }) =>
-  `${count(train)} training answers, ${count(validation)} validation answers, ${count(gold)} right answers of training`;
+const TABLE = document.querySelector("#leaderboard-table table");
+const CHOICES = ["model", "task", "query", "headline", "columns", "cost"];
+const FEW_BLOCKS = 4;
 
-const TOTALS = {
-  n: (line) => line.n,
-  seeds: (line) => line.seeds.length,
-  labels: (line) => sum(line.labels),
-  generated: (line) => line.generated,
-  parameters: (line) => line.parameters,
-  tokens: (line) => line.tokens,
-  seconds: (line) => line.seconds,
-};
-const EXACT = { labels: labelled, parameters: (line) => count(line.parameters), tokens: (line) => count(line.tokens) };
+/** Choices of the leaderboard that the address may hold, with what stands there where it holds none. */
+const defaults = new Map();
+const valueOf = (control) => (control.type === "checkbox" ? String(control.checked) : control.value);
 
-const SPREADS = [
-  ["half", "± half of the interval", RATED, DATA.words.half],
-  ["ci", "interval", RATED, "Beside a number stands the 95 % interval for other questions of these subjects."],
-  ["none", "nothing", true, ""],
-  ["std", "std over subjects", true, "Beside a number stands the standard deviation over subjects."],
-  ["between", "std between seeds", SEEDED, "Beside a number stands the standard deviation between seeds."],
-].filter(([, , there]) => there);
-
-/** Swatch, name and footnotes of a line. */
-function named(line) {
-  return el("span", { class: "method" }, swatch(line), apart(DATA.methods[line.method].name),
-    line.status === "ok" || line.status === "missing" ? null : el("small", { class: "tag" }, line.status),
-    ...marks([...line.notes, ...(line.ok ? line.reasons : [])]));
-}
-
-const FIGURE_SPACE = "\u2007";
-
-/** What stands beside the mean, null where it is not known; numbers of a column are padded to one width. */
-function beside(line, m, spread) {
-  if (spread === "ci") return line.ci?.[m] ? `[${line.ci[m].join(", ")}]` : null;
-  return line[spread]?.[m] ?? null;
-}
-
-/** Characters of the longest thing beside a mean of a column. */
-const widthOf = (m, spread) => Math.max(0, ...LINES.map((line) => beside(line, m, spread)?.length ?? 0));
-
-function padded(line, m, spread, width) {
-  const text = beside(line, m, spread);
-  const full = (text ?? "").padStart(width, FIGURE_SPACE);
-  return el("span", { class: text === null ? "beside void" : "beside" }, spread === "half" ? `± ${full}` : full);
-}
-
-const FLOOR = METRICS.findIndex(({ name }) => name === "ece_floor");
-/** Signs after a number, each with its words. */
-function signsOf(line, m) {
-  const { name } = METRICS[m];
-  return [
-    ...(name === "ece" && line.calibrated ? [[DATA.words.calibrated, DATA.words.spoken.calibrated]] : []),
-    ...(line.best[m] ? [[DATA.words.best[line.best[m]], `best, ${line.best[m]}`]] : []),
-    ...(name === "brier" && line.worse ? [[DATA.words.worse, DATA.words.spoken.worse]] : []),
-  ];
-}
-
-/** One number, as a button to its subjects; a dash with its footnote where there is none. */
-function numbered(line, m, spread, width = 0) {
-  if (!line.ok) return el("span", { class: "absent" }, DASH, ...marks(line.reasons));
-  const missing = marks(line.remarks[m]);
-  if (line.text[m] === null) return el("span", { class: "absent" }, DASH, ...missing);
-  const signs = signsOf(line, m);
-  const button = el("button", {
-    type: "button",
-    class: line.best[m] === "beyond chance" ? "value best" : "value",
-    "data-cell": `${line.block.index}/${line.index}/${m}`,
-    on: { click: () => go(line, m) },
-  }, el("span", { class: "mean" }, line.text[m]), width ? padded(line, m, spread, width) : null,
-  METRICS[m].name === "ece"
-    ? el("span", { class: "floor" }, unseen(" floor "), ` / ${line.text[FLOOR] ?? DASH}`) : null,
-  el("span", { class: "signs", "aria-hidden": "true" }, signs.map(([sign]) => sign).join("")),
-  ...signs.map(([, said]) => unseen(`, ${said}`)));
-  return el("span", { class: "cell" }, button, ...missing);
-}
-
-function metricColumn(m, spread) {
-  const metric = METRICS[m];
-  const width = widthOf(m, spread);
-  return {
-    key: metric.name,
-    label: metric.label + (metric.name === "ece" ? "/floor" : "") + ARROWS[metric.better],
-    note: metric.note,
-    title: metric.about,
-    class: "num metric",
-    first: metric.better > 0 ? -1 : 1,
-    value: (line) => (line.ok ? line.mean[m] : null),
-    cell: (line) => numbered(line, m, spread, width),
-  };
-}
-
-const rankOf = (line, headline) => line.rank?.[judgedBy(headline)] ?? null;
-
-const leads = (line, headline) => line.block.headlines[headline].leads.includes(line.index);
-
-const rankColumn = (headline) => ({
-  key: "rank", label: "Rank", title: DATA.headlines[headline], class: "num rank", first: 1,
-  value: (line) => rankOf(line, headline),
-  cell: (line) => (rankOf(line, headline) === null ? DASH
-    : (leads(line, headline) ? DATA.words.leader : "") + count(rankOf(line, headline))),
-});
-
-const costColumn = ({ key, label, title }) => ({
-  key, label, title, class: `num cost ${key}`, first: key === "n" || key === "seeds" ? -1 : 1,
-  value: (line) => (line.ok ? TOTALS[key](line) ?? null : null),
-  cell: (line) => (line.costs?.[key] ? el("span", { title: EXACT[key]?.(line) ?? null }, line.costs[key]) : DASH),
-});
-
-const METHOD_COLUMN = {
-  key: "method", label: "Method", first: 1, class: "name", value: (line) => line.name, cell: named,
-};
-
-function titleOf(block) {
-  return el("span", {}, apart(block.name, { class: "where" }), " ",
-    el("span", { class: "facts" }, block.facts.join(" ")));
-}
+/** Bodies of the table: their block, its rows by number, and headings of its parts by number. */
+const BODIES = [...(TABLE?.tBodies ?? [])].map((body) => ({
+  body, block: DATA.blocks[body.dataset.block],
+  rows: new Map([...body.querySelectorAll("[data-line]")].map((row) => [Number(row.dataset.line), row])),
+  parts: new Map([...body.querySelectorAll("[data-part]")].map((row) => [Number(row.dataset.part), row])),
+}));
+const isShownBlock = (block) => ["model", "task"].every((id) => ["*", `=${block[id]}`].includes(byId(id).value));
 
 /** Whether a method is asked for: any of the words, anywhere in its name. */
 function matches(line, query) {
@@ -123,15 +22,8 @@ function matches(line, query) {
   return !words.length || words.some((word) => line.name.toLowerCase().includes(word));
 }
 
-const FEW_BLOCKS = 4;
-const CHOICES = ["model", "task", "query", "headline", "columns", "spread", "cost"];
-
-/** Choices of the leaderboard that the address may hold, with what stands there where it holds none. */
-const defaults = new Map();
-
-const valueOf = (control) => (control.type === "checkbox" ? String(control.checked) : control.value);
-
 function startLeaderboard() {
+  if (!TABLE) return;
   const names = (key) => [...new Set(DATA.blocks.map((block) => block[key]))];
   for (const [id, all] of [["model", "All models"], ["task", "All benchmarks"]]) {
     fill(byId(id), [["*", all], ...names(id).map((name) => [`=${name}`, name])]);
@@ -139,27 +31,52 @@ function startLeaderboard() {
   fill(byId("headline"), Object.keys(DATA.headlines).map((name) =>
     [name, METRICS.find((metric) => metric.name === name).label]));
   fill(byId("columns"), DATA.sets.map(({ label }) => [label, label]));
-  fill(byId("spread"), SPREADS.map(([value, text]) => [value, text]));
   if (DATA.blocks.length > FEW_BLOCKS) byId("model").value = `=${DATA.blocks[0].model}`;
   for (const id of CHOICES) defaults.set(id, valueOf(byId(id)));
-  const grid = new Grid(byId("leaderboard-table"), DATA.words.caption, ({ key, way }) =>
-    choose({ sort: `${way > 0 ? "" : "-"}${key}` }));
-  const form = byId("model").form;
-  form.addEventListener("input", ({ target }) => {
+  for (const { block, rows } of BODIES) {
+    for (const [i, row] of rows) {
+      const name = row.querySelector(".name bdi");
+      if (!block.lines[i].ok) continue;
+      const press = () => go(block.lines[i], METRICS.findIndex((metric) => metric.name === byId("headline").value));
+      const button = el("button", { type: "button", class: "open", "data-cell": `${block.index}/${i}`, on: { click: press } });
+      name.replaceWith(button);
+      button.append(name);
+    }
+  }
+  TABLE.addEventListener("click", ({ target }) => {
+    const cell = target.closest("td[data-v][data-m]");
+    if (!cell || target.closest("a")) return;
+    go(DATA.blocks[cell.closest("tbody").dataset.block].lines[cell.parentNode.dataset.line], Number(cell.dataset.m));
+  });
+  sortable(TABLE, (head, way) => {
+    for (const { parts } of BODIES) for (const row of parts.values()) row.remove();
+    choose({ sort: `${way > 0 ? "" : "-"}${head.dataset.key}` });
+  });
+  byId("model").form.addEventListener("input", ({ target }) => {
     const value = valueOf(target);
     choose({ [target.id]: value === defaults.get(target.id) ? null : value || "*" });
-    showLeaderboard(grid);
-    if (target.id === "headline") grid.sortLike(null); // a table ranked anew stands in that order
-    if (grid.sort === null) choose({ sort: null });
+    if (target.id === "query") return narrow();
+    if (target.id === "headline") choose({ sort: null }); // a table ranked anew stands in that order
+    return show();
   });
   const restore = () => {
     for (const id of CHOICES) setChoice(byId(id), chosen(id));
-    showLeaderboard(grid);
-    const [, minus, key] = /^(-?)(\w+)$/.exec(chosen("sort") ?? "") ?? [];
-    grid.sortLike(key ? { key, way: minus ? -1 : 1 } : null);
+    show();
   };
   onChosen(restore);
   restore();
+  byId("save-csv").addEventListener("click", () => {
+    const rows = BODIES.flatMap(({ body, block }) => [...body.querySelectorAll("[data-line]")]
+      .filter((row) => !body.hidden && !row.hidden).map((row) => block.lines[row.dataset.line].csv));
+    save("leaderboard.csv", "text/csv", [0, ...rows.filter(Boolean)].map((k) => `${DATA.csv[k]}\n`).join(""));
+  });
+  byId("save-json").addEventListener("click", () => save("report.json", "application/json", byId("data").textContent));
+}
+
+function save(name, kind, text) {
+  const address = URL.createObjectURL(new Blob([text], { type: kind }));
+  el("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
 /** Set a control to what an address says; what it doesn't offer is its default. */
@@ -169,66 +86,61 @@ function setChoice(control, value) {
   else control.value = [...control.options].some((option) => option.value === value) ? value : defaults.get(control.id);
 }
 
-/** Lines by the headline metric, and where their parts begin. */
-function groupOf(block, headline) {
-  const rows = block.headlines[headline].order.map((i) => block.lines[i]);
-  const part = (line) => DATA.methods[line.method].part;
-  const parts = DATA.parts.length < 2 ? [] : rows.map((line, i) => [i, DATA.parts[part(line)]])
-    .filter(([i]) => !i || part(rows[i]) !== part(rows[i - 1]));
-  return { block, title: titleOf(block), rows, parts };
-}
-
-/** Columns that are shown, with the metric that ranks. */
-function metricsShown() {
-  const { metrics } = DATA.sets.find(({ label }) => label === byId("columns").value);
-  const first = METRICS.findIndex(({ name }) => name === byId("headline").value);
-  return metrics.includes(first) ? metrics : [first, ...metrics];
-}
-
-const isShownBlock = (block) => ["model", "task"].every((id) => ["*", `=${block[id]}`].includes(byId(id).value));
-
-function showLeaderboard(grid) {
-  const [spread, headline] = ["spread", "headline"].map((id) => byId(id).value);
-  const metrics = metricsShown();
-  const drawn = [spread, headline, byId("cost").checked, byId("columns").value].join();
-  if (grid.drawn !== drawn) {
-    grid.drawn = drawn;
-    for (const line of LINES) line.class = leads(line, headline) ? "leads" : null;
-    grid.isGroup = ({ block }) => isShownBlock(block);
-    grid.show([
-      METHOD_COLUMN, ...(LINES.some((line) => rankOf(line, headline)) ? [rankColumn(headline)] : []),
-      ...metrics.map((m) => metricColumn(m, spread)), ...(byId("cost").checked ? DATA.costs.map(costColumn) : []),
-    ], DATA.blocks.map((block) => groupOf(block, headline)));
-    const [, , , said] = SPREADS.find(([value]) => value === spread);
-    byId("legend").replaceChildren(...words(metrics, said, headline).filter(Boolean).map((text) => el("li", {}, text)));
-  }
-  const query = byId("query").value;
-  const found = new Set(LINES.filter((line) => matches(line, query)));
-  grid.narrow(({ block }) => isShownBlock(block), (line) => found.has(line));
-  const lines = sum(DATA.blocks.filter(isShownBlock).map((block) => block.lines.filter((line) => found.has(line)).length));
-  byId("shown").textContent = lines
-    ? `${count(lines)} of ${count(LINES.length)} lines. A number opens its subjects and questions.`
-    : "No method, model and benchmark match these filters.";
-}
-
-/** What is shown now, line by line. */
-function shownTable() {
+/** Columns, ranks, order and filters as they are chosen. */
+function show() {
   const headline = byId("headline").value;
-  const lines = DATA.blocks.filter(isShownBlock).flatMap((block) => groupOf(block, headline).rows)
-    .filter((line) => line.status !== "missing" && matches(line, byId("query").value));
-  return { lines, metrics: metricsShown(), headline };
+  const { metrics } = DATA.sets.find(({ label }) => label === byId("columns").value);
+  const shown = new Set([METRICS.findIndex(({ name }) => name === headline), ...metrics]);
+  for (const cell of TABLE.querySelectorAll("[data-m]")) cell.hidden = !shown.has(Number(cell.dataset.m));
+  for (const cell of TABLE.querySelectorAll(".cost")) cell.hidden = !byId("cost").checked;
+  for (const item of byId("legend").children) {
+    const { metric, by } = item.dataset;
+    if (by) item.hidden = by !== headline;
+    if (metric) item.hidden = !shown.has(METRICS.findIndex(({ name }) => name === metric));
+  }
+  for (const { body, block, rows, parts } of BODIES) {
+    const { order, leads } = block.headlines[headline];
+    const placed = new Set();
+    for (const i of order) {
+      const row = rows.get(i);
+      const part = parts.get(DATA.methods[block.lines[i].method].part);
+      if (part && !placed.has(part)) body.append(part);
+      placed.add(part);
+      body.append(row);
+      row.classList.toggle("leads", leads.includes(i));
+      rank(row, block.lines[i].rank?.[judgedBy(headline)], leads.includes(i));
+    }
+  }
+  const [, minus, key] = /^(-?)(\w+)$/.exec(chosen("sort") ?? "") ?? [];
+  const head = [...TABLE.tHead.rows[0].cells].find((one) => one.dataset.key === key && !one.hidden);
+  sortBy(TABLE, head ?? null, minus ? -1 : 1);
+  if (head) for (const { parts } of BODIES) for (const row of parts.values()) row.remove();
+  narrow();
 }
 
-/** What the numbers, signs and columns shown mean, in the sentences of the other formats. */
-function words(metrics, spread, headline) {
-  const { mean, acc, signs, floor, calibration, groups, tests, labels } = DATA.words;
-  const found = new Set(LINES.flatMap((line) =>
-    metrics.flatMap((m) => (line.ok ? signsOf(line, m).map(([sign]) => sign) : []))));
-  const shown = (...names) => metrics.some((m) => names.includes(METRICS[m].name));
-  const ranked = LINES.some((line) => rankOf(line, headline));
-  return [
-    mean, DATA.words.dash, spread, shown("acc") ? acc : null, shown("ece") ? floor : null,
-    ...signs.filter(([sign]) => found.has(sign)).map(([, sentence]) => sentence),
-    shown("rmsce") ? calibration : null, groups, ...(ranked ? [tests, DATA.headlines[headline]] : []), labels,
-  ];
+function rank(row, value, isLeading) {
+  const cell = row.querySelector(".rank");
+  if (!cell) return;
+  cell.textContent = value === undefined ? DASH : (isLeading ? DATA.words.leader : "") + value;
+  if (value === undefined) delete cell.dataset.v;
+  else cell.dataset.v = value;
+}
+
+/** Show the blocks and lines that are asked for. */
+function narrow() {
+  const query = byId("query").value;
+  let lines = 0;
+  for (const { body, block, rows, parts } of BODIES) {
+    const found = new Set();
+    for (const [i, row] of rows) {
+      row.hidden = !matches(block.lines[i], query);
+      if (!row.hidden) found.add(DATA.methods[block.lines[i].method].part);
+      lines += isShownBlock(block) && !row.hidden ? 1 : 0;
+    }
+    for (const [part, row] of parts) row.hidden = !found.has(part);
+    body.hidden = !isShownBlock(block) || !found.size;
+  }
+  byId("shown").textContent = lines
+    ? `${count(lines)} of ${count(LINES.length)} lines. A method or a number opens its subjects and questions.`
+    : "No method, model and benchmark match these filters.";
 }

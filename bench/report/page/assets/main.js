@@ -19,10 +19,7 @@ function start() {
   addEventListener("submit", (event) => event.preventDefault()); // Enter in a form of choices
   startTheme();
   startLeaderboard();
-  startCompare();
-  startOverview();
-  startReliability();
-  startSaving();
+  if (DATA.blocks.length) startSections();
   onChosen(route);
   addEventListener("keydown", (event) => {
     if (event.key === "Escape" && !byId("details").hidden) shut();

@@ -1,0 +1,293 @@
+"""Figures on matplotlib's own axes: title above, axes side by side, a key at the right, and a note below.
+
+Artists that show numbers have labels, and so have axes, so that what is drawn can be read back. Example:
+`figure, axes = drawing((1, 2), (TEXT_WIDTH, 2.0), title="tiny on atlas-oe", note="n 400")`.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.api import FloatArray
+from bench.metrics import METRICS
+from bench.report.style import FAINT, INK, MUTED, RC, SMALL, Style
+from bench.report.text import MINUS, plain
+from bench.store.files import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+LINE = 1.25 * SMALL / 72
+"""Inches from one line of small type to the next."""
+TITLE = 8.0
+"""Points."""
+AXIS = 0.42
+"""Inches of height that headings, ticks and the name of an axis take around rows."""
+MARKER_SIZE = 3.2
+"""Points."""
+LONGEST = 34
+"""Characters of a name that are written."""
+REFERENCE: Mapping[str, Any] = MappingProxyType({"color": FAINT, "linewidth": 0.6, "zorder": 0.5})
+"""Lines to compare with."""
+NO_GLYPH = r"Glyph .* missing from font"
+_LETTERS, _TITLE_LETTERS = 20.5, 15
+"""Characters of a line of the note and of the title for each inch."""
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Matplotlib with the settings of `style.RC` on top of its own defaults, whatever the user's are."""
+    import matplotlib
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        # A script that the font lacks is drawn as boxes in PNG and PDF; in SVG it is text that browsers can show.
+        warnings.filterwarnings("ignore", message=NO_GLYPH)
+        warnings.filterwarnings("ignore", message=r"Matplotlib currently does not support .* natively")
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(dict[Any, Any](RC))
+        yield
+
+
+def drawing(
+    shape: tuple[int, int],
+    size: tuple[float, float],
+    *,
+    title: str,
+    note: str,
+    key: Sequence[tuple[str, Style]] = (),
+    lines: bool = True,
+    **settings: Any,
+) -> tuple[Figure, Any]:
+    """A figure and its axes, an array of `shape`.
+
+    Args:
+        shape: rows and columns of axes.
+        size: inches: the width, and the height of the axes with their labels.
+        title: broken into lines where it is long.
+        note: what a reader must know; broken into lines.
+        key: names and how they are drawn.
+        lines: whether the key shows lines with their markers, or markers alone.
+        settings: of `Figure.subplots`.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    width, height = size
+    beside_key = 0.4 + max((len(short(name)) for name, _ in key), default=0) / _LETTERS if key else 0.0
+    said, titles = _wrapped(note, width * _LETTERS), _wrapped(title, (width - beside_key) * _TITLE_LETTERS)
+    figure = Figure(figsize=(width, height + height_of(said, titles)), dpi=RC["savefig.dpi"])
+    FigureCanvasAgg(figure)
+    figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02)
+    figure.suptitle(titles, x=0.005, ha="left", fontsize=TITLE, linespacing=1.15)
+    figure.supxlabel(said, x=0.005, ha="left", fontsize=SMALL, color=MUTED, linespacing=1.15)
+    if key:
+        handles = [
+            Line2D([], [], label=short(name), **(line_settings(style) if lines else dot_settings(style)))
+            for name, style in key
+        ]
+        figure.legend(handles=handles, loc="outside right upper", handlelength=2.2 if lines else 1.0)
+    return figure, figure.subplots(*shape, squeeze=False, **settings)
+
+
+def _wrapped(text: str, letters: float) -> str:
+    """Text in lines; a percent sign stays with its number."""
+    words = " ".join(filter(None, map(plain, text.replace(" %", "\u00a0%").split(" "))))
+    return "\n".join(textwrap.wrap(words, int(letters)))
+
+
+def height_of(note: str, title: str) -> float:
+    """Inches that note and title take."""
+    lines = [len(text.split("\n")) if text else 0 for text in (note, title)]
+    return LINE * lines[0] + LINE * TITLE / SMALL * lines[1] + 0.1
+
+
+def short(name: str, most: int = LONGEST) -> str:
+    """A name as one line of printable text, or its beginning with dots."""
+    name = plain(name)
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+# --- axes -------------------------------------------------------------------------------------------------------------
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Rows at 0, 1, ... from the top, with their names at the left and faint lines through them."""
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks(range(len(names)), [short(name) for name in names])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", linewidth=0.3)
+    axes.set_axisbelow(True)
+    axes.spines["left"].set_visible(False)
+
+
+def beside(axes: Axes, row: float, words: str, **settings: Any) -> None:
+    """Words at the right end of a row."""
+    axes.text(1.02, row, words, transform=axes.get_yaxis_transform(), va="center_baseline", **settings)
+
+
+def absent(axes: Axes, reason: str) -> None:
+    """Axes without numbers, which say why."""
+    axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", color=MUTED)
+    axes.tick_params(length=0, labelbottom=False, labelleft=False)
+    for spine in axes.spines.values():
+        spine.set(visible=True, color=FAINT)
+
+
+def scale(axis: Axis, metric: str, most: int = 5) -> None:
+    """Round ticks, in percent where the metric is a fraction."""
+    tick_in(axis, 100 if METRICS[metric].is_fraction else 1, most)
+
+
+def tick_in(axis: Axis, factor: float, most: int = 5) -> None:
+    """Round ticks, at most so many, named by a multiple of the values."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
+    axis.set_major_formatter(lambda value, _: f"{round(factor * value, 6):g}".replace("-", MINUS))
+
+
+def fractions(axes: Axes) -> None:
+    """Axes of fractions, from 0 to 1, named in percent."""
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{100 * value:g}")
+
+
+def quantity(value: float) -> str:
+    """A number on a logarithmic axis.
+
+    >>> [quantity(value) for value in (0, 0.001, 1, 10_000, 1e9)]
+    ['0', '0.001', '1', '10k', '1G']
+    """
+    for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:g}{letter}"
+    return f"{value:g}"
+
+
+def around(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
+    """Ends of an axis around all values, with some room; `least` where they are all the same."""
+    room = 0.06 * (max(values) - min(values)) or least
+    return min(values) - room, max(values) + room
+
+
+# --- artists ----------------------------------------------------------------------------------------------------------
+
+
+def segments(axes: Axes, ends: Any, label: str, **settings: Any) -> None:
+    """Straight lines, (k, 2, 2): both points of each."""
+    from matplotlib.collections import LineCollection
+
+    axes.add_collection(LineCollection(list(np.asarray(ends)), label=label, **settings), autolim=False)
+
+
+def upright(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+    """Vertical lines, (k, 2, 2), from low to high at x, (b,) each; those that are NaN are left out."""
+    ends = np.stack([np.column_stack([x, low]), np.column_stack([x, high])], axis=1)
+    drawn: FloatArray = ends[~np.isnan(ends).any(axis=(1, 2))]
+    return drawn
+
+
+def boxes(axes: Axes, corners: Any, label: str, **settings: Any) -> None:
+    """Rectangles of one look, (k, 4): left, bottom, right, top."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
+
+    outlines = [
+        Outline([(x, y), (right, y), (right, top), (x, top), (x, y)], closed=True)
+        for x, y, right, top in np.asarray(corners)
+    ]
+    axes.add_patch(PathPatch(Outline.make_compound_path(*outlines), label=label, linewidth=0, **settings))
+
+
+def dot_row(
+    axes: Axes, row: int, value: float, ends: Sequence[float | None], label: tuple[str, str], style: Style,
+    *, hollow: bool = False,
+) -> None:  # fmt: skip
+    """The dot of a value in a row, on the line of its interval where both ends are known.
+
+    Args:
+        axes: with rows from `name_rows`.
+        row: number of the row.
+        value: of the dot.
+        ends: of the interval.
+        label: who, and what the dot shows.
+        style: of the dot.
+        hollow: white inside.
+    """
+    who, what = label
+    low, high = ends
+    if low is not None and high is not None:
+        segments(axes, [[(low, row), (high, row)]], f"{who}/interval", colors=style.colour, linewidths=1.1)
+    axes.plot([value], [row], label=f"{who}/{what}", zorder=2, **dot_settings(style, hollow=hollow))
+
+
+def seed_marks(axes: Axes, x: Any, y: Any, label: str, *, colour: str, marker: str = "_") -> None:
+    """Thin dashes at the values of single seeds."""
+    size = 3.0 if marker == "_" else 4.5
+    axes.plot(
+        x, y, label=label, marker=marker, markersize=size, markeredgewidth=0.5, linestyle="none", color=colour,
+        zorder=2.1,
+    )  # fmt: skip
+
+
+def line_settings(style: Style, size: float = MARKER_SIZE) -> dict[str, Any]:
+    """Arguments of matplotlib's `Line2D` for a style, line included."""
+    dashes: dict[str, Any] = {"dashes": style.dash} if style.dash else {"linestyle": "solid"}
+    return {"color": style.colour, **dashes, **marker_settings(style, size)}
+
+
+def marker_settings(style: Style, size: float = MARKER_SIZE) -> dict[str, Any]:
+    """Arguments of matplotlib's `Line2D` for a style's marker."""
+    of_strokes = style.marker in "x+12"
+    return {
+        "marker": style.marker, "markersize": size * (1.3 if style.marker in "*XPx+12" else 1.0), "color": style.colour,
+        "markerfacecolor": style.colour, "markeredgecolor": style.colour, "markeredgewidth": 0.9 if of_strokes else 0.5,
+        "fillstyle": style.fill, "markerfacecoloralt": "white",
+    }  # fmt: skip
+
+
+def dot_settings(style: Style, size: float = MARKER_SIZE, *, hollow: bool = False) -> dict[str, Any]:
+    """The same for markers without a line, white inside where they are hollow."""
+    inside = {"markerfacecolor": "white", "fillstyle": "full"} if hollow else {}
+    return {"linestyle": "none", **marker_settings(style, size), **inside}
+
+
+def vertical_zero(axes: Axes) -> None:
+    """The line that differences are read against."""
+    axes.axvline(0, color=INK, linewidth=0.6, zorder=0.6, label="zero")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure in the format of the path's suffix: whole or not at all, the same bytes for the same figure."""
+    write_whole(path, content(figure, path.suffix.removeprefix(".")))
+    return path
+
+
+def content(figure: Figure, kind: str, **settings: Any) -> bytes:
+    """A figure in a format of matplotlib, without a date."""
+    from matplotlib.layout_engine import PlaceHolderLayoutEngine
+
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+    drawn = io.BytesIO()
+    with styled():
+        if not isinstance(figure.get_layout_engine(), PlaceHolderLayoutEngine):
+            figure.draw_without_rendering()  # places the axes, once for all formats
+            figure.set_layout_engine("none")
+        figure.savefig(drawn, format=kind, metadata=dates[kind], **settings)
+    return drawn.getvalue()

@@ -1,0 +1,183 @@
+"""The figures of `bench.report.figures` as inline SVG: text is text, and the page's names of colours follow its theme.
+
+A file's policy allows no style attributes, so that what matplotlib writes as style becomes attributes of SVG. Example:
+`pictures(tables, records_of)[0].forests` has the markup of the first table's differences to the best.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from xml.etree import ElementTree
+
+from bench.report.competition import judged_by
+from bench.report.figures import cost_quality, differences_to_best, reliability, win_matrix
+from bench.report.figures.board import RecordsOf
+from bench.report.figures.drawing import content, height_of
+from bench.report.figures.forest import SECOND, comparisons_of
+from bench.report.figures.reliability import explained
+from bench.report.figures.wins import has_matrix
+from bench.report.page.elements import Element, el, html
+from bench.report.style import BAND, BAND_COLOUR, FAINT, INK, LOSS, MUTED, TIE, WIN
+from bench.report.tables.model import Line, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_DIAGRAMS = 100
+"""Reliability diagrams of a page; where there are more methods, each table shows its first ones."""
+MANY = 8
+"""Tables of which a page has more; then it draws one metric of each."""
+_COLOURS = {
+    INK: "--ink", MUTED: "--soft", FAINT: "--rule", BAND: "--hover", BAND_COLOUR: "--band", "#ffffff": "--card",
+    "white": "--card", WIN: "--win", TIE: "--hover", LOSS: "--loss",
+}  # fmt: skip
+"""Colours of figures, and the page's names for them; those of methods stand out on both grounds."""
+_NUMBER = re.compile(r"-?\d+\.\d+")
+_INHERITED = {"fill", "stroke", "stroke-width", "font-size", "text-anchor", "stroke-dasharray"}
+"""Attributes that a group can have for all that is in it."""
+_LINK = "{http://www.w3.org/1999/xlink}href"
+_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+
+
+class Pictures(NamedTuple):
+    """Markup of the figures of one table; empty where there is nothing to draw."""
+
+    forests: str
+    wins: str
+    costs: str
+    reliability: str
+
+
+def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
+    """Figures of each table.
+
+    Args:
+        tables: of the page.
+        records_of: gives the questions of a result.
+    """
+    most, metrics = max(4, MOST_DIAGRAMS // max(len(tables), 1)), 1 if len(tables) > MANY else 2
+    return [_of_table(table, records_of, f"t{k}", most, metrics) for k, table in enumerate(tables)]
+
+
+def _of_table(table: Table, records_of: RecordsOf, name: str, most: int, n_metrics: int) -> Pictures:
+    done = [line for line in table.lines if line.done]
+    if not done:
+        return Pictures("", "", "", "")
+    shown = table.only([line.key for line in done])
+    metrics = list(dict.fromkeys((judged_by(table.headline), SECOND)))[:n_metrics]
+    tested = [comparison.metric for comparison in comparisons_of(shown, metrics)]
+    forests = [differences_to_best([shown], metrics=[metric]) for metric in tested]
+    wins = [win_matrix([shown], metrics=[metric]) for metric in tested] if has_matrix(shown) else []
+    cost = cost_quality([shown], metrics=metrics, costs=("tokens", "generated"))
+    return Pictures(
+        _together(forests, f"{name}f"), _together(wins, f"{name}w"), _together([cost], f"{name}c"),
+        html(*_diagrams(shown, records_of, f"{name}r", most)),
+    )  # fmt: skip
+
+
+def _together(figures: Sequence[Figure], name: str) -> str:
+    """Figures side by side, with one note."""
+    if not figures:
+        return ""
+    drawn = (inlined(figure, f"{name}{k}") for k, figure in enumerate(figures))
+    note = figures[0].get_supxlabel().replace("\n", " ")
+    caption = el("figcaption", {"class": "legend muted"}, note)
+    return html(el("figure", {}, el("div", {"class": "charts"}, *drawn), caption))
+
+
+def _diagrams(table: Table, records_of: RecordsOf, name: str, most: int) -> Iterator[Element]:
+    """Reliability diagrams, the leading methods first."""
+    leading = [line.key for line in table.leaders()]
+    lines = sorted(table.lines, key=lambda line: leading.index(line.key) if line.key in leading else len(leading))
+    seeds = any(len(line.done) > 1 for line in lines)
+    yield el("p", {"class": "legend muted"}, explained(seeds=seeds), *_left_out(lines[most:]))
+    yield el("div", {"class": "diagrams"}, *(
+        el("figure", {"data-method": line.key.label, "class": "leads" if line.key in leading else None},
+           inlined(reliability([table.only([line.key])], records_of), f"{name}{k}"))
+        for k, line in enumerate(lines[:most])
+    ))  # fmt: skip
+
+
+def _left_out(lines: Sequence[Line]) -> tuple[str, ...]:
+    names = ", ".join(line.key.label for line in lines)
+    return (f" A page of this size has no room for {names}: bench report --figures DIR draws all.",) if lines else ()
+
+
+# --- SVG --------------------------------------------------------------------------------------------------------------
+
+
+def inlined(figure: Figure, name: str) -> Element:
+    """A figure as an element of a page, without its title and its note, which the page says as text.
+
+    Args:
+        figure: of `bench.report.figures`.
+        name: begins all ids, which must be unique on a page.
+    """
+    title, note = figure.get_suptitle(), figure.get_supxlabel()
+    headings = filter(None, (axes.get_title() or axes.get_title(loc="left") for axes in figure.axes))
+    label = f"{title}: {', '.join(headings)}".replace("\n", ", ")
+    for text in figure.texts:
+        text.set(visible=False, in_layout=False)
+    figure.set_figheight(figure.get_figheight() - height_of(note, title))
+    root = ElementTree.fromstring(content(figure, "svg", transparent=True))  # noqa: S314 - written by matplotlib here
+    plain = ElementTree.Element("svg", {
+        "class": "chart", "viewBox": root.get("viewBox", ""), "role": "img", "aria-label": label,
+    })  # fmt: skip
+    found = dict.fromkeys(id_ for element in root.iter() for id_ in _references(element))
+    ids = {id_: f"{name}-{k}" for k, id_ in enumerate(found)}
+    plain.extend(child for each in root for child in _simplified(each, ids))
+    return plain
+
+
+def _references(element: Element) -> Iterator[str]:
+    """Ids that an element points to."""
+    yield element.get(_LINK, "#")[1:]
+    yield from _REFERENCE.findall(element.get("clip-path", ""))
+
+
+def _simplified(element: Element, ids: Mapping[str, str]) -> Iterator[Element]:
+    """An element with attributes in place of styles and short numbers; what draws nothing is left out."""
+    tag = element.tag.rpartition("}")[2]
+    if tag in {"metadata", "style"}:
+        return
+    children = [child for each in element for child in _simplified(each, ids)]
+    attributes = dict(_attributes(element, ids))
+    if tag == "g":
+        shared = set.intersection(*(set(child.items()) for child in children)) if children else set()
+        for key, value in sorted(shared):
+            if key in _INHERITED and key not in attributes:
+                attributes[key] = value
+                for child in children:
+                    del child.attrib[key]
+    if tag in {"g", "defs"} and (not children or (tag == "g" and not attributes)):
+        yield from children
+        return
+    made = ElementTree.Element(tag, attributes)
+    made.text = (element.text or "").strip() or None
+    made.extend(children)
+    yield made
+
+
+def _attributes(element: Element, ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for key, value in element.items():
+        if key == "style":
+            yield from _styles(value)
+        elif key == _LINK:
+            yield "href", f"#{ids[value[1:]]}"
+        elif key == "clip-path":
+            yield key, _REFERENCE.sub(lambda found: f"url(#{ids[found[1]]})", value)
+        elif key == "id":
+            if value in ids:
+                yield key, ids[value]
+        elif not (key == "transform" and value.startswith("rotate(-0 ")):
+            short = _NUMBER.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), value)
+            yield key, re.sub(r" ?([MLCQz]) ?", r"\1", " ".join(short.split())) if key == "d" else short
+
+
+def _styles(style: str) -> Iterator[tuple[str, str]]:
+    for declaration in style.split(";"):
+        key, _, value = (part.strip() for part in declaration.partition(":"))
+        if key and key not in {"font-family", "stroke-linejoin", "stroke-linecap"}:
+            yield key, f"var({_COLOURS[value]})" if value in _COLOURS else value
