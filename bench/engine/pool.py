@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from bench.api import UserError
-from bench.signals.worker import Done, ShardTask
+from bench.signals.worker import Done, Outcomes, ShardTask, busy_last
 
 AHEAD = 2
 """Tasks of a worker at once: one that it does, and one that it has ready."""
@@ -89,16 +89,10 @@ class Pool:
     _losses: Counter[tuple[str, int]] = field(default_factory=Counter, init=False)
     _replaced: int = field(default=0, init=False)
 
-    def work(self, tasks: Iterable[ShardTask]) -> Generator[tuple[ShardTask, Done], None, None]:
+    def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
         """See `bench.signals.worker.Engine`: those that another run is computing come last."""
-        taken = []
         try:
-            for task, done in self._each(iter(tasks), wait=False):
-                if done.taken:
-                    taken.append(task)
-                else:
-                    yield task, done
-            yield from self._each(iter(taken), wait=True)
+            yield from busy_last(self._each, tasks)
         finally:
             if any(self._flying.values()):  # it was broken off: what they still do is not for those who ask next
                 self.dismiss()
@@ -121,7 +115,8 @@ class Pool:
 
     # --- handing out --------------------------------------------------------------------------------------------------
 
-    def _each(self, source: Iterator[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
+    def _each(self, tasks: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
+        source = iter(tasks)
         waiting = deque(task for task in [next(source, None)] if task is not None)
         while waiting and len(self._starting) + len(self._flying) < self.crew.size:  # not for what is stored
             self._starting.add(self.crew.hire())

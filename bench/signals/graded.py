@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,6 +54,9 @@ class Relating:
         """
         from safetensors.numpy import load_file, save_file
 
+        def write(related: FloatArray, folder: Path) -> None:
+            save_file({"values": related}, folder / _FILE)
+
         model = self.model(by)
         if model is None:
             return matching(by, pairs)
@@ -64,8 +69,7 @@ class Relating:
                 key = key_of({**fields, "pairs": [list(pair) for pair in part]})
                 entry = store.get("relations", key)
                 if entry is None:
-                    related = {"values": model.relate(part, advance)}
-                    entry = store.put("relations", key, fields, lambda folder: save_file(related, folder / _FILE))  # noqa: B023 - called at once
+                    entry = store.put("relations", key, fields, partial(write, model.relate(part, advance)))
                 else:
                     advance(len(part))
                 found.append(load_file(entry.folder / _FILE)["values"])

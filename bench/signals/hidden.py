@@ -92,9 +92,8 @@ class HiddenDefinition(PassDefinition[Hidden]):
                 [{"values": done.awaited(depth, self._nodes(done, i, m))} for m in range(len(group))]
                 for i, group in enumerate(done.items)
             ]
-        then = as_it_is if self.ragged else first_row
-        if self.signal.pool is not None:
-            then = lambda states: states.float().mean(dim=0)  # noqa: E731
+        pooled = self.signal.pool is not None
+        then = (lambda states: states.float().mean(dim=0)) if pooled else as_it_is if self.ragged else first_row
         nodes = (self._nodes(done, i, 0) for i in range(len(done.items)))
         return done.each({"values": done.awaited(depth, chosen, then)} for chosen in nodes)
 

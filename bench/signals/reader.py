@@ -65,9 +65,11 @@ class Reader:
     @cached_property
     def working(self) -> Engine:
         """The engine."""
-        said = "shard {} of {} is being read by {}; waiting for it"
-        say = lambda task, whom: self.progress.say(said.format(task.number + 1, task.split, whom))  # noqa: E731
-        return self.engine or Worker(self.backbone, self.store, say)
+
+        def waits(task: ShardTask, whom: str) -> None:
+            self.progress.say(f"shard {task.number + 1} of {task.split} is being read by {whom}; waiting for it")
+
+        return self.engine or Worker(self.backbone, self.store, waits)
 
     @cached_property
     def arithmetic(self) -> dict[str, object]:

@@ -6,7 +6,7 @@ The work on a shard is a plain value of token ids and names, so that whoever doe
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -76,10 +76,13 @@ class Done:
     """Whether another run is computing the shard."""
 
 
+Outcomes = Generator[tuple[ShardTask, Done], None, None]
+
+
 class Engine(Protocol):
     """Does tasks, in this process or elsewhere."""
 
-    def work(self, tasks: Iterable[ShardTask]) -> Generator[tuple[ShardTask, Done], None, None]:
+    def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
         """Do tasks in any order; each is drawn from `tasks` when somebody is there to do it.
 
         Raises:
@@ -91,6 +94,22 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End whatever was started."""
+
+
+def busy_last(each: Callable[..., Iterator[tuple[ShardTask, Done]]], tasks: Iterable[ShardTask]) -> Outcomes:
+    """Do tasks; those that another run is computing come last, and are waited for.
+
+    Args:
+        each: does some tasks; `wait` says whether it waits for other runs.
+        tasks: all.
+    """
+    taken = []
+    for task, done in each(tasks, wait=False):
+        if done.taken:
+            taken.append(task)
+        else:
+            yield task, done
+    yield from each(taken, wait=True)
 
 
 # --- in this process --------------------------------------------------------------------------------------------------
@@ -107,18 +126,14 @@ class Worker:
     _switched: ExitStack = field(default_factory=ExitStack, init=False)
     _adapter: AdapterRef | None = field(default=None, init=False)
 
-    def work(self, tasks: Iterable[ShardTask]) -> Generator[tuple[ShardTask, Done], None, None]:
+    def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
         """See `Engine`: one after the other; those that another run is computing come last."""
-        taken = []
+
+        def each(some: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
+            yield from ((task, self.do(task, wait=wait)) for task in some)
+
         try:
-            for task in tasks:
-                done = self.do(task, wait=False)
-                if done.taken:
-                    taken.append(task)
-                else:
-                    yield task, done
-            for task in taken:
-                yield task, self.do(task, wait=True)
+            yield from busy_last(each, tasks)
         finally:
             self.rest()
 
