@@ -59,14 +59,11 @@ class Chat:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.template: str | None = None if tokenizer.chat_template else _PLAIN_TEMPLATE
+        self.notes = [] if self.template is None else [_PLAIN_NOTE]
+        """Notes for a reader of the numbers on how the model was asked."""
         # of the few prompts that stand for a task: every cell asks for them again
         self._suffixes: dict[tuple[Prompt, str], QuerySuffix] = {}
         self._firsts: dict[tuple[Prompt, tuple[str, ...]], Ids] = {}
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes for a reader of the numbers on how the model was asked."""
-        return [] if self.template is None else [_PLAIN_NOTE]
 
     def render(self, messages: Sequence[Message], *, answering: bool = True) -> str:
         """The conversation as text; `answering` adds the tokens after which the model speaks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bench.api import Format, PromptStyle, Question
@@ -12,19 +11,17 @@ from bench.api.question import Message, Prompt
 if TYPE_CHECKING:
     from bench.api.protocol import Protocol
 
-SYSTEM: Mapping[Format, str] = MappingProxyType(
-    {
-        Format.CHOICE: (
-            "You are an expert who responds with concise, correct answers. For multiple-choice questions, respond only"
-            " with the letter of the correct option (e.g., a, b, c, d, ...). Do not include any explanation or"
-            " additional text."
-        ),
-        Format.OPEN: (
-            "You are an expert who responds with concise, correct answers. Directly state the answer without phrases"
-            " like 'the correct answer is'."
-        ),
-    }
-)
+SYSTEM: Mapping[Format, str] = {
+    Format.CHOICE: (
+        "You are an expert who responds with concise, correct answers. For multiple-choice questions, respond only"
+        " with the letter of the correct option (e.g., a, b, c, d, ...). Do not include any explanation or"
+        " additional text."
+    ),
+    Format.OPEN: (
+        "You are an expert who responds with concise, correct answers. Directly state the answer without phrases"
+        " like 'the correct answer is'."
+    ),
+}
 """System messages (paper, appendix on prompts; docs/methods.md §1.5)."""
 
 QUERY_SENTINEL = "\u241e"

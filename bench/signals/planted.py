@@ -76,7 +76,7 @@ class World:
         """The output head, (v, d), rows of length 1: a state along row t has its largest logit at t."""
         return output_weight(self.model).copy()
 
-    def samples(self, samples: Samples) -> list[tuple[list[IntArray], list[FloatArray]]]:
+    def samples(self, samples: Samples) -> list[list[tuple[IntArray, FloatArray]]]:
         """Ids, `(t,)` each, and the states that predict them, `(t, d)` each, of every question's samples.
 
         Those of sure answers say the answer more often; one in fifty says nothing.
@@ -96,7 +96,7 @@ class World:
                     own.append(unsaid(rng, first, self.limit, self.model))
                 else:
                     own.append((rng.choice(np.setdiff1d(np.arange(self.letters), said[0]), 1), first))
-            drawn.append(([ids for ids, _ in own], [states for _, states in own]))
+            drawn.append(own)
         return drawn
 
     def agreeing(self, samples: Samples) -> BoolArray:

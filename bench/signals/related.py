@@ -51,7 +51,8 @@ class RelatedDefinition(Definition[Related]):
     def planted(self, world: World) -> FloatArray:
         """Texts that are the same are likely to entail each other, others are not."""
         answers = world.texts[Of.ANSWER].ids
-        texts = [[*ids, answers[i]] for i, (ids, _) in enumerate(world.samples(self.signal.samples))]
+        sampled = world.samples(self.signal.samples)
+        texts = [[*(ids for ids, _ in own), answers[i]] for i, own in enumerate(sampled)]
         same = np.asarray([[[np.array_equal(a, b) for b in own] for a in own] for own in texts])
         likely = np.where(same, 0.95, 0.1) + 0.04 * world.rng.random(same.shape)
         if self.signal.by != "entailment":

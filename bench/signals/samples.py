@@ -72,7 +72,7 @@ class SamplesDefinition(PassDefinition[Samples]):
     def planted(self, world: World) -> Ragged:
         """Samples of sure answers agree more often, and their tokens are likelier."""
         scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).planted(world)
-        ids = [texts for texts, _ in world.samples(self.signal)]
+        ids = [[ids for ids, _ in own] for own in world.samples(self.signal)]
         return self._records(ids, scores.values["log_probability"], world.limit)
 
     def _records(

@@ -56,7 +56,7 @@ class TextDefinition(Definition[Text]):
     def planted(self, world: World) -> Column:
         """Words with the numbers of the tokens."""
         if self.signal.of is Of.SAMPLES:
-            return strings([[_words(ids) for ids in texts] for texts, _ in world.samples(self.signal.samples)])
+            return strings([[_words(ids) for ids, _ in own] for own in world.samples(self.signal.samples)])
         if self.signal.of is Of.OPTIONS:
             return Ragged.of([strings([_words(ids) for ids, _ in options]) for options in world.unlabelled])
         ids = world.prompts if self.signal.of is Of.QUESTION else world.texts[Of.ANSWER].ids

@@ -176,8 +176,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         if texts is not None:
             ids, states = texts.ids, texts.states
         else:
-            sampled = (zip(*each, strict=True) for each in world.samples(self.signal.samples))
-            own = [*map(list, sampled)] if self.signal.of is Of.SAMPLES else world.unlabelled
+            own = world.samples(self.signal.samples) if self.signal.of is Of.SAMPLES else world.unlabelled
             ids = joined_texts([[ids for ids, _ in each] for each in own])
             states = np.concatenate([rows for each in own for _, rows in each])
         logits = torch.from_numpy(states @ world.head.T)
