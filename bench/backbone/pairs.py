@@ -71,7 +71,7 @@ class PairModel:
                     f" with {len(self.labels)} labels; name another, such as cross-encoder/stsb-roberta-large."
                 )
             return
-        _entailment_rows(self.option, self.source, self.labels)
+        self._entailment_rows()
 
     def relate(self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], None]) -> FloatArray:
         """Probabilities `(k, 3)` of contradiction, neutral and entailment, or similarities `(k,)` by the sigmoid.
@@ -118,16 +118,16 @@ class PairModel:
                 torch.cuda.empty_cache()
         if self.option == "--similarity":
             return torch.from_numpy(logits[:, 0]).sigmoid().numpy()
-        rows = _entailment_rows(self.option, self.source, self.labels)
+        rows = self._entailment_rows()
         return torch.from_numpy(logits).softmax(dim=-1)[:, rows].numpy()
 
-
-def _entailment_rows(option: str, source: str, labels: Sequence[str]) -> list[int]:
-    """Rows of contradiction, neutral and entailment among a model's labels."""
-    rows = [[k for k, label in enumerate(labels) if label.startswith(word)] for word in _ENTAILMENT]
-    if len(labels) != len(rows) or any(len(found) != 1 for found in rows):
-        raise UserError(
-            f"{option} {source}: expected a model with the labels contradiction, neutral and entailment in its"
-            f" config.json, got {', '.join(labels[:5]) or 'none'}; name another, such as microsoft/deberta-large-mnli."
-        )
-    return [row for (row,) in rows]
+    def _entailment_rows(self) -> list[int]:
+        """Rows of contradiction, neutral and entailment among the labels."""
+        rows = [[k for k, label in enumerate(self.labels) if label.startswith(word)] for word in _ENTAILMENT]
+        if len(self.labels) != len(rows) or any(len(found) != 1 for found in rows):
+            raise UserError(
+                f"{self.option} {self.source}: expected a model with the labels contradiction, neutral and entailment"
+                f" in its config.json, got {', '.join(self.labels[:5]) or 'none'}; name another, such as"
+                " microsoft/deberta-large-mnli."
+            )
+        return [row for (row,) in rows]
