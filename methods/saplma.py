@@ -10,19 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
-from bench.api import (
-    At,
-    Batch,
-    ConfidenceMethod,
-    Context,
-    FloatArray,
-    Hidden,
-    Needs,
-    Preset,
-    RunFacts,
-    Search,
-    method,
-)
+from bench.api import At, Batch, ConfidenceMethod, Context, FloatArray, Hidden, Needs, Preset, RunFacts, Search, method
 from methods._shared.probe import ProbeSettings, n_parameters, predict_probe, train_probe
 from methods._shared.training import RATE_AND_DECAY, check_fitted
 

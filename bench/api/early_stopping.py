@@ -171,12 +171,7 @@ class EarlyStopping:
             self.kept = keep()
 
     def resume(
-        self,
-        step: int,
-        steps: Sequence[int],
-        losses: Sequence[float | None],
-        confidences: Sequence[Array],
-        kept: Any,
+        self, step: int, steps: Sequence[int], losses: Sequence[float | None], confidences: Sequence[Array], kept: Any
     ) -> None:
         """Go on after a step, with what was recorded until then (`stage`, `confidences`, `kept`)."""
         self.step, self.kept = step, kept

@@ -19,17 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from bench import registry
-from bench.api import (
-    ConfidenceMethod,
-    ContractError,
-    DataCard,
-    Format,
-    RunFacts,
-    Source,
-    Split,
-    Task,
-    UserError,
-)
+from bench.api import ConfidenceMethod, ContractError, DataCard, Format, RunFacts, Source, Split, Task, UserError
 from bench.api.errors import did_you_mean, ends_the_program, home_of, reason_of
 from bench.signals.definition import definition
 from bench.signals.planted import MODEL, planted

@@ -69,10 +69,7 @@ class Assignment:
         return next((told["step"] for line in reversed(lines) if "step" in (told := _told(line))), 0)
 
     def carry_out(
-        self,
-        store: Store,
-        progress: Progress | None = None,
-        make_room: Callable[[], None] = lambda: None,
+        self, store: Store, progress: Progress | None = None, make_room: Callable[[], None] = lambda: None
     ) -> Entry:
         """The adapter, trained here unless another process has put it into the store meanwhile.
 

@@ -89,12 +89,7 @@ class AdapterTrainer:
     """Seconds of trainings elsewhere that are over."""
 
     def __call__(
-        self,
-        *,
-        loss: str,
-        examples: Examples,
-        settings: Mapping[str, object],
-        validation: Validation | None = None,
+        self, *, loss: str, examples: Examples, settings: Mapping[str, object], validation: Validation | None = None
     ) -> AdapterRef:
         """See `bench.api.TrainAdapter`."""
         from bench.backbone import adapter

@@ -16,17 +16,7 @@ from torch.func import functional_call, vmap
 
 from bench.api import EarlyStopping
 from methods._shared.training import threads_for
-from methods.ccps.networks import (
-    OPTIMISERS,
-    Evaluate,
-    Forward,
-    Learning,
-    Network,
-    RowsAtOnce,
-    Stage,
-    Weights,
-    likely,
-)
+from methods.ccps.networks import OPTIMISERS, Evaluate, Forward, Learning, Network, RowsAtOnce, Stage, Weights, likely
 
 _VALUES_AT_ONCE = 1 << 22
 """Features of all networks that go through them together where nothing is learned; bounds the memory."""

@@ -77,13 +77,7 @@ class LitCab(ConfidenceMethod):
     )
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {},
-        "refcode": {
-            "relu_input": True,
-            "negatives": 3,
-            "batch_size": 128,
-            "learning_rate": 5e-6,
-            "weight_decay": 0.01,
-        },
+        "refcode": {"relu_input": True, "negatives": 3, "batch_size": 128, "learning_rate": 5e-6, "weight_decay": 0.01},
         "fixed": {},
         "demo": {},
     }
@@ -101,7 +95,7 @@ class LitCab(ConfidenceMethod):
     }
     takes_one_class: ClassVar[bool] = True
     expected_failures: ClassVar[Mapping[str, str]] = {
-        "one_class": "learns from gold answers and wrong options, never from which answers were right",
+        "one_class": "learns from gold answers and wrong options, never from which answers were right"
     }
 
     relu_input: bool = False

@@ -107,9 +107,7 @@ SIQA = DataSet(
         context=ABOUT_CONTEXT,
     ),
     open=PromptStyle(
-        header="The following are social interaction questions with answers.",
-        footer=NEXT,
-        context=ABOUT_PARAGRAPH,
+        header="The following are social interaction questions with answers.", footer=NEXT, context=ABOUT_PARAGRAPH
     ),
     filter=distinct("answerA", "answerB", "answerC"),
 )

@@ -53,9 +53,7 @@ ARC = DataSet(
 )
 
 ARC_CHALLENGE = replace(
-    ARC,
-    name="arc_challenge",
-    card=replace(ARC.card, config="ARC-Challenge", folder="ct/ai2_arc/ARC-Challenge"),
+    ARC, name="arc_challenge", card=replace(ARC.card, config="ARC-Challenge", folder="ct/ai2_arc/ARC-Challenge")
 )
 
 
