@@ -106,18 +106,16 @@ class Registry(Generic[T]):
             UserError: nothing has this name, or what has it is broken.
         """
         entry = self._usable.get(name)
-        if entry is None or entry.plugin is None:
-            raise UserError(self._why_unknown(name))
-        return entry.plugin
-
-    def _why_unknown(self, name: str) -> str:
+        if entry is not None and entry.plugin is not None:
+            return entry.plugin
+        word = self._kind.word
         for entry in self._broken:
             if entry.name == name:
-                return f"{self._kind.word.capitalize()} {name!r} of {entry.origin} is broken: {entry.error}"
+                raise UserError(f"{word.capitalize()} {name!r} of {entry.origin} is broken: {entry.error}")
         meant = did_you_mean(name, self.names())
         broken = f" Broken plugins: {', '.join(entry.name for entry in self._broken)}." if self._broken else ""
         known = ", ".join(self.names()) or "none"
-        return f"Unknown {self._kind.word} {name!r}.{meant} Known: {known}.{broken} See: bench list {self._kind.word}s"
+        raise UserError(f"Unknown {word} {name!r}.{meant} Known: {known}.{broken} See: bench list {word}s")
 
 
 def methods(plugins: Sequence[Path] = (), made: Sequence[type[ConfidenceMethod]] = ()) -> Registry[ConfidenceMethod]:
@@ -208,10 +206,29 @@ def _load(
         _refuse_intruders(each, points[each.group])
     entries: list[PluginEntry[Any]] = []
     for point in sorted(points[kind.group], key=lambda p: (not _is_ours(p), p.name)):
-        if foreign or _is_ours(point):
-            entries.extend(_from_entry_point(kind, point))
+        ours = _is_ours(point)
+        if not foreign and not ours:
+            continue
+        dist = point.dist
+        origin = BUILT_IN if ours else point.value if dist is None else f"{dist.name} {dist.version}"
+        try:
+            entries.extend(_entries_of(kind, point.module, origin))
+        except BaseException as error:  # whatever another package raises, ours must go on
+            if ours or ends_the_program(error):
+                raise
+            entries.append(PluginEntry(point.name, None, point.module, origin, reason_of(error)))
     for path in plugins:
-        entries.extend(_from_file(kind, path))
+        module = run_file(path)
+        kinds = {d.kind for d in registration.DECLARED if _is_within(d.module, module)}
+        if not kinds:
+            raise UserError(
+                f"{path} registers nothing; decorate a class with @method(...) or @task(...) from bench.api"
+            )
+        if kind.word in kinds:  # else a file of tasks, while methods are loaded, or the other way round
+            try:
+                entries.extend(_entries_of(kind, module, str(path)))
+            except ContractError as error:
+                raise UserError(f"{path}: {error}") from error
     return Registry(kind, [*entries, *made], [f"--plugin {path}: the code in this file was run" for path in plugins])
 
 
@@ -260,27 +277,6 @@ def _refuse_intruders(kind: Kind, points: Iterable[importlib.metadata.EntryPoint
             )
 
 
-def _from_entry_point(kind: Kind, point: importlib.metadata.EntryPoint) -> list[PluginEntry[Any]]:
-    foreign = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
-    origin = BUILT_IN if _is_ours(point) else foreign
-    try:
-        return list(_entries_of(kind, point.module, _import_all(point.module), origin))
-    except BaseException as error:  # whatever another package raises, ours must go on
-        if origin == BUILT_IN or ends_the_program(error):
-            raise
-        return [PluginEntry(point.name, None, point.module, origin, reason_of(error))]
-
-
-def _import_all(name: str) -> list[str]:
-    """Import a module and, of a package, the public children too; returns the names of these children."""
-    module = _import(name)
-    children = pkgutil.iter_modules(getattr(module, "__path__", ()))
-    public = [f"{name}.{child.name}" for child in children if not child.name.startswith("_")]
-    for child in public:
-        _import(child)
-    return public
-
-
 def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
@@ -289,9 +285,15 @@ def _import(name: str) -> ModuleType:
         raise ContractError(f"{name} can't be imported: {reason_of(error)}") from error
 
 
-def _entries_of(kind: Kind, module: str, children: Sequence[str], origin: str) -> Iterator[PluginEntry[Any]]:
-    declared = [d for d in _declared_in(module) if d.kind == kind.word]
-    for part in children or [module]:
+def _entries_of(kind: Kind, module: str, origin: str) -> Iterator[PluginEntry[Any]]:
+    """Plugins of a module and, of a package, of its public children."""
+    children = pkgutil.iter_modules(getattr(_import(module), "__path__", ()))
+    parts = [f"{module}.{child.name}" for child in children if not child.name.startswith("_")]
+    for part in parts:
+        _import(part)
+    # by name and not "new since the import": the module may have been imported before, by a test or another registry
+    declared = [d for d in registration.DECLARED if d.kind == kind.word and _is_within(d.module, module)]
+    for part in parts or [module]:
         if not any(_is_within(d.module, part) for d in declared):
             raise ContractError(
                 f"{part} registers no {kind.word}; decorate a class with @{kind.word}(...),"
@@ -304,11 +306,6 @@ def _entries_of(kind: Kind, module: str, children: Sequence[str], origin: str) -
 
 def _is_within(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
-
-
-def _declared_in(module: str) -> list[Declaration]:
-    # by name and not "new since the import": the module may have been imported before, by a test or another registry
-    return [d for d in registration.DECLARED if _is_within(d.module, module)]
 
 
 def _forget(module: str) -> None:
@@ -342,19 +339,6 @@ def _check(kind: Kind, declaration: Declaration) -> None:
 
 
 # --- plugin files -----------------------------------------------------------------------------------------------------
-
-
-def _from_file(kind: Kind, path: Path) -> list[PluginEntry[Any]]:
-    module = run_file(path)
-    declared = _declared_in(module)
-    if not declared:
-        raise UserError(f"{path} registers nothing; decorate a class with @method(...) or @task(...) from bench.api")
-    if not any(d.kind == kind.word for d in declared):
-        return []  # a file of tasks, while methods are loaded, or the other way round
-    try:
-        return list(_entries_of(kind, module, (), str(path)))
-    except ContractError as error:
-        raise UserError(f"{path}: {error}") from error
 
 
 def module_of(path: Path) -> str:

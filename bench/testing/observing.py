@@ -51,14 +51,14 @@ class Watched(Batch):
 
 def contents(batch: Batch) -> dict[Signal, bytes]:
     """The bytes of each column, to see later whether it was written to."""
-    return {signal: _bytes(batch[signal]) for signal in batch.signals}
-
-
-def _bytes(column: Any) -> bytes:
-    if isinstance(column, OutputHead):
-        return bytes(column.weight.cpu().float().numpy().tobytes())  # numpy has no bfloat16
-    values = column.values if isinstance(column, Ragged) else column
-    return pickle.dumps(values.tolist()) if values.dtype == object else bytes(values.tobytes())  # texts are references
+    found: dict[Signal, bytes] = {}
+    for signal in batch.signals:
+        column = batch[signal]
+        if isinstance(column, OutputHead):
+            column = column.weight.cpu().float().numpy()  # numpy has no bfloat16
+        values = column.values if isinstance(column, Ragged) else column
+        found[signal] = pickle.dumps(values.tolist()) if values.dtype == object else values.tobytes()
+    return found
 
 
 # --- global random states ---------------------------------------------------------------------------------------------

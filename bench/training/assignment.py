@@ -9,6 +9,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bench.backbone.models import ModelSpec, label_of
 from bench.progress import Progress, Silent
 from bench.store.folders import Entry, Store
 from bench.store.locks import adapter_claim, file_lock
+from bench.store.processes import ended
 from bench.training import child
 from bench.training.job import ADAPTER, EXAMPLES, REPORT, VALIDATION, Job, write_examples
 
@@ -103,9 +105,9 @@ class Assignment:
             ) from error
         make_room()
         self._run(config, store, progress)
-        trained = folder / ADAPTER
         told = {"method": self.method, "model": label_of(ModelSpec(**self.job.model))}
-        entry = store.put(KIND, self.key, self.fields, lambda into: _copy(trained, into), **told)
+        fill = partial(shutil.copytree, folder / ADAPTER, dirs_exist_ok=True)
+        entry = store.put(KIND, self.key, self.fields, fill, **told)
         shutil.rmtree(folder, ignore_errors=True)
         return entry
 
@@ -148,8 +150,9 @@ class Assignment:
             code = process.wait()
         if code or not (config.parent / ADAPTER / REPORT).is_file():
             way = f"\n{way_out(self.method)}." if recipe.deepspeed else ""
+            how = ended(code) if code else "it ended without an adapter"
             raise UserError(
-                f"Training the adapter of {self.method} failed ({child.ending(code)}):"
+                f"Training the adapter of {self.method} failed ({how}):"
                 f" {last[-1] if last else 'it printed nothing'}{way}\nThe end of its log:\n" + "\n".join(last)
             )
 
@@ -169,8 +172,3 @@ def _told(line: str) -> dict[str, Any]:
         return {}
     kind = int if "step" in told else str
     return told if isinstance(told.get("step", told.get("note")), kind) else {}
-
-
-def _copy(trained: Path, into: Path) -> None:
-    for path in sorted(trained.iterdir()):
-        shutil.copyfile(path, into / path.name)

@@ -15,31 +15,18 @@ KEPT = 2
 _NAME = re.compile(r"step-(\d{1,15})")
 
 
-def partial(root: Path, step: int) -> Path:
-    """The folder that is filled, as it is called until it is `complete`."""
-    return root / f"partial-{step}"
-
-
-def begun(root: Path, step: int) -> Path:
-    """The `partial` folder, made and empty."""
-    folder = partial(root, step)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder
-
-
-def complete(root: Path, step: int, job: str) -> None:
-    """Let the filled folder appear under its name, and remove all but the newest `KEPT`.
+def complete(filled: Path, step: int, job: str) -> None:
+    """Let a filled folder appear under its name, and remove all but the newest `KEPT` beside it.
 
     Args:
-        root: folder of the checkpoints.
+        filled: folder of the checkpoint, within that of all.
         step: that it was taken after.
         job: digest of what is trained.
     """
-    folder, whole = partial(root, step), root / f"step-{step}"
-    seal(folder, {"job": job, "step": step})
+    root, whole = filled.parent, filled.with_name(f"step-{step}")
+    seal(filled, {"job": job, "step": step})
     shutil.rmtree(whole, ignore_errors=True)
-    folder.rename(whole)
+    filled.rename(whole)
     keep = {root / f"step-{kept}" for kept in _steps(root)[:KEPT]}
     for other in root.iterdir():
         if other not in keep:

@@ -40,7 +40,7 @@ from bench.training.job import (
     take,
 )
 from bench.training.model import Fed, Questioner, ReadableModel, requests, together
-from bench.training.optimisers import DeepSpeedOptimiser, Optimiser, Processes, TorchOptimiser
+from bench.training.optimisers import DeepSpeedOptimiser, Processes, TorchOptimiser
 
 OfExamples = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
 """A loss (a sum, with gradient) or confidences `(n,)` of some examples."""
@@ -76,7 +76,14 @@ class _Training:
         self.loss = _function_named(job.loss)
         self.examples = read_examples(folder / EXAMPLES, job.columns)
         self.validation = read_examples(folder / VALIDATION, job.validation)
-        self.stopping = self._stopping()
+        correct = np.asarray(self.validation["correct"]) if job.confidence else None
+        self.stopping = EarlyStopping(
+            self.recipe.steps,
+            None if correct is None else Batch([""] * len(correct), {}, correct),
+            published=self.recipe.published_steps,
+            points=self.recipe.points,
+            epochs_per_step=self.recipe.batch_size / self._n,
+        )
         devices = tuple(job.load["devices"])
         options = replace(LoadOptions(**job.load), device=None if devices else processes.device, devices=devices)
         self.backbone = Backbone(ModelSpec(**{**job.model, "tasks": tuple(job.model["tasks"])}), options)
@@ -92,14 +99,14 @@ class _Training:
             checkpoint_blocks(self.backbone.model)
         self.parameters = [p for p in self.wrapped.parameters() if p.requires_grad]
         kind = DeepSpeedOptimiser if self.recipe.deepspeed else TorchOptimiser
-        self.optimiser: Optimiser = kind(self.parameters, self.recipe, processes)
+        self.optimiser = kind(self.parameters, self.recipe, processes)
         self.model = ReadableModel(self.backbone, self.wrapped, job)
         self.fed = Fed()
         self.seconds = 0.0
         self.last_loss: float | None = None
 
     def run(self) -> None:
-        self._ask_the_frozen()
+        self._read_the_frozen()
         self._resume()
         for step in self.stopping:
             self._step(step - 1)
@@ -111,17 +118,6 @@ class _Training:
                 self._checkpoint(step)
         if self.processes.rank == 0:
             self._save()
-
-    def _stopping(self) -> EarlyStopping:
-        recipe = self.recipe
-        correct = np.asarray(self.validation["correct"]) if self.job.confidence else None
-        return EarlyStopping(
-            recipe.steps,
-            None if correct is None else Batch([""] * len(correct), {}, correct),
-            published=recipe.published_steps,
-            points=recipe.points,
-            epochs_per_step=recipe.batch_size / self._n,
-        )
 
     def _kept(self) -> dict[str, torch.Tensor]:
         """The adapter as it is now, and how sure it is of as many training examples as there are for validation."""
@@ -148,15 +144,14 @@ class _Training:
         self.seconds += time.perf_counter() - start
         return np.asarray(self.processes.sum(sure).cpu().numpy())
 
-    def _ask_the_frozen(self) -> None:
+    def _read_the_frozen(self) -> None:
         """Let the loss say what it will need of the weights that never change, so that this is read together.
 
         A resumed training asks for all steps, too: read in other company, the numbers would differ in their last bits.
         """
         start = time.perf_counter()
-        shares = [
-            self._share(self.examples, batch_rows(self._n, step, self.recipe)) for step in range(self.recipe.steps)
-        ]
+        steps = range(self.recipe.steps)
+        shares = [self._share(self.examples, batch_rows(self._n, step, self.recipe)) for step in steps]
         rows = np.unique(np.concatenate([*shares, np.zeros(0, dtype=np.int64)]))
 
         def ask(questioner: Questioner) -> None:
@@ -180,7 +175,8 @@ class _Training:
 
     def _step(self, step: int) -> None:
         start = time.perf_counter()
-        rate = learning_rate(self.recipe, step)
+        # half a cosine to 0 at the end, without warm-up (docs/methods.md §0.8)
+        rate = self.recipe.learning_rate * 0.5 * (1.0 + math.cos(math.pi * step / self.recipe.steps))
         loss, gradients = self._gradients(step)
         self.optimiser.step(gradients, rate)
         self.last_loss = self._count(loss)
@@ -236,9 +232,10 @@ class _Training:
         from safetensors.torch import save
 
         root = self.folder / CHECKPOINTS
-        folder = checkpoints.partial(root, step)
+        folder = root / f"partial-{step}"
         if self.processes.rank == 0:
-            checkpoints.begun(root, step)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
             state = {"fed": asdict(self.fed), "seconds": self.seconds, "loss": self.last_loss}
             state["stage"] = asdict(self.stopping.stage())
             write_json(folder / _STATE, state)
@@ -247,7 +244,7 @@ class _Training:
         self.optimiser.save(folder)
         self.processes.wait()
         if self.processes.rank == 0:
-            checkpoints.complete(root, step, self._identity())
+            checkpoints.complete(folder, step, self._identity())
 
     def _resume(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""
@@ -255,7 +252,11 @@ class _Training:
 
         step = 0
         if self.processes.rank == 0:  # it looks, for all
-            step = checkpoints.newest(self.folder / CHECKPOINTS, self._identity(), _note)
+            step = checkpoints.newest(
+                self.folder / CHECKPOINTS,
+                self._identity(),
+                lambda text: print(json.dumps({"note": text}), flush=True),  # noqa: T201  (the parent reads it)
+            )
         step = int(self.processes.sum(torch.tensor([step])).item())
         if not step:
             return
@@ -314,11 +315,6 @@ class _Training:
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
 
 
-def _note(text: str) -> None:
-    """Tell the user of the run, through the parent."""
-    print(json.dumps({"note": text}), flush=True)  # noqa: T201  (the parent reads it)
-
-
 def _ids(examples: Mapping[str, Column]) -> Ragged:
     """The column by which examples are grouped, the first."""
     return cast("Ragged", next(iter(examples.values())))
@@ -336,11 +332,6 @@ def _function_named(name: str) -> OfExamples:
     except (ImportError, AttributeError) as error:
         raise UserError(f"Function {name!r}: expected an importable `module:function` ({error}).") from error
     return cast("OfExamples", found)
-
-
-def learning_rate(recipe: Recipe, step: int) -> float:
-    """Half a cosine from the rate at step 0 to 0 at the end, without warm-up (docs/methods.md §0.8)."""
-    return recipe.learning_rate * 0.5 * (1.0 + math.cos(math.pi * step / recipe.steps))
 
 
 def batch_rows(n: int, step: int, recipe: Recipe) -> Rows:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -60,19 +60,6 @@ class Processes:
             dist.destroy_process_group()
 
 
-class Optimiser(Protocol):
-    """Moves the adapter's parameters."""
-
-    def step(self, gradients: Tensors, learning_rate: float) -> None:
-        """One step along the sum of the processes' gradients."""
-
-    def save(self, folder: Path) -> None:
-        """Write parameters and state; called by all processes with one existing folder."""
-
-    def load(self, folder: Path) -> None:
-        """Take them back."""
-
-
 class TorchOptimiser:
     """AdamW of torch; every process does the same step."""
 
@@ -86,7 +73,7 @@ class TorchOptimiser:
         )
 
     def step(self, gradients: Tensors, learning_rate: float) -> None:
-        """See `Optimiser.step`."""
+        """One step along the sum of the processes' gradients."""
         first = gradients[0].device  # of a model over several cards, each has its own
         flat = self.processes.sum(torch.cat([gradient.flatten().to(first) for gradient in gradients]))
         parts = torch.split(flat, [parameter.numel() for parameter in self.parameters])
@@ -99,7 +86,7 @@ class TorchOptimiser:
         self.adamw.step()
 
     def save(self, folder: Path) -> None:
-        """See `Optimiser.save`."""
+        """Write parameters and state; called by all processes with one existing folder."""
         if self.processes.rank:
             return
         tensors = {f"{i}.parameter": parameter for i, parameter in enumerate(self.parameters)}
@@ -108,7 +95,7 @@ class TorchOptimiser:
         _write(folder / "optimiser.safetensors", tensors)
 
     def load(self, folder: Path) -> None:
-        """See `Optimiser.load`."""
+        """Take them back."""
         read = _read(folder / "optimiser.safetensors")
         for own, parameter in zip(read, self.parameters, strict=True):
             parameter.data.copy_(own.pop("parameter"))
@@ -146,7 +133,7 @@ class DeepSpeedOptimiser:
         self.engine: Any = deepspeed.initialize(model=module, model_parameters=parameters, config=settings)[0]
 
     def step(self, gradients: Tensors, learning_rate: float) -> None:
-        """See `Optimiser.step`."""
+        """One step along the sum of the processes' gradients."""
         for group in self.engine.optimizer.param_groups:
             group["lr"] = learning_rate
         # The engine takes the mean over processes, and the sum is wanted.
@@ -155,7 +142,7 @@ class DeepSpeedOptimiser:
         self.engine.step()
 
     def save(self, folder: Path) -> None:
-        """See `Optimiser.save`; each process writes its partition. DeepSpeed's own checkpoints would be pickles."""
+        """Write the partition of each process. DeepSpeed's own checkpoints would be pickles."""
         tensors: dict[str, torch.Tensor] = {}
         for i, partition in enumerate(self.engine.optimizer.single_partition_of_fp32_groups):
             state = self.engine.optimizer.optimizer.state[partition]
@@ -163,7 +150,7 @@ class DeepSpeedOptimiser:
         _write(self._file(folder), tensors)
 
     def load(self, folder: Path) -> None:
-        """See `Optimiser.load`."""
+        """Take them back."""
         zero = self.engine.optimizer
         read = _read(self._file(folder))
         for own, partition in zip(read, zero.single_partition_of_fp32_groups, strict=True):

@@ -112,7 +112,9 @@ class AdapterTrainer:
 
     def _made(self, work: Assignment) -> Entry:
         if self.elsewhere is None:
-            return work.carry_out(self.store, self.progress, self._release)
+            # on the CPU, weights are pages of their files, which the child shares
+            make_room = self.backbone.release if kind_of(self.backbone.device) != "cpu" else lambda: None
+            return work.carry_out(self.store, self.progress, make_room)
         try:
             told = self.elsewhere.train(
                 work.key, replace(work, devices=(kind_of(self.backbone.device),)), wait=self.waits
@@ -133,11 +135,6 @@ class AdapterTrainer:
                 " one. Set CONFBENCH_CACHE to a folder that all machines share."
             )
         return entry
-
-    def _release(self) -> None:
-        """Make room for the child; on the CPU, weights are pages of their files, which it shares."""
-        if kind_of(self.backbone.device) != "cpu":
-            self.backbone.release()
 
     # --- the job ------------------------------------------------------------------------------------------------------
 
@@ -168,6 +165,10 @@ class AdapterTrainer:
                 f"{self.method} can't be trained in float16, whose gradients underflow:"
                 " use --dtype bfloat16 or float32."
             )
+        folders = []  # in which the functions' packages are found
+        for name in filter(None, (loss, validation.confidence)):
+            path, module = _file(name), name.partition(":")[0]
+            folders.append(str(path.parents[module.count(".") + (path.name == "__init__.py")]))
         # where any process finds the model, without asking the hub what is newest
         source = str(Path(spec.source).resolve()) if spec.local else str(spec.source)
         return Job(
@@ -190,7 +191,7 @@ class AdapterTrainer:
             token_budget=self._budget,
             checkpoint_every=self.checkpoint_every,
             checkpointing=self._plan(recipe, examples).checkpointing,
-            search=tuple(dict.fromkeys(_root(name) for name in (loss, validation.confidence) if name)),
+            search=tuple(dict.fromkeys(folders)),
         )
 
     def _fields(self, job: Job, examples: Examples, validation: Validation) -> dict[str, Any]:
@@ -280,12 +281,6 @@ def _check_examples(examples: Examples) -> None:
 def _digest(column: Ragged | npt.NDArray[Any]) -> str:
     arrays = [column.values, column.offsets] if isinstance(column, Ragged) else [column]
     return " ".join([*(f"{array.dtype} {array.shape}" for array in arrays), digest_arrays(arrays)])
-
-
-def _root(function: str) -> str:
-    """The folder in which the first part of a function's module name is found."""
-    path, module = _file(function), function.partition(":")[0]
-    return str(path.parents[module.count(".") + (path.name == "__init__.py")])
 
 
 def _file(function: str) -> Path:

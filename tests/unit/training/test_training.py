@@ -820,14 +820,6 @@ def test_passes_hold_every_sequence_once_within_their_budget(budget: int) -> Non
     assert (len(groups) == N) == (budget == 1)
 
 
-def test_the_rate_falls_along_half_a_cosine() -> None:
-    recipe = Recipe.of({**SETTINGS, "steps": 4})
-    rates = [loop.learning_rate(recipe, step) for step in range(4)]
-    np.testing.assert_allclose(
-        np.asarray(rates) / 1e-2, [1.0, 0.5 + 0.25 * math.sqrt(2), 0.5, 0.5 - 0.25 * math.sqrt(2)]
-    )
-
-
 # --- the adapter on the backbone --------------------------------------------------------------------------------------
 
 
