@@ -34,16 +34,11 @@ class CoCoA(SampledMethod):
 
     def predict(self, batch: Batch) -> FloatArray:
         """`(n,)` float64, at most 0."""
+        if self.uncertainty not in {"probability", "perplexity", "entropy"}:
+            raise UserError(f"cocoa.uncertainty: expected probability, perplexity or entropy, got {self.uncertainty!r}")
+        uncertainty = mean_of(batch, "entropy") if self.uncertainty == "entropy" else -mean_of(batch, "log_probability")
+        if self.uncertainty == "probability":
+            uncertainty = uncertainty * batch[TokenScores()].lengths
         related = batch[Related(by="similarity", samples=self.samples)].astype(np.float64)
         similarity = (related[:, -1, :-1] + related[:, :-1, -1]) / 2  # (n, N): of answer and samples, in both orders
-        return np.asarray(-self._uncertainty(batch) * (1 - similarity).mean(axis=-1))
-
-    def _uncertainty(self, batch: Batch) -> FloatArray:
-        if self.uncertainty == "entropy":
-            return mean_of(batch, "entropy")
-        means = -mean_of(batch, "log_probability")
-        if self.uncertainty == "perplexity":
-            return means
-        if self.uncertainty == "probability":
-            return np.asarray(means * batch[TokenScores()].lengths)
-        raise UserError(f"cocoa.uncertainty: expected probability, perplexity or entropy, got {self.uncertainty!r}")
+        return np.asarray(-uncertainty * (1 - similarity).mean(axis=-1))

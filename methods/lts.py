@@ -8,9 +8,9 @@ temperature keeps the order, so every rank metric is P(True)'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -22,7 +22,6 @@ from bench.api import (
     ConfidenceMethod,
     Context,
     FloatArray,
-    IntArray,
     Needs,
     Preset,
     QueryLogits,
@@ -111,7 +110,9 @@ class LTS(ConfidenceMethod):
         log_temperature = torch.zeros((), dtype=torch.float64, requires_grad=True)
         adamw = torch.optim.AdamW([log_temperature], lr=self.learning_rate, weight_decay=self.weight_decay)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adamw, self.steps)
-        for rows in islice(_minibatches(len(odds), self.batch_size, rng), self.steps):
+        epochs = (rng.permutation(len(odds)) for _ in count())
+        batches = (order[at : at + self.batch_size] for order in epochs for at in range(0, len(odds), self.batch_size))
+        for rows in islice(batches, self.steps):
             adamw.zero_grad()
             scaled = x[rows] / log_temperature.exp()
             loss = torch.nn.functional.binary_cross_entropy_with_logits(scaled, y[rows])
@@ -129,13 +130,6 @@ class LTS(ConfidenceMethod):
         """The temperature."""
         del facts
         return 1
-
-
-def _minibatches(n: int, size: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """Row numbers, without end; each row once in every epoch."""
-    while True:
-        order = rng.permutation(n)
-        yield from (order[start : start + size] for start in range(0, n, size))
 
 
 def _odds(batch: Batch) -> npt.NDArray[np.float64]:

@@ -15,7 +15,6 @@ tells it, the number of answers, counted by their weight, is about one, and no v
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -149,10 +148,31 @@ def within_places(tokens: Tokens) -> tuple[Linear, Linear] | None:
 
     None where it can't be known: no place has both kinds, or too few answers tell it.
     """
+    from scipy.sparse import csr_array
+
     floor = mean_impact(tokens.take(~tokens.content))
     if floor is None:
         return None
-    residual, rank = _residuals(tokens)
+    count = len(tokens.answer)
+    _, place = np.unique(np.stack([tokens.length, tokens.place]), axis=1, return_inverse=True)
+    _, answer = np.unique(tokens.answer, return_inverse=True)
+    places, answers = (
+        csr_array((np.ones(count), (np.arange(count), of.reshape(-1))), shape=(count, int(of.max(initial=-1)) + 1))
+        for of in (place, answer)
+    )
+    # Frisch-Waugh-Lovell: places are taken out of what is left within answers, by the normal equations
+    each = np.asarray(answers.sum(axis=0)).reshape(-1)
+    shared = answers.T @ places
+    normal = (places.T @ places - shared.T @ (shared / each[:, None])).toarray()
+    rank = int(np.linalg.matrix_rank(normal))
+
+    def within(values: FloatArray) -> FloatArray:
+        return np.asarray(values - answers @ ((answers.T @ values) / each))
+
+    def residual(values: FloatArray) -> FloatArray:
+        effects, *_ = np.linalg.lstsq(normal, places.T @ within(values), rcond=None)
+        return within(values - places @ effects)
+
     content = residual(tokens.content.astype(np.float64))
     content[np.abs(content) < _TINY] = 0.0
     total = float(content @ content)
@@ -165,34 +185,6 @@ def within_places(tokens: Tokens) -> tuple[Linear, Linear] | None:
     influence = np.sqrt(spent) * tokens.sums(content * error) / total
     found = Linear(by_seed, influence, tokens.sums(content**2) / total**2)
     return (found, floor) if found.counted >= MIN_ANSWERS else None
-
-
-def _residuals(tokens: Tokens) -> tuple[Callable[[FloatArray], FloatArray], int]:
-    """Function that takes effects of answers and of places out of values `(t,)`, and the rank of the places.
-
-    Frisch-Waugh-Lovell: places are taken out of what is left within answers, by the normal equations.
-    """
-    from scipy.sparse import csr_array
-
-    count = len(tokens.answer)
-    _, place = np.unique(np.stack([tokens.length, tokens.place]), axis=1, return_inverse=True)
-    _, answer = np.unique(tokens.answer, return_inverse=True)
-    places, answers = (
-        csr_array((np.ones(count), (np.arange(count), of.reshape(-1))), shape=(count, int(of.max(initial=-1)) + 1))
-        for of in (place, answer)
-    )
-    each = np.asarray(answers.sum(axis=0)).reshape(-1)
-    shared = answers.T @ places
-    normal = (places.T @ places - shared.T @ (shared / each[:, None])).toarray()
-
-    def within(values: FloatArray) -> FloatArray:
-        return np.asarray(values - answers @ ((answers.T @ values) / each))
-
-    def residual(values: FloatArray) -> FloatArray:
-        effects, *_ = np.linalg.lstsq(normal, places.T @ within(values), rcond=None)
-        return within(values - places @ effects)
-
-    return residual, int(np.linalg.matrix_rank(normal))
 
 
 def _sum(one: Linear, other: Linear, times: float) -> Linear:

@@ -45,11 +45,12 @@ def shap(given: AnalysisInput) -> Measures:
 
 def measured(found: Explained) -> Measures:
     """Table and verdict of SHAP values."""
+    rows = _rows(found)
     return Measures(
         question="Which features does CCPS' confidence follow?",
-        answer=" ".join(_answer(found)),
+        answer=" ".join(_answer(found, rows)),
         columns=_COLUMNS,
-        rows=_rows(found),
+        rows=rows,
         drawn="importance",
         shown=len(GROUPS) + 2 + SHOWN,
         notes=tuple(_notes(found)),
@@ -158,19 +159,15 @@ def _row(name: str, gradients: FloatArray, kernel: FloatArray) -> _Row:
     }  # fmt: skip
 
 
-def _together(row: _Row) -> _Row:
-    """Row of a group: its numbers by gradients stand in a column of their own, which the figure doesn't draw."""
-    names = {"importance": "together", "low": "together_low", "high": "together_high"}
-    return {names.get(key, key): value for key, value in row.items()}
-
-
 def _rows(found: Explained) -> list[_Row]:
     """Groups, noise, and the 75 by importance, the largest first."""
     gradients, kernel = found.gradients, found.kernel
-    of_groups = [
-        _together(_row(name, gradients[:, :, columns].sum(2), kernel[:, :, columns].sum(2)))
-        for name, columns in GROUPS.items()
-    ]
+    # a group's numbers by gradients stand in a column of their own, which the figure doesn't draw
+    names = {"importance": "together", "low": "together_low", "high": "together_high"}
+    of_groups: list[_Row] = []
+    for group, columns in GROUPS.items():
+        row = _row(group, gradients[:, :, columns].sum(2), kernel[:, :, columns].sum(2))
+        of_groups.append({names.get(key, key): value for key, value in row.items()})
     most = ALL + int(_noise(found).argmax())
     of_noise = [
         _row(NOISE_MEAN, np.abs(gradients[:, :, ALL:]).mean(2), np.abs(kernel[:, :, ALL:]).mean(2)),
@@ -195,8 +192,8 @@ def _number(value: str | float | None) -> float:
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def _answer(found: Explained) -> Iterator[str]:
-    rows = {str(row["feature"]): row for row in _rows(found)}
+def _answer(found: Explained, listed: Sequence[_Row]) -> Iterator[str]:
+    rows = {str(row["feature"]): row for row in listed}
     original, perturbed, noise = (_told(rows[name], "together", "together_") for name in GROUPS)
     yield (
         f"By gradients its {len(OF_ORIGINAL)} columns of the original state together move its logit by {original} on"

@@ -125,7 +125,7 @@ class LitCab(ConfidenceMethod):
         """
         import torch
 
-        from methods.litcab.networks import Objective, Optimiser, train_layer
+        from methods.litcab.networks import Objective, train_layer
 
         kept = _drawn_options(train[TokenIds(Of.WRONG)], self.negatives, ctx.rng)
         corpus = _corpus(train, kept)
@@ -140,8 +140,9 @@ class LitCab(ConfidenceMethod):
             train[Unembedding()],
             (_step(corpus, rows.numpy()) for _, rows in zip(stopping, batches, strict=False)),
             Objective(self.cap, self.penalty, self.relu_input),
-            Optimiser(self.learning_rate, self.weight_decay),
             lambda layer: record(layer) if stopping.due else None,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
         )
         self.weight_, self.bias_ = stopping.kept
         return self
