@@ -264,32 +264,16 @@ class Batch:
         self.is_own = False
         """Whether its arrays can be written."""
 
-    @classmethod
-    def of_own(
-        cls, ids: Sequence[str], columns: Mapping[Signal, Column], correct: npt.NDArray[np.bool_] | None = None
-    ) -> Self:
-        """A batch whose arrays can be written, as nobody else has them."""
-        made = cls(ids, {})
-        made._columns, made.is_own = dict(columns), True
-        made._correct = None if correct is None else np.array(correct, dtype=np.bool_)
-        return made
-
     def own(self) -> Self:
         """A copy whose arrays can be written; the output head is shared.
 
         A plugin gets one for each call: torch can wrap its arrays, and what is written into them nobody else sees.
         """
         made = copy.copy(self)
-        vars(made).update(_columns=dict(self._columns))
-        made._make_own()  # noqa: SLF001 - of this class
+        columns = {signal: copied(column) for signal, column in self._columns.items()}
+        correct = None if self._correct is None else self._correct.copy()
+        vars(made).update(_columns=columns, _correct=correct, is_own=True)
         return made
-
-    def _make_own(self) -> None:
-        """Copy the arrays of this batch, so that they can be written; no two columns are in memory twice."""
-        for signal, column in self._columns.items():
-            self._columns[signal] = copied(column)
-        self._correct = None if self._correct is None else self._correct.copy()
-        self.is_own = True
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -207,10 +207,11 @@ def summarise(
         for subject, rows in rows_of_subjects(subjects)
     }
     pooled = _all_metrics(p, order, o, protocol, 0)
-    metrics = {
-        name: _over_subjects(METRICS[name], [values[name] for values in per_subject.values()], value, protocol.std_ddof)
-        for name, value in pooled.items()
-    }
+    metrics: dict[str, MetricSummary] = {}
+    for name, value in pooled.items():
+        defined = np.array([of[name] for of in per_subject.values() if of[name] is not None], dtype=np.float64)
+        std = float(defined.std(ddof=protocol.std_ddof)) if defined.size > protocol.std_ddof else None
+        metrics[name] = MetricSummary(METRICS[name].mean(defined), std, value, len(per_subject) - defined.size)
     if p is None:
         return Scores(metrics, per_subject, None, None)
     return Scores(metrics, per_subject, n_excluded(p, o), n_clipped(p, o))
@@ -226,16 +227,6 @@ def _all_metrics(
         for name, value in values.items()
         if value is not None
     }
-
-
-def _over_subjects(metric: Metric, values: Sequence[float | None], pooled: float | None, ddof: int) -> MetricSummary:
-    defined = np.array([value for value in values if value is not None])
-    return MetricSummary(
-        mean=metric.mean(defined),
-        std=float(defined.std(ddof=ddof)) if defined.size > ddof else None,
-        pooled=pooled,
-        n_undefined=len(values) - defined.size,
-    )
 
 
 def seed_of(subject: str) -> int:

@@ -7,6 +7,7 @@ text.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from bench.api import Format, PromptStyle, Row
@@ -135,19 +136,16 @@ NO_BLANK = FilterVerdict(kept=False, why="sentences without a blank, left out")
 NOT_ONE_BLANK = FilterVerdict(kept=False, why="sentences without exactly one blank, left out")
 
 
-def _resolvable(row: Row) -> FilterVerdict:
-    sentence = row.values["sentence"]
-    if row.values["answer"] not in ("1", "2"):  # a list is in no set
-        return UNLABELLED
-    return NOT_ONE_BLANK if isinstance(sentence, str) and sentence.count(BLANK) != 1 else KEPT
+def _blanks(fits: Callable[[int], bool], why: FilterVerdict) -> Filter:
+    """Labelled sentences with a number of blanks that fits."""
 
+    def judge(row: Row) -> FilterVerdict:
+        sentence = row.values["sentence"]
+        if row.values["answer"] not in ("1", "2"):  # a list is in no set
+            return UNLABELLED
+        return why if isinstance(sentence, str) and not fits(sentence.count(BLANK)) else KEPT
 
-def _resolvable_published(row: Row) -> FilterVerdict:
-    """The official code keeps sentences with two blanks and fills the first."""
-    sentence = row.values["sentence"]
-    if row.values["answer"] not in ("1", "2"):  # a list is in no set
-        return UNLABELLED
-    return NO_BLANK if isinstance(sentence, str) and BLANK not in sentence else KEPT
+    return Filter(("sentence", "answer"), judge)
 
 
 def _winogrande(row: Row, how: ReadOptions) -> DraftQuestion:
@@ -176,8 +174,7 @@ _WINOGRANDE = DataSet(
             " and no additional text.\nSentence: {text}\n  Choice 1: {first}\n  Choice 2: {second}"
         ),
     ),
-    filter=Filter(("sentence", "answer"), _resolvable),
+    filter=_blanks(lambda count: count == 1, NOT_ONE_BLANK),
 )
-WINOGRANDE = replace(
-    _WINOGRANDE, published=replace(_WINOGRANDE, filter=Filter(("sentence", "answer"), _resolvable_published))
-)
+# the official code keeps sentences with two blanks and fills the first
+WINOGRANDE = replace(_WINOGRANDE, published=replace(_WINOGRANDE, filter=_blanks(bool, NO_BLANK)))
