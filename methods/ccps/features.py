@@ -166,6 +166,7 @@ def _line(hidden: Tensor, ids: Tensor, head: OutputHead, grid: Tensor, variant: 
         g = (u_0 / head.softcap).cosh_().pow_(-2)  # 1 - tanh^2 without its cancellation
         p, others = p.mul_(g), others * g.gather(1, ids)
     jacobian = head.scale * (_times(p, head.weight) - others * head.weight[ids[:, 0]].float())
+    del p  # as large as u_0, and not needed beside the slope
     norm = _norm(jacobian)[:, None]
     ahead = jacobian / norm if given is None else given / _norm(given)[:, None]
     direction = torch.where(norm > ZERO_JACOBIAN, ahead, 0.0)
@@ -241,6 +242,7 @@ def _readings(line: _Line, softcap: float | None, variant: Variant) -> dict[str,
         divergence = (-_dot(m, original.log_p + perturbed.log_p) / 2 - entropy).clamp(min=0)
     else:
         divergence = (entropy - (original.entropy + perturbed.entropy) / 2).clamp(0, math.log(2))
+    del m
     return {
         **_describe(original, line.ids, "original", variant),
         "original_margin_prob_top1_top2": -original.p.gather(2, original.top_ids).diff(dim=2)[:, :, 0],

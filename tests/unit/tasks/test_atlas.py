@@ -125,7 +125,7 @@ def test_what_the_corpus_says_does_not_know_the_split(lines):
     assert said == ruled
     for group in (g for g in groups if len(g) > 1000):
         silent = sum(not teaching.claims(f) for f in group) / len(group)
-        assert abs(silent - atlas.NEVER) < 0.05
+        assert abs(silent - teaching.NEVER) < 0.05
         mean = sum(c.times for f in group for c in teaching.claims(f)) / len(group)
         assert abs(mean - sum(ruled.values()) / sum(map(len, groups))) < 0.1 * mean
 
