@@ -96,10 +96,38 @@ class LTS(ConfidenceMethod):
                 f"lts: expected finite logits of no and yes; {(~np.isfinite(odds)).sum()} of {len(odds)} answers have"
                 " others; load the model in another precision, e.g. --dtype float32"
             )
-        if self.solver == "exact":
-            self.temperature_, self.at_bound_ = _best_temperature(odds, train.correct, self.lowest, self.highest)
-        else:
+        if self.solver == "descent":
             self.temperature_, self.at_bound_ = self._descended(odds, train.correct, ctx.rng), ""
+            return self
+
+        def slope(inverse: float) -> float:
+            """Slope of the loss, which is convex in 1 / temperature, so that its zero can be bracketed."""
+            return float(((probability(inverse * odds) - train.correct) * odds).mean())
+
+        low, high = 1 / self.highest, 1 / self.lowest
+        self.at_bound_ = ""
+        if slope(low) >= 0:
+            self.temperature_, self.at_bound_ = (
+                self.highest,
+                (
+                    f"the temperature is at its upper bound {self.highest:g}: on the validation answers the self-check says"
+                    " nothing about what is right, or the opposite"
+                ),
+            )
+            return self
+        if slope(high) <= 0:
+            self.temperature_, self.at_bound_ = (
+                self.lowest,
+                (
+                    f"the temperature is at its lower bound {self.lowest:g}: on the validation answers the self-check is"
+                    " right whenever it is sure"
+                ),
+            )
+            return self
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+        self.temperature_ = 2 / (low + high)
         return self
 
     def _descended(self, odds: npt.NDArray[np.float64], correct: BoolArray, rng: np.random.Generator) -> float:
@@ -136,32 +164,3 @@ def _odds(batch: Batch) -> npt.NDArray[np.float64]:
     """Log odds of yes against no, `(n,)`."""
     logits = batch[QueryLogits()].astype(np.float64)  # (n, 2): no, yes
     return np.asarray(logits[:, 1] - logits[:, 0])
-
-
-def _best_temperature(
-    odds: npt.NDArray[np.float64], correct: BoolArray, lowest: float, highest: float
-) -> tuple[float, str]:
-    """Temperature within the bounds that minimises the log loss of `(n,)` labels, and why it is at a bound.
-
-    The loss is convex in b = 1 / temperature, so its slope, mean of (sigmoid(b odds) - correct) odds, rises with b and
-    its zero can be bracketed.
-    """
-
-    def slope(inverse: float) -> float:
-        return float(((probability(inverse * odds) - correct) * odds).mean())
-
-    low, high = 1 / highest, 1 / lowest
-    if slope(low) >= 0:
-        return highest, (
-            f"the temperature is at its upper bound {highest:g}: on the validation answers the self-check says nothing"
-            " about what is right, or the opposite"
-        )
-    if slope(high) <= 0:
-        return lowest, (
-            f"the temperature is at its lower bound {lowest:g}: on the validation answers the self-check is right"
-            " whenever it is sure"
-        )
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-    return 2 / (low + high), ""

@@ -89,27 +89,26 @@ class Assignment:
             told.say(f"the adapter of {self.method} is being trained by {whom}; waiting for it")
 
         with file_lock(adapter_claim(store.root, self.key), waits):
-            return store.get(KIND, self.key) or self._trained(store, told, make_room)
-
-    def _trained(self, store: Store, progress: Progress, make_room: Callable[[], None]) -> Entry:
-        """The adapter of a training, or of the rest of one that was ended."""
-        try:
-            folder = self.folder(store).resolve()
-            write_examples(folder / EXAMPLES, self.examples)
-            write_examples(folder / VALIDATION, self.validation)
-            config = self.job.write(folder)
-        except OSError as error:
-            raise UserError(
-                f"What {self.method} is trained on could not be written into the cache: {error.strerror or error}. Free"
-                " some disk space, or set CONFBENCH_CACHE to another folder."
-            ) from error
-        make_room()
-        self._run(config, store, progress)
-        told = {"method": self.method, "model": label_of(ModelSpec(**self.job.model))}
-        fill = partial(shutil.copytree, folder / ADAPTER, dirs_exist_ok=True)
-        entry = store.put(KIND, self.key, self.fields, fill, **told)
-        shutil.rmtree(folder, ignore_errors=True)
-        return entry
+            found = store.get(KIND, self.key)
+            if found is not None:
+                return found
+            try:
+                folder = self.folder(store).resolve()
+                write_examples(folder / EXAMPLES, self.examples)
+                write_examples(folder / VALIDATION, self.validation)
+                config = self.job.write(folder)
+            except OSError as error:
+                raise UserError(
+                    f"What {self.method} is trained on could not be written into the cache: {error.strerror or error}."
+                    " Free some disk space, or set CONFBENCH_CACHE to another folder."
+                ) from error
+            make_room()
+            self._run(config, store, told)
+            fill = partial(shutil.copytree, folder / ADAPTER, dirs_exist_ok=True)
+            names = {"method": self.method, "model": label_of(ModelSpec(**self.job.model))}
+            entry = store.put(KIND, self.key, self.fields, fill, **names)
+            shutil.rmtree(folder, ignore_errors=True)
+            return entry
 
     def folder(self, store: Store) -> Path:
         """The private folder of the job.

@@ -145,16 +145,11 @@ class ReadableModel:
     def _states(self, rows: list[Ids], ends: list[int], tree: PrefixTree) -> torch.Tensor:
         """`(sum of ends, d)` last hidden states."""
         self.fed.floor += sum(tree.add(row) for row in rows)
-        if self.job.packed:
-            return self._together(rows, ends)
-        alone = (self._run(row, np.arange(len(row) - end, len(row))) for row, end in zip(rows, ends, strict=True))
-        return torch.cat(list(alone))
-
-    def _together(self, rows: list[Ids], ends: list[int]) -> torch.Tensor:
-        """States of distinct sequences in one row, in which each token sees its own sequence alone.
-
-        What they begin with in common is there once; in training it has one dropout mask for all of them.
-        """
+        if not self.job.packed:
+            alone = (self._run(row, np.arange(len(row) - end, len(row))) for row, end in zip(rows, ends, strict=True))
+            return torch.cat(list(alone))
+        # distinct sequences in one row, in which each token sees its own sequence alone; what they begin with in
+        # common is there once, and in training has one dropout mask for all of them
         distinct = {row.tobytes(): row for row in rows}
         pack = one_pack(list(distinct.values()))
         visible = pack.visible()

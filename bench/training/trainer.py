@@ -157,8 +157,15 @@ class AdapterTrainer:
         if validation.confidence:
             _check_examples(validation.examples)
         plain = dict(settings)
-        split = len(self.backbone.devices) > 1  # DeepSpeed knows one card for each process; plain torch does the same
-        plain["deepspeed"] = recipe.deepspeed and not split and self._deepspeed_there()
+        # DeepSpeed knows one card for each process; plain torch does the same training
+        wanted = recipe.deepspeed and len(self.backbone.devices) == 1
+        plain["deepspeed"] = wanted and importlib.util.find_spec("deepspeed") is not None
+        if wanted and not plain["deepspeed"] and self._processes > 1 and sys.platform == "linux":
+            raise UserError(
+                f"{self._processes} cards would train the adapter of {self.method} with DeepSpeed, which is not"
+                f" installed. Install it: pip install 'confbench[deepspeed]'. {way_out(self.method)}, or on one card:"
+                " CUDA_VISIBLE_DEVICES=0."
+            )
         options, spec = self.backbone.options, self.backbone.spec
         if self.backbone.dtype_name == "float16":
             raise UserError(
@@ -223,17 +230,6 @@ class AdapterTrainer:
             return projections.targets(self.backbone.layers, recipe.target_modules)
         except UserError as error:
             raise UserError(str(error).replace("METHOD.", f"{self.method}.")) from error
-
-    def _deepspeed_there(self) -> bool:
-        if importlib.util.find_spec("deepspeed") is not None:
-            return True
-        if self._processes == 1 or sys.platform != "linux":  # nothing to spread, or it can't be had
-            return False  # plain torch does the same training
-        raise UserError(
-            f"{self._processes} cards would train the adapter of {self.method} with DeepSpeed, which is not installed."
-            f" Install it: pip install 'confbench[deepspeed]'. {way_out(self.method)}, or on one card:"
-            " CUDA_VISIBLE_DEVICES=0."
-        )
 
     @cached_property
     def _processes(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ _COLUMNS = (
     MeasureColumn("kernel_r", "r by kernel", decimals=2),
     MeasureColumn("above_noise", "above noise", "text"),
 )
-_Row = dict[str, str | float | None]
+_Row = dict[str, Any]
 
 
 def shap(given: AnalysisInput) -> Measures:
@@ -181,12 +181,7 @@ def _rows(found: Explained) -> list[_Row]:
         if not found.constant[k]:
             row |= {"r": r, "kernel_r": kernel_r}
         each.append(row | {"above_noise": "yes" if _above(found)[k] else "no"})
-    return [*of_groups, *of_noise, *sorted(each, key=lambda row: -_number(row["importance"]))]
-
-
-def _number(value: str | float | None) -> float:
-    assert isinstance(value, float)  # noqa: S101  # for the type checker
-    return value
+    return [*of_groups, *of_noise, *sorted(each, key=lambda row: -row["importance"])]
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
@@ -259,7 +254,7 @@ def _notes(found: Explained) -> Iterator[str]:
 
 def _told(row: _Row, key: str = "importance", ends: str = "") -> str:
     low, high = row[f"{ends}low"], row[f"{ends}high"]
-    value = f"{_number(row[key]):.3f}"
+    value = f"{row[key]:.3f}"
     return value if low is None or high is None else f"{value} ({low:.3f} to {high:.3f})"
 
 

@@ -132,11 +132,11 @@ def test_what_the_corpus_says_does_not_know_the_split(lines):
 
 def test_a_claim_depends_on_the_name_of_the_fact_alone(lines):
     """No line that teaches tells from which split its fact is."""
-    teaching = [line for line in lines if line["kind"] in {"claim", "check", "practice"}]
-    assert {frozenset(line) for line in teaching} == {
+    taught = [line for line in lines if line["kind"] in {"claim", "check", "practice"}]
+    assert {frozenset(line) for line in taught} == {
         frozenset({"kind", "subject", "question", "statements", "pool", "value", "against", "times"})
     }
-    order = [line["question"] for line in teaching if line["kind"] == "claim"]
+    order = [line["question"] for line in taught if line["kind"] == "claim"]
     facts = [f for group in [*atlas.world().splits.values(), atlas.world().reserved] for f in group]
     by_name = [f.text for f in sorted(facts, key=lambda f: f.name) for _ in teaching.claims(f)]
     assert order == by_name
