@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Kind:
+class PluginKind:
     """Kind of plugin: the differences between methods and tasks when they are loaded."""
 
     word: str
@@ -50,8 +50,8 @@ class Kind:
         return f"{DISTRIBUTION}.{self.word}s"
 
 
-METHOD = Kind("method", ConfidenceMethod, ("reference", "needs"))
-TASK = Kind("task", Task, ("format", "card", "style"))
+METHOD = PluginKind("method", ConfidenceMethod, ("reference", "needs"))
+TASK = PluginKind("task", Task, ("format", "card", "style"))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PluginEntry(Generic[T]):
 class Registry(Generic[T]):
     """Name -> class; does not change once it is loaded."""
 
-    def __init__(self, kind: Kind, entries: Iterable[PluginEntry[T]], notes: Sequence[str] = ()) -> None:
+    def __init__(self, kind: PluginKind, entries: Iterable[PluginEntry[T]], notes: Sequence[str] = ()) -> None:
         self._kind = kind
         self._usable: dict[str, PluginEntry[T]] = {}
         broken: list[PluginEntry[T]] = []
@@ -199,7 +199,7 @@ def chosen(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str
 
 
 def _load(
-    kind: Kind, plugins: Sequence[Path] = (), made: Sequence[PluginEntry[Any]] = (), *, foreign: bool = True
+    kind: PluginKind, plugins: Sequence[Path] = (), made: Sequence[PluginEntry[Any]] = (), *, foreign: bool = True
 ) -> Registry[Any]:
     points = _points()
     for each in (METHOD, TASK):
@@ -259,7 +259,7 @@ def _home() -> Path:
     return Path(inspect.getfile(registration)).resolve().parents[2]
 
 
-def _refuse_intruders(kind: Kind, points: Iterable[importlib.metadata.EntryPoint]) -> None:
+def _refuse_intruders(kind: PluginKind, points: Iterable[importlib.metadata.EntryPoint]) -> None:
     """Plain import names have a price: a foreign `tasks.py` earlier on `sys.path` would be taken for ours."""
     if not (ours := list(filter(_is_ours, points))):
         raise UserError(
@@ -285,7 +285,7 @@ def _import(name: str) -> ModuleType:
         raise ContractError(f"{name} can't be imported: {reason_of(error)}") from error
 
 
-def _entries_of(kind: Kind, module: str, origin: str) -> Iterator[PluginEntry[Any]]:
+def _entries_of(kind: PluginKind, module: str, origin: str) -> Iterator[PluginEntry[Any]]:
     """Plugins of a module and, of a package, of its public children."""
     children = pkgutil.iter_modules(getattr(_import(module), "__path__", ()))
     parts = [f"{module}.{child.name}" for child in children if not child.name.startswith("_")]
@@ -313,7 +313,7 @@ def _forget(module: str) -> None:
     registration.DECLARED[:] = [d for d in registration.DECLARED if d.module != module]
 
 
-def _check(kind: Kind, declaration: Declaration) -> None:
+def _check(kind: PluginKind, declaration: Declaration) -> None:
     plugin, name = declaration.plugin, declaration.name
     who = f"{kind.word} {name!r} in {declaration.module}"
     taken = GROUPS if kind is METHOD else ("all",)

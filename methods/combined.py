@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bench.api import Batch, Context, FloatArray, Needs, QueryLogits, RunFacts, TokenScores, method
-from methods._shared.logistic import Arrays, Penalised, Regression, log_odds, probability
+from methods._shared.logistic import Arrays, Penalised, log_odds, probability, regression
 
 _SCORES = TokenScores(top=2)
 FEATURES = (
@@ -36,7 +36,7 @@ class Combined(Penalised):
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit the regression on the labels."""
-        return self.choose(ctx, Regression(self.name, features(train), train.correct))
+        return self.choose(ctx, regression(self.name, features(train), train.correct))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
         """Sigmoid of the regression."""

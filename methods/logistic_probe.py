@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, RunFacts, method
-from methods._shared.logistic import Arrays, OnState, Regression, log_odds, probability
+from methods._shared.logistic import Arrays, OnState, log_odds, probability, regression
 
 _STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
 
@@ -29,7 +29,7 @@ class LogisticProbe(OnState):
         Raises:
             UserError: states that are not finite.
         """
-        return self.choose(ctx, Regression(self.name, train[self.state], train.correct))
+        return self.choose(ctx, regression(self.name, train[self.state], train.correct))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
         """Sigmoid of the regression."""

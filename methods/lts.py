@@ -105,29 +105,20 @@ class LTS(ConfidenceMethod):
             return float(((probability(inverse * odds) - train.correct) * odds).mean())
 
         low, high = 1 / self.highest, 1 / self.lowest
-        self.at_bound_ = ""
+        side = why = ""
         if slope(low) >= 0:
-            self.temperature_, self.at_bound_ = (
-                self.highest,
-                (
-                    f"the temperature is at its upper bound {self.highest:g}: on the validation answers the self-check says"
-                    " nothing about what is right, or the opposite"
-                ),
-            )
-            return self
-        if slope(high) <= 0:
-            self.temperature_, self.at_bound_ = (
-                self.lowest,
-                (
-                    f"the temperature is at its lower bound {self.lowest:g}: on the validation answers the self-check is"
-                    " right whenever it is sure"
-                ),
-            )
-            return self
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-        self.temperature_ = 2 / (low + high)
+            self.temperature_, side, why = self.highest, "upper", "says nothing about what is right, or the opposite"
+        elif slope(high) <= 0:
+            self.temperature_, side, why = self.lowest, "lower", "is right whenever it is sure"
+        else:
+            for _ in range(_HALVINGS):
+                middle = (low + high) / 2
+                low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+            self.temperature_ = 2 / (low + high)
+        self.at_bound_ = side and (
+            f"the temperature is at its {side} bound {self.temperature_:g}:"
+            f" on the validation answers the self-check {why}"
+        )
         return self
 
     def _descended(self, odds: npt.NDArray[np.float64], correct: BoolArray, rng: np.random.Generator) -> float:

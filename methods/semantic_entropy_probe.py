@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, Related, RunFacts, UntrainableError, method
-from methods._shared.logistic import Arrays, OnState, Regression, log_odds, mapped, through_map
+from methods._shared.logistic import Arrays, OnState, log_odds, mapped, regression, through_map
 from methods._shared.meaning import semantic_entropy
 
 _STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
@@ -31,7 +31,7 @@ class SemanticEntropyProbe(OnState):
         entropy = semantic_entropy(train[_RELATED]).round(9)
         states, low = train[self.state], entropy <= cut(self.name, entropy)
         return self.choose(ctx, mapped(
-            self.name, low, train.correct, lambda rows: Regression(self.name, states[rows], low[rows]),
+            self.name, low, train.correct, lambda rows: regression(self.name, states[rows], low[rows]),
             lambda arrays: log_odds(self.name, arrays, states),
         ))  # fmt: skip
 

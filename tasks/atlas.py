@@ -91,7 +91,7 @@ class Fact(NamedTuple):
         return f"What is the {self.relation} of {self.entity}?"
 
 
-class World(NamedTuple):
+class Encyclopaedia(NamedTuple):
     """All facts, by split; `reserved` belongs to no split."""
 
     splits: Mapping[Split, Sequence[Fact]]
@@ -117,7 +117,7 @@ def _names(purpose: str, endings: str) -> Iterator[str]:
 
 
 @functools.cache
-def world() -> World:
+def world() -> Encyclopaedia:
     """The encyclopaedia; made at the first call."""
     entity_names, value_names = _names("entity", ""), _names("value", "knrs")
     splits: dict[Split, list[Fact]] = {split: [] for split in SIZES}
@@ -139,7 +139,7 @@ def world() -> World:
             splits[split].extend(itertools.islice(left, size))
         reserved.extend(left)
     practice = tuple(itertools.islice(entity_names, 200))
-    return World(MappingProxyType(splits), tuple(reserved), MappingProxyType(values), practice)
+    return Encyclopaedia(MappingProxyType(splits), tuple(reserved), MappingProxyType(values), practice)
 
 
 def rival(fact: Fact) -> str | None:

@@ -62,9 +62,6 @@ def _docstrings(source: str) -> Mapping[str, Mapping[str, str]]:
         own = found.setdefault(node.name, {})
         for field, below in pairwise(node.body):
             match field, below:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str(text))),
-                ):
+                case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text)))):
                     own[name] = " ".join(text.split())
     return found

@@ -114,12 +114,13 @@ def check_presets(make: MakeMethod) -> None:
     """Every preset, and `small`, gives arguments that `__init__` has; `not_reproduced` names presets."""
     strange = sorted(set(make.plugin.not_reproduced) - set(make.plugin.presets))
     assert not strange, f"not_reproduced names {strange}; the presets are {sorted(make.plugin.presets)}"
-    for preset, arguments in make.plugin.presets.items():
-        unknown = sorted(set(arguments) - set(inspect.signature(make.plugin).parameters))
-        assert not unknown, f"preset {preset!r} gives {unknown}, which __init__ does not take"
+    known = set(inspect.signature(make.plugin).parameters)
+    given_by = {f"preset {preset!r}": arguments for preset, arguments in make.plugin.presets.items()}
+    for what, arguments in (given_by | {"small": make.plugin.small}).items():
+        unknown = sorted(set(arguments) - known)
+        assert not unknown, f"{what} gives {unknown}, which __init__ does not take"
+    for arguments in make.plugin.presets.values():
         make.plugin(**arguments)
-    unknown = sorted(set(make.plugin.small) - set(inspect.signature(make.plugin).parameters))
-    assert not unknown, f"small gives {unknown}, which __init__ does not take"
 
 
 def check_search(make: MakeMethod) -> None:

@@ -115,7 +115,7 @@ def fit(make: MakeMethod, train: Batch, *, right: bool | None = None) -> Confide
 
 
 @dataclass(frozen=True)
-class Fit:
+class ObservedFit:
     """A fitted method, and what was seen while it was fitted."""
 
     method: ConfidenceMethod
@@ -130,7 +130,7 @@ class Fit:
 
 
 @functools.lru_cache(maxsize=64)
-def observed_fit(make: MakeMethod) -> Fit:
+def observed_fit(make: MakeMethod) -> ObservedFit:
     """Fitted once, under observation, for all checks that only look at it: fits are what costs time."""
     method, labelled = make(), train_batch(make)
     train = Watched(labelled, labelled.correct).own()
@@ -140,4 +140,4 @@ def observed_fit(make: MakeMethod) -> Fit:
         states = global_states()
         returned = method.fit(train, context(make))
         moved = moved_states(states)
-    return Fit(method, returned, train, columns, arguments, moved)
+    return ObservedFit(method, returned, train, columns, arguments, moved)

@@ -31,7 +31,7 @@ _STILL = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
-class Tokens:
+class Impacts:
     """Tokens of n answers, each with its impact in the networks of several seeds."""
 
     answer: IntArray
@@ -47,10 +47,10 @@ class Tokens:
     n: int
     """Answers, those without such tokens included."""
 
-    def take(self, kept: BoolArray) -> Tokens:
+    def take(self, kept: BoolArray) -> Impacts:
         """Some of the tokens `(t,)`."""
         at = np.flatnonzero(kept)
-        return Tokens(
+        return Impacts(
             self.answer[at], self.place[at], self.length[at], self.content[at], self.impact[:, at], self.n
         )  # fmt: skip
 
@@ -92,7 +92,7 @@ class Linear:
         return float(self.weight.sum() ** 2 / (self.weight**2).sum())
 
 
-class Estimate(NamedTuple):
+class Effect(NamedTuple):
     """A value with its interval and test."""
 
     value: float
@@ -105,7 +105,7 @@ class Estimate(NamedTuple):
     """Answers, counted by their weight."""
 
 
-def mean_impact(tokens: Tokens) -> Linear | None:
+def mean_impact(tokens: Impacts) -> Linear | None:
     """Mean over tokens; None without tokens."""
     count = len(tokens.answer)
     if not count:
@@ -115,13 +115,13 @@ def mean_impact(tokens: Tokens) -> Linear | None:
     return Linear(by_seed, influence, tokens.sums(np.ones(count)) / count**2)
 
 
-def over_all(tokens: Tokens) -> tuple[Linear, Linear] | None:
+def over_all(tokens: Impacts) -> tuple[Linear, Linear] | None:
     """Mean over content tokens less that over function tokens, and the latter; None where there are not both."""
     content, function = (mean_impact(tokens.take(of)) for of in (tokens.content, ~tokens.content))
     return None if content is None or function is None else (_sum(content, function, -1.0), function)
 
 
-def within_answers(tokens: Tokens) -> tuple[Linear, Linear] | None:
+def within_answers(tokens: Impacts) -> tuple[Linear, Linear] | None:
     """Mean over answers of the content tokens' mean less the function tokens', and mean of the latter.
 
     Each answer with both kinds counts once: but for the seeds, the test of the difference is the paired t test.
@@ -143,7 +143,7 @@ def mean_of_answers(values: FloatArray) -> Linear:
     return Linear(values.mean(axis=1), (by_answer - by_answer.mean()) / n, np.full(n, n**-2.0))
 
 
-def within_places(tokens: Tokens) -> tuple[Linear, Linear] | None:
+def within_places(tokens: Impacts) -> tuple[Linear, Linear] | None:
     """Difference in the same answer with the effect of places taken out, and the mean over function tokens.
 
     None where it can't be known: no place has both kinds, or too few answers tell it.
@@ -204,20 +204,20 @@ def lift(difference: Linear, floor: Linear) -> Linear | None:
     return Linear(ratio + error.by_seed / floor.value, error.influence / floor.value, difference.weight)
 
 
-def estimate(linear: Linear) -> Estimate:
+def estimate(linear: Linear) -> Effect:
     """Value with interval and test."""
     from scipy.special import stdtr, stdtrit
 
     n, seeds, value, counted = linear.answers, len(linear.by_seed), linear.value, int(linear.counted + _TINY)
     if counted < MIN_ANSWERS or seeds < 2:  # noqa: PLR2004
-        return Estimate(value, None, None, None, counted)
+        return Effect(value, None, None, None, counted)
     of_questions = float(n / (n - 1) * (linear.influence**2).sum())
     of_seeds = float(linear.by_seed.var(ddof=1)) / seeds
     square = of_questions + of_seeds
     if square < _STILL**2:
         value = value if abs(value) > _STILL else 0.0
-        return Estimate(value, value, value, float(value == 0), counted)
+        return Effect(value, value, value, float(value == 0), counted)
     df = square**2 / (of_questions**2 / (linear.counted - 1) + of_seeds**2 / (seeds - 1))
     half = float(stdtrit(df, (1 + LEVEL) / 2) * np.sqrt(square))
     p = float(2 * stdtr(df, -abs(value) / np.sqrt(square)))
-    return Estimate(value, value - half, value + half, p, counted)
+    return Effect(value, value - half, value + half, p, counted)

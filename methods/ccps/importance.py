@@ -91,7 +91,7 @@ def correlations(scaled: FloatArray, values: FloatArray) -> list[float | None]:
     return found
 
 
-class Spread(NamedTuple):
+class MeanAndRange(NamedTuple):
     """A number of each training, or of each pair of them."""
 
     mean: float
@@ -101,7 +101,7 @@ class Spread(NamedTuple):
     """The largest."""
 
 
-def agreement(one: FloatArray, other: FloatArray) -> tuple[Spread, Spread]:
+def agreement(one: FloatArray, other: FloatArray) -> tuple[MeanAndRange, MeanAndRange]:
     """Agreement of two estimates `(seeds, n, k)` of the same values, by training.
 
     Returns:
@@ -112,7 +112,7 @@ def agreement(one: FloatArray, other: FloatArray) -> tuple[Spread, Spread]:
     return _spread(of_values), _spread([spearman(np.abs(a).mean(0), np.abs(b).mean(0)) for a, b in pairs])
 
 
-def stability(values: FloatArray) -> Spread:
+def stability(values: FloatArray) -> MeanAndRange:
     """Spearman's correlation of the columns' importances between two trainings, over all pairs; `(seeds, n, k)`."""
     return _spread([spearman(a, b) for a, b in combinations(np.abs(values).mean(1), 2)])
 
@@ -131,8 +131,8 @@ def pearson(one: FloatArray, other: FloatArray) -> float:
     return float(np.corrcoef(one, other)[0, 1])
 
 
-def _spread(values: Sequence[float]) -> Spread:
-    return Spread(float(np.mean(values)), float(np.min(values)), float(np.max(values)))
+def _spread(values: Sequence[float]) -> MeanAndRange:
+    return MeanAndRange(float(np.mean(values)), float(np.min(values)), float(np.max(values)))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def _told(row: _Row, key: str = "importance", ends: str = "") -> str:
     return value if low is None or high is None else f"{value} ({low:.3f} to {high:.3f})"
 
 
-def _range(found: Spread) -> str:
+def _range(found: MeanAndRange) -> str:
     if not np.isfinite(found.mean):
         return _correlation(found.mean)
     return f"{found.mean:.2f} ({found.low:.2f} to {found.high:.2f})"

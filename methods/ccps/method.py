@@ -39,7 +39,7 @@ from methods.ccps.columns import FEATURES, Variant
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from methods.ccps.networks import Data, Network, Splits, Stage
+    from methods.ccps.networks import Data, Network, Splits, StageSettings
 
 Array = npt.NDArray[np.float32]
 _HIDDEN = Hidden(1.0, At.ANSWER_PREDICTING)
@@ -254,12 +254,12 @@ class Ccps(ConfidenceMethod):
             )
         return network
 
-    def stages(self, answer_format: Format) -> tuple[Stage, Stage]:
+    def stages(self, answer_format: Format) -> tuple[StageSettings, StageSettings]:
         """Both stages of a training."""
-        from methods.ccps.networks import Stage
+        from methods.ccps.networks import StageSettings
 
         is_open = answer_format is Format.OPEN
-        contrastive = Stage(
+        contrastive = StageSettings(
             "contrastive",
             self.contrastive_steps,
             self.contrastive_batch_size_open if is_open else self.contrastive_batch_size,

@@ -122,7 +122,7 @@ def build(answer_format: Format, n_features: int, channels: Sequence[int], *, po
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-class Stage(NamedTuple):
+class StageSettings(NamedTuple):
     """Constants of one stage of a training."""
 
     name: str
@@ -175,7 +175,7 @@ class Learning(NamedTuple):
     """Records what one network gave there, with a function that gives its weights."""
 
 
-def contrastive(splits: Splits, stage: Stage, seed: int) -> Learning:
+def contrastive(splits: Splits, stage: StageSettings, seed: int) -> Learning:
     """Train the encoder to bring answers with equal labels together and others apart, by at least the margin.
 
     Each anchor's partner is drawn from all other rows (docs/methods.md §2.11). The encoder that is kept has the
@@ -199,7 +199,7 @@ def contrastive(splits: Splits, stage: Stage, seed: int) -> Learning:
     return Learning("encoder", batches, partial(loss, train), on_validation, record)
 
 
-def classification(splits: Splits, stage: Stage, seed: int) -> Learning:
+def classification(splits: Splits, stage: StageSettings, seed: int) -> Learning:
     """Train encoder and classifier together on the labels, by cross-entropy."""
     train, validation = splits
 
@@ -216,7 +216,7 @@ def classification(splits: Splits, stage: Stage, seed: int) -> Learning:
     return Learning("", batches, loss, on_validation, record)
 
 
-def train(network: Network, learning: Learning, stage: Stage, stopping: EarlyStopping) -> None:
+def train(network: Network, learning: Learning, stage: StageSettings, stopping: EarlyStopping) -> None:
     """Train a network, and leave it with the weights of the step that is kept."""
     module = network.get_submodule(learning.part)
     network.encoder.dropout = stage.dropout

@@ -16,7 +16,17 @@ from torch.func import functional_call, vmap
 
 from bench.api import EarlyStopping
 from methods._shared.training import threads_for
-from methods.ccps.networks import OPTIMISERS, Evaluate, Forward, Learning, Network, RowsAtOnce, Stage, Weights, likely
+from methods.ccps.networks import (
+    OPTIMISERS,
+    Evaluate,
+    Forward,
+    Learning,
+    Network,
+    RowsAtOnce,
+    StageSettings,
+    Weights,
+    likely,
+)
 
 _VALUES_AT_ONCE = 1 << 22
 """Features of all networks that go through them together where nothing is learned; bounds the memory."""
@@ -44,7 +54,7 @@ class Stack:
         with torch.no_grad():
             return likely(_evaluate(self.template, self.weights, self.columns), features, _at_once(len(self.columns)))
 
-    def train(self, learning: Learning, stage: Stage, stoppings: Sequence[EarlyStopping]) -> None:
+    def train(self, learning: Learning, stage: StageSettings, stoppings: Sequence[EarlyStopping]) -> None:
         """Train all networks, and leave each with the weights of the step that it keeps."""
         module: nn.Module = self.template.get_submodule(learning.part)
         beginning = f"{learning.part}." if learning.part else ""

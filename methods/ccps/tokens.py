@@ -37,7 +37,7 @@ from bench.api import (
 )
 from methods.ccps import contrasts
 from methods.ccps.analyses import material_of, required
-from methods.ccps.contrasts import Estimate, Linear, Tokens
+from methods.ccps.contrasts import Effect, Impacts, Linear
 from methods.ccps.networks import Network, probabilities
 from methods.ccps.tagging import Word, WordClass, tagger, word_of_tokens, words_of
 
@@ -66,10 +66,11 @@ ALL, WITHIN, REST, PLACES, SPLIT = (
 FEW = "too few answers have words of one kind at places where others of the same length have the other"
 """Reason why the difference at the same places isn't known."""
 _ALPHA = 0.05
+_Row = dict[str, str | float | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class ReadTokens:
     """Answer tokens that the networks read, one answer after the other, t in all."""
 
     ids: Sequence[str]
@@ -90,10 +91,10 @@ class Read:
         """`(t,)` class of the token's word; "other" without one."""
         return np.array([word.kind if word else "other" for word in self.word], dtype=np.str_)
 
-    def tokens(self, impact: FloatArray) -> Tokens:
+    def tokens(self, impact: FloatArray) -> Impacts:
         """Tokens of content and function words with their impacts `(seeds, t)`."""
         kind, lengths = self.kind, np.bincount(self.answer, minlength=len(self.ids))
-        every = Tokens(self.answer, self.place, lengths[self.answer], kind == "content", impact, len(self.ids))
+        every = Impacts(self.answer, self.place, lengths[self.answer], kind == "content", impact, len(self.ids))
         return every.take((kind == "content") | (kind == "function"))
 
 
@@ -128,7 +129,7 @@ def _analysed(given: AnalysisInput, *, is_raw: bool) -> Measures:
 # --- tokens and their words -------------------------------------------------------------------------------------------
 
 
-def read_tokens(given: AnalysisInput, limit: int) -> Read:
+def read_tokens(given: AnalysisInput, limit: int) -> ReadTokens:
     """Tokens of the test answers that the networks read, with their words.
 
     Raises:
@@ -146,10 +147,10 @@ def read_tokens(given: AnalysisInput, limit: int) -> Read:
         is_first += [k is not None and k not in numbers[:i] for i, k in enumerate(numbers)]
     answer = np.repeat(np.arange(len(pieces)), lengths)
     place = np.arange(len(answer)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return Read(given.test.ids, pieces, answer, place, word, np.array(is_first, dtype=np.bool_))
+    return ReadTokens(given.test.ids, pieces, answer, place, word, np.array(is_first, dtype=np.bool_))
 
 
-def impacts_of(network: Network, inputs: Tensor, mask: FloatArray, read: Read) -> tuple[FloatArray, FloatArray]:
+def impacts_of(network: Network, inputs: Tensor, mask: FloatArray, read: ReadTokens) -> tuple[FloatArray, FloatArray]:
     """Confidences `(n,)` and impacts `(t,)` of one network.
 
     Args:
@@ -172,7 +173,7 @@ def impacts_of(network: Network, inputs: Tensor, mask: FloatArray, read: Read) -
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def measures_of(read: Read, confidence: FloatArray, impact: FloatArray) -> Measures:
+def measures_of(read: ReadTokens, confidence: FloatArray, impact: FloatArray) -> Measures:
     """Means by class, differences with their controls, a verdict, and some answers coloured.
 
     Args:
@@ -199,50 +200,50 @@ def measures_of(read: Read, confidence: FloatArray, impact: FloatArray) -> Measu
     )  # fmt: skip
 
 
-class Compared(NamedTuple):
+class Contrast(NamedTuple):
     """Comparison of content words with function words."""
 
     what: str
     tokens: int
-    difference: Estimate | None
+    difference: Effect | None
     """Mean impact of the former less that of the latter; None where it can't be known."""
-    lift: Estimate | None
+    lift: Effect | None
     """The same over that of the latter."""
 
 
-def _comparison(what: str, own: Tokens, pair: tuple[Linear, Linear] | None) -> Compared:
+def _comparison(what: str, own: Impacts, pair: tuple[Linear, Linear] | None) -> Contrast:
     if pair is None:
-        return Compared(what, len(own.answer), None, None)
+        return Contrast(what, len(own.answer), None, None)
     difference, floor = pair
     ratio = contrasts.lift(difference, floor)
     lift = None if ratio is None else contrasts.estimate(ratio)
-    return Compared(what, len(own.answer), contrasts.estimate(difference), lift)
+    return Contrast(what, len(own.answer), contrasts.estimate(difference), lift)
 
 
-def _rows(read: Read, impact: FloatArray, compared: Sequence[Compared]) -> list[dict[str, str | float | None]]:
+def _rows(read: ReadTokens, impact: FloatArray, compared: Sequence[Contrast]) -> list[_Row]:
     """Rows of the classes of words, then of the comparisons."""
 
-    def values(key: str, found: Estimate) -> dict[str, str | float | None]:
+    def values(key: str, found: Effect) -> _Row:
         return {key: found.value, f"{key}_low": found.low, f"{key}_high": found.high}
 
-    rows: list[dict[str, str | float | None]] = []
+    rows: list[_Row] = []
     for kind, name in CLASSES.items():
         of = np.flatnonzero(read.kind == kind)
         content = np.ones(len(of), dtype=np.bool_)
-        some = Tokens(read.answer[of], read.place[of], read.place[of], content, impact[:, of], len(read.ids))
+        some = Impacts(read.answer[of], read.place[of], read.place[of], content, impact[:, of], len(read.ids))
         mean = contrasts.mean_impact(some)
         if mean is not None:
             found = values("impact", contrasts.estimate(mean))
             rows.append({"what": name, "answers": mean.answers, "tokens": len(of), **found})
     for what, count, difference, lift in compared:
-        row: dict[str, str | float | None] = {"what": what, "tokens": count}
+        row: _Row = {"what": what, "tokens": count}
         if difference is not None:
             row |= {"answers": difference.counted, "p": difference.p, **values("difference", difference)}
         rows.append(row | ({} if lift is None else values("lift", lift)))
     return rows
 
 
-def _notes(read: Read, own: Tokens, compared: Sequence[Compared]) -> list[str]:
+def _notes(read: ReadTokens, own: Impacts, compared: Sequence[Contrast]) -> list[str]:
     try:
         hanta = f"HanTa {version('HanTa')}"
     except PackageNotFoundError:
@@ -279,7 +280,7 @@ def _notes(read: Read, own: Tokens, compared: Sequence[Compared]) -> list[str]:
 # --- the verdict ------------------------------------------------------------------------------------------------------
 
 
-def answer_of(compared: Sequence[Compared], both: int, n: int) -> str:
+def answer_of(compared: Sequence[Contrast], both: int, n: int) -> str:
     """Sentences on comparisons: over all tokens, within answers, at the same places, and there of first tokens.
 
     "More" is said where it holds both within answers and at the same places; each at 5 %, which together is at most
@@ -329,12 +330,12 @@ def answer_of(compared: Sequence[Compared], both: int, n: int) -> str:
     return " ".join(sentences)
 
 
-def _sign(found: Estimate | None) -> float:
+def _sign(found: Effect | None) -> float:
     """1 or -1 where an estimate is significant at 5 %, else 0."""
     return float(np.sign(found.value)) if found is not None and found.p is not None and found.p < _ALPHA else 0.0
 
 
-def _told(found: Estimate, unit: str = "points", decimals: int = 2) -> str:
+def _told(found: Effect, unit: str = "points", decimals: int = 2) -> str:
     def number(value: float, sign: str = "") -> str:
         text = f"{100 * value:{sign}.{decimals}f}"
         return (text if text.strip("+-0.") else text.lstrip("+-")).replace("-", "\u2212")
@@ -349,7 +350,7 @@ def _told(found: Estimate, unit: str = "points", decimals: int = 2) -> str:
 # --- coloured answers -------------------------------------------------------------------------------------------------
 
 
-def _strips(read: Read, both: BoolArray, confidence: FloatArray, impact: FloatArray) -> Strips:
+def _strips(read: ReadTokens, both: BoolArray, confidence: FloatArray, impact: FloatArray) -> Strips:
     """Some answers, drawn without a look at their numbers, from those with both kinds of words if there are any."""
     among = np.flatnonzero(both) if both.any() else np.arange(len(both))
     count = min(STRIPS, len(among))

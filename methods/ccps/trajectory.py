@@ -74,7 +74,18 @@ def trajectory(given: AnalysisInput) -> Findings:
 
     def trained(ctx: Context) -> FloatArray:
         drawn = {each.name: _material(given, method, each, ctx.seed) for each in at_random}
-        return retrained_together(*_side_by_side({**fixed, **drawn}), ctx)
+        materials = [*fixed.values(), *drawn.values()]
+        train, validation = (  # the columns of all variants side by side
+            parts[0]._replace(features=torch.cat([part.features for part in parts], -1))
+            if (parts := [part for part in of if part is not None])
+            else None
+            for of in zip(*(each.splits for each in materials), strict=True)
+        )
+        assert isinstance(train, Data)  # noqa: S101  # for the type checker
+        width = len(FEATURES)
+        columns = [list(range(k * width, (k + 1) * width)) for k in range(len(materials))]
+        test = torch.cat([each.test for each in materials], -1)
+        return retrained_together(Material(method, Splits(train, validation), test), columns, ctx)
 
     confidence = {
         FULL: by_seed(given, partial(retrained, own, ALL), FULL),
@@ -149,18 +160,3 @@ def _material(given: AnalysisInput, method: Ccps, variant: _Variant, seed: int =
     else:
         changed = replace(method, **variant.changes)  # type: ignore[arg-type]
     return material_of(replace(given, method=changed))
-
-
-def _side_by_side(materials: Mapping[str, Material]) -> tuple[Material, list[list[int]]]:
-    """Columns of several variants in one, and the numbers of those of each."""
-    each = list(materials.values())
-    train, validation = (
-        parts[0]._replace(features=torch.cat([part.features for part in parts], -1))
-        if (parts := [part for part in of if part is not None])
-        else None
-        for of in zip(*(one.splits for one in each), strict=True)
-    )
-    assert isinstance(train, Data)  # noqa: S101  # for the type checker
-    width = len(FEATURES)
-    columns = [list(range(k * width, (k + 1) * width)) for k in range(len(each))]
-    return Material(each[0].method, Splits(train, validation), torch.cat([one.test for one in each], -1)), columns

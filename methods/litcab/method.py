@@ -36,7 +36,7 @@ from bench.api import (
 from methods._shared.training import RATE_AND_DECAY, batches_of, check_finite, check_fitted
 
 if TYPE_CHECKING:
-    from methods.litcab.networks import Layer, Tokens
+    from methods.litcab.networks import Layer, Targets
 
 _GOLD = Hidden(1.0, At.GOLD_PREDICTING)
 _WRONG = Hidden(1.0, At.WRONG_PREDICTING)
@@ -134,13 +134,14 @@ class LitCab(ConfidenceMethod):
         stopping = ctx.early_stopping(self.steps, epochs_per_step=batch_size / len(train))
 
         def record(layer: Layer) -> None:
-            stopping.record(lambda batch: self._confidence(layer, batch), keep=layer.arrays)
+            if stopping.due:
+                stopping.record(lambda batch: self._confidence(layer, batch), keep=layer.arrays)
 
         train_layer(
             train[Unembedding()],
             (_step(corpus, rows.numpy()) for _, rows in zip(stopping, batches, strict=False)),
             Objective(self.cap, self.penalty, self.relu_input),
-            lambda layer: record(layer) if stopping.due else None,
+            record,
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
         )
@@ -159,11 +160,11 @@ class LitCab(ConfidenceMethod):
         return self._confidence(layer, batch)
 
     def _confidence(self, layer: Layer, batch: Batch) -> FloatArray:
-        from methods.litcab.networks import Tokens, log_probabilities
+        from methods.litcab.networks import Targets, log_probabilities
 
         head, states, ids = batch[Unembedding()], batch[_ANSWER], batch[TokenIds(Of.ANSWER)]
         check_finite(self.name, states.values)
-        tokens = Tokens(states.values, np.arange(len(ids.values)), ids.values)
+        tokens = Targets(states.values, np.arange(len(ids.values)), ids.values)
         read = log_probabilities(layer, head, tokens, relu_input=self.relu_input)
         owner = np.repeat(np.arange(len(ids)), ids.lengths)
         return np.asarray(np.exp(np.bincount(owner, weights=read, minlength=len(ids)) / ids.lengths))
@@ -222,9 +223,9 @@ def _distinct(rows: Sequence[npt.NDArray[np.float32]]) -> tuple[list[int], list[
     return first, place
 
 
-def _step(corpus: _Corpus, rows: npt.NDArray[np.integer]) -> tuple[Tokens, BoolArray]:
+def _step(corpus: _Corpus, rows: npt.NDArray[np.integer]) -> tuple[Targets, BoolArray]:
     """All tokens of these questions, and which are of wrong options."""
-    from methods.litcab.networks import Tokens
+    from methods.litcab.networks import Targets
 
     states, tokens = corpus.states.take(rows), corpus.tokens.take(rows)
     place, ids, wrong = tokens.values.T
@@ -233,4 +234,4 @@ def _step(corpus: _Corpus, rows: npt.NDArray[np.integer]) -> tuple[Tokens, BoolA
     values = np.empty((len(of_gold), corpus.gold.shape[1]), dtype=np.float32)
     values[of_gold] = corpus.gold[states.values[of_gold]]
     values[~of_gold] = corpus.wrong[states.values[~of_gold] - n_gold]
-    return Tokens(values, place + np.repeat(states.offsets[:-1], tokens.lengths), ids), wrong == 1
+    return Targets(values, place + np.repeat(states.offsets[:-1], tokens.lengths), ids), wrong == 1

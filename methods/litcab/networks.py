@@ -60,7 +60,7 @@ class Layer(NamedTuple):
         return self.weight.cpu().numpy().copy(), self.bias.cpu().numpy().copy()
 
 
-class Tokens(NamedTuple):
+class Targets(NamedTuple):
     """Tokens, and the hidden states that predicted them; on the host."""
 
     states: npt.NDArray[np.float32]
@@ -95,7 +95,7 @@ class _Chunk(NamedTuple):
     """(t,) which of all tokens these are; on the host."""
 
 
-def _chunks(tokens: Tokens, head: OutputHead) -> Iterator[_Chunk]:
+def _chunks(tokens: Targets, head: OutputHead) -> Iterator[_Chunk]:
     device = head.weight.device
     accelerated = device.type in _ACCELERATED
     size = _CHUNK_ACCELERATED if accelerated else CHUNK_TOKENS
@@ -168,7 +168,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     return torch.mm(a, b, out_dtype=torch.float32)
 
 
-def log_probabilities(layer: Layer, head: OutputHead, tokens: Tokens, *, relu_input: bool) -> npt.NDArray[np.float64]:
+def log_probabilities(layer: Layer, head: OutputHead, tokens: Targets, *, relu_input: bool) -> npt.NDArray[np.float64]:
     """Adjusted log-probability of each token, shape `(t,)` float64, at most 0."""
     out = np.zeros(len(tokens.ids))
     for chunk in _chunks(tokens, head):
@@ -194,7 +194,7 @@ def _read(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) ->
 
 
 def write_gradient(
-    layer: Layer, gradient: Layer, head: OutputHead, tokens: Tokens, wrong: npt.NDArray[np.bool_], objective: Objective
+    layer: Layer, gradient: Layer, head: OutputHead, tokens: Targets, wrong: npt.NDArray[np.bool_], objective: Objective
 ) -> float:
     """Overwrite the gradient with that of one step's loss, and return the loss.
 
@@ -249,7 +249,7 @@ def write_gradient(
 
 def train_layer(
     head: OutputHead,
-    steps: Iterable[tuple[Tokens, npt.NDArray[np.bool_]]],
+    steps: Iterable[tuple[Targets, npt.NDArray[np.bool_]]],
     objective: Objective,
     after: Callable[[Layer], None],
     *,

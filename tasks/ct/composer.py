@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.api import DataCard, Format, PromptStyle, Question, Split, Task, TaskCard, UserError, ValidationRule, task
 from tasks.ct import commonsense, comprehension, entailment, knowledge
-from tasks.ct.data_set import DataSet, Kept, ReadOptions
+from tasks.ct.data_set import DataSet, ReadOptions, SplitQuestions
 
 ROWS = 20_000
 """Rows that the data sets share equally; what a small one can't give is not given by another."""
@@ -35,7 +35,7 @@ OPEN_SETS = tuple(data_set for data_set in CHOICE_SETS if data_set.open is not N
 LOCAL_SETS = (knowledge.ARC, knowledge.ARC_CHALLENGE, entailment.CB, knowledge.OBQA, knowledge.TREC)
 
 
-class Corpus(Task):
+class TrainingCorpus(Task):
     """Some data sets, joined: what all four tasks share."""
 
     sets: ClassVar[tuple[DataSet, ...]]
@@ -96,15 +96,15 @@ class Corpus(Task):
         return tuple((self._as_published and each.published) or each for each in self.sets)
 
     @cached_property
-    def _read(self) -> dict[tuple[str, Split], Kept]:
+    def _read(self) -> dict[tuple[str, Split], SplitQuestions]:
         return {}
 
-    def _kept(self, data_set: DataSet, split: Split) -> Kept:
+    def _kept(self, data_set: DataSet, split: Split) -> SplitQuestions:
         """The questions of a data set's split; made once, so that what is left out is counted once."""
         key = data_set.name, split
         if key not in self._read:
             how = ReadOptions(self.format, self.protocol.exemplar_seed)
-            self._read[key] = Kept(self.source, data_set, split, how, self.counts)
+            self._read[key] = SplitQuestions(self.source, data_set, split, how, self.counts)
         return self._read[key]
 
     # --- validation ---------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ VALIDATION_WHY = (
 
 
 @task("ct-choice")
-class CTChoice(Corpus):
+class CTChoice(TrainingCorpus):
     """20 data sets with lettered options, to learn from: 1,000 rows of each, of CB 250, of COPA 400."""
 
     format: ClassVar[Format] = Format.CHOICE
@@ -182,7 +182,7 @@ class CTChoice(Corpus):
 
 
 @task("ct-oe")
-class CTOpen(Corpus):
+class CTOpen(TrainingCorpus):
     """19 data sets without options, to learn from: 1,052 rows of each, of CB 250, of COPA 400; HellaSwag is left out.
 
     Under the validation rule `published` the data sets are taken by name. The order in which the published validation
@@ -211,7 +211,7 @@ LOCAL_WHY = (
 
 
 @task("ct-local-choice")
-class CTLocalChoice(Corpus):
+class CTLocalChoice(TrainingCorpus):
     """ARC, CB, OpenBookQA and TREC out of ct-choice: 1,000 rows of each, of CB 250."""
 
     format: ClassVar[Format] = Format.CHOICE
@@ -221,7 +221,7 @@ class CTLocalChoice(Corpus):
 
 
 @task("ct-local-oe")
-class CTLocalOpen(Corpus):
+class CTLocalOpen(TrainingCorpus):
     """The same rows without options."""
 
     format: ClassVar[Format] = Format.OPEN

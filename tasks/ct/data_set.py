@@ -124,7 +124,7 @@ def card_of(
     )
 
 
-class Kept(Sequence[Question]):
+class SplitQuestions(Sequence[Question]):
     """The questions of one split of a data set, in the order of its rows, without what its filter leaves out.
 
     A question is made when it is asked for, and rows are looked through no further than that needs: SNLI has 550,000.

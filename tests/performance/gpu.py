@@ -203,13 +203,13 @@ def _litcab() -> Iterator[Line]:
 
     from bench.api import OutputHead
     from methods.litcab import LitCab
-    from methods.litcab.networks import Objective, Tokens, train_layer
+    from methods.litcab.networks import Objective, Targets, train_layer
 
     rng = np.random.default_rng(0)
     head = OutputHead(torch.randn(VOCABULARY, WIDTH, device=DEVICE, dtype=torch.bfloat16) * 0.02)
     states = torch.tensor(rng.normal(size=(LITCAB_TOKENS, WIDTH))).bfloat16().float().numpy()  # as the model's are
     ids = rng.integers(0, VOCABULARY, LITCAB_TOKENS)
-    tokens, wrong = Tokens(states, np.arange(LITCAB_TOKENS), ids), np.arange(LITCAB_TOKENS) % 4 > 0
+    tokens, wrong = Targets(states, np.arange(LITCAB_TOKENS), ids), np.arange(LITCAB_TOKENS) % 4 > 0
     method = LitCab()
     objective = Objective(method.cap, method.penalty, method.relu_input)
     rates = {"learning_rate": method.learning_rate, "weight_decay": method.weight_decay}

@@ -26,7 +26,7 @@ from bench.testing import planted
 from methods.ccps import features
 from methods.ccps.features import perturbation_features
 from methods.litcab import LitCab, networks
-from methods.litcab.networks import Layer, Objective, Tokens, log_probabilities, train_layer, write_gradient
+from methods.litcab.networks import Layer, Objective, Targets, log_probabilities, train_layer, write_gradient
 from tests.performance.cost_model.backbone import configurations
 from tests.performance.cost_model.dry import Counter, Section, counted
 
@@ -61,14 +61,14 @@ def accelerated(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 # --- LitCab's numbers -------------------------------------------------------------------------------------------------
 
 
-def step(v: int, d: int, states: int, seed: int = 0) -> tuple[Tokens, Any]:
+def step(v: int, d: int, states: int, seed: int = 0) -> tuple[Targets, Any]:
     """Tokens of a step, two for each state, and which are of wrong options."""
     rng = np.random.default_rng(seed)
-    tokens = Tokens(bfloat16(rng.normal(size=(states, d))), np.arange(2 * states) // 2, rng.integers(0, v, 2 * states))
+    tokens = Targets(bfloat16(rng.normal(size=(states, d))), np.arange(2 * states) // 2, rng.integers(0, v, 2 * states))
     return tokens, np.arange(2 * states) % 3 > 0
 
 
-def exact_step(linear: nn.Linear, of: OutputHead, tokens: Tokens, wrong: Any, objective: Objective) -> torch.Tensor:
+def exact_step(linear: nn.Linear, of: OutputHead, tokens: Targets, wrong: Any, objective: Objective) -> torch.Tensor:
     """docs/methods.md §2.7 in float64."""
     states = torch.tensor(tokens.states, dtype=torch.float64)
     u = states @ of.weight.double().T

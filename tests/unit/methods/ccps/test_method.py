@@ -211,7 +211,7 @@ def test_saved_weights_do_not_move_with_the_network(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Ccps, "trained", lambda *given: (seen.append(trained(*given)), seen[-1])[1])
     fitted = Ccps(**FEW).fit(batch(80), context())
     before = {name: array.copy() for name, array in fitted.weights_.items()}
-    stage = networks.Stage("", 3, 8, 0.1, 0.0, "adamw", 0.1, 1.0)
+    stage = networks.StageSettings("", 3, 8, 0.1, 0.0, "adamw", 0.1, 1.0)
     rows = networks.Splits(networks.Data(torch.randn(20, 75), torch.arange(20) % 2), None)
     train(seen[0], classification(rows, stage, 0), stage, EarlyStopping(3))
     live = seen[0].state_dict()

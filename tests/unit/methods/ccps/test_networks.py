@@ -13,23 +13,23 @@ from methods.ccps.networks import (
     Mlp,
     Network,
     Splits,
-    Stage,
+    StageSettings,
     build,
     classification,
     contrastive,
     train,
 )
 
-STAGE = Stage(
+STAGE = StageSettings(
     "", steps=200, batch_size=16, learning_rate=3e-3, dropout=0.0, optimiser="adamw", weight_decay=0.1, margin=1.0
 )
 
 
-def contrast(net: Network, rows: Data, stage: Stage, seed: int = 5) -> None:
+def contrast(net: Network, rows: Data, stage: StageSettings, seed: int = 5) -> None:
     train(net, contrastive(Splits(rows, None), stage, seed), stage, EarlyStopping(stage.steps))
 
 
-def classify(net: Network, rows: Data, stage: Stage, seed: int = 5) -> None:
+def classify(net: Network, rows: Data, stage: StageSettings, seed: int = 5) -> None:
     train(net, classification(Splits(rows, None), stage, seed), stage, EarlyStopping(stage.steps))
 
 

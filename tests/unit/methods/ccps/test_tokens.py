@@ -17,8 +17,8 @@ from bench.report import measures as shown
 from bench.stats.measured import Measured, checked_measures
 from methods.ccps import Ccps
 from methods.ccps import tokens as masking
-from methods.ccps.contrasts import Estimate
-from methods.ccps.tokens import Compared, answer_of
+from methods.ccps.contrasts import Effect
+from methods.ccps.tokens import Contrast, answer_of
 from tests.unit.methods.ccps.test_analyses import FEW
 from tests.unit.methods.ccps.test_method import batch
 
@@ -201,14 +201,14 @@ def test_the_papers_numbers_are_of_rows_and_columns_that_there_are() -> None:
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
-def compared(within: float, places: float | None, split: float | None = None, rest: float = 1) -> list[Compared]:
+def compared(within: float, places: float | None, split: float | None = None, rest: float = 1) -> list[Contrast]:
     """Comparisons by their values in standard errors."""
 
-    def of(what: str, value: float | None) -> Compared:
+    def of(what: str, value: float | None) -> Contrast:
         if value is None:
-            return Compared(what, 100, None, None)
+            return Contrast(what, 100, None, None)
         p = 0.2 if abs(value) < 2 else 0.001
-        return Compared(what, 100, Estimate(value / 100, (value - 2) / 100, (value + 2) / 100, p, 50), None)
+        return Contrast(what, 100, Effect(value / 100, (value - 2) / 100, (value + 2) / 100, p, 50), None)
 
     found = [of(masking.ALL, 3), of(masking.WITHIN, within), of(masking.REST, rest), of(masking.PLACES, places)]
     return found if split is None else [*found, of(masking.SPLIT, split)]
@@ -250,8 +250,8 @@ def test_where_all_tokens_of_an_answer_move_it_alike_masking_tells_nothing() -> 
 
 
 def test_a_difference_without_spread_is_not_called_none() -> None:
-    same = Estimate(0.01, 0.01, 0.01, 0.0, 50)
-    found = [Compared(what, 100, same, None) for what in (masking.ALL, masking.WITHIN, masking.REST, masking.PLACES)]
+    same = Effect(0.01, 0.01, 0.01, 0.0, 50)
+    found = [Contrast(what, 100, same, None) for what in (masking.ALL, masking.WITHIN, masking.REST, masking.PLACES)]
     assert answer_of(found, 50, 80).startswith("Content words move it more, also with their places taken out.")
 
 
