@@ -35,7 +35,7 @@ OPEN_SETS = tuple(data_set for data_set in CHOICE_SETS if data_set.open is not N
 LOCAL_SETS = (knowledge.ARC, knowledge.ARC_CHALLENGE, entailment.CB, knowledge.OBQA, knowledge.TREC)
 
 
-class TrainingCorpus(Task):
+class CtCorpus(Task):
     """Some data sets, joined: what all four tasks share."""
 
     sets: ClassVar[tuple[DataSet, ...]]
@@ -171,7 +171,7 @@ VALIDATION_WHY = (
 
 
 @task("ct-choice")
-class CTChoice(TrainingCorpus):
+class CTChoice(CtCorpus):
     """20 data sets with lettered options, to learn from: 1,000 rows of each, of CB 250, of COPA 400."""
 
     format: ClassVar[Format] = Format.CHOICE
@@ -182,7 +182,7 @@ class CTChoice(TrainingCorpus):
 
 
 @task("ct-oe")
-class CTOpen(TrainingCorpus):
+class CTOpen(CtCorpus):
     """19 data sets without options, to learn from: 1,052 rows of each, of CB 250, of COPA 400; HellaSwag is left out.
 
     Under the validation rule `published` the data sets are taken by name. The order in which the published validation
@@ -211,7 +211,7 @@ LOCAL_WHY = (
 
 
 @task("ct-local-choice")
-class CTLocalChoice(TrainingCorpus):
+class CTLocalChoice(CtCorpus):
     """ARC, CB, OpenBookQA and TREC out of ct-choice: 1,000 rows of each, of CB 250."""
 
     format: ClassVar[Format] = Format.CHOICE
@@ -221,7 +221,7 @@ class CTLocalChoice(TrainingCorpus):
 
 
 @task("ct-local-oe")
-class CTLocalOpen(TrainingCorpus):
+class CTLocalOpen(CtCorpus):
     """The same rows without options."""
 
     format: ClassVar[Format] = Format.OPEN
