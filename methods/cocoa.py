@@ -6,7 +6,7 @@ Example: an answer of probability 0.5, to which samples are similar by 0.8 on av
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -24,9 +24,9 @@ class CoCoA(SampledMethod):
     LM-Polygraph 0.7.0, but for the token that ends an answer, which is not counted here.
     """
 
-    reference: ClassVar[str] = "arXiv:2502.04964"
-    needs: ClassVar[Needs] = Needs(predict=frozenset({TokenScores(), Related(by="similarity")}))
-    output: ClassVar = "score"
+    reference = "arXiv:2502.04964"
+    needs = Needs(predict=frozenset({TokenScores(), Related(by="similarity")}))
+    output = "score"
 
     uncertainty: Literal["probability", "perplexity", "entropy"] = "probability"
     """Uncertainty of the answer: its negative log-probability, the mean of that over tokens, or their mean entropy.

@@ -6,7 +6,7 @@ Wolpert, 1992, "Stacked generalization", doi:10.1016/S0893-6080(05)80023-1; docs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -31,8 +31,8 @@ FEATURES = (
 class Combined(Penalised):
     """A penalised logistic regression over token scores, the answer's length and P(True); needs labels."""
 
-    reference: ClassVar[str] = "doi:10.1016/S0893-6080(05)80023-1"
-    needs: ClassVar[Needs] = Needs(fit=frozenset({_SCORES, QueryLogits()}), predict=frozenset({_SCORES, QueryLogits()}))
+    reference = "doi:10.1016/S0893-6080(05)80023-1"
+    needs = Needs(fit=frozenset({_SCORES, QueryLogits()}), predict=frozenset({_SCORES, QueryLogits()}))
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit the regression on the labels."""

@@ -26,7 +26,6 @@ from bench.api import (
     Preset,
     QueryLogits,
     RunFacts,
-    Split,
     UserError,
     method,
 )
@@ -44,10 +43,10 @@ class LTS(ConfidenceMethod):
     In the sources of its constants, "paper" is arXiv:2505.21772, whose baseline this is.
     """
 
-    reference: ClassVar[str] = "arXiv:2406.08391"
-    needs: ClassVar[Needs] = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
-    fit_on: ClassVar[Split] = "validation"
-    draws: ClassVar[bool] = False
+    reference = "arXiv:2406.08391"
+    needs = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
+    fit_on = "validation"
+    draws = False
     presets: ClassVar[Mapping[str, Preset]] = {"paper": {}, "refcode": {"solver": "descent"}, "fixed": {}, "demo": {}}
     small: ClassVar[Mapping[str, object]] = {"steps": 200, "batch_size": 32, "learning_rate": 1e-2}
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {

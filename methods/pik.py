@@ -21,8 +21,8 @@ _STATE = Hidden(1.0, At.PROMPT_END)
 class PIK(Probe):
     """A linear probe on the state that is about to answer, before any answer is seen; needs labels."""
 
-    reference: ClassVar[str] = "arXiv:2207.05221"
-    needs: ClassVar[Needs] = Needs(fit=frozenset({_STATE}), predict=frozenset({_STATE}))
+    reference = "arXiv:2207.05221"
+    needs = Needs(fit=frozenset({_STATE}), predict=frozenset({_STATE}))
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {"standardise": False},
         "refcode": {"standardise": False},  # the official repository holds no baseline (docs/methods.md, Sources)

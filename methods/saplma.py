@@ -22,7 +22,7 @@ class Saplma(Probe):
     arXiv:2406.08391.
     """
 
-    reference: ClassVar[str] = "arXiv:2304.13734"
+    reference = "arXiv:2304.13734"
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {"standardise": False},
         # The official repository holds no baseline; Kapoor et al.'s probe is the nearest code (docs/methods.md §2.4).
@@ -71,18 +71,18 @@ def _reading(depth: float) -> Needs:
 class SaplmaF(Saplma):
     """An MLP on the final hidden state of the answer's last token; needs labels."""
 
-    needs: ClassVar[Needs] = _reading(1.0)
+    needs = _reading(1.0)
 
 
 @method("saplma-m")
 class SaplmaM(Saplma):
     """An MLP on the middle hidden state of the answer's last token; needs labels."""
 
-    needs: ClassVar[Needs] = _reading(0.5)
+    needs = _reading(0.5)
 
 
 @method("saplma-um")
 class SaplmaUM(Saplma):
     """An MLP on the upper-middle hidden state of the answer's last token; needs labels."""
 
-    needs: ClassVar[Needs] = _reading(0.75)
+    needs = _reading(0.75)

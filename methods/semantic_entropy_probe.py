@@ -6,7 +6,7 @@ Kossen et al., 2024, arXiv:2406.15927; docs/methods.md §2.43.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -23,8 +23,8 @@ _RELATED = Related(question=True)
 class SemanticEntropyProbe(OnState):
     """A logistic probe for low semantic entropy, mapped to a probability; needs labels, and samples in fit."""
 
-    reference: ClassVar[str] = "arXiv:2406.15927"
-    needs: ClassVar[Needs] = Needs(fit=_STATE | {_RELATED}, predict=_STATE)
+    reference = "arXiv:2406.15927"
+    needs = Needs(fit=_STATE | {_RELATED}, predict=_STATE)
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit the probe to the entropies of the training questions' samples, and the map to the labels."""

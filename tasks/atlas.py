@@ -12,9 +12,9 @@ import hashlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, task
+from bench.api import Format, Question, Split, Task, TaskCard, task
 from tasks import _choices
 
 SEED = "atlas/1"
@@ -181,7 +181,7 @@ CARD = TaskCard(
 class Atlas(Task):
     """The questions of both formats."""
 
-    card: ClassVar[TaskCard] = CARD
+    card = CARD
 
     def questions(self, split: Split) -> Iterator[Question]:
         """The questions of a split."""
@@ -192,13 +192,13 @@ class Atlas(Task):
 class AtlasChoice(Atlas):
     """The encyclopaedia with four lettered options."""
 
-    format: ClassVar[Format] = Format.CHOICE
-    style: ClassVar[PromptStyle] = _choices.LETTERED
+    format = Format.CHOICE
+    style = _choices.LETTERED
 
 
 @task("atlas-oe")
 class AtlasOpen(Atlas):
     """The same questions without options."""
 
-    format: ClassVar[Format] = Format.OPEN
-    style: ClassVar[PromptStyle] = _choices.OPEN
+    format = Format.OPEN
+    style = _choices.OPEN

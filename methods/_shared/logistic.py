@@ -53,7 +53,7 @@ class Penalised(ConfidenceMethod):
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
         ("paper", "refcode"), ("The paper has no such method: these are the values of `fixed`.",)
     )
-    draws: ClassVar[bool] = False
+    draws = False
 
     weakest: float = 1.0
     """Smallest penalty. CHOSEN: as much as one row says of a standardised input (docs/methods.md §2.40)."""

@@ -57,7 +57,7 @@ class Ccps(ConfidenceMethod):
     github.com/ledengary/CCPS executes. CHOSEN marks what neither gives.
     """
 
-    reference: ClassVar[str] = "arXiv:2505.21772"
+    reference = "arXiv:2505.21772"
     analyses: ClassVar[Mapping[str, str]] = {
         "features": "methods.ccps.analyses:features",
         "leave-one-out": "methods.ccps.analyses:leave_one_out",
@@ -66,7 +66,7 @@ class Ccps(ConfidenceMethod):
         "tokens": "methods.ccps.tokens:tokens",
         "tokens-raw": "methods.ccps.tokens:tokens_raw",
     }
-    needs: ClassVar[Needs] = Needs(fit=_SIGNALS, predict=_SIGNALS)
+    needs = Needs(fit=_SIGNALS, predict=_SIGNALS)
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {},
         "refcode": {

@@ -70,8 +70,8 @@ class LitCab(ConfidenceMethod):
     LitCab released as github.com/launchnlp/LitCab.
     """
 
-    reference: ClassVar[str] = "arXiv:2310.19208"
-    needs: ClassVar[Needs] = Needs(
+    reference = "arXiv:2310.19208"
+    needs = Needs(
         fit=frozenset({_GOLD, TokenIds(Of.GOLD), _WRONG, TokenIds(Of.WRONG), Unembedding()}),
         predict=frozenset({_ANSWER, TokenIds(Of.ANSWER), Unembedding()}),
     )
@@ -93,7 +93,7 @@ class LitCab(ConfidenceMethod):
             "Twenty epochs with the best validation step kept: the paper's steps to their end (docs/methods.md §2.7).",
         ),
     }
-    takes_one_class: ClassVar[bool] = True
+    takes_one_class = True
     expected_failures: ClassVar[Mapping[str, str]] = {
         "one_class": "learns from gold answers and wrong options, never from which answers were right"
     }

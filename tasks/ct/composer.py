@@ -41,11 +41,11 @@ class CtCorpus(Task):
     sets: ClassVar[tuple[DataSet, ...]]
     quota: ClassVar[int]
     """Train rows that each data set gives, or all that it has."""
-    style: ClassVar[PromptStyle] = knowledge.ARC.style(Format.CHOICE)
+    style = knowledge.ARC.style(Format.CHOICE)
     """Style of one of the data sets; `style_of` knows each."""
-    draws_exemplars: ClassVar[bool] = True
-    prompt_tokens: ClassVar[int | None] = 1600
-    is_published: ClassVar[bool] = False
+    draws_exemplars = True
+    prompt_tokens = 1600
+    is_published = False
     """Whether its authors published it; a part of it never was."""
 
     def questions(self, split: Split) -> Iterator[Question]:
@@ -174,11 +174,11 @@ VALIDATION_WHY = (
 class CTChoice(CtCorpus):
     """20 data sets with lettered options, to learn from: 1,000 rows of each, of CB 250, of COPA 400."""
 
-    format: ClassVar[Format] = Format.CHOICE
-    sets: ClassVar[tuple[DataSet, ...]] = CHOICE_SETS
-    quota: ClassVar[int] = ROWS // len(CHOICE_SETS)
-    card: ClassVar[TaskCard] = _card(18_650, VALIDATION, (2, 6), VALIDATION_WHY, version=2)
-    is_published: ClassVar[bool] = True
+    format = Format.CHOICE
+    sets = CHOICE_SETS
+    quota = ROWS // len(CHOICE_SETS)
+    card = _card(18_650, VALIDATION, (2, 6), VALIDATION_WHY, version=2)
+    is_published = True
 
 
 @task("ct-oe")
@@ -189,10 +189,10 @@ class CTOpen(CtCorpus):
     set took them came from a hash table that differs from run to run, so that its rows can't be told.
     """
 
-    format: ClassVar[Format] = Format.OPEN
-    sets: ClassVar[tuple[DataSet, ...]] = OPEN_SETS
-    quota: ClassVar[int] = ROWS // len(OPEN_SETS)
-    card: ClassVar[TaskCard] = _card(
+    format = Format.OPEN
+    sets = OPEN_SETS
+    quota = ROWS // len(OPEN_SETS)
+    card = _card(
         18_534,
         VALIDATION,
         (2, 6),
@@ -200,8 +200,8 @@ class CTOpen(CtCorpus):
         " takes data sets by name.",
         version=2,
     )
-    style: ClassVar[PromptStyle] = knowledge.ARC.style(Format.OPEN)
-    is_published: ClassVar[bool] = True
+    style = knowledge.ARC.style(Format.OPEN)
+    is_published = True
 
 
 LOCAL_WHY = (
@@ -214,18 +214,18 @@ LOCAL_WHY = (
 class CTLocalChoice(CtCorpus):
     """ARC, CB, OpenBookQA and TREC out of ct-choice: 1,000 rows of each, of CB 250."""
 
-    format: ClassVar[Format] = Format.CHOICE
-    sets: ClassVar[tuple[DataSet, ...]] = LOCAL_SETS
-    quota: ClassVar[int] = 1_000
-    card: ClassVar[TaskCard] = _card(4_250, 456, (3, 6), LOCAL_WHY)
+    format = Format.CHOICE
+    sets = LOCAL_SETS
+    quota = 1_000
+    card = _card(4_250, 456, (3, 6), LOCAL_WHY)
 
 
 @task("ct-local-oe")
 class CTLocalOpen(CtCorpus):
     """The same rows without options."""
 
-    format: ClassVar[Format] = Format.OPEN
-    sets: ClassVar[tuple[DataSet, ...]] = LOCAL_SETS
-    quota: ClassVar[int] = 1_000
-    card: ClassVar[TaskCard] = _card(4_250, 456, (3, 6), LOCAL_WHY)
-    style: ClassVar[PromptStyle] = knowledge.ARC.style(Format.OPEN)
+    format = Format.OPEN
+    sets = LOCAL_SETS
+    quota = 1_000
+    card = _card(4_250, 456, (3, 6), LOCAL_WHY)
+    style = knowledge.ARC.style(Format.OPEN)

@@ -86,7 +86,7 @@ def corpus(_: Path) -> Callable[[bytes], object]:
     return call
 
 
-def _questions(kept: Kept) -> Iterator[object]:
+def _questions(kept: SplitQuestions) -> Iterator[object]:
     for i in range(len(kept)):
         yield kept[i]
 
