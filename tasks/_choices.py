@@ -13,15 +13,13 @@ FEWEST, MOST = 2, 26
 """Options a question may have; there are 26 letters to name them."""
 
 LETTERED = PromptStyle(
-    header="The following are multiple-choice questions (with answers) about {label}.",
-    footer="Now, answer the next question.",
-    context="Question:\n{text}\n\nChoices:\n{options}",
+    "The following are multiple-choice questions (with answers) about {label}.",
+    "Now, answer the next question.",
+    "Question:\n{text}\n\nChoices:\n{options}",
 )
 """MMLU's words with options (docs/methods.md §1.4)."""
 OPEN = PromptStyle(
-    header="The following are questions (with answers) about {label}.",
-    footer="Now, answer the next question.",
-    context="Question: {text}",
+    "The following are questions (with answers) about {label}.", "Now, answer the next question.", "Question: {text}"
 )
 """MMLU's words without options (docs/methods.md §1.4)."""
 

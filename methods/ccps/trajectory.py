@@ -82,8 +82,8 @@ def trajectory(given: AnalysisInput) -> Findings:
             for of in zip(*(each.splits for each in materials), strict=True)
         )
         assert isinstance(train, Data)  # noqa: S101  # for the type checker
-        width = len(FEATURES)
-        columns = [list(range(k * width, (k + 1) * width)) for k in range(len(materials))]
+        n = len(FEATURES)
+        columns = [list(range(k * n, (k + 1) * n)) for k in range(len(materials))]
         test = torch.cat([each.test for each in materials], -1)
         return retrained_together(Material(method, Splits(train, validation), test), columns, ctx)
 

@@ -204,23 +204,13 @@ def _corpus(train: Batch, kept: BoolArray) -> _Corpus:
         of_gold = np.arange(gold.offsets[i], gold.offsets[i + 1])
         of_wrong = wrong.offsets[i] + np.flatnonzero(kept[wrong.offsets[i] : wrong.offsets[i + 1]])
         ids = np.concatenate([gold.values[of_gold], wrong.values[of_wrong]])
-        first, place = _distinct([*gold_states[i], *wrong_states.values[of_wrong]])
+        groups: dict[bytes, int] = {}  # of equal states
+        rows = [*gold_states[i], *wrong_states.values[of_wrong]]
+        place = [groups.setdefault(row.tobytes(), len(groups)) for row in rows]
+        _, first = np.unique(place, return_index=True)
         states.append(np.concatenate([of_gold, len(gold.values) + of_wrong])[first])
         tokens.append(np.stack([place, ids, np.arange(len(ids)) >= len(of_gold)], axis=1))
     return _Corpus(gold_states.values, wrong_states.values, Ragged.of(states), Ragged.of(tokens))
-
-
-def _distinct(rows: Sequence[npt.NDArray[np.float32]]) -> tuple[list[int], list[int]]:
-    """Indices of the first of each group of equal rows, and for each row the number of its group."""
-    groups: dict[bytes, int] = {}
-    first: list[int] = []
-    place = []
-    for i, row in enumerate(rows):
-        group = groups.setdefault(row.tobytes(), len(groups))
-        if group == len(first):
-            first.append(i)
-        place.append(group)
-    return first, place
 
 
 def _step(corpus: _Corpus, rows: npt.NDArray[np.integer]) -> tuple[Targets, BoolArray]:

@@ -44,12 +44,8 @@ ARC = DataSet(
     card=card_of("allenai/ai2_arc", "ARC-Easy", "210d026faf9955653af8916fad021475a3f00453", license="CC-BY-SA-4.0"),
     columns=("question", "choices", "answerKey"),
     read=reader("question", lambda row: keyed(row, 3, 5)),
-    choice=PromptStyle(
-        header="The following are questions (with multiple-choice answers).", footer=FOLLOWING, context=LETTERED
-    ),
-    open=PromptStyle(
-        header="The following are questions (with answers).", footer=FOLLOWING, context="The question is: {text}"
-    ),
+    choice=PromptStyle("The following are questions (with multiple-choice answers).", FOLLOWING, LETTERED),
+    open=PromptStyle("The following are questions (with answers).", FOLLOWING, "The question is: {text}"),
 )
 
 ARC_CHALLENGE = replace(
@@ -62,13 +58,11 @@ OBQA = DataSet(
     card=card_of("allenai/openbookqa", "main", "388097ea7776314e93a529163e0fea805b8a6454", license="Apache-2.0"),
     columns=("question_stem", "choices", "answerKey"),
     read=reader("question_stem", lambda row: keyed(row, 4, 4)),
-    choice=PromptStyle(
-        header="The following are questions with multiple-choice answers.", footer=NEXT, context=LETTERED
-    ),
+    choice=PromptStyle("The following are questions with multiple-choice answers.", NEXT, LETTERED),
     open=PromptStyle(
-        header="The following are questions with answers.",
-        footer=NEXT,
-        context="Provide your best answer for the following question.\nQuestion: {text}",
+        "The following are questions with answers.",
+        NEXT,
+        "Provide your best answer for the following question.\nQuestion: {text}",
     ),
 )
 
@@ -94,14 +88,14 @@ SCIQ = DataSet(
     columns=("question", *SCIQ_OPTIONS, "support"),
     read=_sciq,
     choice=PromptStyle(
-        header="The following are science exam questions with multiple-choice answers.",
-        footer=NEXT,
-        context="{support}\nQuestion:\n{text}\n\nChoices:\n{options}",
+        "The following are science exam questions with multiple-choice answers.",
+        NEXT,
+        "{support}\nQuestion:\n{text}\n\nChoices:\n{options}",
     ),
     open=PromptStyle(
-        header="The following are science exam questions with answers.",
-        footer=NEXT,
-        context="Read the following and answer the question.\n{support}Question: {text}",
+        "The following are science exam questions with answers.",
+        NEXT,
+        "Read the following and answer the question.\n{support}Question: {text}",
     ),
     filter=distinct(*SCIQ_OPTIONS),
 )
@@ -173,14 +167,14 @@ _MATH_QA = DataSet(
     columns=("Problem", "options", "correct"),
     read=_READ,
     choice=PromptStyle(
-        header="The following are math questions (with multiple-choice answers).",
-        footer=NEXT,
-        context="Problem:\n{text}\n\nChoices:\n{options}",
+        "The following are math questions (with multiple-choice answers).",
+        NEXT,
+        "Problem:\n{text}\n\nChoices:\n{options}",
     ),
     open=PromptStyle(
-        header="The following are math questions (with answers).",
-        footer=NEXT,
-        context="Provide your best answer for the following math problem.\nProblem: {text}",
+        "The following are math questions (with answers).",
+        NEXT,
+        "Provide your best answer for the following math problem.\nProblem: {text}",
     ),
     filter=_FILTER,
 )
@@ -206,13 +200,11 @@ TREC = DataSet(
     ),
     columns=("text", "coarse_label"),
     read=reader("text", lambda row: (KINDS, label(row, "coarse_label", "012345"))),
-    choice=PromptStyle(
-        header="The following are questions with multiple-choice answers.", footer=NEXT, context=LETTERED
-    ),
+    choice=PromptStyle("The following are questions with multiple-choice answers.", NEXT, LETTERED),
     open=PromptStyle(
-        header="The following are questions with answers.",
-        footer=NEXT,
-        context=(
+        "The following are questions with answers.",
+        NEXT,
+        (
             "Read the following question and then pick a category that describes the question.\nQuestion: {text}\n"
             f"What category is the question in? Choose one from {', '.join(KINDS)}. Respond with only the category and"
             " no additional text."
