@@ -40,7 +40,7 @@ from bench.training.job import (
     take,
 )
 from bench.training.model import Fed, Questioner, ReadableModel, requests, together
-from bench.training.optimisers import DeepSpeedOptimiser, Processes, TorchOptimiser
+from bench.training.optimisers import DeepSpeedOptimiser, ProcessGroup, TorchOptimiser
 
 OfExamples = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
 """A loss (a sum, with gradient) or confidences `(n,)` of some examples."""
@@ -55,7 +55,7 @@ def main(config: Path) -> None:
     """Train the job that this file describes; its folder gets the adapter."""
     job = Job.read(config)
     sys.path.extend(folder for folder in job.search if folder not in sys.path)
-    processes = Processes(str(job.load["device"]), grouped=job.recipe.deepspeed)
+    processes = ProcessGroup(str(job.load["device"]), grouped=job.recipe.deepspeed)
     try:
         training = _Training(job, config.parent, processes)
         gc.enable()  # libraries and model are loaded
@@ -68,7 +68,7 @@ def main(config: Path) -> None:
 class _Training:
     """One adapter in training, in one of its processes."""
 
-    def __init__(self, job: Job, folder: Path, processes: Processes) -> None:
+    def __init__(self, job: Job, folder: Path, processes: ProcessGroup) -> None:
         self.job = job
         self.recipe: Recipe = job.recipe
         self.folder = folder

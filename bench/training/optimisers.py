@@ -23,7 +23,7 @@ from bench.training.job import Recipe
 Tensors = list[torch.Tensor]
 
 
-class Processes:
+class ProcessGroup:
     """The processes that train together; one is enough."""
 
     def __init__(self, device: str, *, grouped: bool) -> None:
@@ -99,7 +99,7 @@ class _Optimiser:
 class TorchOptimiser(_Optimiser):
     """AdamW of torch; every process does the same step."""
 
-    def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: Processes) -> None:
+    def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: ProcessGroup) -> None:
         self.parameters = parameters
         self.processes = processes
         self.clip = recipe.clip
@@ -143,7 +143,7 @@ class DeepSpeedOptimiser(_Optimiser):
     shares into different numbers of forward passes.
     """
 
-    def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: Processes) -> None:
+    def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: ProcessGroup) -> None:
         if not processes.device.startswith("cuda"):
             os.environ["DS_ACCELERATOR"] = "cpu"
         import deepspeed

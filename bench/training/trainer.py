@@ -102,23 +102,21 @@ class AdapterTrainer:
         entry = None if begun else self.store.get(KIND, key)
         if entry is None:
             self._plan(job.recipe, examples).check()
-            entry = self._made(
-                Assignment(
-                    method=self.method, key=key, fields=fields, job=job, examples=examples, validation=tested.examples,
-                    processes=self._processes, devices=tuple(self.backbone.devices),
-                )
+            work = Assignment(
+                method=self.method, key=key, fields=fields, job=job, examples=examples, validation=tested.examples,
+                processes=self._processes, devices=tuple(self.backbone.devices),
             )  # fmt: skip
+            if self.elsewhere is None:
+                # on the CPU, weights are pages of their files, which the child shares
+                make_room = self.backbone.release if kind_of(self.backbone.device) != "cpu" else lambda: None
+                entry = work.carry_out(self.store, self.progress, make_room)
+            else:
+                entry = self._trained_elsewhere(self.elsewhere, work)
         return AdapterRef(entry.folder, adapter.fingerprint(entry.folder))
 
-    def _made(self, work: Assignment) -> Entry:
-        if self.elsewhere is None:
-            # on the CPU, weights are pages of their files, which the child shares
-            make_room = self.backbone.release if kind_of(self.backbone.device) != "cpu" else lambda: None
-            return work.carry_out(self.store, self.progress, make_room)
+    def _trained_elsewhere(self, elsewhere: Elsewhere, work: Assignment) -> Entry:
         try:
-            told = self.elsewhere.train(
-                work.key, replace(work, devices=(kind_of(self.backbone.device),)), wait=self.waits
-            )
+            told = elsewhere.train(work.key, replace(work, devices=(kind_of(self.backbone.device),)), wait=self.waits)
         except PutOffError:
             self.put_off = True
             raise
