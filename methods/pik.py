@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bench.api import At, Hidden, Needs, Preset, RunFacts, method
-from methods._shared.probe import Probe, n_parameters
+from methods._shared.probe import StateProbe, n_parameters
 
 _STATE = Hidden(1.0, At.PROMPT_END)
 
 
 @method("pik")
 @dataclass(kw_only=True, eq=False)
-class PIK(Probe):
+class PIK(StateProbe):
     """A linear probe on the state that is about to answer, before any answer is seen; needs labels."""
 
     reference = "arXiv:2207.05221"

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from bench.api import At, Hidden, Needs, Preset, RunFacts, method
-from methods._shared.probe import Probe, n_parameters
+from methods._shared.probe import StateProbe, n_parameters
 
 
 @dataclass(kw_only=True, eq=False)
-class Saplma(Probe):
+class Saplma(StateProbe):
     """An MLP on one hidden state of the answer; what it reads is the one signal in `needs`.
 
     In the sources of its constants, "paper" is arXiv:2505.21772, whose baseline this is, and "Kapoor" the code of

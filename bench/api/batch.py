@@ -266,10 +266,16 @@ class Batch:
         A plugin gets one for each call: torch can wrap its arrays, and what is written into them nobody else sees.
         """
         made = copy.copy(self)
-        columns = {signal: copied(column) for signal, column in self._columns.items()}
-        correct = None if self._correct is None else self._correct.copy()
-        vars(made).update(_columns=columns, _correct=correct, is_own=True)
+        vars(made).update(_columns=dict(self._columns))
+        made._make_own()  # noqa: SLF001 - of this class
         return made
+
+    def _make_own(self) -> None:
+        """Copy the arrays of this batch, so that they can be written; no two columns are in memory twice."""
+        for signal, column in self._columns.items():
+            self._columns[signal] = copied(column)
+        self._correct = None if self._correct is None else self._correct.copy()
+        self.is_own = True
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -160,7 +160,7 @@ def _mean_and_scale(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(kw_only=True, eq=False)
-class Probe(ConfidenceMethod):
+class StateProbe(ConfidenceMethod):
     """A classifier on one hidden state of the answer: the one signal in `needs`.
 
     In the sources of its constants, "paper" is arXiv:2505.21772, whose baselines these are.
