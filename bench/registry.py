@@ -202,19 +202,34 @@ def _load(
     kind: PluginKind, plugins: Sequence[Path] = (), made: Sequence[PluginEntry[Any]] = (), *, foreign: bool = True
 ) -> Registry[Any]:
     points = _points()
+    home = _home()
     for each in (METHOD, TASK):
-        _refuse_intruders(each, points[each.group])
+        # plain import names have a price: a foreign `tasks.py` earlier on `sys.path` would be taken for ours
+        if not (ours := list(filter(_is_ours, points[each.group]))):
+            raise UserError(
+                f"Expected the package {DISTRIBUTION} to be installed, but no built-in {each.word}s are registered;"
+                " run: pip install -e ."
+            )
+        for point in ours:
+            spec = importlib.util.find_spec(point.module)
+            came_from = Path(spec.origin).resolve() if spec is not None and spec.origin else None
+            if came_from != home / point.module / "__init__.py":
+                raise UserError(
+                    f"Expected the folder `{point.module}` beside `bench` in {home}, but Python finds"
+                    f" {came_from or 'nothing'} under that name; rename or uninstall that one, or start from another"
+                    " folder"
+                )
     entries: list[PluginEntry[Any]] = []
     for point in sorted(points[kind.group], key=lambda p: (not _is_ours(p), p.name)):
-        ours = _is_ours(point)
-        if not foreign and not ours:
+        is_ours = _is_ours(point)
+        if not foreign and not is_ours:
             continue
         dist = point.dist
-        origin = BUILT_IN if ours else point.value if dist is None else f"{dist.name} {dist.version}"
+        origin = BUILT_IN if is_ours else point.value if dist is None else f"{dist.name} {dist.version}"
         try:
             entries.extend(_entries_of(kind, point.module, origin))
         except BaseException as error:  # whatever another package raises, ours must go on
-            if ours or ends_the_program(error):
+            if is_ours or ends_the_program(error):
                 raise
             entries.append(PluginEntry(point.name, None, point.module, origin, reason_of(error)))
     for path in plugins:
@@ -248,7 +263,7 @@ def import_own() -> None:
     try:
         for ours in [point for points in _points().values() for point in points if _is_ours(point)]:
             importlib.import_module(ours.module)
-    except ImportError:  # `_refuse_intruders` says it
+    except ImportError:  # `_load` says it
         pass
     finally:
         sys.path.remove(str(_home()))
@@ -257,24 +272,6 @@ def import_own() -> None:
 def _home() -> Path:
     """The folder that `bench` and our packages of plugins are in."""
     return Path(inspect.getfile(registration)).resolve().parents[2]
-
-
-def _refuse_intruders(kind: PluginKind, points: Iterable[importlib.metadata.EntryPoint]) -> None:
-    """Plain import names have a price: a foreign `tasks.py` earlier on `sys.path` would be taken for ours."""
-    if not (ours := list(filter(_is_ours, points))):
-        raise UserError(
-            f"Expected the package {DISTRIBUTION} to be installed, but no built-in {kind.word}s are registered;"
-            " run: pip install -e ."
-        )
-    home = _home()
-    for point in ours:
-        spec = importlib.util.find_spec(point.module)
-        came_from = Path(spec.origin).resolve() if spec is not None and spec.origin else None
-        if came_from != home / point.module / "__init__.py":
-            raise UserError(
-                f"Expected the folder `{point.module}` beside `bench` in {home}, but Python finds"
-                f" {came_from or 'nothing'} under that name; rename or uninstall that one, or start from another folder"
-            )
 
 
 def _import(name: str) -> ModuleType:

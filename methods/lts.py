@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from bench.api import (
     Batch,
-    BoolArray,
     ConfidenceMethod,
     Context,
     FloatArray,
@@ -96,7 +95,25 @@ class LTS(ConfidenceMethod):
                 " others; load the model in another precision, e.g. --dtype float32"
             )
         if self.solver == "descent":
-            self.temperature_, self.at_bound_ = self._descended(odds, train.correct, ctx.rng), ""
+            import torch
+
+            rng = ctx.rng
+            x, y = torch.tensor(odds), torch.tensor(train.correct.astype(np.float64))
+            log_temperature = torch.zeros((), dtype=torch.float64, requires_grad=True)
+            adamw = torch.optim.AdamW([log_temperature], lr=self.learning_rate, weight_decay=self.weight_decay)
+            schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adamw, self.steps)
+            epochs = (rng.permutation(len(odds)) for _ in count())
+            batches = (
+                order[at : at + self.batch_size] for order in epochs for at in range(0, len(odds), self.batch_size)
+            )
+            for rows in islice(batches, self.steps):
+                adamw.zero_grad()
+                scaled = x[rows] / log_temperature.exp()
+                loss = torch.nn.functional.binary_cross_entropy_with_logits(scaled, y[rows])
+                loss.backward()  # type: ignore[no-untyped-call]
+                adamw.step()
+                schedule.step()
+            self.temperature_, self.at_bound_ = float(log_temperature.detach().exp()), ""
             return self
 
         def slope(inverse: float) -> float:
@@ -119,25 +136,6 @@ class LTS(ConfidenceMethod):
             f" on the validation answers the self-check {why}"
         )
         return self
-
-    def _descended(self, odds: npt.NDArray[np.float64], correct: BoolArray, rng: np.random.Generator) -> float:
-        """Temperature at which the descent from 1 ends."""
-        import torch
-
-        x, y = torch.tensor(odds), torch.tensor(correct.astype(np.float64))
-        log_temperature = torch.zeros((), dtype=torch.float64, requires_grad=True)
-        adamw = torch.optim.AdamW([log_temperature], lr=self.learning_rate, weight_decay=self.weight_decay)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adamw, self.steps)
-        epochs = (rng.permutation(len(odds)) for _ in count())
-        batches = (order[at : at + self.batch_size] for order in epochs for at in range(0, len(odds), self.batch_size))
-        for rows in islice(batches, self.steps):
-            adamw.zero_grad()
-            scaled = x[rows] / log_temperature.exp()
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(scaled, y[rows])
-            loss.backward()  # type: ignore[no-untyped-call]
-            adamw.step()
-            schedule.step()
-        return float(log_temperature.detach().exp())
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability of yes at the fitted temperature, shape (n,), float64."""
