@@ -6,6 +6,7 @@ import gc
 import importlib
 import json
 import math
+import re
 import shutil
 import sys
 import time
@@ -24,8 +25,7 @@ from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.session import checkpoint_blocks
 from bench.store.files import write_json, write_whole
-from bench.store.folders import digest_file, key_of
-from bench.training import checkpoints
+from bench.store.folders import MANIFEST, digest_file, inspected, key_of, seal
 from bench.training.job import (
     ADAPTER,
     CHECKPOINTS,
@@ -47,6 +47,9 @@ OfExamples = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], t
 Rows = npt.NDArray[np.int64]
 _STATE, _BEST = "state.json", "best.safetensors"
 """Names in a checkpoint; the latter is the best adapter so far, and the confidences at each point."""
+KEPT = 2
+"""Checkpoints that are kept; the older of them is for the day on which the newer is damaged."""
+_NAME = re.compile(r"step-(\d{1,15})")
 _RECORDED, _SURE = "validation confidences", "train confidences"
 """Names there that are no tensors of the adapter."""
 
@@ -244,19 +247,19 @@ class _Training:
         self.optimiser.save(folder)
         self.processes.wait()
         if self.processes.rank == 0:
-            checkpoints.complete(folder, step, self._identity())
+            seal(folder, {"job": self._identity(), "step": step})
+            whole = root / f"step-{step}"
+            shutil.rmtree(whole, ignore_errors=True)
+            folder.rename(whole)
+            kept = {root / f"step-{each}" for each in _steps(root)[:KEPT]}
+            for other in set(root.iterdir()) - kept:
+                shutil.rmtree(other, ignore_errors=True)
 
     def _resume(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""
         from safetensors.torch import load_file
 
-        step = 0
-        if self.processes.rank == 0:  # it looks, for all
-            step = checkpoints.newest(
-                self.folder / CHECKPOINTS,
-                self._identity(),
-                lambda text: print(json.dumps({"note": text}), flush=True),  # noqa: T201  (the parent reads it)
-            )
+        step = self._newest() if self.processes.rank == 0 else 0  # it looks, for all
         step = int(self.processes.sum(torch.tensor([step])).item())
         if not step:
             return
@@ -268,6 +271,34 @@ class _Training:
         recorded = kept.pop(_RECORDED, None)
         confidences = [] if recorded is None else list(recorded.numpy())
         self.stopping.resume(step, state["stage"]["steps"], state["stage"]["losses"], confidences, kept or None)
+
+    def _newest(self) -> int:
+        """The step of the newest whole checkpoint, 0 without one; damaged ones are removed, and that is said.
+
+        Raises:
+            UserError: one can't be read at the moment; it stays.
+        """
+        root, job = self.folder / CHECKPOINTS, self._identity()
+        for step in _steps(root):
+            folder = root / f"step-{step}"
+            try:
+                problem, manifest = inspected(folder, {"job": job, "step": step})
+                if problem is None:
+                    more = {path.name for path in folder.iterdir()} - {MANIFEST, *manifest["files"]}
+                    problem = f"{min(more)} is too much" if more else None
+            except OSError as error:
+                raise UserError(
+                    f"The checkpoint {folder.name} of a training can't be read: {error.strerror}. Nothing was removed;"
+                    " run the command again when it can."
+                ) from error
+            if problem is None:
+                return step
+            shutil.rmtree(folder, ignore_errors=True)
+            note = (
+                f"checkpoint {folder.name} of a training was damaged ({problem}); training repeats the steps before it"
+            )
+            print(json.dumps({"note": note}), flush=True)  # noqa: T201  (the parent reads it)
+        return 0
 
     def _identity(self) -> str:
         """Digest of all that the training depends on, wherever it lies."""
@@ -313,6 +344,12 @@ class _Training:
         }
         write_json(folder / REPORT, report)
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
+
+
+def _steps(root: Path) -> list[int]:
+    """Steps of the checkpoints, the newest first."""
+    names = [path.name for path in root.iterdir()] if root.is_dir() else []
+    return sorted((int(found[1]) for name in names if (found := _NAME.fullmatch(name))), reverse=True)
 
 
 def _ids(examples: Mapping[str, Column]) -> Ragged:
