@@ -260,6 +260,16 @@ class Batch:
         self.is_own = False
         """Whether its arrays can be written."""
 
+    @classmethod
+    def of_own(
+        cls, ids: Sequence[str], columns: Mapping[Signal, Column], correct: npt.NDArray[np.bool_] | None = None
+    ) -> Self:
+        """A batch whose arrays can be written, as nobody else has them."""
+        made = cls(ids, {})
+        made._columns, made.is_own = dict(columns), True
+        made._correct = None if correct is None else np.array(correct, dtype=np.bool_)
+        return made
+
     def own(self) -> Self:
         """A copy whose arrays can be written; the output head is shared.
 

@@ -33,7 +33,7 @@ def train_batch(make: MakeMethod, n: int = TRAIN, correct: BoolArray | None = No
 def held_out(make: MakeMethod, n: int) -> tuple[Batch, BoolArray]:
     """Unlabelled questions, as `predict` sees them, and their labels (n,)."""
     batch = planted(make.reads.predict, n, seed=2, fmt=make.format)
-    return Batch(batch.ids, {signal: batch[signal] for signal in batch.signals}).own(), batch.correct
+    return Batch.of_own(batch.ids, {signal: batch[signal] for signal in batch.signals}), batch.correct
 
 
 class Watched(Batch):
