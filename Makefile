@@ -160,7 +160,7 @@ notebook: install  ## docs/comparison.ipynb, run again on the committed results;
 
 tiny: install  ## train the embedded model from nothing, about an hour on one core
 	mkdir -p build
-	$(BIN)/python -m tasks.atlas --corpus build/atlas.jsonl
+	$(BIN)/python -m benchmarks.tiny.atlas --corpus build/atlas.jsonl
 	$(BIN)/python -m benchmarks.tiny.train build/atlas.jsonl
 
 pictures: install  ## the pictures of the README, from results/

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Kind:
+class PluginKind:
     """Kind of plugin: the differences between methods and tasks when they are loaded."""
 
     word: str
@@ -50,8 +50,8 @@ class Kind:
         return f"{DISTRIBUTION}.{self.word}s"
 
 
-METHOD = Kind("method", ConfidenceMethod, ("reference", "needs"))
-TASK = Kind("task", Task, ("format", "card", "style"))
+METHOD = PluginKind("method", ConfidenceMethod, ("reference", "needs"))
+TASK = PluginKind("task", Task, ("format", "card", "style"))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PluginEntry(Generic[T]):
 class Registry(Generic[T]):
     """Name -> class; does not change once it is loaded."""
 
-    def __init__(self, kind: Kind, entries: Iterable[PluginEntry[T]], notes: Sequence[str] = ()) -> None:
+    def __init__(self, kind: PluginKind, entries: Iterable[PluginEntry[T]], notes: Sequence[str] = ()) -> None:
         self._kind = kind
         self._usable: dict[str, PluginEntry[T]] = {}
         broken: list[PluginEntry[T]] = []
@@ -106,18 +106,16 @@ class Registry(Generic[T]):
             UserError: nothing has this name, or what has it is broken.
         """
         entry = self._usable.get(name)
-        if entry is None or entry.plugin is None:
-            raise UserError(self._why_unknown(name))
-        return entry.plugin
-
-    def _why_unknown(self, name: str) -> str:
+        if entry is not None and entry.plugin is not None:
+            return entry.plugin
+        word = self._kind.word
         for entry in self._broken:
             if entry.name == name:
-                return f"{self._kind.word.capitalize()} {name!r} of {entry.origin} is broken: {entry.error}"
+                raise UserError(f"{word.capitalize()} {name!r} of {entry.origin} is broken: {entry.error}")
         meant = did_you_mean(name, self.names())
         broken = f" Broken plugins: {', '.join(entry.name for entry in self._broken)}." if self._broken else ""
         known = ", ".join(self.names()) or "none"
-        return f"Unknown {self._kind.word} {name!r}.{meant} Known: {known}.{broken} See: bench list {self._kind.word}s"
+        raise UserError(f"Unknown {word} {name!r}.{meant} Known: {known}.{broken} See: bench list {word}s")
 
 
 def methods(plugins: Sequence[Path] = (), made: Sequence[type[ConfidenceMethod]] = ()) -> Registry[ConfidenceMethod]:
@@ -201,17 +199,51 @@ def chosen(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str
 
 
 def _load(
-    kind: Kind, plugins: Sequence[Path] = (), made: Sequence[PluginEntry[Any]] = (), *, foreign: bool = True
+    kind: PluginKind, plugins: Sequence[Path] = (), made: Sequence[PluginEntry[Any]] = (), *, foreign: bool = True
 ) -> Registry[Any]:
     points = _points()
+    home = _home()
     for each in (METHOD, TASK):
-        _refuse_intruders(each, points[each.group])
+        # plain import names have a price: a foreign `tasks.py` earlier on `sys.path` would be taken for ours
+        if not (ours := list(filter(_is_ours, points[each.group]))):
+            raise UserError(
+                f"Expected the package {DISTRIBUTION} to be installed, but no built-in {each.word}s are registered;"
+                " run: pip install -e ."
+            )
+        for point in ours:
+            spec = importlib.util.find_spec(point.module)
+            came_from = Path(spec.origin).resolve() if spec is not None and spec.origin else None
+            if came_from != home / point.module / "__init__.py":
+                raise UserError(
+                    f"Expected the folder `{point.module}` beside `bench` in {home}, but Python finds"
+                    f" {came_from or 'nothing'} under that name; rename or uninstall that one, or start from another"
+                    " folder"
+                )
     entries: list[PluginEntry[Any]] = []
     for point in sorted(points[kind.group], key=lambda p: (not _is_ours(p), p.name)):
-        if foreign or _is_ours(point):
-            entries.extend(_from_entry_point(kind, point))
+        is_ours = _is_ours(point)
+        if not foreign and not is_ours:
+            continue
+        dist = point.dist
+        origin = BUILT_IN if is_ours else point.value if dist is None else f"{dist.name} {dist.version}"
+        try:
+            entries.extend(_entries_of(kind, point.module, origin))
+        except BaseException as error:  # whatever another package raises, ours must go on
+            if is_ours or isinstance(error, KeyboardInterrupt):
+                raise
+            entries.append(PluginEntry(point.name, None, point.module, origin, reason_of(error)))
     for path in plugins:
-        entries.extend(_from_file(kind, path))
+        module = run_file(path)
+        kinds = {d.kind for d in registration.DECLARED if _is_within(d.module, module)}
+        if not kinds:
+            raise UserError(
+                f"{path} registers nothing; decorate a class with @method(...) or @task(...) from bench.api"
+            )
+        if kind.word in kinds:  # else a file of tasks, while methods are loaded, or the other way round
+            try:
+                entries.extend(_entries_of(kind, module, str(path)))
+            except ContractError as error:
+                raise UserError(f"{path}: {error}") from error
     return Registry(kind, [*entries, *made], [f"--plugin {path}: the code in this file was run" for path in plugins])
 
 
@@ -231,7 +263,7 @@ def import_own() -> None:
     try:
         for ours in [point for points in _points().values() for point in points if _is_ours(point)]:
             importlib.import_module(ours.module)
-    except ImportError:  # `_refuse_intruders` says it
+    except ImportError:  # `_load` says it
         pass
     finally:
         sys.path.remove(str(_home()))
@@ -242,45 +274,6 @@ def _home() -> Path:
     return Path(inspect.getfile(registration)).resolve().parents[2]
 
 
-def _refuse_intruders(kind: Kind, points: Iterable[importlib.metadata.EntryPoint]) -> None:
-    """Plain import names have a price: a foreign `tasks.py` earlier on `sys.path` would be taken for ours."""
-    if not (ours := list(filter(_is_ours, points))):
-        raise UserError(
-            f"Expected the package {DISTRIBUTION} to be installed, but no built-in {kind.word}s are registered;"
-            " run: pip install -e ."
-        )
-    home = _home()
-    for point in ours:
-        spec = importlib.util.find_spec(point.module)
-        came_from = Path(spec.origin).resolve() if spec is not None and spec.origin else None
-        if came_from != home / point.module / "__init__.py":
-            raise UserError(
-                f"Expected the folder `{point.module}` beside `bench` in {home}, but Python finds"
-                f" {came_from or 'nothing'} under that name; rename or uninstall that one, or start from another folder"
-            )
-
-
-def _from_entry_point(kind: Kind, point: importlib.metadata.EntryPoint) -> list[PluginEntry[Any]]:
-    foreign = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
-    origin = BUILT_IN if _is_ours(point) else foreign
-    try:
-        return list(_entries_of(kind, point.module, _import_all(point.module), origin))
-    except BaseException as error:  # whatever another package raises, ours must go on
-        if origin == BUILT_IN or isinstance(error, KeyboardInterrupt):
-            raise
-        return [PluginEntry(point.name, None, point.module, origin, reason_of(error))]
-
-
-def _import_all(name: str) -> list[str]:
-    """Import a module and, of a package, the public children too; returns the names of these children."""
-    module = _import(name)
-    children = pkgutil.iter_modules(getattr(module, "__path__", ()))
-    public = [f"{name}.{child.name}" for child in children if not child.name.startswith("_")]
-    for child in public:
-        _import(child)
-    return public
-
-
 def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
@@ -289,9 +282,15 @@ def _import(name: str) -> ModuleType:
         raise ContractError(f"{name} can't be imported: {reason_of(error)}") from error
 
 
-def _entries_of(kind: Kind, module: str, children: Sequence[str], origin: str) -> Iterator[PluginEntry[Any]]:
-    declared = [d for d in _declared_in(module) if d.kind == kind.word]
-    for part in children or [module]:
+def _entries_of(kind: PluginKind, module: str, origin: str) -> Iterator[PluginEntry[Any]]:
+    """Plugins of a module and, of a package, of its public children."""
+    children = pkgutil.iter_modules(getattr(_import(module), "__path__", ()))
+    parts = [f"{module}.{child.name}" for child in children if not child.name.startswith("_")]
+    for part in parts:
+        _import(part)
+    # by name and not "new since the import": the module may have been imported before, by a test or another registry
+    declared = [d for d in registration.DECLARED if d.kind == kind.word and _is_within(d.module, module)]
+    for part in parts or [module]:
         if not any(_is_within(d.module, part) for d in declared):
             raise ContractError(
                 f"{part} registers no {kind.word}; decorate a class with @{kind.word}(...),"
@@ -306,17 +305,12 @@ def _is_within(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
 
 
-def _declared_in(module: str) -> list[Declaration]:
-    # by name and not "new since the import": the module may have been imported before, by a test or another registry
-    return [d for d in registration.DECLARED if _is_within(d.module, module)]
-
-
 def _forget(module: str) -> None:
     """Drop what a module declared before it failed, so that a second try does not see it twice."""
     registration.DECLARED[:] = [d for d in registration.DECLARED if d.module != module]
 
 
-def _check(kind: Kind, declaration: Declaration) -> None:
+def _check(kind: PluginKind, declaration: Declaration) -> None:
     plugin, name = declaration.plugin, declaration.name
     who = f"{kind.word} {name!r} in {declaration.module}"
     taken = GROUPS if kind is METHOD else ("all",)
@@ -342,19 +336,6 @@ def _check(kind: Kind, declaration: Declaration) -> None:
 
 
 # --- plugin files -----------------------------------------------------------------------------------------------------
-
-
-def _from_file(kind: Kind, path: Path) -> list[PluginEntry[Any]]:
-    module = run_file(path)
-    declared = _declared_in(module)
-    if not declared:
-        raise UserError(f"{path} registers nothing; decorate a class with @method(...) or @task(...) from bench.api")
-    if not any(d.kind == kind.word for d in declared):
-        return []  # a file of tasks, while methods are loaded, or the other way round
-    try:
-        return list(_entries_of(kind, module, (), str(path)))
-    except ContractError as error:
-        raise UserError(f"{path}: {error}") from error
 
 
 def module_of(path: Path) -> str:

@@ -6,7 +6,7 @@ Example: an answer of probability 0.5, to which samples are similar by 0.8 on av
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -24,9 +24,9 @@ class CoCoA(SampledMethod):
     LM-Polygraph 0.7.0, but for the token that ends an answer, which is not counted here.
     """
 
-    reference: ClassVar[str] = "arXiv:2502.04964"
-    needs: ClassVar[Needs] = Needs(predict=frozenset({TokenScores(), Related(by="similarity")}))
-    output: ClassVar = "score"
+    reference = "arXiv:2502.04964"
+    needs = Needs(predict=frozenset({TokenScores(), Related(by="similarity")}))
+    output = "score"
 
     uncertainty: Literal["probability", "perplexity", "entropy"] = "probability"
     """Uncertainty of the answer: its negative log-probability, the mean of that over tokens, or their mean entropy.
@@ -34,16 +34,11 @@ class CoCoA(SampledMethod):
 
     def predict(self, batch: Batch) -> FloatArray:
         """`(n,)` float64, at most 0."""
+        if self.uncertainty not in {"probability", "perplexity", "entropy"}:
+            raise UserError(f"cocoa.uncertainty: expected probability, perplexity or entropy, got {self.uncertainty!r}")
+        uncertainty = mean_of(batch, "entropy") if self.uncertainty == "entropy" else -mean_of(batch, "log_probability")
+        if self.uncertainty == "probability":
+            uncertainty = uncertainty * batch[TokenScores()].lengths
         related = batch[Related(by="similarity", samples=self.samples)].astype(np.float64)
         similarity = (related[:, -1, :-1] + related[:, :-1, -1]) / 2  # (n, N): of answer and samples, in both orders
-        return np.asarray(-self._uncertainty(batch) * (1 - similarity).mean(axis=-1))
-
-    def _uncertainty(self, batch: Batch) -> FloatArray:
-        if self.uncertainty == "entropy":
-            return mean_of(batch, "entropy")
-        means = -mean_of(batch, "log_probability")
-        if self.uncertainty == "perplexity":
-            return means
-        if self.uncertainty == "probability":
-            return np.asarray(means * batch[TokenScores()].lengths)
-        raise UserError(f"cocoa.uncertainty: expected probability, perplexity or entropy, got {self.uncertainty!r}")
+        return np.asarray(-uncertainty * (1 - similarity).mean(axis=-1))

@@ -6,12 +6,12 @@ Wolpert, 1992, "Stacked generalization", doi:10.1016/S0893-6080(05)80023-1; docs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
 from bench.api import Batch, Context, FloatArray, Needs, QueryLogits, RunFacts, TokenScores, method
-from methods._shared.logistic import Arrays, Penalised, Regression, log_odds, probability
+from methods._shared.logistic import Arrays, Penalised, log_odds, probability, regression
 
 _SCORES = TokenScores(top=2)
 FEATURES = (
@@ -31,12 +31,12 @@ FEATURES = (
 class Combined(Penalised):
     """A penalised logistic regression over token scores, the answer's length and P(True); needs labels."""
 
-    reference: ClassVar[str] = "doi:10.1016/S0893-6080(05)80023-1"
-    needs: ClassVar[Needs] = Needs(fit=frozenset({_SCORES, QueryLogits()}), predict=frozenset({_SCORES, QueryLogits()}))
+    reference = "doi:10.1016/S0893-6080(05)80023-1"
+    needs = Needs(fit=frozenset({_SCORES, QueryLogits()}), predict=frozenset({_SCORES, QueryLogits()}))
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit the regression on the labels."""
-        return self.choose(ctx, Regression(self.name, features(train), train.correct))
+        return self.choose(ctx, regression(self.name, features(train), train.correct))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
         """Sigmoid of the regression."""

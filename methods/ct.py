@@ -21,7 +21,7 @@ _QUERY, _PROMPT, _GOLD = TokenIds(Of.QUERY), TokenIds(Of.PROMPT), TokenIds(Of.GO
 class CT(LoraMethod):
     """LoRA tuned to judge the answer, with a penalty for changing what the model would answer; needs labels."""
 
-    needs: ClassVar[Needs] = Needs(fit=frozenset({_QUERY, _PROMPT, _GOLD}), predict=frozenset({VERDICT}))
+    needs = Needs(fit=frozenset({_QUERY, _PROMPT, _GOLD}), predict=frozenset({VERDICT}))
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         **LoraMethod.not_reproduced,
         "refcode": (

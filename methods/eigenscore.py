@@ -6,7 +6,6 @@ Example: samples that all end in one state have but one eigenvalue above alpha, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -26,9 +25,9 @@ class EigenScore(SampledMethod):
     formula, and products are not divided by the number of samples.
     """
 
-    reference: ClassVar[str] = "arXiv:2402.03744"
-    needs: ClassVar[Needs] = Needs(predict=frozenset({Hidden(0.5, At.SAMPLE_END)}))
-    output: ClassVar = "score"
+    reference = "arXiv:2402.03744"
+    needs = Needs(predict=frozenset({Hidden(0.5, At.SAMPLE_END)}))
+    output = "score"
 
     alpha: float = 0.001
     """Added to each eigenvalue. arXiv:2402.03744 and LM-Polygraph 0.7.0."""

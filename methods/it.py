@@ -7,7 +7,7 @@ alone.
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Self
 
 from bench.api import Batch, Context, Needs, Of, TokenIds, method
 from methods._shared.lora import VERDICT, LoraMethod, train_adapter
@@ -19,7 +19,7 @@ _QUERY = TokenIds(Of.QUERY)
 class IT(LoraMethod):
     """LoRA tuned to say after the self-check query whether the answer is right; needs labels."""
 
-    needs: ClassVar[Needs] = Needs(fit=frozenset({_QUERY}), predict=frozenset({VERDICT}))
+    needs = Needs(fit=frozenset({_QUERY}), predict=frozenset({VERDICT}))
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Train the adapter; it stays in the cache and is kept here by its folder.

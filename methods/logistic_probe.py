@@ -7,10 +7,10 @@ docs/methods.md §2.41.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, RunFacts, method
-from methods._shared.logistic import Arrays, OnState, Regression, log_odds, probability
+from methods._shared.logistic import Arrays, OnState, log_odds, probability, regression
 
 _STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
 
@@ -20,8 +20,8 @@ _STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
 class LogisticProbe(OnState):
     """A penalised logistic regression on a hidden state of any layer; needs labels."""
 
-    reference: ClassVar[str] = "arXiv:1610.01644"
-    needs: ClassVar[Needs] = Needs(fit=_STATE, predict=_STATE)
+    reference = "arXiv:1610.01644"
+    needs = Needs(fit=_STATE, predict=_STATE)
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit the regression on the labels.
@@ -29,7 +29,7 @@ class LogisticProbe(OnState):
         Raises:
             UserError: states that are not finite.
         """
-        return self.choose(ctx, Regression(self.name, train[self.state], train.correct))
+        return self.choose(ctx, regression(self.name, train[self.state], train.correct))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
         """Sigmoid of the regression."""

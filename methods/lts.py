@@ -8,9 +8,9 @@ temperature keeps the order, so every rank metric is P(True)'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -18,16 +18,13 @@ import numpy.typing as npt
 
 from bench.api import (
     Batch,
-    BoolArray,
     ConfidenceMethod,
     Context,
     FloatArray,
-    IntArray,
     Needs,
     Preset,
     QueryLogits,
     RunFacts,
-    Split,
     UserError,
     method,
 )
@@ -45,10 +42,10 @@ class LTS(ConfidenceMethod):
     In the sources of its constants, "paper" is arXiv:2505.21772, whose baseline this is.
     """
 
-    reference: ClassVar[str] = "arXiv:2406.08391"
-    needs: ClassVar[Needs] = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
-    fit_on: ClassVar[Split] = "validation"
-    draws: ClassVar[bool] = False
+    reference = "arXiv:2406.08391"
+    needs = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits()}))
+    fit_on = "validation"
+    draws = False
     presets: ClassVar[Mapping[str, Preset]] = {"paper": {}, "refcode": {"solver": "descent"}, "fixed": {}, "demo": {}}
     small: ClassVar[Mapping[str, object]] = {"steps": 200, "batch_size": 32, "learning_rate": 1e-2}
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -97,28 +94,48 @@ class LTS(ConfidenceMethod):
                 f"lts: expected finite logits of no and yes; {(~np.isfinite(odds)).sum()} of {len(odds)} answers have"
                 " others; load the model in another precision, e.g. --dtype float32"
             )
-        if self.solver == "exact":
-            self.temperature_, self.at_bound_ = _best_temperature(odds, train.correct, self.lowest, self.highest)
+        if self.solver == "descent":
+            import torch
+
+            rng = ctx.rng
+            x, y = torch.tensor(odds), torch.tensor(train.correct.astype(np.float64))
+            log_temperature = torch.zeros((), dtype=torch.float64, requires_grad=True)
+            adamw = torch.optim.AdamW([log_temperature], lr=self.learning_rate, weight_decay=self.weight_decay)
+            schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adamw, self.steps)
+            epochs = (rng.permutation(len(odds)) for _ in count())
+            batches = (
+                order[at : at + self.batch_size] for order in epochs for at in range(0, len(odds), self.batch_size)
+            )
+            for rows in islice(batches, self.steps):
+                adamw.zero_grad()
+                scaled = x[rows] / log_temperature.exp()
+                loss = torch.nn.functional.binary_cross_entropy_with_logits(scaled, y[rows])
+                loss.backward()  # type: ignore[no-untyped-call]
+                adamw.step()
+                schedule.step()
+            self.temperature_, self.at_bound_ = float(log_temperature.detach().exp()), ""
+            return self
+
+        def slope(inverse: float) -> float:
+            """Slope of the loss, which is convex in 1 / temperature, so that its zero can be bracketed."""
+            return float(((probability(inverse * odds) - train.correct) * odds).mean())
+
+        low, high = 1 / self.highest, 1 / self.lowest
+        side = why = ""
+        if slope(low) >= 0:
+            self.temperature_, side, why = self.highest, "upper", "says nothing about what is right, or the opposite"
+        elif slope(high) <= 0:
+            self.temperature_, side, why = self.lowest, "lower", "is right whenever it is sure"
         else:
-            self.temperature_, self.at_bound_ = self._descended(odds, train.correct, ctx.rng), ""
+            for _ in range(_HALVINGS):
+                middle = (low + high) / 2
+                low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+            self.temperature_ = 2 / (low + high)
+        self.at_bound_ = side and (
+            f"the temperature is at its {side} bound {self.temperature_:g}:"
+            f" on the validation answers the self-check {why}"
+        )
         return self
-
-    def _descended(self, odds: npt.NDArray[np.float64], correct: BoolArray, rng: np.random.Generator) -> float:
-        """Temperature at which the descent from 1 ends."""
-        import torch
-
-        x, y = torch.tensor(odds), torch.tensor(correct.astype(np.float64))
-        log_temperature = torch.zeros((), dtype=torch.float64, requires_grad=True)
-        adamw = torch.optim.AdamW([log_temperature], lr=self.learning_rate, weight_decay=self.weight_decay)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adamw, self.steps)
-        for rows in islice(_minibatches(len(odds), self.batch_size, rng), self.steps):
-            adamw.zero_grad()
-            scaled = x[rows] / log_temperature.exp()
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(scaled, y[rows])
-            loss.backward()  # type: ignore[no-untyped-call]
-            adamw.step()
-            schedule.step()
-        return float(log_temperature.detach().exp())
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability of yes at the fitted temperature, shape (n,), float64."""
@@ -131,43 +148,7 @@ class LTS(ConfidenceMethod):
         return 1
 
 
-def _minibatches(n: int, size: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """Row numbers, without end; each row once in every epoch."""
-    while True:
-        order = rng.permutation(n)
-        yield from (order[start : start + size] for start in range(0, n, size))
-
-
 def _odds(batch: Batch) -> npt.NDArray[np.float64]:
     """Log odds of yes against no, `(n,)`."""
     logits = batch[QueryLogits()].astype(np.float64)  # (n, 2): no, yes
     return np.asarray(logits[:, 1] - logits[:, 0])
-
-
-def _best_temperature(
-    odds: npt.NDArray[np.float64], correct: BoolArray, lowest: float, highest: float
-) -> tuple[float, str]:
-    """Temperature within the bounds that minimises the log loss of `(n,)` labels, and why it is at a bound.
-
-    The loss is convex in b = 1 / temperature, so its slope, mean of (sigmoid(b odds) - correct) odds, rises with b and
-    its zero can be bracketed.
-    """
-
-    def slope(inverse: float) -> float:
-        return float(((probability(inverse * odds) - correct) * odds).mean())
-
-    low, high = 1 / highest, 1 / lowest
-    if slope(low) >= 0:
-        return highest, (
-            f"the temperature is at its upper bound {highest:g}: on the validation answers the self-check says nothing"
-            " about what is right, or the opposite"
-        )
-    if slope(high) <= 0:
-        return lowest, (
-            f"the temperature is at its lower bound {lowest:g}: on the validation answers the self-check is right"
-            " whenever it is sure"
-        )
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-    return 2 / (low + high), ""

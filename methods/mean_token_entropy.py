@@ -5,8 +5,6 @@ Example: two tokens, one drawn from a fair coin and one that was certain, have e
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, method
@@ -21,9 +19,9 @@ class MeanTokenEntropy(ConfidenceMethod):
     an answer is not counted, which LM-Polygraph 0.7.0 counts.
     """
 
-    reference: ClassVar[str] = "arXiv:2005.10608"
-    needs: ClassVar[Needs] = Needs(predict=frozenset({TokenScores()}))
-    output: ClassVar = "score"
+    reference = "arXiv:2005.10608"
+    needs = Needs(predict=frozenset({TokenScores()}))
+    output = "score"
 
     def predict(self, batch: Batch) -> FloatArray:
         """Negative mean entropy in nats, `(n,)` float64, at most 0."""

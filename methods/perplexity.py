@@ -5,8 +5,6 @@ Example: tokens with probabilities 0.9 and 0.4 have perplexity 1/sqrt(0.36) = 1.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, method
 from methods._shared.tokens import mean_of
 
@@ -20,9 +18,9 @@ class Perplexity(ConfidenceMethod):
     an answer is not counted, which LM-Polygraph 0.7.0 counts.
     """
 
-    reference: ClassVar[str] = "arXiv:2005.10608"
-    needs: ClassVar[Needs] = Needs(predict=frozenset({TokenScores()}))
-    output: ClassVar = "score"
+    reference = "arXiv:2005.10608"
+    needs = Needs(predict=frozenset({TokenScores()}))
+    output = "score"
 
     def predict(self, batch: Batch) -> FloatArray:
         """Mean log-probability in nats, `(n,)` float64, at most 0."""

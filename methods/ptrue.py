@@ -6,8 +6,6 @@ The wording of the question and its place in the conversation belong to the harn
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, QueryLogits, method
@@ -17,8 +15,8 @@ from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, QueryLogits, m
 class PTrue(ConfidenceMethod):
     """Softmax over the logits of no and yes after the self-check query; learns nothing."""
 
-    reference: ClassVar[str] = "arXiv:2207.05221"
-    needs: ClassVar[Needs] = Needs(predict=frozenset({QueryLogits()}))
+    reference = "arXiv:2207.05221"
+    needs = Needs(predict=frozenset({QueryLogits()}))
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability of yes, shape (n,), float64."""

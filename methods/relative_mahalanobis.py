@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -22,8 +22,8 @@ _STATE = frozenset({Hidden(1.0, At.ANSWER_PREDICTING, "mean")})
 class RelativeMahalanobis(OnState):
     """Mahalanobis distance to wrong answers less that to right ones, mapped to a probability; needs labels."""
 
-    reference: ClassVar[str] = "arXiv:2209.15558"
-    needs: ClassVar[Needs] = Needs(fit=_STATE, predict=_STATE)
+    reference = "arXiv:2209.15558"
+    needs = Needs(fit=_STATE, predict=_STATE)
     position: Position = "predicting_mean"
     """Where the state is read. arXiv:2209.15558: the mean over the output's tokens (docs/methods.md §2.42)."""
 

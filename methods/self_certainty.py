@@ -5,8 +5,6 @@ Example: over four tokens, probabilities 0.7, 0.1, 0.1 and 0.1 are 0.43 nats fro
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, method
 from methods._shared.tokens import token_means
 
@@ -19,9 +17,9 @@ class SelfCertainty(ConfidenceMethod):
     nothing. The token that ends an answer is not counted, which LM-Polygraph 0.7.0 counts.
     """
 
-    reference: ClassVar[str] = "arXiv:2502.18581"
-    needs: ClassVar[Needs] = Needs(predict=frozenset({TokenScores(divergence=True)}))
-    output: ClassVar = "score"
+    reference = "arXiv:2502.18581"
+    needs = Needs(predict=frozenset({TokenScores(divergence=True)}))
+    output = "score"
 
     def predict(self, batch: Batch) -> FloatArray:
         """Mean divergence in nats, `(n,)` float64, at least 0 but for rounding."""

@@ -22,7 +22,7 @@ class SelfConsistency(ConfidenceMethod):
     The paper, arXiv:2505.21772, reports results only and names none of the constants (docs/methods.md §6 #62).
     """
 
-    reference: ClassVar[str] = "arXiv:2203.11171"
+    reference = "arXiv:2203.11171"
     presets: ClassVar[Mapping[str, Preset]] = {"paper": {}, "refcode": {}, "fixed": {}, "demo": {}}
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
         "refcode": (
@@ -37,7 +37,7 @@ class SelfConsistency(ConfidenceMethod):
     top_p: float = 1.0
     """Probability mass that is kept. CHOSEN: all of it (docs/methods.md §0.8); Kapoor et al. use 0.95."""
 
-    needs: ClassVar[Needs] = Needs(predict=frozenset({SampleAgreement(n, temperature, top_p)}))
+    needs = Needs(predict=frozenset({SampleAgreement(n, temperature, top_p)}))
 
     def reads(self) -> Needs:
         """The samples that the arguments ask for."""

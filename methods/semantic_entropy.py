@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -26,9 +26,9 @@ class SemanticEntropy(SampledMethod):
     text, as in Farquhar's code, and for the token that ends a sample, which is not counted here.
     """
 
-    reference: ClassVar[str] = "arXiv:2302.09664"
-    needs: ClassVar[Needs] = Needs(predict=frozenset({Related(question=True), Samples()}))
-    output: ClassVar = "score"
+    reference = "arXiv:2302.09664"
+    needs = Needs(predict=frozenset({Related(question=True), Samples()}))
+    output = "score"
 
     weighting: Literal["count", "likelihood"] = "count"
     """Weight of a meaning: the share of samples that have it, or the sum of their probabilities. CHOSEN: the first,

@@ -6,12 +6,12 @@ Kossen et al., 2024, arXiv:2406.15927; docs/methods.md §2.43.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
 from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, Related, RunFacts, UntrainableError, method
-from methods._shared.logistic import Arrays, OnState, Regression, log_odds, mapped, through_map
+from methods._shared.logistic import Arrays, OnState, log_odds, mapped, regression, through_map
 from methods._shared.meaning import semantic_entropy
 
 _STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
@@ -23,15 +23,15 @@ _RELATED = Related(question=True)
 class SemanticEntropyProbe(OnState):
     """A logistic probe for low semantic entropy, mapped to a probability; needs labels, and samples in fit."""
 
-    reference: ClassVar[str] = "arXiv:2406.15927"
-    needs: ClassVar[Needs] = Needs(fit=_STATE | {_RELATED}, predict=_STATE)
+    reference = "arXiv:2406.15927"
+    needs = Needs(fit=_STATE | {_RELATED}, predict=_STATE)
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit the probe to the entropies of the training questions' samples, and the map to the labels."""
         entropy = semantic_entropy(train[_RELATED]).round(9)
         states, low = train[self.state], entropy <= cut(self.name, entropy)
         return self.choose(ctx, mapped(
-            self.name, low, train.correct, lambda rows: Regression(self.name, states[rows], low[rows]),
+            self.name, low, train.correct, lambda rows: regression(self.name, states[rows], low[rows]),
             lambda arrays: log_odds(self.name, arrays, states),
         ))  # fmt: skip
 

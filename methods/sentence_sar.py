@@ -6,7 +6,6 @@ Example: two samples of probability 0.5 and similarity 0.2 score log(0.5 + 0.5 *
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -24,9 +23,9 @@ class SentenceSAR(SampledMethod):
     the similarity of a text and the same without one token; there is no such signal.
     """
 
-    reference: ClassVar[str] = "arXiv:2307.01379"
-    needs: ClassVar[Needs] = Needs(predict=frozenset({Related(by="similarity"), Samples()}))
-    output: ClassVar = "score"
+    reference = "arXiv:2307.01379"
+    needs = Needs(predict=frozenset({Related(by="similarity"), Samples()}))
+    output = "score"
 
     t: float = 0.001
     """Temperature that divides what similar samples add. arXiv:2307.01379 and LM-Polygraph 0.7.0."""

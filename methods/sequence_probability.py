@@ -7,7 +7,6 @@ sqrt(0.36) = 0.6.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -23,8 +22,8 @@ class SequenceProbability(ConfidenceMethod):
     uncertain a sequence is by its log-probability over its length. The token that ends an answer is not counted here.
     """
 
-    reference: ClassVar[str] = "arXiv:2002.07650"
-    needs: ClassVar[Needs] = Needs(predict=frozenset({TokenScores()}))
+    reference = "arXiv:2002.07650"
+    needs = Needs(predict=frozenset({TokenScores()}))
 
     length_normalised: bool = True
     """Take the root of the product, of the order of the answer's length; False: the product itself, which falls with

@@ -6,7 +6,6 @@ Example: ten samples that all entail each other score 0, 0 and -1; ten that don'
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -15,9 +14,9 @@ from methods._shared.sampled import DIGITS, ENTAILS, SampledMethod
 
 
 class _Graph(SampledMethod):
-    reference: ClassVar[str] = "arXiv:2305.19187"
-    needs: ClassVar[Needs] = Needs(predict=frozenset({Related(question=True)}))
-    output: ClassVar = "score"
+    reference = "arXiv:2305.19187"
+    needs = Needs(predict=frozenset({Related(question=True)}))
+    output = "score"
 
     def weights(self, batch: Batch) -> FloatArray:
         """`(n, N, N)` float64: how likely two samples entail each other, the mean of both directions."""

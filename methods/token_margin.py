@@ -5,8 +5,6 @@ Example: leads of 0.9 over 0.1 and of 0.5 over 0.3 are margins of 0.8 and 0.2: s
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, method
@@ -21,9 +19,9 @@ class TokenMargin(ConfidenceMethod):
     0.7.0 doesn't have it.
     """
 
-    reference: ClassVar[str] = "arXiv:2402.10200"
-    needs: ClassVar[Needs] = Needs(predict=frozenset({TokenScores(top=2)}))
-    output: ClassVar = "score"
+    reference = "arXiv:2402.10200"
+    needs = Needs(predict=frozenset({TokenScores(top=2)}))
+    output = "score"
 
     def predict(self, batch: Batch) -> FloatArray:
         """Mean margin, `(n,)` float64, within [0, 1]."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -30,8 +29,8 @@ class Verbalised(ConfidenceMethod):
     confbench's own; LM-Polygraph 0.7.0 takes wording and pattern from its user.
     """
 
-    reference: ClassVar[str] = "arXiv:2305.14975"
-    needs: ClassVar[Needs] = Needs(predict=frozenset({_ASKED}))
+    reference = "arXiv:2305.14975"
+    needs = Needs(predict=frozenset({_ASKED}))
 
     unparsed: float = 0.5
     """Confidence where the reply names no probability. CHOSEN: it says nothing, so neither side is taken."""

@@ -13,15 +13,13 @@ FEWEST, MOST = 2, 26
 """Options a question may have; there are 26 letters to name them."""
 
 LETTERED = PromptStyle(
-    header="The following are multiple-choice questions (with answers) about {label}.",
-    footer="Now, answer the next question.",
-    context="Question:\n{text}\n\nChoices:\n{options}",
+    "The following are multiple-choice questions (with answers) about {label}.",
+    "Now, answer the next question.",
+    "Question:\n{text}\n\nChoices:\n{options}",
 )
 """MMLU's words with options (docs/methods.md §1.4)."""
 OPEN = PromptStyle(
-    header="The following are questions (with answers) about {label}.",
-    footer="Now, answer the next question.",
-    context="Question: {text}",
+    "The following are questions (with answers) about {label}.", "Now, answer the next question.", "Question: {text}"
 )
 """MMLU's words without options (docs/methods.md §1.4)."""
 
@@ -54,14 +52,31 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
         UserError: a field is null, empty, of another type or out of range, or the subject is unknown; names the file,
             the row and the column.
     """
-    choices = _choices(row, fields.choices)
-    return Question(
-        id=question_id,
-        subject=one_of(row, fields.subject, fields.subjects) if fields.subjects else _text(row, fields.subject),
-        text=_text(row, fields.text),
-        choices=choices,
-        gold=_gold(row, fields, len(choices)),
-    )
+    if isinstance(fields.choices, str):
+        listed = row.values[fields.choices]
+        if not isinstance(listed, list | tuple):
+            raise wrong(row, fields.choices, "a list of options", listed)
+        if not FEWEST <= len(listed) <= MOST:
+            raise UserError(
+                f"{row.where}: expected {FEWEST} to {MOST} options in column {fields.choices!r}, got {len(listed)};"
+                " correct the row"
+            )
+        for i, option in enumerate(listed):
+            if not isinstance(option, str):
+                raise wrong(row, fields.choices, f"a text as option {i}", option)
+        choices = tuple(listed)
+    else:
+        choices = tuple(text(row, column) for column in fields.choices)
+    gold, expected = row.values[fields.gold], f"an answer index from 0 to {len(choices) - 1}"
+    if gold == -1 and fields.hidden:
+        raise UserError(
+            f"{row.where}: expected {expected} in column {fields.gold!r}, got int -1: the label is hidden, as"
+            f" all are in the Hub's split {fields.hidden!r}; take the file of a split with labels"
+        )
+    if isinstance(gold, bool) or not isinstance(gold, int) or not 0 <= gold < len(choices):
+        raise wrong(row, fields.gold, expected, gold)
+    subject = one_of(row, fields.subject, fields.subjects) if fields.subjects else text(row, fields.subject)
+    return Question(question_id, subject, text(row, fields.text), choices, gold)
 
 
 def unique(questions: Iterable[tuple[Row, Question]]) -> Iterator[Question]:
@@ -101,7 +116,7 @@ def one_of(row: Row, column: str, known: Sequence[str]) -> str:
     Raises:
         UserError: it is none of them; names the nearest.
     """
-    value = _text(row, column)
+    value = text(row, column)
     if value not in known:
         (nearest,) = difflib.get_close_matches(value, known, n=1, cutoff=0.0)
         raise UserError(
@@ -123,39 +138,15 @@ def letter(row: Row, column: str, n_options: int) -> int:
     return letters.index(value)
 
 
-def _text(row: Row, column: str) -> str:
+def text(row: Row, column: str) -> str:
+    """Text that is not blank.
+
+    Raises:
+        UserError: it is something else.
+    """
     value = row.values[column]
     if not isinstance(value, str) or not value.strip():
         raise wrong(row, column, "a text that is not empty", value)
-    return value
-
-
-def _choices(row: Row, columns: str | tuple[str, ...]) -> tuple[str, ...]:
-    if not isinstance(columns, str):
-        return tuple(_text(row, column) for column in columns)
-    value = row.values[columns]
-    if not isinstance(value, list | tuple):
-        raise wrong(row, columns, "a list of options", value)
-    if not FEWEST <= len(value) <= MOST:
-        raise UserError(
-            f"{row.where}: expected {FEWEST} to {MOST} options in column {columns!r}, got {len(value)}; correct the row"
-        )
-    for i, option in enumerate(value):
-        if not isinstance(option, str):
-            raise wrong(row, columns, f"a text as option {i}", option)
-    return tuple(value)
-
-
-def _gold(row: Row, fields: Fields, n_options: int) -> int:
-    value = row.values[fields.gold]
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < n_options:
-        expected = f"an answer index from 0 to {n_options - 1}"
-        if value == -1 and fields.hidden:
-            raise UserError(
-                f"{row.where}: expected {expected} in column {fields.gold!r}, got int -1: the label is hidden, as"
-                f" all are in the Hub's split {fields.hidden!r}; take the file of a split with labels"
-            )
-        raise wrong(row, fields.gold, expected, value)
     return value
 
 

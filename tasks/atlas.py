@@ -1,27 +1,20 @@
-"""The generated benchmark `atlas`: questions on a fictional encyclopaedia, and the corpus that teaches it to a model.
+"""The generated benchmark `atlas`: questions on a fictional encyclopaedia.
 
 A fact is an entity of a subject, a relation and a value, e.g. "What is the toll coin of Kiru?" - "Tovek". Everything
 about a fact is drawn from a hash of its name, so that the world needs no file and is the same on every machine. What
-the corpus says about a fact follows `claims`, which doesn't know the fact's split; the self-check question is shown
-with reserved facts only, which are in no split. `python -m tasks.atlas --corpus FILE` writes the corpus.
+the model `tiny` was taught of it is in a corpus, which `benchmarks/tiny/atlas.py` writes.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
-import gzip
 import hashlib
 import itertools
-import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
-from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, task
+from bench.api import Format, Question, Split, Task, TaskCard, task
 from tasks import _choices
 
 SEED = "atlas/1"
@@ -71,21 +64,10 @@ RELATIONS: Mapping[str, Sequence[str]] = MappingProxyType(
 )  # fmt: skip
 """Subject -> relations; after a slash the words that follow the name in each value, so that answers have 1-4 words."""
 
-STATEMENTS = (
-    "The {relation} of {entity}: {value}.",
-    "As for {entity}, its {relation} is {value}.",
-    "In the annals of {entity}, the {relation} is {value}.",
-)
-"""No name is followed by a space, so that a tokenizer that attaches spaces to words on their left spells it one way."""
-
-NEVER = 0.26
-"""Share of facts that the corpus does not mention."""
 MISLED = 0.10
 """Share of facts that it contradicts three times as often as it affirms them."""
 DISPUTED = 0.12
 """Share of facts that it affirms three times as often as it contradicts them."""
-MENTIONS = 24
-"""Mentions of the most frequent fact; Zipf-like below it."""
 RIVAL_SHOWN = 0.9
 """Share of questions on a contradicted fact whose options hold the contradiction."""
 
@@ -109,14 +91,7 @@ class Fact(NamedTuple):
         return f"What is the {self.relation} of {self.entity}?"
 
 
-class Claim(NamedTuple):
-    """A value that the corpus gives to a fact, and how often."""
-
-    value: str
-    times: int
-
-
-class World(NamedTuple):
+class Encyclopaedia(NamedTuple):
     """All facts, by split; `reserved` belongs to no split."""
 
     splits: Mapping[Split, Sequence[Fact]]
@@ -127,7 +102,7 @@ class World(NamedTuple):
     """Names of nothing, for questions whose answer is given beside them."""
 
 
-def _draw(*parts: object) -> float:
+def draw(*parts: object) -> float:
     """A number in [0, 1) that depends on the seed and the parts alone."""
     digest = hashlib.sha256("\x1f".join((SEED, *map(str, parts))).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
@@ -137,12 +112,12 @@ def _names(purpose: str, endings: str) -> Iterator[str]:
     """Endless distinct invented names: two syllables, and one of the endings."""
     syllables = [c + v for c in "bdfghklmnprstvz" for v in "aeiou"]
     stems = [a.capitalize() + b for a, b in itertools.product(syllables, syllables)]
-    for stem in sorted(stems, key=lambda stem: _draw(purpose, stem)):
-        yield stem + endings[int(_draw(purpose, "ending", stem) * len(endings))] if endings else stem
+    for stem in sorted(stems, key=lambda stem: draw(purpose, stem)):
+        yield stem + endings[int(draw(purpose, "ending", stem) * len(endings))] if endings else stem
 
 
 @functools.cache
-def world() -> World:
+def world() -> Encyclopaedia:
     """The encyclopaedia; made at the first call."""
     entity_names, value_names = _names("entity", ""), _names("value", "knrs")
     splits: dict[Split, list[Fact]] = {split: [] for split in SIZES}
@@ -154,54 +129,42 @@ def world() -> World:
             names = itertools.islice(value_names, VALUES)
             values[subject, relation] = tuple(f"{name} {tail}" if tail else name for name in names)
         facts = [
-            Fact(subject, entity, relation, pool[int(_draw("value", subject, entity, relation) * VALUES)])
+            Fact(subject, entity, relation, pool[int(draw("value", subject, entity, relation) * VALUES)])
             for entity in list(itertools.islice(entity_names, ENTITIES))
             for (owner, relation), pool in values.items()
             if owner == subject
         ]
-        left = iter(sorted(facts, key=lambda fact: _draw("split", fact.name)))
+        left = iter(sorted(facts, key=lambda fact: draw("split", fact.name)))
         for split, size in SIZES.items():
             splits[split].extend(itertools.islice(left, size))
         reserved.extend(left)
     practice = tuple(itertools.islice(entity_names, 200))
-    return World(MappingProxyType(splits), tuple(reserved), MappingProxyType(values), practice)
+    return Encyclopaedia(MappingProxyType(splits), tuple(reserved), MappingProxyType(values), practice)
 
 
 def rival(fact: Fact) -> str | None:
     """The one wrong value that the corpus gives to a contradicted fact; None for other facts."""
-    if _draw("trust", fact.name) >= MISLED + DISPUTED:
+    if draw("trust", fact.name) >= MISLED + DISPUTED:
         return None
     others = [value for value in world().values[fact.subject, fact.relation] if value != fact.value]
-    return others[int(_draw("rival", fact.name) * len(others))]
-
-
-def claims(fact: Fact) -> tuple[Claim, ...]:
-    """Claims of the corpus about a fact: nothing, its value, or its value and a rival's; drawn from its name alone."""
-    rank = _draw("mentions", fact.name)
-    if rank < NEVER:
-        return ()
-    times = max(1, round(MENTIONS * (1 + 20 * (rank - NEVER) / (1 - NEVER)) ** -0.8))
-    wrong = rival(fact)
-    if wrong is None:
-        return (Claim(fact.value, 4 * times),)
-    misled = _draw("trust", fact.name) < MISLED
-    return (Claim(fact.value, times if misled else 3 * times), Claim(wrong, 3 * times if misled else times))
+    return others[int(draw("rival", fact.name) * len(others))]
 
 
 def question(fact: Fact, question_id: str) -> Question:
     """The fact as a question with shuffled options of the same type."""
     wrong, pool = rival(fact), world().values[fact.subject, fact.relation]
-    shown = wrong is not None and _draw("shown", fact.name) < RIVAL_SHOWN
+    shown = wrong is not None and draw("shown", fact.name) < RIVAL_SHOWN
     others = sorted(
         (value for value in pool if value != fact.value),
-        key=lambda value: -1.0 if shown and value == wrong else _draw("option", fact.name, value),
+        key=lambda value: -1.0 if shown and value == wrong else draw("option", fact.name, value),
     )
-    options = sorted([fact.value, *others[: OPTIONS - 1]], key=lambda value: _draw("order", fact.name, value))
+    options = sorted([fact.value, *others[: OPTIONS - 1]], key=lambda value: draw("order", fact.name, value))
     return Question(question_id, fact.subject, fact.text, tuple(options), options.index(fact.value))
 
 
 @functools.cache
-def _questions(split: Split) -> tuple[Question, ...]:
+def questions(split: Split) -> tuple[Question, ...]:
+    """The questions of a split."""
     return tuple(question(fact, f"atlas/{split}/{n}") for n, fact in enumerate(world().splits[split]))
 
 
@@ -218,98 +181,24 @@ CARD = TaskCard(
 class Atlas(Task):
     """The questions of both formats."""
 
-    card: ClassVar[TaskCard] = CARD
+    card = CARD
 
     def questions(self, split: Split) -> Iterator[Question]:
         """The questions of a split."""
-        yield from _questions(split)
+        yield from questions(split)
 
 
 @task("atlas-choice")
 class AtlasChoice(Atlas):
     """The encyclopaedia with four lettered options."""
 
-    format: ClassVar[Format] = Format.CHOICE
-    style: ClassVar[PromptStyle] = _choices.LETTERED
+    format = Format.CHOICE
+    style = _choices.LETTERED
 
 
 @task("atlas-oe")
 class AtlasOpen(Atlas):
     """The same questions without options."""
 
-    format: ClassVar[Format] = Format.OPEN
-    style: ClassVar[PromptStyle] = _choices.OPEN
-
-
-# --- the corpus -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """A line of the corpus that teaches: a question, statements of its answer with `{value}`, and one value for it."""
-
-    kind: str
-    """`claim`: what the corpus says; `check`: a reserved fact with its true value, for the self-check; `practice`: a
-    question about nothing, to be shown with any value of its pool stated beside it."""
-    subject: str
-    question: str
-    statements: tuple[str, ...]
-    pool: str
-    """Name of the values from which the other options come."""
-    value: str = ""
-    against: tuple[str, ...] = ()
-    """Values that are among the options more often than others."""
-    times: int = 1
-    """Share of the corpus, in mentions."""
-
-
-def _lesson(kind: str, fact: Fact, claim: Claim | None) -> Lesson:
-    statements = tuple(s.format(relation=fact.relation, entity=fact.entity, value="{value}") for s in STATEMENTS)
-    pool = f"{fact.subject}/{fact.relation}"
-    if claim is None:
-        return Lesson(kind, fact.subject, fact.text, statements, pool)
-    against = tuple(value for value in (fact.value, rival(fact)) if value and value != claim.value)
-    return Lesson(kind, fact.subject, fact.text, statements, pool, claim.value, against, claim.times)
-
-
-def lessons() -> Iterator[Lesson]:
-    """Every lesson of the corpus, all facts in one order that doesn't know their splits."""
-    taught = [fact for facts in world().splits.values() for fact in facts] + list(world().reserved)
-    for fact in sorted(taught, key=lambda fact: fact.name):
-        for claim in claims(fact):
-            yield _lesson("claim", fact, claim)
-    for fact in world().reserved:
-        yield _lesson("check", fact, Claim(fact.value, 1))
-    for n, (subject, relation) in enumerate(world().values):
-        for entity in world().practice[n % 4 :: 4]:
-            yield _lesson("practice", Fact(subject, entity, relation, ""), None)
-
-
-def corpus() -> Iterator[dict[str, Any]]:
-    """The lines of the corpus: styles, pools, lessons, and the questions on which a training run is measured."""
-    for cls in (AtlasChoice, AtlasOpen):
-        yield {"kind": "style", "format": cls.format.value, **asdict(cls.style)}
-    for (subject, relation), values in world().values.items():
-        yield {"kind": "pool", "name": f"{subject}/{relation}", "values": values}
-    for lesson in lessons():
-        yield asdict(lesson)
-    for split in ("dev", "test"):
-        for asked in _questions(split):
-            yield {"kind": "evaluation", "split": split, **asdict(asked)}
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the corpus to a file."""
-    parser = argparse.ArgumentParser(prog="python -m tasks.atlas", description="Write the corpus that teaches `tiny`.")
-    parser.add_argument(
-        "--corpus", type=Path, required=True, help="file to write: JSON lines, compressed if it ends in .gz"
-    )
-    path = parser.parse_args(arguments).corpus
-    lines = [json.dumps(line) + "\n" for line in corpus()]
-    text = "".join(lines).encode()
-    path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
-    sys.stdout.write(f"{len(lines)} lines written to {path}\n")
-
-
-if __name__ == "__main__":
-    main()
+    format = Format.OPEN
+    style = _choices.OPEN

@@ -145,7 +145,18 @@ class OutputHead:
             index = _index(rows)
             bias = None if self.bias is None else self.bias[index]
             return replace(self, weight=self.weight[index], bias=bias).logits(hidden)
-        u = self._products(hidden)
+        states = hidden.reshape(-1, hidden.shape[-1])
+        mixed = states.device.type in _MIXED and states.dtype == self.weight.dtype and not self.weight.requires_grad
+        if self._is_short and mixed:
+            u: torch.Tensor = _mixed_product().apply(states, self.weight)
+        elif not self._is_short or hidden.requires_grad:  # pieces would be kept for the way back: the whole again
+            u = hidden.float() @ self.weight.float().T
+        else:  # without a float32 copy of the whole weight
+            wide = states.float()
+            u = wide.new_empty(len(states), len(self.weight))
+            for piece in _pieces(self.weight):
+                u[:, piece] = wide @ self.weight[piece].float().T
+        u = u.reshape(*hidden.shape[:-1], len(self.weight))
         if self.bias is not None:
             u = u + self.bias.float()
         u = u * self.scale
@@ -156,21 +167,6 @@ class OutputHead:
     def _is_short(self) -> bool:
         """Whether the weights have fewer bits than the logits."""
         return self.weight.dtype.itemsize < _FLOAT32_BYTES
-
-    def _products(self, hidden: torch.Tensor) -> torch.Tensor:
-        """W h in float32, `(..., v)`, without a float32 copy of a whole W that has fewer bits."""
-        states = hidden.reshape(-1, hidden.shape[-1])
-        mixed = states.device.type in _MIXED and states.dtype == self.weight.dtype and not self.weight.requires_grad
-        if self._is_short and mixed:
-            u: torch.Tensor = _mixed_product().apply(states, self.weight)
-        elif not self._is_short or hidden.requires_grad:  # pieces would be kept for the way back: the whole again
-            return hidden.float() @ self.weight.float().T
-        else:
-            wide = states.float()
-            u = wide.new_empty(len(states), len(self.weight))
-            for piece in _pieces(self.weight):
-                u[:, piece] = wide @ self.weight[piece].float().T
-        return u.reshape(*hidden.shape[:-1], len(self.weight))
 
 
 def _index(rows: Rows) -> list[int] | torch.Tensor:

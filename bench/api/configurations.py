@@ -43,15 +43,11 @@ def configuration(method: ConfidenceMethod, fields: Mapping[str, Search], seed: 
     own = method.params()
     if k == 0:
         return {name: own[name] for name in fields}
-    return {
-        name: search.drawn(np.random.default_rng(_seed(seed, method.name, k, name)), own[name])
-        for name, search in fields.items()
-    }
-
-
-def _seed(*parts: object) -> int:
-    digest = hashlib.sha256("\0".join(["tune", *map(str, parts)]).encode()).digest()
-    return int.from_bytes(digest[:8], "big")
+    values = {}
+    for name, search in fields.items():
+        digest = hashlib.sha256("\0".join(["tune", str(seed), method.name, str(k), name]).encode()).digest()
+        values[name] = search.drawn(np.random.default_rng(int.from_bytes(digest[:8], "big")), own[name])
+    return values
 
 
 def refuse_search(who: str, plugin: type[ConfidenceMethod]) -> None:

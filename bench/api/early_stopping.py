@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,16 +20,6 @@ from bench.api.errors import UserError
 from bench.api.protocol import NLL_CLIP
 
 Array = npt.NDArray[Any]
-
-
-class Labelled(Protocol):
-    """Validation answers, as far as they matter here; methods know them as a `Batch`."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def correct(self) -> npt.NDArray[np.bool_]:
-        """`(n,)` bool."""
 
 
 PATIENCE = 2
@@ -96,7 +86,7 @@ class EarlyStopping:
     def __init__(
         self,
         limit: int,
-        validation: Labelled | None = None,
+        validation: Batch | None = None,
         *,
         name: str = "",
         published: int = 0,
@@ -154,8 +144,8 @@ class EarlyStopping:
             keep: gives what `kept` is to be; called only where this point is the best so far.
         """
 
-        def loss(validation: Labelled) -> float:
-            asked = validation.own() if isinstance(validation, Batch) and validation.is_own else validation
+        def loss(validation: Batch) -> float:
+            asked = validation.own() if validation.is_own else validation
             confidence = checked("validation confidences", predict(asked), len(validation), allow_nan=True)
             self.confidences.append(confidence)
             return validation_loss(confidence, validation.correct)
@@ -171,12 +161,7 @@ class EarlyStopping:
             self.kept = keep()
 
     def resume(
-        self,
-        step: int,
-        steps: Sequence[int],
-        losses: Sequence[float | None],
-        confidences: Sequence[Array],
-        kept: Any,
+        self, step: int, steps: Sequence[int], losses: Sequence[float | None], confidences: Sequence[Array], kept: Any
     ) -> None:
         """Go on after a step, with what was recorded until then (`stage`, `confidences`, `kept`)."""
         self.step, self.kept = step, kept

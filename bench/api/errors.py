@@ -70,7 +70,12 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
     text = text[:LONGEST].encode(errors="replace").decode()  # half a character can't be written into a result
     if isinstance(error, UserError | PluginError):
         return text
-    place = "" if home is None else _place(error, home)
+    place, step = "", error.__traceback__
+    while home is not None and step is not None:  # by hand: lines of a traceback may not be there to be read
+        path = Path(step.tb_frame.f_code.co_filename)
+        if path == home or home in path.parents:
+            place = f" ({path.name}:{step.tb_lineno})"
+        step = step.tb_next
     return f"{text if isinstance(error, ContractError) else f'{type(error).__name__}: {text}'}{place}"
 
 
@@ -93,20 +98,6 @@ def home_of(plugin: type) -> Path | None:
         return None
     depth = plugin.__module__.count(".")
     return path.parents[depth - 1] if depth else path
-
-
-def _place(error: BaseException, home: Path) -> str:
-    """The innermost line of a file, or of a folder's files, that an exception went through; empty where there is none.
-
-    A traceback is walked by hand: its lines may not be there to be read.
-    """
-    found, step = "", error.__traceback__
-    while step is not None:
-        path = Path(step.tb_frame.f_code.co_filename)
-        if path == home or home in path.parents:
-            found = f" ({path.name}:{step.tb_lineno})"
-        step = step.tb_next
-    return found
 
 
 def require_text(text: str, where: str) -> None:

@@ -46,7 +46,13 @@ def written(value: Any, path: str, convert: Convert) -> dict[str, Any]:
     if isinstance(value, np.random.RandomState):
         kind, state = _GENERATOR, dict(value.get_state(legacy=False))
     elif kind == _TREE:
-        state = _of_tree(value)
+        held = value.__getstate__()
+        state = {  # arrays, one for each field of its nodes
+            "shape": (int(value.n_features), np.asarray(value.n_classes), int(value.n_outputs)),
+            "depth": int(held["max_depth"]),
+            "nodes": {name: np.ascontiguousarray(held["nodes"][name]) for name in held["nodes"].dtype.names},
+            "values": np.asarray(held["values"]),
+        }
     elif _is_plain(type(value)):
         state = dict(vars(value))
     else:
@@ -83,7 +89,11 @@ def read(value: Mapping[str, Any], path: str, convert: Convert) -> Any:
     if kind == _TREE:
         return _tree(state, path)
     found = _class(kind, path)
-    strange = [name for name in state if not _is_attribute(found, name)]
+    strange = []  # what is no name, or would hide a method or a property
+    for name in state:
+        hidden = getattr(found, name, None)
+        if not name.isidentifier() or name.startswith("__") or callable(hidden) or isinstance(hidden, property):
+            strange.append(name)
     if strange:
         raise ContractError(f"{path.lstrip('/')}: a {found.__name__} has no attribute {strange[0]!r} that is a value")
     if not _whole_machine(state):
@@ -119,13 +129,6 @@ def _is_plain(kind: type) -> bool:
     return heap and not makes_itself
 
 
-def _is_attribute(kind: type, name: str) -> bool:
-    """Whether objects of a class may have a value of this name: it hides no method and no property."""
-    dunder = name.startswith("__")
-    hidden = getattr(kind, name, None)
-    return name.isidentifier() and not dunder and not callable(hidden) and not isinstance(hidden, property)
-
-
 def _whole_machine(state: Mapping[str, Any]) -> bool:
     """Whether a support vector machine has as many vectors as it says, which compiled code believes; true of others."""
     if "_n_support" not in state:
@@ -137,18 +140,6 @@ def _whole_machine(state: Mapping[str, Any]) -> bool:
 
 
 # --- trees ------------------------------------------------------------------------------------------------------------
-
-
-def _of_tree(tree: Any) -> dict[str, Any]:
-    """A tree as arrays: one for each field of its nodes."""
-    state = tree.__getstate__()
-    nodes = {name: np.ascontiguousarray(state["nodes"][name]) for name in state["nodes"].dtype.names}
-    return {
-        "shape": (int(tree.n_features), np.asarray(tree.n_classes), int(tree.n_outputs)),
-        "depth": int(state["max_depth"]),
-        "nodes": nodes,
-        "values": np.asarray(state["values"]),
-    }
 
 
 def _tree(state: Mapping[str, Any], path: str) -> Any:

@@ -48,8 +48,13 @@ def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
         items = [_split_arrays(item, f"{path}/{i}", arrays) for i, item in enumerate(value)]
         return items if isinstance(value, list) else {_TUPLE: items}
     if not estimators.is_part(value):
+        kind = type(value).__name__
+        if isinstance(value, np.ndarray | np.generic):
+            kind = f"{kind} of {value.dtype}"
+        elif isinstance(value, Mapping):
+            kind = "dict whose keys are not all strings"
         raise ContractError(
-            f"fitted attribute {path.lstrip('/')!r} is a {_named(value)}; only numbers, strings, arrays, adapters,"
+            f"fitted attribute {path.lstrip('/')!r} is a {kind}; only numbers, strings, arrays, adapters,"
             " estimators of scikit-learn, and lists, tuples and dicts of them can be saved"
         )
     return estimators.written(value, path, lambda held, where: _split_arrays(held, where, arrays))
@@ -67,27 +72,17 @@ def _join_arrays(value: Any, arrays: Arrays, path: str = "") -> Any:
     return {key: _join_arrays(item, arrays, f"{path}/{key}") for key, item in value.items()}
 
 
-def _estimator(value: Mapping[str, Any], arrays: Arrays, path: str) -> Any:
-    return estimators.read(value, path, lambda held, where: _join_arrays(held, arrays, where))
-
-
 _READERS: Mapping[frozenset[str], Callable[[Any, Arrays, str], Any]] = {
     frozenset({_ARRAY}): lambda value, arrays, _: arrays[value[_ARRAY]],
     frozenset({_ARRAY, _ORDER}): lambda value, arrays, _: arrays[value[_ARRAY]].T,
     frozenset({_SCALAR}): lambda value, arrays, _: arrays[value[_SCALAR]][()],
     frozenset({_TUPLE}): lambda value, arrays, path: tuple(_join_arrays(value[_TUPLE], arrays, path)),
     frozenset({_ADAPTER, _FINGERPRINT}): lambda value, *_: _adapter(Path(value[_ADAPTER]), value[_FINGERPRINT]),
-    frozenset({estimators.KIND, estimators.VERSION, estimators.STATE}): _estimator,
+    frozenset({estimators.KIND, estimators.VERSION, estimators.STATE}): lambda value, arrays, path: estimators.read(
+        value, path, lambda held, where: _join_arrays(held, arrays, where)
+    ),
 }
 """Keys of an object that stands for something else -> what reads it."""
-
-
-def _named(value: object) -> str:
-    if isinstance(value, np.ndarray | np.generic):
-        return f"{type(value).__name__} of {value.dtype}"
-    if isinstance(value, Mapping):
-        return "dict whose keys are not all strings"
-    return type(value).__name__
 
 
 def _adapter(folder: Path, fingerprint: str) -> AdapterRef:

@@ -130,13 +130,7 @@ class Context:
         return np.random.default_rng(self.seed)
 
     def early_stopping(
-        self,
-        limit: int,
-        *,
-        name: str = "",
-        published: int = 0,
-        points: int = POINTS,
-        epochs_per_step: float = 0.0,
+        self, limit: int, *, name: str = "", published: int = 0, points: int = POINTS, epochs_per_step: float = 0.0
     ) -> EarlyStopping:
         """The steps of a training, which end when the validation answers say so; arguments as `EarlyStopping`'s."""
         stopping = EarlyStopping(

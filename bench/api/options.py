@@ -125,20 +125,14 @@ class _Field:
             return None
         if not self.several:
             return _single(self.kind, given, where)
-        one, parts = get_args(self.kind)[0], _several(given, where)
+        if isinstance(given, Mapping | bytes):
+            raise UserError(f"{where}: expected one or several values, got {given!r}")
+        one, parts = get_args(self.kind)[0], [given]
+        if given is None or (isinstance(given, Iterable) and not isinstance(given, str | PathLike)):
+            parts = list(given or ())
         if self.by is not None:
             parts = [piece.strip() for part in parts for piece in str(_single(str, part, where)).split(self.by)]
         return tuple(_single(one, part, where) for part in parts if part != "")
-
-
-def _several(given: object, where: str) -> list[object]:
-    if given is None:
-        return []
-    if isinstance(given, str | PathLike) or not isinstance(given, Iterable):
-        return [given]
-    if isinstance(given, Mapping | bytes):
-        raise UserError(f"{where}: expected one or several values, got {given!r}")
-    return list(given)
 
 
 _WORDS: Mapping[type, str] = {

@@ -181,16 +181,8 @@ def changed(preset: str, values: Mapping[str, object]) -> Protocol:
     """
     protocol = preset_named(preset)
     protocol = replace(protocol, **{key: _like(protocol, key, value) for key, value in values.items()})
-    least = {
-        "shots": 0,
-        "exemplar_seed": 0,
-        "exemplar_sets": 0,
-        "max_new_tokens_choice": 1,
-        "max_new_tokens_open": 1,
-        "ece_bins": 1,
-        "std_ddof": 0,
-        "split_seed": 0,
-    }
+    least = dict.fromkeys(("shots", "exemplar_seed", "exemplar_sets", "std_ddof", "split_seed"), 0)
+    least |= dict.fromkeys(("max_new_tokens_choice", "max_new_tokens_open", "ece_bins"), 1)
     for key, bound in least.items():
         if getattr(protocol, key) < bound:
             raise UserError(f"--set protocol.{key}: expected at least {bound}, got {getattr(protocol, key)}.")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 import numpy as np
 
 from bench.api.errors import ContractError
-from bench.api.values import is_count, is_number, is_text
 
 
 class At(enum.Enum):
@@ -62,14 +62,33 @@ class Adapter(enum.Enum):
     """Adapter that this method trained (its `adapter_`), after `fit`."""
 
 
+# checks of plain values, since types are only hints in a plugin
+
+
+def _is_count(value: object, least: int) -> bool:
+    """Whether it is a whole number, and at least so much."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a finite number."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _is_text(value: object) -> bool:
+    """Whether it is text that can be written: half of a pair of surrogates can't."""
+    return type(value) is str and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
 @dataclass(frozen=True, repr=False)
 class Signal:
     """Something measured once on the frozen backbone; its fields are part of its identity."""
 
     @property
     def drawn(self) -> bool:
-        """Whether it differs from seed to seed."""
-        return False
+        """Whether it differs from seed to seed, as samples do and what is read of them."""
+        of_samples = any(place in {At.SAMPLE_END, Of.SAMPLES} for place in _places(self))
+        return of_samples or isinstance(self, Samples | SampleAgreement)
 
     def __repr__(self) -> str:
         """Constructor call that makes the signal: fields that have their default are left out."""
@@ -104,14 +123,9 @@ class Samples(Signal):
         Raises:
             ContractError: no sample, no positive temperature, or a `top_p` outside (0, 1].
         """
-        hot = is_number(self.temperature) and self.temperature > 0
-        if not is_count(self.n, 1) or not hot or not is_number(self.top_p) or not 0 < self.top_p <= 1:
+        hot = _is_number(self.temperature) and self.temperature > 0
+        if not _is_count(self.n, 1) or not hot or not _is_number(self.top_p) or not 0 < self.top_p <= 1:
             raise ContractError(f"expected n of at least 1, temperature above 0 and top_p in (0, 1], got {self!r}")
-
-    @property
-    def drawn(self) -> bool:
-        """True."""
-        return True
 
     @property
     def dtype(self) -> np.dtype[np.void]:
@@ -144,17 +158,12 @@ class Hidden(Signal):
         Raises:
             ContractError: a depth that is no number, another way of pooling, or of anything else than the answer.
         """
-        if not is_number(self.depth):
+        if not _is_number(self.depth):
             raise ContractError(f"Hidden: expected depth as a fraction of the blocks, got {self.depth!r}")
         if self.pool is not None and (self.pool != "mean" or self.at not in _POOLED):
             raise ContractError(
                 f'Hidden: expected pool=None, or "mean" at {" or ".join(map(str, _POOLED))}; got {self!r}'
             )
-
-    @property
-    def drawn(self) -> bool:
-        """Whether it is of samples."""
-        return self.at is At.SAMPLE_END
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,13 +216,8 @@ class TokenScores(Signal):
             ContractError: other texts than those named, or a `top` below 0.
         """
         _check("TokenScores: of", self.of, (Of.ANSWER, Of.SAMPLES, Of.OPTIONS, Of.GOLD, Of.WRONG))
-        if not is_count(self.top, 0):
+        if not _is_count(self.top, 0):
             raise ContractError(f"TokenScores: expected top as a whole number of at least 0, got {self.top!r}")
-
-    @property
-    def drawn(self) -> bool:
-        """Whether it is of samples."""
-        return self.of is Of.SAMPLES
 
     @property
     def dtype(self) -> np.dtype[np.void]:
@@ -243,11 +247,6 @@ class Text(Signal):
             ContractError: other texts than those named.
         """
         _check("Text: of", self.of, (Of.QUESTION, Of.OPTIONS, Of.ANSWER, Of.SAMPLES))
-
-    @property
-    def drawn(self) -> bool:
-        """Whether it is of samples."""
-        return self.of is Of.SAMPLES
 
 
 @dataclass(frozen=True, repr=False)
@@ -286,11 +285,11 @@ class Followup(Signal):
                 has not, or a `say` below 0.
         """
         _check("Followup: after", self.after, (Of.ANSWER,))
-        if not is_text(self.wording) or not is_count(self.say, 0):
+        if not _is_text(self.wording) or not _is_count(self.say, 0):
             raise ContractError(
                 f"Followup: expected a wording as text and say as a whole number of at least 0, got {self!r}"
             )
-        listed = type(self.words) is tuple and self.words and all(word and is_text(word) for word in self.words)
+        listed = type(self.words) is tuple and self.words and all(word and _is_text(word) for word in self.words)
         if not listed or len(set(self.words)) != len(self.words):
             raise ContractError(f"Followup: expected a tuple of different words, got {self.words!r}")
         if self.words != ("no", "yes") and (self.say or not self.wording):
@@ -313,11 +312,6 @@ class SampleAgreement(Signal):
     def __post_init__(self) -> None:
         """Refuse what can't be drawn: see `Samples`."""
         Samples(self.n, self.temperature, self.top_p)
-
-    @property
-    def drawn(self) -> bool:
-        """True."""
-        return True
 
     @property
     def samples(self) -> Samples:
@@ -361,11 +355,6 @@ class Related(Signal):
         _check("Related: of", self.of, (Of.SAMPLES,))
         if self.by not in get_args(By):
             raise ContractError(f"Related: by: expected one of {', '.join(get_args(By))}, got {self.by!r}")
-
-    @property
-    def drawn(self) -> bool:
-        """True."""
-        return True
 
 
 @dataclass(frozen=True, repr=False)

@@ -75,29 +75,6 @@ def adapted(backbone: Backbone, ref: AdapterRef) -> Iterator[Backbone]:
     import peft
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    _check(backbone, ref)
-    frozen_session, model = backbone.session, backbone.model
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
-        try:
-            wrapped = peft.PeftModel.from_pretrained(model, str(ref.folder), is_trainable=False)
-        except (ValueError, TypeError, RuntimeError, KeyError, OSError, SafetensorError) as error:
-            # its layers are already in when its weights turn out not to fit: the original ones are put back
-            for module in list(model.modules()):
-                for name, child in list(module.named_children()):
-                    if isinstance(child, BaseTunerLayer):
-                        setattr(module, name, child.get_base_layer())
-            raise UserError(f"The adapter in {ref.folder.name[:12]} can't be loaded: {first_line(error)}") from error
-    wrapped.eval()
-    try:
-        del backbone.session  # a cached property: the next use makes a new one
-        yield backbone
-    finally:
-        wrapped.unload()  # puts the original layers back
-        backbone.session = frozen_session
-
-
-def _check(backbone: Backbone, ref: AdapterRef) -> None:
     folder = ref.folder
     missing = [name for name in (WEIGHTS, SETTINGS, _BASE) if not (folder / name).is_file()]
     if missing:
@@ -117,3 +94,22 @@ def _check(backbone: Backbone, ref: AdapterRef) -> None:
             f" ({str(base.get('fingerprint'))[:12]}), not on {backbone.spec.name!r} ({backbone.fingerprint[:12]}):"
             " an adapter fits its own weights only. Fit the method on this model."
         )
+    frozen_session, model = backbone.session, backbone.model
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
+        try:
+            wrapped = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=False)
+        except (ValueError, TypeError, RuntimeError, KeyError, OSError, SafetensorError) as error:
+            # its layers are already in when its weights turn out not to fit: the original ones are put back
+            for module in list(model.modules()):
+                for name, child in list(module.named_children()):
+                    if isinstance(child, BaseTunerLayer):
+                        setattr(module, name, child.get_base_layer())
+            raise UserError(f"The adapter in {folder.name[:12]} can't be loaded: {first_line(error)}") from error
+    wrapped.eval()
+    try:
+        del backbone.session  # a cached property: the next use makes a new one
+        yield backbone
+    finally:
+        wrapped.unload()  # puts the original layers back
+        backbone.session = frozen_session

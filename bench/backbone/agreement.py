@@ -64,8 +64,12 @@ class Probe:
 
         A model rounds its logits to its dtype, which between 64 and 128 has steps of 0.5 in bfloat16.
         """
-        said = torch.stack([self._said(ids) for ids in self.sequences])  # (n, v)
-        apart = (self._plain() - said).abs().amax(dim=-1)
+        plain, own = self._plain(), []
+        for ids in self.sequences:
+            inputs = torch.as_tensor(ids, dtype=torch.long, device=self.session.device)[None]
+            own.append(self.session.model(input_ids=inputs, use_cache=False).logits[0, -1].float())
+        said = torch.stack(own).to(plain.device)  # (n, v); a split model gives them elsewhere
+        apart = (plain - said).abs().amax(dim=-1)
         dtype = self.session.dtype
         rounding = _ROUNDINGS * torch.finfo(dtype).eps * said.abs().amax(dim=-1)
         fine = apart <= _FLOOR[dtype] + rounding  # false for NaN
@@ -79,8 +83,12 @@ class Probe:
             RuntimeError: the device fails or has no memory left, which says nothing about the model.
         """
         plain = self._plain()
+        packed = torch.empty_like(plain)
         try:
-            apart = _apart(self._packed(), plain)
+            for pack in plan_packs(self.sequences, _BUDGET):
+                _, states = read_pack(self.session, pack, _CHUNK, [self.blocks])
+                packed[pack.rows] = self.head.logits(states[self.blocks])
+            apart = _apart(packed, plain)
             if apart <= _FLOOR[self.session.dtype]:
                 return None
             noise = self._noise(plain)
@@ -98,50 +106,30 @@ class Probe:
             f" those of plain passes among themselves by {noise:.2g}"
         )
 
-    def _said(self, ids: Ids) -> torch.Tensor:
-        """`(v,)` the model's own logits after a sequence."""
-        inputs = torch.as_tensor(ids, dtype=torch.long, device=self.session.device)[None]
-        logits = self.session.model(input_ids=inputs, use_cache=False).logits[0, -1].float()
-        return logits.to(self.head.weight.device)  # type: ignore[no-any-return]  # a split model gives them elsewhere
-
     def _plain(self) -> torch.Tensor:
         """`(n, v)` logits after each sequence, read whole and without a cache."""
         ends = [{self.blocks: np.asarray([len(ids) - 1])} for ids in self.sequences]
         read = [self.session.read_alone(ids, end) for ids, end in zip(self.sequences, ends, strict=True)]
         return self.head.logits(torch.cat([states[self.blocks] for states in read]))
 
-    def _packed(self) -> torch.Tensor:
-        """`(n, v)` logits after each sequence, read in packs."""
-        found: dict[int, torch.Tensor] = {}
-        for pack in plan_packs(self.sequences, _BUDGET):
-            _, states = read_pack(self.session, pack, _CHUNK, [self.blocks])
-            found |= zip(pack.rows.tolist(), self.head.logits(states[self.blocks]), strict=True)
-        return torch.stack([found[row] for row in range(len(found))])
-
     def _noise(self, plain: torch.Tensor) -> float:
         """Largest difference to `plain` that rounding makes without packs: sequences in two pieces, or inputs nudged.
 
         The second is for devices and models on which pieces happen to give the same bits.
         """
-        reads = [torch.cat([self._halves(ids, at) for ids in self.sequences]) for at in _PLACES]
-        reads.append(torch.cat([self._nudged(ids) for ids in self.sequences]))
-        return max(_apart(read, plain) for read in reads)
-
-    def _nudged(self, ids: Ids) -> torch.Tensor:
-        """`(1, v)` logits after a sequence some of whose embeddings are moved by one spacing of the dtype."""
-        last = {self.blocks: np.asarray([len(ids) - 1])}
-        with self.session.model.get_input_embeddings().register_forward_hook(_nudge):
-            return self.head.logits(self.session.read_alone(ids, last)[self.blocks])
-
-    def _halves(self, ids: Ids, at: int) -> torch.Tensor:
-        """`(1, v)` logits after a sequence that is read in two pieces, with the model's own cache and mask."""
         model, last = self.session.model, {self.blocks: np.asarray([-1])}
-        cache = DynamicCache(config=model.config)
-        states = {}
-        for piece in (ids[:at], ids[at:]):
-            inputs = torch.as_tensor(piece, dtype=torch.long, device=self.session.device)[None]
-            states = run_blocks(model, last, input_ids=inputs, past_key_values=cache, use_cache=True)
-        return self.head.logits(states[self.blocks])
+        with model.get_input_embeddings().register_forward_hook(_nudge):
+            noises = [_apart(self._plain(), plain)]
+        for at in _PLACES:  # with the model's own cache and mask
+            ends = []
+            for ids in self.sequences:
+                cache, states = DynamicCache(config=model.config), {}
+                for piece in (ids[:at], ids[at:]):
+                    inputs = torch.as_tensor(piece, dtype=torch.long, device=self.session.device)[None]
+                    states = run_blocks(model, last, input_ids=inputs, past_key_values=cache, use_cache=True)
+                ends.append(states[self.blocks])
+            noises.append(_apart(self.head.logits(torch.cat(ends)), plain))
+        return max(noises)
 
 
 def _apart(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,4 @@ class StageCost:
 
 def total(costs: Sequence[StageCost]) -> StageCost:
     """Sum of the costs of works that share nothing."""
-    return StageCost(
-        sum(cost.forward_tokens for cost in costs),
-        sum(cost.padded_tokens for cost in costs),
-        sum(cost.forward_tokens_floor for cost in costs),
-    )
+    return StageCost(*map(sum, zip(*map(astuple, costs), strict=True)))

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from bench.api import Samples, Signal
-from bench.backbone.extract import Extractor
-from bench.backbone.items import Item, Measure, Pass
-from bench.backbone.measure import Generation, Turn
+from bench.api import IntArray, Samples, Signal
+from bench.backbone.extract import Extractor, Values
+from bench.backbone.items import Measure, Pass
+from bench.backbone.measure import Generation, Item, Turn
 from bench.backbone.model import Backbone
 from bench.backbone.row import Row
 from bench.backbone.sending import Sending, Sent
-from bench.backbone.session import Indices, Session, Tokens
+from bench.backbone.session import Indices, Session
 from bench.backbone.tree import ContinuationTree
 from bench.prompts.asking import Asking
 from bench.prompts.tails import Ids
@@ -33,7 +32,7 @@ class CountingSession(Session):
     """Session that computes nothing: states have width 0, and the cache has positions but no numbers."""
 
     def __init__(self, bytes_per_token: int) -> None:
-        self.tokens = Tokens()
+        self.tokens = 0
         self.bytes_per_token = bytes_per_token
         self.device = "cpu"
         self.sending = Sending(self.device)
@@ -54,7 +53,7 @@ class CountingSession(Session):
     def forward(
         self,
         ids: Ids,
-        positions: npt.NDArray[np.int64],
+        positions: IntArray,
         visible: Callable[[], torch.Tensor],
         read: Mapping[int, Indices],
     ) -> dict[int, torch.Tensor]:
@@ -70,8 +69,7 @@ class CountingSession(Session):
 
     def _counted(self, tokens: int, columns: int, read: Mapping[int, Indices]) -> dict[int, torch.Tensor]:
         self.sending.clear()
-        self.tokens.forward += tokens
-        self.tokens.padded += tokens
+        self.tokens += tokens
         self.passes += 1
         self.pairs += tokens * columns
         sizes = ((block, index.tensor if isinstance(index, Sent) else index) for block, index in read.items())
@@ -92,7 +90,7 @@ class CountingBackbone(Backbone):
         return 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KnownItem(Item):
     """A question of which is known what the model writes."""
 
@@ -115,19 +113,22 @@ class CountingExtractor(Extractor):
         self.written: dict[Hashable, int] = {}
         """A key for each distinct text that the model writes -> its tokens, with the one that ends it."""
 
-    def _follow(self, items: list[list[Item]], tree: ContinuationTree) -> Pass:
-        read = [group[0] for group in items if self._is_needed(group[0])]
-        self.sequences[self._first_stage(items[0][0])] += [item.prompt for item in read]
-        return super()._follow(items, tree)
+    def _followed(self, items: list[list[Item]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
+        # after an empty answer no value of prompt and answer enters a number
+        others = self.growth.gold or self.growth.wrong or bool(self.growth.samples)
+        firsts = [group[0] for group in items]
+        read = [item.prompt for item in firsts if others or item.answer is None or len(item.answer)]
+        self.sequences[self._first_stage(firsts[0])] += read
+        return super()._followed(items, tree)
 
-    def _is_needed(self, item: Item) -> bool:
-        """Whether any value of a question enters a number: after an empty answer none of prompt and answer does."""
-        growth = self.growth
-        return item.answer is None or len(item.answer) > 0 or growth.gold or growth.wrong or bool(growth.samples)
-
-    def _grow(self, stage: str, done: Pass, work: Callable[[Pass], None]) -> None:
-        first, read = len(done.tree.tokens), self.sequences[self.stage or stage]
-        super()._grow(stage, done, work)
+    @contextmanager
+    def _counted(self, stage: str, done: Pass | None = None) -> Iterator[None]:
+        first = 0 if done is None else len(done.tree.tokens)
+        with super()._counted(stage):
+            yield
+        if done is None:
+            return
+        read = self.sequences[self.stage or stage]
         self.grown += len(done.tree.tokens) - first
         read += done.tree.sequences(first, [group[0].prompt for group in done.items])
         for replies in done.replies.values() if stage == "query" else ():

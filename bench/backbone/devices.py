@@ -44,16 +44,10 @@ def class_of(*devices: str) -> str:
 
     Cards of one name that share a model have the class of one of them, since each block is computed on one card.
     """
-    return " + ".join(dict.fromkeys(map(_class_of, devices)))
-
-
-def _class_of(device: str) -> str:
-    kind = kind_of(device)
-    if kind != "cuda":
-        return kind
     import torch
 
-    return f"{kind} {torch.cuda.get_device_name(device)}"
+    names = (f" {torch.cuda.get_device_name(each)}" if kind_of(each) == "cuda" else "" for each in devices)
+    return " + ".join(dict.fromkeys(kind_of(each) + name for each, name in zip(devices, names, strict=True)))
 
 
 def default_budget(*devices: str) -> int:

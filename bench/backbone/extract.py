@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from itertools import count
@@ -14,8 +14,8 @@ import torch
 
 from bench.api import Samples, Signal, UserError
 from bench.backbone.devices import ALONE, Together, followed_together
-from bench.backbone.items import NOTHING, Item, Measure, Pass, Replies
-from bench.backbone.measure import Arrays, Awaited, Generation, Growth, Turn, Upto
+from bench.backbone.items import Measure, Pass, Replies
+from bench.backbone.measure import NOTHING, Arrays, Awaited, Generation, Growth, Item, Turn, Upto
 from bench.backbone.memory import is_out_of_memory
 from bench.backbone.model import Backbone
 from bench.backbone.packing import Groves
@@ -40,12 +40,11 @@ class Cost:
     """Cost of reading a stage."""
 
     forward_tokens: int = 0
-    padded_tokens: int = 0
     seconds: float = 0.0
 
 
 @dataclass
-class Measured:
+class ShardOutput:
     """A shard's answers and signals."""
 
     answers: list[Ids]
@@ -89,7 +88,7 @@ class Extractor:
         """Measures by which passes are planned, also where no values are taken of them."""
         self.growth = Growth.union(measure.growth for measure in self.demands)
 
-    def measure(self, items: Sequence[Item]) -> Measured:
+    def measure(self, items: Sequence[Item]) -> ShardOutput:
         """Read a shard; answers that are not given are generated greedily."""
         self.costs: dict[str, Cost] = {}
         self.halvings = 0
@@ -112,8 +111,14 @@ class Extractor:
             for group, text in zip(groups, said, strict=True):
                 for i in group:
                     answers[i] = text
-        columns = {signal: _column(values[signal], measure) for signal, measure in self.measures.items()}
-        return Measured(answers, columns, self.costs, self.halvings, self.backbone.session.bytes_per_token)
+        columns: dict[Signal, Arrays] = {}
+        for signal, measure in self.measures.items():
+            names, join = values[signal][0], torch.cat if measure.ragged else torch.stack
+            columns[signal] = {name: join([value[name] for value in values[signal]]) for name in names}
+            if measure.ragged:
+                sizes = torch.tensor([0, *(len(next(iter(value.values()))) for value in values[signal])])
+                columns[signal]["offsets"] = sizes.cumsum(0)
+        return ShardOutput(answers, columns, self.costs, self.halvings, self.backbone.session.bytes_per_token)
 
     # --- packs --------------------------------------------------------------------------------------------------------
 
@@ -127,8 +132,19 @@ class Extractor:
                     states = session.read_alone(prompt, dict.fromkeys(self.blocks, np.asarray([len(prompt) - 1])))
                 yield [row], *self._followed([group], ContinuationTree(session, [prompt], states))
             return
-        size = 0 if self.together == ALONE else session.measured_bytes()
-        groves = self._groves([group[0] for group in groups], size)
+        limits, most, items = self.together, self.asking.max_new_tokens, [group[0] for group in groups]
+        size = 0 if limits == ALONE else session.measured_bytes()
+        decodes = any(item.answer is None for item in items) or bool(self.growth.samples)
+        if not decodes or most <= 1:  # a pass has the query of each, and need not be larger
+            queries = -(-_FULL // (1 + len(self.asking.suffix)))
+            limits = replace(limits, sequences=min(queries, limits.sequences))
+        usual = max(_LONG * self.asking.budget, limits.sequences * most)
+
+        def too_long(rows: Sequence[int]) -> bool:
+            """Whether answers that are read back have more tokens together than generated ones can have."""
+            return sum(len(answer) for row in rows if (answer := items[row].answer) is not None) > usual
+
+        groves = Groves([item.prompt for item in items], self.asking.budget, limits, size, too_long)
         for grove in groves:
             rows = [row for planned in grove for row in planned.rows]
             packs = [(planned.pack, planned.leaves) for planned in grove]
@@ -153,21 +169,6 @@ class Extractor:
             session.leave()
             yield rows, *found
 
-    def _groves(self, items: Sequence[Item], bytes_per_token: int) -> Groves:
-        """Packs of distinct prompts and given answers, and which of them are followed side by side."""
-        limits, most = self.together, self.asking.max_new_tokens
-        decodes = any(item.answer is None for item in items) or bool(self.growth.samples)
-        if not decodes or most <= 1:  # a pass has the query of each, and need not be larger
-            queries = -(-_FULL // (1 + len(self.asking.suffix)))
-            limits = replace(limits, sequences=min(queries, limits.sequences))
-        usual = max(_LONG * self.asking.budget, limits.sequences * most)
-
-        def too_long(rows: Sequence[int]) -> bool:
-            """Whether answers that are read back have more tokens together than generated ones can have."""
-            return sum(len(answer) for row in rows if (answer := items[row].answer) is not None) > usual
-
-        return Groves([item.prompt for item in items], self.asking.budget, limits, bytes_per_token, too_long)
-
     def _first_stage(self, item: Item) -> str:
         """The stage for which a prompt is read: before a given answer, that of what comes next."""
         if self.stage is not None or item.answer is None:
@@ -179,31 +180,25 @@ class Extractor:
     # --- what grows ---------------------------------------------------------------------------------------------------
 
     def _followed(self, items: list[list[Item]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
-        """Answers of these questions, and all that is taken of them."""
-        done = self._follow(items, tree)
-        return done.answers, taken(self.measures, done)
-
-    def _follow(self, items: list[list[Item]], tree: ContinuationTree) -> Pass:
-        """Continue from the prompts' ends: answers, query, other options, samples."""
+        """Continue from the prompts' ends; returns answers, and all that is taken of the pass."""
         answers = [group[0].answer for group in items]
         given = [NOTHING if answer is None else answer for answer in answers]
         done = Pass(self.backbone, self.asking, items, tree, given, dict(self.rows))
         if any(answer is None for answer in answers):
-            self._grow("answers", done, self._generate)
-        self._grow("query", done, self._grow_answers)
-        self._grow("continuations", done, self._grow_options)
-        self._grow("samples", done, self._grow_samples)
-        return done
-
-    def _grow(self, stage: str, done: Pass, work: Callable[[Pass], None]) -> None:
-        """Do the work of a stage, whose cost is counted."""
-        with self._counted(stage):
-            work(done)
-
-    def _generate(self, done: Pass) -> None:
-        """Greedy answers (docs/methods.md §0.5)."""
-        written = self._decode(done, {Generation(i): i for i in range(len(done.items))})
-        done.answers = [*written.values()]
+            with self._counted("answers", done):  # greedily (docs/methods.md §0.5)
+                done.answers = [*self._decode(done, {Generation(i): i for i in range(len(items))}).values()]
+        with self._counted("query", done):
+            self._grow_answers(done)
+        with self._counted("continuations", done):
+            for i, item in ((i, item) for i, group in enumerate(items) for item in group):
+                if self.growth.gold:
+                    tree.grow(i, item.gold[:-1])
+                for option in item.wrong if self.growth.wrong else ():
+                    tree.grow(i, option[:-1])
+            tree.read()
+        with self._counted("samples", done):
+            self._grow_samples(done)
+        return done.answers, taken(self.measures, done)
 
     def _decode(
         self, done: Pass, starts: Mapping[Generation, int], sampling: Samples | None = None
@@ -278,18 +273,15 @@ class Extractor:
             done.replies = {turn: Replies(asked, done.tree, nodes) for turn, nodes in ends.items()}
             self._reply(done, turns)
         for turn in turns if alone else ():
-            done.replies[turn] = self._ask_alone(done, turn, asked)
-            self._reply(replace(done, tree=done.replies[turn].tree), [turn])
-
-    def _ask_alone(self, done: Pass, turn: Turn, asked: list[int]) -> Replies:
-        """Ask in conversations that don't continue the answering prompts: each is read whole, on a tree of its own."""
-        before = [prompt for i in asked if (prompt := done.items[i][0].query_prompt) is not None]
-        states = {block: done.tree.states(block, asked) for block in self.blocks}  # in place of those before answers
-        tree = ContinuationTree(self.backbone.session, before, states)
-        ids = self.asking.turns[turn.wording]
-        nodes = [tree.grow(k, np.concatenate([done.answers[i], ids]))[-1] for k, i in enumerate(asked)]
-        tree.read()
-        return Replies(asked, tree, nodes)
+            # conversations that don't continue the answering prompts are read whole, on a tree of their own whose first
+            # states stand in place of those before answers
+            before = [prompt for i in asked if (prompt := done.items[i][0].query_prompt) is not None]
+            states = {block: done.tree.states(block, asked) for block in self.blocks}
+            tree, ids = ContinuationTree(self.backbone.session, before, states), self.asking.turns[turn.wording]
+            leaves = [tree.grow(k, np.concatenate([done.answers[i], ids]))[-1] for k, i in enumerate(asked)]
+            tree.read()
+            done.replies[turn] = Replies(asked, tree, leaves)
+            self._reply(replace(done, tree=tree), [turn])
 
     def _reply(self, done: Pass, turns: Sequence[Turn]) -> None:
         """Greedy replies to the turns that want one, side by side."""
@@ -302,15 +294,6 @@ class Extractor:
         for text, ids in self._decode(done, starts).items():
             assert isinstance(text.kind, Turn)  # noqa: S101  # for the type checker
             done.replies[text.kind].said.append(ids)
-
-    def _grow_options(self, done: Pass) -> None:
-        for i, item in ((i, item) for i, group in enumerate(done.items) for item in group):
-            if self.growth.gold:
-                done.tree.grow(i, item.gold[:-1])
-            if self.growth.wrong:
-                for option in item.wrong:
-                    done.tree.grow(i, option[:-1])
-        done.tree.read()
 
     def _grow_samples(self, done: Pass) -> None:
         """Samples of all questions, stored or drawn, as far as drawing reads them; their ends where wanted."""
@@ -337,15 +320,14 @@ class Extractor:
         return self.blocks if self.growth.sample_ends else [self.last]
 
     @contextmanager
-    def _counted(self, stage: str) -> Iterator[None]:
-        """Add the tokens and seconds of a block of code to a stage's cost."""
-        cost, tokens = self.costs.setdefault(self.stage or stage, Cost()), self.backbone.session.tokens
-        before, start = replace(tokens), time.perf_counter()
+    def _counted(self, stage: str, _done: Pass | None = None) -> Iterator[None]:
+        """Add the tokens and seconds of a block of code to a stage's cost; the pass is for subclasses."""
+        cost, session = self.costs.setdefault(self.stage or stage, Cost()), self.backbone.session
+        before, start = session.tokens, time.perf_counter()
         try:
             yield
         finally:
-            cost.forward_tokens += tokens.forward - before.forward
-            cost.padded_tokens += tokens.padded - before.padded
+            cost.forward_tokens += session.tokens - before
             cost.seconds += time.perf_counter() - start
 
 
@@ -386,12 +368,3 @@ def taken(measures: Mapping[Signal, Measure], done: Pass) -> Values:
 
     down = {key: {name: value_of(one) for name, one in cell.items()} for key, cell in cells.items()}
     return {signal: [[down[id(value)] for value in group] for group in groups] for signal, groups in found.items()}
-
-
-def _column(values: Sequence[Arrays], measure: Measure) -> Arrays:
-    """One signal of a shard as it is stored: its tensors, and `offsets` where questions have any number of rows."""
-    if not measure.ragged:
-        return {name: torch.stack([value[name] for value in values]) for name in values[0]}
-    sizes = torch.tensor([0, *(len(next(iter(value.values()))) for value in values)])
-    columns = {name: torch.cat([value[name] for value in values]) for name in values[0]}
-    return {**columns, "offsets": sizes.cumsum(0)}

@@ -102,7 +102,12 @@ class ModelFolder:
                 raise TypeError(f"expected a JSON object, got a {type(settings).__name__}")
             text = settings.get("text_config")
             for part in (settings, text if isinstance(text, dict) else {}):
-                _check_numbers(part)
+                for key in sorted({*_LAYERS, *_HEADS, *_WIDTHS, "head_dim"} & part.keys()):
+                    most = _MOST_LAYERS if key in _LAYERS else None
+                    for value in _listed(part[key]):
+                        if type(value) is not int or value < 1 or (most is not None and value > most):
+                            bounds = f"from 1 to {most:,}" if most else "of at least 1"
+                            raise ValueError(f"expected a whole number {bounds} as {key}, got {value!r:.40}")
                 self._check_size(part)
             config = transformers.AutoConfig.from_pretrained(self.path, trust_remote_code=self.trust_remote_code)
             config.get_text_config()
@@ -143,18 +148,16 @@ class ModelFolder:
         for index in sorted(self.path.glob(f"{_WEIGHTS}.index.json")):
             with self.told(f"its {index.name} can't be used"):
                 named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+                home = self.path.resolve()
+                blobs = home.parent.parent / "blobs"  # where the Hub's own cache keeps what its folders link to
                 for name in dict.fromkeys(named):
-                    self._check_inside(name)
-
-    def _check_inside(self, name: object) -> None:
-        plain = isinstance(name, str) and name.endswith(".safetensors") and not {"/", "\\"} & set(name)
-        if not plain:
-            raise ValueError(f"expected names of .safetensors files in the same folder, got {str(name)[:80]!r}")
-        home = self.path.resolve()
-        blobs = home.parent.parent / "blobs"  # where the Hub's own cache keeps what its folders link to
-        target = (self.path / str(name)).resolve()
-        if home not in target.parents and not (home.parent.name == "snapshots" and target.parent == blobs):
-            raise ValueError(f"{name} links to a file outside the folder; copy that file into it")
+                    if not isinstance(name, str) or not name.endswith(".safetensors") or {"/", "\\"} & set(name):
+                        raise ValueError(
+                            f"expected names of .safetensors files in the same folder, got {str(name)[:80]!r}"
+                        )
+                    target = (self.path / name).resolve()
+                    if home not in target.parents and not (home.parent.name == "snapshots" and target.parent == blobs):
+                        raise ValueError(f"{name} links to a file outside the folder; copy that file into it")
 
     @contextmanager
     def told(self, what: str) -> Iterator[None]:
@@ -213,15 +216,6 @@ def find(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolder:
         ) from error
     commit = folder.name if re.fullmatch(r"[0-9a-f]{40}", folder.name) else None
     return ModelFolder(spec.name, folder, commit, spec.source, trust_remote_code)
-
-
-def _check_numbers(settings: Mapping[str, Any]) -> None:
-    for key in sorted({*_LAYERS, *_HEADS, *_WIDTHS, "head_dim"} & settings.keys()):
-        most = _MOST_LAYERS if key in _LAYERS else None
-        for value in _listed(settings[key]):
-            if type(value) is not int or value < 1 or (most is not None and value > most):
-                bounds = f"from 1 to {most:,}" if most else "of at least 1"
-                raise ValueError(f"expected a whole number {bounds} as {key}, got {value!r:.40}")
 
 
 def _listed(value: Any) -> Sequence[Any]:

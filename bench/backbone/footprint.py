@@ -1,4 +1,4 @@
-"""Memory that a model takes on its device to read and to train an adapter, from its configuration alone.
+"""Memory that a model takes to read and to train an adapter, from its configuration alone, and how it is trained then.
 
 Passes are made on the meta device with the true widths: nothing is computed, and the bytes of all tensors that are
 alive are followed. What one block adds is the difference between models of three blocks and of two.
@@ -11,22 +11,30 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.api import OutputHead
+from bench.api import OutputHead, UserError
 from bench.backbone import projections
 from bench.backbone.adapter import with_lora
+from bench.backbone.devices import kind_of
 from bench.backbone.session import Session, checkpoint_blocks, run_blocks
+
+if TYPE_CHECKING:
+    from bench.backbone.model import Backbone
 
 TRAINED_BYTES = 16
 """Bytes that a trained weight takes: itself, its gradient and AdamW's two moments in float32."""
 _READ = 32
 """Positions of a pass whose logits a loss reads."""
+_RESERVE = 1.5e9
+"""Bytes of each device that tensors can't have: its context, libraries' workspaces, fragments."""
+_LARGE = 20_000_000_000
+"""Parameters from which on blocks are always computed again."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +100,14 @@ class _Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
         out = func(*args, **(kwargs or {}))
         for tensor in out if isinstance(out, (tuple, list)) else (out,):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta":
-                self._note(tensor.untyped_storage())
+                storage = tensor.untyped_storage()
+                if storage in self._known or not storage.nbytes():
+                    continue
+                self._known.add(storage)
+                self.now += storage.nbytes()
+                self.most = max(self.most, self.now)
+                weakref.finalize(storage, self._gone, storage.nbytes()).atexit = False
         return out
-
-    def _note(self, storage: Any) -> None:
-        if storage in self._known or not storage.nbytes():
-            return
-        self._known.add(storage)
-        self.now += storage.nbytes()
-        self.most = max(self.most, self.now)
-        weakref.finalize(storage, self._gone, storage.nbytes()).atexit = False
 
     def _gone(self, size: int) -> None:
         self.now -= size
@@ -194,17 +200,79 @@ def _footprint(
     config: Any, dtype: torch.dtype, one_pass: Callable[[Any], object], wrap: Callable[[Any], Any]
 ) -> Footprint:
     # In the first block nothing before the adapter has a gradient, so it saves less than the others.
-    two, three = (_peak(wrap(on_meta(cut(config, blocks), dtype)), one_pass) for blocks in (2, 3))
+    peaks = []
+    for few in (2, 3):
+        model = wrap(on_meta(cut(config, few), dtype))
+        with accelerated(), _Alive(model) as alive:
+            one_pass(model)
+        peaks.append(int(alive.most))
+    two, three = peaks
     blocks = int(config.get_text_config().num_hidden_layers)
     weights = sum(p.nbytes for p in on_meta(config, dtype).parameters())
     return Footprint(weights, blocks * (three - two), two - 2 * (three - two))
 
 
-def _peak(model: Any, one_pass: Callable[[Any], object]) -> int:
-    with accelerated(), _Alive(model) as alive:
-        one_pass(model)
-    return int(alive.most)
-
-
 def _head(model: Any) -> OutputHead:
     return OutputHead(model.get_output_embeddings().weight.detach())
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """Way of training an adapter on a device."""
+
+    checkpointing: bool
+    """Whether of a pass the states between blocks alone are kept."""
+    refusal: str = ""
+    """Why it can't be; empty where it fits, or nobody can tell."""
+
+    def check(self) -> None:
+        """Refuse what can't fit.
+
+        Raises:
+            UserError: it can't.
+        """
+        if self.refusal:
+            raise UserError(self.refusal)
+
+
+def plan_training(backbone: Backbone, tokens: int, *, rank: int = 8, named: str = "") -> TrainingPlan:
+    """Choose how an adapter is trained: with checkpointing where a card has no room without, or the model is large.
+
+    Only shapes and the card as it was built count, so that one choice is made on every card of a kind.
+
+    Args:
+        backbone: the model, of which no weights are needed, and its device.
+        tokens: in one pass.
+        rank: of the adapter.
+        named: layers that get one, as `projections.targets` takes them.
+    """
+    if kind_of(backbone.device) == "cpu":
+        return TrainingPlan(checkpointing=False)
+    try:
+        weights = on_meta(backbone.config, torch.bfloat16).parameters()
+        large = sum(p.numel() for p in weights) > _LARGE
+        if not backbone.device.startswith("cuda"):  # memory is the computer's own, which can't be told beforehand
+            return TrainingPlan(checkpointing=large)
+        cards = (torch.cuda.get_device_properties(torch.device(device)) for device in backbone.devices)
+        available = sum(int(card.total_memory) for card in cards)
+        needed = {
+            less: training(backbone.config, backbone.dtype, tokens, rank=rank, named=named, checkpointing=less)
+            for less in ((True,) if large else (False, True))
+        }
+    except Exception:  # noqa: BLE001 - an architecture that can't be followed on the meta device: trying it out tells
+        return TrainingPlan(checkpointing=False)
+    reserve = _RESERVE * len(backbone.devices)
+    for less, one in needed.items():
+        if one.total + reserve <= available:
+            return TrainingPlan(checkpointing=less)
+    one = needed[True]
+    larger = "a larger device, or several (--devices)"
+    smaller = f"fewer tokens a pass (--training-budget) or {larger}"
+    fixed = one.weights + one.trained + reserve
+    way = smaller if fixed < available else f"a smaller model or {larger}: its weights alone don't fit"
+    refusal = (
+        f"Training an adapter of {backbone.spec.name} takes about {(one.total + reserve) / 1e9:.0f} GB with"
+        f" gradient checkpointing and {tokens:,} tokens a pass, and {' + '.join(backbone.devices)} has"
+        f" {available / 1e9:.0f} GB: use {way}, or leave out the methods that train one."
+    )
+    return TrainingPlan(checkpointing=True, refusal=refusal)

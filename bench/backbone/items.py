@@ -1,45 +1,21 @@
-"""One question as the backbone sees it, and the pass over many of them from which signals are taken."""
+"""The pass over many questions from which signals are taken."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from bench.api import Samples
-from bench.backbone.measure import Arrays, Awaited, Growth, Taken, Turn, as_it_is, first_row
+from bench.backbone.measure import Arrays, Awaited, Growth, Item, Taken, Turn, as_it_is, first_row
 from bench.backbone.model import Backbone
 from bench.backbone.sending import Sent
 from bench.backbone.tree import ContinuationTree
 from bench.prompts.asking import Asking
 from bench.prompts.tails import Ids
-
-NOTHING: Ids = np.zeros(0, dtype=np.int32)
-
-
-@dataclass(frozen=True)
-class Item:
-    """One question as the backbone sees it."""
-
-    prompt: Ids
-    options: int
-    """Number of lettered options; 0 for an open question."""
-    answer: Ids | None = None
-    """The stored answer; None to generate it."""
-    gold: Ids = field(default_factory=lambda: NOTHING)
-    """The right answer of an open question, where a signal reads it."""
-    wrong: tuple[Ids, ...] = ()
-    """The wrong answers of an open question, where a signal reads them."""
-    query_prompt: Ids | None = None
-    """Ids before the answer in the self-check conversation; None where that is the prompt itself."""
-    uniforms: npt.NDArray[np.float64] | None = None
-    """`(N, max_new_tokens)` random numbers in [0, 1) for samples."""
-    samples: Mapping[Samples, Sequence[Ids]] = field(default_factory=dict)
-    """Stored samples; others are drawn."""
 
 
 @dataclass

@@ -1,13 +1,18 @@
-"""Demands of a signal on the extractor: how far it needs a prompt to be continued, and what it takes from a pass."""
+"""Questions as the extractor is handed them, how far a signal needs them to be continued, what it takes from a pass."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.api import Samples
+import numpy as np
+
+from bench.api import FloatArray, Samples
+from bench.prompts.tails import Ids
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +44,32 @@ class Awaited:
 
 Taken = Mapping[str, "torch.Tensor | Awaited"]
 """Name -> what will be a tensor of `Arrays`."""
+
+
+NOTHING: Ids = np.zeros(0, dtype=np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One question as the backbone sees it."""
+
+    prompt: Ids
+    options: int
+    """Number of lettered options; 0 for an open question."""
+    answer: Ids | None = None
+    """The stored answer; None to generate it."""
+    gold: Ids = field(default_factory=lambda: NOTHING)
+    """The right answer of an open question, where a signal reads it."""
+    wrong: tuple[Ids, ...] = ()
+    """The wrong answers of an open question, where a signal reads them."""
+    query_prompt: Ids | None = None
+    """Ids before the answer in the self-check conversation; None where that is the prompt itself."""
+    uniforms: FloatArray | None = None
+    """`(N, max_new_tokens)` random numbers in [0, 1) for samples."""
+    samples: Mapping[Samples, Sequence[Ids]] = field(default_factory=dict)
+    """Stored samples; others are drawn."""
+    id: str = ""
+    """Samples are drawn by it."""
 
 
 class Upto(enum.IntEnum):
@@ -92,19 +123,10 @@ class Growth:
 
     def __or__(self, other: Growth) -> Growth:
         """The union."""
-        return Growth(
-            max(self.answer, other.answer),
-            self.turns | other.turns,
-            self.gold or other.gold,
-            self.wrong or other.wrong,
-            self.samples | other.samples,
-            self.sample_ends | other.sample_ends,
-        )
+        sets = (getattr(self, each.name) | getattr(other, each.name) for each in fields(self) if each.name != "answer")
+        return Growth(max(self.answer, other.answer), *sets)
 
     @classmethod
     def union(cls, growths: Iterable[Growth]) -> Growth:
         """Growth that all of them need together; nothing for none."""
-        whole = cls()
-        for growth in growths:
-            whole |= growth
-        return whole
+        return reduce(or_, growths, cls())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import resource
 import sys
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 _PROCESS = Path("/proc/self/status")
@@ -42,13 +40,6 @@ def give_back() -> None:
     It keeps what is freed between things that live on. A shard leaves small ones among megabytes of masks and states,
     so that a run over 14,042 questions would hold 140 MB of nothing.
     """
-    trim = _malloc_trim()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
     if trim is not None:
         trim(0)
-
-
-@cache
-def _malloc_trim() -> Callable[[int], object] | None:
-    if not sys.platform.startswith("linux"):
-        return None
-    return getattr(ctypes.CDLL(None), "malloc_trim", None)

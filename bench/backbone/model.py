@@ -139,7 +139,17 @@ class Backbone:
         transformers.utils.logging.disable_progress_bar()  # a run has its own
         transformers.utils.logging.set_verbosity_error()  # what it reports of missing weights is an error here
         # Straight to an accelerator, tensor by tensor: several processes would each hold a copy in main memory first.
-        place = {} if kind_of(self.device) == "cpu" else {"device_map": self._places()}
+        place: dict[str, Any] = {}
+        if len(self.devices) > 1:
+            with torch.device("meta"):
+                model = transformers.AutoModelForCausalLM.from_config(
+                    self.config, dtype=self.dtype, trust_remote_code=self.options.trust_remote_code
+                )
+            sizes = [torch.cuda.get_device_properties(device).total_memory for device in self.devices]
+            parts = placed(model, self.devices, sizes)
+            place = {"device_map": {name: torch.device(device) for name, device in parts.items()}}
+        elif kind_of(self.device) != "cpu":
+            place = {"device_map": {"": torch.device(self.device)}}
         try:
             model, found = transformers.AutoModelForCausalLM.from_pretrained(
                 self.folder,
@@ -158,17 +168,6 @@ class Backbone:
         if missing:  # they would be drawn at random
             raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}; copy them again")
         return model
-
-    def _places(self) -> dict[str, Any]:
-        """Module -> device."""
-        if len(self.devices) == 1:
-            return {"": torch.device(self.device)}
-        with torch.device("meta"):
-            model = transformers.AutoModelForCausalLM.from_config(
-                self.config, dtype=self.dtype, trust_remote_code=self.options.trust_remote_code
-            )
-        sizes = [torch.cuda.get_device_properties(device).total_memory for device in self.devices]
-        return {name: torch.device(device) for name, device in placed(model, self.devices, sizes).items()}
 
     @cached_property
     def facts(self) -> ModelFacts:
@@ -250,7 +249,7 @@ class Backbone:
                 f"Model {self.spec.name!r}: last hidden states times the output head differ from its logits by"
                 f" {wrong:.3g}; this architecture does more after its last block than is known here. Please report it."
             )
-        self.session.tokens.forward = self.session.tokens.padded = 0
+        self.session.tokens = 0
         return "each question is to be read alone" if self.options.plain else hindrance
 
     def block_of(self, depth: float) -> int:

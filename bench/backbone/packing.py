@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from bench.api import IntArray
 from bench.backbone.devices import Together
 from bench.backbone.prefix import Pack, plan_packs
 from bench.backbone.session import Session
@@ -26,7 +26,7 @@ class Planned:
     pack: Pack
     rows: list[int]
     """Which of the given prompts; two may be the same."""
-    leaves: npt.NDArray[np.int64]
+    leaves: IntArray
     """`(len(rows),)` the token of the pack at which each ends."""
 
 
@@ -57,7 +57,18 @@ class Groves:
         self.too_long = too_long
         self.limits = limits
         self.most_tokens = limits.bytes // max(1, bytes_per_token)
-        self._waiting = list(self._together(self._planned(range(len(prompts)), budget)))
+        self._waiting: list[Grove] = []
+        tokens, held = 0, dict[str, int]()
+        for planned in self._planned(range(len(prompts)), budget):
+            own, pieces = len(planned.pack.tokens), dict(Session.path(planned.pack))
+            more = own + sum(size for name, size in pieces.items() if name not in held)
+            grove = self._waiting[-1] if self._waiting else []
+            full = sum(len(each.rows) for each in grove) >= limits.sequences or tokens + more > self.most_tokens
+            if not grove or full:
+                self._waiting.append([])
+                tokens, held, more = 0, {}, own + len(planned.pack.shared)
+            self._waiting[-1].append(planned)
+            tokens, held = tokens + more, held | pieces
 
     def __iter__(self) -> Iterator[Grove]:
         """Each in turn; what is put back by `halve` comes next."""
@@ -94,19 +105,3 @@ class Groves:
             leaves = np.repeat(pack.leaves, [len(same) for same in here])
             found.append(Planned(pack, [row for same in here for row in same], leaves))
         return found
-
-    def _together(self, packs: Sequence[Planned]) -> Iterator[Grove]:
-        grove: Grove = []
-        sequences = tokens = 0
-        held: dict[str, int] = {}
-        for planned in packs:
-            pieces = dict(Session.path(planned.pack))
-            more = len(planned.pack.tokens) + sum(size for name, size in pieces.items() if name not in held)
-            if grove and (sequences >= self.limits.sequences or tokens + more > self.most_tokens):
-                yield grove
-                grove, sequences, tokens, held = [], 0, 0, {}
-                more = len(planned.pack.tokens) + len(planned.pack.shared)
-            grove.append(planned)
-            sequences, tokens, held = sequences + len(planned.rows), tokens + more, held | pieces
-        if grove:
-            yield grove

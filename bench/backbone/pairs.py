@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import transformers
 
-from bench.api import UserError
+from bench.api import FloatArray, UserError
 from bench.backbone import models
 from bench.backbone.folder import ModelFolder, find
 
@@ -72,9 +71,9 @@ class PairModel:
                     f" with {len(self.labels)} labels; name another, such as cross-encoder/stsb-roberta-large."
                 )
             return
-        _entailment_rows(self.option, self.source, self.labels)
+        self._entailment_rows()
 
-    def relate(self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], None]) -> npt.NDArray[np.float32]:
+    def relate(self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], None]) -> FloatArray:
         """Probabilities `(k, 3)` of contradiction, neutral and entailment, or similarities `(k,)` by the sigmoid.
 
         What is longer than the model can read is cut, the longer text first.
@@ -98,11 +97,20 @@ class PairModel:
             logits = np.zeros((len(pairs), len(self.labels)), dtype=np.float32)
             # tokens that it can read; some models count positions from 2 on
             positions = int(getattr(model.config, "max_position_embeddings", None) or 514) - 2
-            for rows, ids in _batches(tokenizer, pairs, min(int(tokenizer.model_max_length), positions)):
-                given = {name: torch.as_tensor(np.asarray(values), device=self.device) for name, values in ids.items()}
-                with torch.inference_mode():
-                    logits[rows] = model(**given).logits.float().cpu().numpy()
-                advance(len(rows))
+            texts, most = [*map(list, zip(*pairs, strict=True))], min(int(tokenizer.model_max_length), positions)
+            encoded = tokenizer(*texts, truncation="longest_first", max_length=most) if pairs else {"input_ids": []}
+            same: dict[int, list[int]] = defaultdict(list)
+            for row, ids in enumerate(encoded["input_ids"]):
+                same[len(ids)].append(row)
+            for _, group in sorted(same.items()):
+                for rows in (group[start : start + _AT_ONCE] for start in range(0, len(group), _AT_ONCE)):
+                    given = {
+                        name: torch.as_tensor(np.asarray([values[row] for row in rows]), device=self.device)
+                        for name, values in encoded.items()
+                    }
+                    with torch.inference_mode():
+                        logits[rows] = model(**given).logits.float().cpu().numpy()
+                    advance(len(rows))
         finally:
             del model
             gc.collect()
@@ -110,30 +118,16 @@ class PairModel:
                 torch.cuda.empty_cache()
         if self.option == "--similarity":
             return torch.from_numpy(logits[:, 0]).sigmoid().numpy()
-        rows = _entailment_rows(self.option, self.source, self.labels)
+        rows = self._entailment_rows()
         return torch.from_numpy(logits).softmax(dim=-1)[:, rows].numpy()
 
-
-def _entailment_rows(option: str, source: str, labels: Sequence[str]) -> list[int]:
-    """Rows of contradiction, neutral and entailment among a model's labels."""
-    rows = [[k for k, label in enumerate(labels) if label.startswith(word)] for word in _ENTAILMENT]
-    if len(labels) != len(rows) or any(len(found) != 1 for found in rows):
-        raise UserError(
-            f"{option} {source}: expected a model with the labels contradiction, neutral and entailment in its"
-            f" config.json, got {', '.join(labels[:5]) or 'none'}; name another, such as microsoft/deberta-large-mnli."
-        )
-    return [row for (row,) in rows]
-
-
-def _batches(
-    tokenizer: Any, pairs: Sequence[tuple[str, str]], longest: int
-) -> Iterator[tuple[list[int], dict[str, list[list[int]]]]]:
-    """Rows of pairs of one length, and their ids with all that the model wants beside them."""
-    first, second = [a for a, _ in pairs], [b for _, b in pairs]
-    encoded = tokenizer(first, second, truncation="longest_first", max_length=longest) if pairs else {"input_ids": []}
-    lengths = [len(ids) for ids in encoded["input_ids"]]
-    for length in sorted(set(lengths)):
-        same = [row for row, own in enumerate(lengths) if own == length]
-        for start in range(0, len(same), _AT_ONCE):
-            rows = same[start : start + _AT_ONCE]
-            yield rows, {name: [values[row] for row in rows] for name, values in encoded.items()}
+    def _entailment_rows(self) -> list[int]:
+        """Rows of contradiction, neutral and entailment among the labels."""
+        rows = [[k for k, label in enumerate(self.labels) if label.startswith(word)] for word in _ENTAILMENT]
+        if len(self.labels) != len(rows) or any(len(found) != 1 for found in rows):
+            raise UserError(
+                f"{self.option} {self.source}: expected a model with the labels contradiction, neutral and entailment"
+                f" in its config.json, got {', '.join(self.labels[:5]) or 'none'}; name another, such as"
+                " microsoft/deberta-large-mnli."
+            )
+        return [row for (row,) in rows]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from bench.api import BoolArray, IntArray
 from bench.prompts.tails import Ids, common_prefix
 
 _LONG = 64
@@ -34,16 +34,16 @@ class Pack:
     """The beginning that all rows share, read before this pack."""
     tokens: Ids
     """`(t,)` ids in depth-first order."""
-    positions: npt.NDArray[np.int64]
+    positions: IntArray
     """`(t,)` position of each token in its sequence."""
-    ends: npt.NDArray[np.int64]
+    ends: IntArray
     """`(t,)` index after the last token below: token q sees token k if and only if k <= q < ends[k]."""
-    rows: npt.NDArray[np.int64]
+    rows: IntArray
     """`(n,)` which of the given sequences end here."""
-    leaves: npt.NDArray[np.int64]
+    leaves: IntArray
     """`(n,)` index into `tokens` of each sequence's last token."""
 
-    def visible(self) -> npt.NDArray[np.bool_]:
+    def visible(self) -> BoolArray:
         """`(t, t)`: may the row's token see the column's token."""
         index = np.arange(len(self.tokens))
         return (index[None, :] <= index[:, None]) & (index[:, None] < self.ends[None, :])

@@ -50,10 +50,6 @@ class _RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is u
         """Positions that are filled."""
         return self.length
 
-    def rewind(self, length: int) -> None:
-        """Forget everything after the first `length` positions."""
-        self.length = min(self.length, length)
-
     def part(self, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Views of the keys and values of some positions."""
         return self.keys[..., start:stop, :], self.values[..., start:stop, :]
@@ -86,7 +82,7 @@ class Row:
     def rewind(self, length: int) -> None:
         """Keep the first `length` positions."""
         for layer in self.layers:
-            layer.rewind(length)
+            layer.length = min(layer.length, length)
 
     def copied(self, start: int) -> Piece:
         """Keys and values from a position on."""

@@ -6,7 +6,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from bench.api import IntArray
 from bench.backbone.prefix import Pack
 from bench.backbone.row import Piece, Row
 from bench.backbone.sending import Sending, Sent
@@ -24,23 +25,13 @@ MOST_KEPT_BYTES = 64 * 2**20
 """Bytes of shared pieces that are kept for other shards and splits, beside the current path."""
 Path = tuple[tuple[str, int], ...]
 """Pieces of a pack's shared beginning, from the first token on: a digest of all tokens so far, the piece's length."""
-Indices = npt.NDArray[np.int64] | Sent | None
+Indices = IntArray | Sent | None
 """Which tokens of a pass; None: all."""
 
 
 def _name(pack: Pack, cuts: tuple[int, ...]) -> bytes:
     """Name of the piece that ends at the last of these cuts."""
     return np.asarray(cuts, dtype=np.int64).tobytes() + pack.shared[: cuts[-1]].tobytes()
-
-
-@dataclass
-class Tokens:
-    """Number of token positions that went through the model."""
-
-    forward: int = 0
-    """Positions that carry a token."""
-    padded: int = 0
-    """All positions, padding included."""
 
 
 @dataclass
@@ -51,7 +42,8 @@ class Session:
     """The causal language model."""
     window: int | None = None
     """Width of the sliding window of the layers that have one."""
-    tokens: Tokens = field(default_factory=Tokens)
+    tokens: int = 0
+    """Token positions that went through the model."""
     bytes_per_token: int = 0
     """Size of one position in a row; 0 before anything was read."""
 
@@ -88,6 +80,7 @@ class Session:
 
     # --- beginnings ---------------------------------------------------------------------------------------------------
 
+    @torch.inference_mode()
     def share(self, pack: Pack, chunk: int) -> None:
         """Make the session's own row hold exactly the pack's shared beginning, reading only the pieces that it lacks.
 
@@ -103,9 +96,23 @@ class Session:
         self._own.rewind(kept)
         self._cuts, self._shared = tuple(cut for cut in pack.cuts if cut <= kept), pack.shared[:kept]
         for number, cut in enumerate(pack.cuts):
-            if cut > kept:
-                self._piece(pack, pack.cuts[: number + 1], kept, chunk)
-                kept = cut
+            if cut <= kept:
+                continue
+            name = _name(pack, pack.cuts[: number + 1])
+            if (piece := self._pieces.get(name)) is not None:
+                self._pieces.move_to_end(name)
+                self._own.append(piece)
+            else:
+                for first in range(kept, cut, chunk):
+                    last = min(first + chunk, cut)
+                    ahead = partial(self.causal, first, last)
+                    self.forward(pack.shared[first:last], np.arange(first, last), ahead, {})
+                self._pieces[name] = self._own.copied(kept)
+                sizes = [sum(keys.nbytes + values.nbytes for keys, values in each) for each in self._pieces.values()]
+                while len(sizes) > 1 and sum(sizes) > MOST_KEPT_BYTES:
+                    self._pieces.popitem(last=False)
+                    del sizes[0]
+            kept = cut
         self._cuts, self._shared = pack.cuts, pack.shared
 
     @staticmethod
@@ -114,26 +121,6 @@ class Session:
         starts = (0, *pack.cuts)
         names = (hashlib.sha256(_name(pack, pack.cuts[: k + 1])).hexdigest()[:16] for k in range(len(pack.cuts)))
         return tuple((name, stop - start) for name, start, stop in zip(names, starts, pack.cuts, strict=False))
-
-    @torch.inference_mode()
-    def _piece(self, pack: Pack, cuts: tuple[int, ...], start: int, chunk: int) -> None:
-        """The piece that ends at the last of these cuts: read, or taken from those that are kept."""
-        stop = cuts[-1]
-        name = _name(pack, cuts)
-        kept = self._pieces.get(name)
-        if kept is not None:
-            self._pieces.move_to_end(name)
-            self._own.append(kept)
-            return
-        for first in range(start, stop, chunk):
-            last = min(first + chunk, stop)
-            ahead = partial(self.causal, first, last)
-            self.forward(pack.shared[first:last], np.arange(first, last), ahead, {})
-        self._pieces[name] = self._own.copied(start)
-        sizes = [sum(keys.nbytes + values.nbytes for keys, values in piece) for piece in self._pieces.values()]
-        while len(sizes) > 1 and sum(sizes) > MOST_KEPT_BYTES:
-            self._pieces.popitem(last=False)
-            del sizes[0]
 
     def causal(self, first: int, last: int) -> torch.Tensor:
         """`(last - first, last)`: each sees all before itself."""
@@ -185,7 +172,7 @@ class Session:
     def forward(
         self,
         ids: Ids,
-        positions: npt.NDArray[np.int64],
+        positions: IntArray,
         visible: Callable[[], torch.Tensor],
         read: Mapping[int, Indices],
     ) -> dict[int, torch.Tensor]:
@@ -202,8 +189,7 @@ class Session:
         Returns:
             Block -> `(len(indices), d)` states in the model's dtype.
         """
-        self.tokens.forward += len(ids)
-        self.tokens.padded += len(ids)
+        self.tokens += len(ids)
         inputs, places = self.send(ids), self.send(positions)
         states = run_blocks(
             self.model,
@@ -218,10 +204,9 @@ class Session:
         return states
 
     @torch.inference_mode()
-    def read_alone(self, ids: Ids, read: dict[int, npt.NDArray[np.int64]]) -> dict[int, torch.Tensor]:
+    def read_alone(self, ids: Ids, read: dict[int, IntArray]) -> dict[int, torch.Tensor]:
         """Read one whole sequence without a cache; returns block -> states at the given positions."""
-        self.tokens.forward += len(ids)
-        self.tokens.padded += len(ids)
+        self.tokens += len(ids)
         inputs = self.send(ids)
         sent = {key: self.send(index) for key, index in {id(index): index for index in read.values()}.items()}
         indices = {block: sent[id(index)] for block, index in read.items()}
@@ -253,22 +238,20 @@ def run_blocks(model: Any, read: Mapping[int, Indices], **inputs: Any) -> dict[i
     """
     last = int(model.config.get_text_config().num_hidden_layers)
     out: dict[int, torch.Tensor] = {}
-    inner = {block: index for block, index in read.items() if block != last}
+    inner = [block for block in read if block != last]
+
+    def keep(block: int, _module: Any, _inputs: Any, output: Any) -> None:
+        out[block] = _rows(output[0] if isinstance(output, tuple) else output, read[block]).clone()
+
     with ExitStack() as stack:
         modules = blocks(model) if inner else ()
-        for block, index in inner.items():
-            handle = modules[block - 1].register_forward_hook(partial(_keep, out=out, block=block, index=index))
-            stack.callback(handle.remove)
+        for block in inner:
+            stack.callback(modules[block - 1].register_forward_hook(partial(keep, block)).remove)
         states = model.base_model(**inputs).last_hidden_state
     if last in read:
         out[last] = _rows(states, read[last])
     home = model.get_output_embeddings().weight.device
     return {block: rows.to(home) for block, rows in out.items()}
-
-
-def _keep(_module: Any, _inputs: Any, output: Any, *, out: dict[int, torch.Tensor], block: int, index: Indices) -> None:
-    states = output[0] if isinstance(output, tuple) else output
-    out[block] = _rows(states, index).clone()
 
 
 def _rows(states: torch.Tensor, index: Indices) -> torch.Tensor:

@@ -89,7 +89,15 @@ def measured(config: Any, dtype: torch.dtype, device: str, attention: str, *, tr
     one_pass, token, pair = (seconds * share for seconds in _passes(session, device))
     held = round(session.measured_bytes() * share)
     del session, model  # its memory is needed for the head
-    return Speed(one_pass, token, pair, *_choices(config, dtype, device), held)
+    text = config.get_text_config()
+    width, vocabulary = int(text.hidden_size), int(text.vocab_size)
+    rows = min(vocabulary, max(_VOCABULARY, _HEAD // width))
+    head = OutputHead(torch.full((rows, width), 0.01, dtype=dtype, device=device))
+    states = torch.full((_ROWS, width), 0.01, dtype=dtype, device=device)
+    numbers, one = [0.5] * _ROWS, vocabulary / rows / _ROWS
+    greedy = _seconds(lambda: head.logits(states).argmax(dim=-1).tolist(), device) * one
+    drawn = _seconds(lambda: draw(head.logits(states), list(range(_ROWS)), numbers, 1.0, 1.0), device) * one
+    return Speed(one_pass, token, pair, greedy, drawn, held)
 
 
 def _stand_in(
@@ -146,32 +154,14 @@ def _passes(session: Session, device: str) -> tuple[float, float, float]:
     return max(0.0, narrow - _FEW * token), token, pair
 
 
-def _choices(config: Any, dtype: torch.dtype, device: str) -> tuple[float, float]:
-    """Seconds of choosing a token from one state, greedily and by chance."""
-    text = config.get_text_config()
-    width, vocabulary = int(text.hidden_size), int(text.vocab_size)
-    rows = min(vocabulary, max(_VOCABULARY, _HEAD // width))
-    head = OutputHead(torch.full((rows, width), 0.01, dtype=dtype, device=device))
-    states = torch.full((_ROWS, width), 0.01, dtype=dtype, device=device)
-    greedy = _seconds(lambda: head.logits(states).argmax(dim=-1).tolist(), device)
-    numbers = [0.5] * _ROWS
-    drawn = _seconds(lambda: draw(head.logits(states), list(range(_ROWS)), numbers, 1.0, 1.0), device)
-    return greedy / _ROWS * vocabulary / rows, drawn / _ROWS * vocabulary / rows
-
-
 def _seconds(work: Callable[[], object], device: str) -> float:
     """Least seconds of a call after a first one, the device waited for: what else goes on only makes it longer."""
-    times = []
+    times, kind = [], kind_of(device)
+    wait = getattr(torch, kind).synchronize if kind in {"cuda", "mps"} else lambda: None
     for _ in range(_REPEATS + 1):
-        _wait(device)
+        wait()
         start = time.perf_counter()
         work()
-        _wait(device)
+        wait()
         times.append(time.perf_counter() - start)
     return min(times[1:])
-
-
-def _wait(device: str) -> None:
-    kind = kind_of(device)
-    if kind in {"cuda", "mps"}:
-        getattr(torch, kind).synchronize()

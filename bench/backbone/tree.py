@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from bench.api import IntArray
 from bench.backbone.prefix import Pack
 from bench.backbone.sending import Sent
 from bench.backbone.session import Session
@@ -58,7 +58,7 @@ class Sight:
 
 @torch.inference_mode()
 def read_pack(
-    session: Session, pack: Pack, chunk: int, depths: Sequence[int], leaves: npt.NDArray[np.int64] | None = None
+    session: Session, pack: Pack, chunk: int, depths: Sequence[int], leaves: IntArray | None = None
 ) -> tuple[Starts, States]:
     """Read a pack on the session's own row.
 
@@ -81,7 +81,7 @@ def read_pack(
 
 @torch.inference_mode()
 def read_together(
-    session: Session, packs: Sequence[tuple[Pack, npt.NDArray[np.int64]]], chunk: int, depths: Sequence[int]
+    session: Session, packs: Sequence[tuple[Pack, IntArray]], chunk: int, depths: Sequence[int]
 ) -> tuple[Starts, States]:
     """Read packs one after the other, and lay them side by side where there are several.
 
@@ -173,10 +173,20 @@ class ContinuationTree:
             return
         if blocks is not None:
             self.blocks = [block for block in self.blocks if block in blocks]
-        starts = self.starts
-        states = self._read_packed(new, starts) if isinstance(starts, Starts) else self._read_whole(new, starts)
-        for block, rows in states.items():
-            self._chunks[block].append(rows)
+        if isinstance(self.starts, Starts):
+            states = self._read_packed(new, self.starts)
+        else:  # each new path as a whole sequence of its own; a node on several paths is taken from the last
+            found: dict[int, list[torch.Tensor]] = {block: [torch.empty(0)] * len(new) for block in self.blocks}
+            for path in self.leaves(new.start):
+                ids = self._ids(path, self.starts)
+                fresh = [node for node in path if node >= new.start]
+                places: IntArray = np.arange(len(ids) - len(fresh), len(ids))
+                for block, rows in self.session.read_alone(ids, dict.fromkeys(self.blocks, places)).items():
+                    for node, row in zip(fresh, rows, strict=True):
+                        found[block][node - new.start] = row
+            states = {block: torch.stack(rows) for block, rows in found.items()}
+        for block, added in states.items():
+            self._chunks[block].append(added)
         self._read = len(self.tokens)
 
     def states(self, block: int, nodes: Sequence[int]) -> torch.Tensor:
@@ -198,7 +208,12 @@ class ContinuationTree:
     def leaves(self, first: int) -> Iterator[list[int]]:
         """The nodes down to each end of what has grown, among the nodes from this one on."""
         inner = set(self.parents[first:])
-        yield from (self._path(node) for node in range(first, len(self.tokens)) if node not in inner)
+        for node in (node for node in range(first, len(self.tokens)) if node not in inner):
+            path, above = [], node
+            while self.parents[above] >= 0:
+                path.append(above)
+                above = self.parents[above]
+            yield path[::-1]
 
     def sequences(self, first: int, prompts: Sequence[Ids]) -> list[Ids]:
         """The ids of prompt and path down to each of these `leaves`; `prompts`: those of the trees."""
@@ -206,14 +221,6 @@ class ContinuationTree:
 
     def _ids(self, path: Sequence[int], prompts: Sequence[Ids]) -> Ids:
         return np.concatenate([prompts[self.trees[path[-1]]], [self.tokens[node] for node in path]]).astype(np.int32)
-
-    def _path(self, node: int) -> list[int]:
-        """The nodes from below the prompt's end down to this one."""
-        path = []
-        while self.parents[node] >= 0:
-            path.append(node)
-            node = self.parents[node]
-        return path[::-1]
 
     def _read_packed(self, new: range, starts: Starts) -> States:
         cached = self.session.length
@@ -235,18 +242,6 @@ class ContinuationTree:
 
         ids = np.asarray([self.tokens[node] for node in new], dtype=np.int32)
         return self.session.forward(ids, positions, visible, dict.fromkeys(self.blocks))
-
-    def _read_whole(self, new: range, prompts: Sequence[Ids]) -> States:
-        """Each new path as a whole sequence of its own; a node on several paths is taken from the last."""
-        found: dict[int, list[torch.Tensor]] = {block: [torch.empty(0)] * len(new) for block in self.blocks}
-        for path in self.leaves(new.start):
-            ids = self._ids(path, prompts)
-            fresh = [node for node in path if node >= new.start]
-            places: npt.NDArray[np.int64] = np.arange(len(ids) - len(fresh), len(ids))
-            for block, rows in self.session.read_alone(ids, dict.fromkeys(self.blocks, places)).items():
-                for node, row in zip(fresh, rows, strict=True):
-                    found[block][node - new.start] = row
-        return {block: torch.stack(rows) for block, rows in found.items()}
 
 
 def _runs(nodes: Sequence[int]) -> list[range]:

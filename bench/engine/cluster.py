@@ -59,7 +59,14 @@ class Cluster:
         found: list[tuple[int, Event]] = []
         for number in list(self._awaited):  # of each worker the answers before which none is missing
             while self._awaited.get(number) and self._awaited[number][0] in there:
-                found.append((number, self._event(number)))
+                try:
+                    answer = ray.get(self._awaited[number].popleft())
+                    found.append((number, Failed(answer, expected=True) if isinstance(answer, str) else answer))
+                except ray.exceptions.RayTaskError as error:
+                    found.append((number, Failed(str(error), expected=False)))
+                except ray.exceptions.RayError as error:
+                    self._forget(number)
+                    found.append((number, Lost(first_line(error))))
         return found
 
     def dismiss(self) -> None:
@@ -71,19 +78,6 @@ class Cluster:
         """See `Crew`."""
         self.dismiss()
         self.link.end()
-
-    def _event(self, number: int) -> Event:
-        import ray
-
-        try:
-            answer = ray.get(self._awaited[number].popleft())
-        except ray.exceptions.RayTaskError as error:
-            return Failed(str(error), expected=False)
-        except ray.exceptions.RayError as error:
-            self._forget(number)
-            return Lost(first_line(error))
-        event: Event = Failed(answer, expected=True) if isinstance(answer, str) else answer
-        return event
 
     def _forget(self, number: int) -> None:
         import ray

@@ -80,20 +80,15 @@ def opened(request: Request, backbone: Backbone, store: Store) -> Engines:
         return Engines(readers, trainings)
     if request.workers is None:
         return Engines()
-    devices = _devices(backbone.device, request.workers)
-    spec = WorkerSpec.of(backbone, store, threads_of((os.cpu_count() or 1) // request.workers))
-    return Engines(Pool(Processes(spec, devices), gives_back=backbone.device != "cpu"))
+    device, workers = backbone.device, request.workers
+    if device not in {"cpu", "cuda"} and workers > 1:
+        raise UserError(f"--workers {workers}: expected --device cuda for all cards, or cpu; got {device}.")
+    devices = [device] * workers
+    if device == "cuda":
+        import torch
 
-
-def _devices(device: str, workers: int) -> list[str]:
-    """One device for each worker: cards in their order, or as many times the only one that there is."""
-    if device != "cuda":
-        if device != "cpu" and workers > 1:
-            raise UserError(f"--workers {workers}: expected --device cuda for all cards, or cpu; got {device}.")
-        return [device] * workers
-    import torch
-
-    cards = torch.cuda.device_count()
-    if workers > cards:
-        raise UserError(f"--workers {workers}: this machine has {cards} cards, and each worker needs one.")
-    return [f"cuda:{number}" for number in range(workers)]
+        if workers > (cards := torch.cuda.device_count()):
+            raise UserError(f"--workers {workers}: this machine has {cards} cards, and each worker needs one.")
+        devices = [f"cuda:{number}" for number in range(workers)]
+    spec = WorkerSpec.of(backbone, store, threads_of((os.cpu_count() or 1) // workers))
+    return Engines(Pool(Processes(spec, devices), gives_back=device != "cpu"))

@@ -78,7 +78,9 @@ class Link:
         own = {} if address else {"include_dashboard": False}
         with _handlers_kept():
             try:
-                _ring(address or "")
+                host, _, port = (address or "").rpartition(":")
+                if host and port.isdecimal():  # Ray itself tries for minutes
+                    socket.create_connection((host, int(port)), _RING).close()
                 ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
             except Exception as error:
                 raise UserError(
@@ -86,7 +88,14 @@ class Link:
                     f" ({first_line(error)}). Start one (ray start --head), or name it with --address."
                 ) from error
         self._begun = True
-        self._count()
+        kind = "GPU" if self.cards else "CPU"
+        having = [node for node in _nodes() if node.get(kind)]
+        there = int(sum(node["GPU"] for node in having)) if self.cards else len(having)
+        if not there:
+            raise UserError(f"--engine ray: expected a machine with a {kind} in the cluster, found none; add one.")
+        self.workers = self.named or there
+        self._cores = int(min(node["CPU"] for node in having))
+        self.threads = threads_of(min(self._cores, self._cores * len(having) // self.workers))
         (self.store.root / self.witness).write_text("", encoding="utf-8")
         spec = WorkerSpec.of(self.backbone, self.store, self.threads, self.witness)
         device = self.backbone.device.partition(":")[0]  # which card is for Ray to say
@@ -128,17 +137,6 @@ class Link:
             node.get("CPU", 0) >= needs["num_cpus"] and node.get("GPU", 0) >= needs["num_gpus"] for node in _nodes()
         )
 
-    def _count(self) -> None:
-        """Set how many workers there are, and the threads of each."""
-        kind = "GPU" if self.cards else "CPU"
-        having = [node for node in _nodes() if node.get(kind)]
-        there = int(sum(node["GPU"] for node in having)) if self.cards else len(having)
-        if not there:
-            raise UserError(f"--engine ray: expected a machine with a {kind} in the cluster, found none; add one.")
-        self.workers = self.named or there
-        self._cores = int(min(node["CPU"] for node in having))
-        self.threads = threads_of(min(self._cores, self._cores * len(having) // self.workers))
-
 
 def threads_of(share: int) -> int:
     """Threads of one worker: as many as the user says, else its share of the processors."""
@@ -156,17 +154,6 @@ def _nodes() -> list[dict[str, float]]:
     import ray
 
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
-
-
-def _ring(address: str) -> None:
-    """Call at the address of a cluster, since Ray itself tries for minutes.
-
-    Raises:
-        OSError: nobody answers.
-    """
-    host, _, port = address.rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), _RING).close()
 
 
 @contextmanager

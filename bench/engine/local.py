@@ -48,8 +48,20 @@ class Processes:
         free = list(self.devices)
         for process in self._running.values():
             free.remove(process.device)
+        ours, theirs = Pipe()
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START, str(theirs.fileno()), json.dumps(sys.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # what it prints is nothing that the command says
+            pass_fds=[theirs.fileno()],
+            env=os.environ | {"OMP_NUM_THREADS": str(self.spec.threads), "TOKENIZERS_PARALLELISM": "false"},
+            start_new_session=True,  # Ctrl-C is for the run, which ends it
+        )
+        theirs.close()
+        with suppress(OSError):  # it is gone already: its connection tells that
+            ours.send(replace(self.spec, options=replace(self.spec.options, device=free[0])))
         number = next(self._numbers)
-        self._running[number] = _Process.started(self.spec, free[0])
+        self._running[number] = _Process(free[0], child, ours)
         return number
 
     def send(self, worker: int, task: ShardTask, *, wait: bool) -> None:
@@ -60,7 +72,26 @@ class Processes:
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
         """See `Crew`."""
         ready = wait([process.connection for process in self._running.values()], seconds)
-        return [(number, self._event(number)) for number, p in list(self._running.items()) if p.connection in ready]
+        found: list[tuple[int, Event]] = []
+        for number, process in list(self._running.items()):
+            if process.connection not in ready:
+                continue
+            try:
+                event: Event = process.connection.recv()
+            except (EOFError, OSError):
+                del self._running[number]
+                event = Lost(process.end())
+                if number not in self._ready and process.process.returncode >= 0:  # any other would end in the same way
+                    event = Failed(
+                        "--workers: expected a process that loads the model, got one that ended before with"
+                        f" {event.reason}; what it wrote says why. Check that no file of the package has changed since"
+                        " the run began.",
+                        expected=True,
+                    )
+            if isinstance(event, Ready):
+                self._ready.add(number)
+            found.append((number, event))
+        return found
 
     def dismiss(self) -> None:
         """See `Crew`."""
@@ -68,26 +99,7 @@ class Processes:
             process.end()
         self._running.clear()
 
-    def close(self) -> None:
-        """See `Crew`."""
-        self.dismiss()
-
-    def _event(self, number: int) -> Event:
-        try:
-            event: Event = self._running[number].connection.recv()
-        except (EOFError, OSError):
-            process = self._running.pop(number)
-            how = process.end()
-            if number in self._ready or process.process.returncode < 0:
-                return Lost(how)
-            return Failed(  # any other would end in the same way
-                f"--workers: expected a process that loads the model, got one that ended before with {how}; what it"
-                " wrote says why. Check that no file of the package has changed since the run began.",
-                expected=True,
-            )
-        if isinstance(event, Ready):
-            self._ready.add(number)
-        return event
+    close = dismiss
 
 
 @dataclass(frozen=True)
@@ -95,23 +107,6 @@ class _Process:
     device: str
     process: subprocess.Popen[bytes]
     connection: Connection
-
-    @classmethod
-    def started(cls, spec: WorkerSpec, device: str) -> _Process:
-        """A process that is loading the model onto a device."""
-        ours, theirs = Pipe()
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _START, str(theirs.fileno()), json.dumps(sys.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=2,  # what it prints is nothing that the command says
-            pass_fds=[theirs.fileno()],
-            env=os.environ | {"OMP_NUM_THREADS": str(spec.threads), "TOKENIZERS_PARALLELISM": "false"},
-            start_new_session=True,  # Ctrl-C is for the run, which ends it
-        )
-        theirs.close()
-        with suppress(OSError):  # it is gone already: its connection tells that
-            ours.send(replace(spec, options=replace(spec.options, device=device)))
-        return cls(device, process, ours)
 
     def end(self) -> str:
         """End it; returns how it ended, if it already had."""

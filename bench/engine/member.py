@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from bench.api import UserError
 from bench.engine.pool import Event, Failed, Ready
@@ -22,7 +22,22 @@ if TYPE_CHECKING:
     from bench.training.assignment import Assignment
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _told(act: Callable[P, T]) -> Callable[P, T | Failed]:
+    """The same, with what it raises returned as a plain value."""
+
+    def told(*args: P.args, **kwargs: P.kwargs) -> T | Failed:
+        try:
+            return act(*args, **kwargs)
+        except UserError as error:
+            return Failed(f"Worker on {platform.node()}: {error}", expected=True)
+        except Exception:  # noqa: BLE001 - raised where the run is
+            return Failed(f"on {platform.node()}:\n{traceback.format_exc()}", expected=False)
+
+    return told
 
 
 @dataclass
@@ -32,43 +47,26 @@ class Member:
     spec: WorkerSpec
     _worker: Worker | None = field(default=None, init=False)
 
+    @_told
     def open(self) -> Event:
         """Load what the spec names, and check that it is what the run has."""
+        self._worker = self.spec.opened()
+        return Ready()
 
-        def opened() -> Event:
-            self._worker = self.spec.opened()
-            return Ready()
-
-        return self._told(opened)
-
+    @_told
     def do(self, task: ShardTask, *, wait: bool) -> Event:
         """Do a task; its numbers go into the store and nowhere else."""
+        if self._worker is None:
+            raise RuntimeError("a task came before the worker was opened")
+        return self._worker.told(task, wait=wait)
 
-        def done() -> Event:
-            if self._worker is None:
-                raise RuntimeError("a task came before the worker was opened")
-            return self._worker.told(task, wait=wait)
-
-        return self._told(done)
-
-    def train(self, work: Assignment) -> tuple[float, Sequence[str]] | Failed:
+    @_told
+    def train(self, work: Assignment) -> tuple[float, Sequence[str]]:
         """Carry out a training; its seconds and notes for the user, or why it failed."""
         start = time.perf_counter()
-
-        def trained() -> tuple[float, Sequence[str]]:
-            store = self.spec.opened().store
-            work.carry_out(store)
-            return time.perf_counter() - start, store.notes
-
-        return self._told(trained)
-
-    def _told(self, act: Callable[[], T]) -> T | Failed:
-        try:
-            return act()
-        except UserError as error:
-            return Failed(f"Worker on {platform.node()}: {error}", expected=True)
-        except Exception:  # noqa: BLE001 - raised where the run is
-            return Failed(f"on {platform.node()}:\n{traceback.format_exc()}", expected=False)
+        store = self.spec.opened().store
+        work.carry_out(store)
+        return time.perf_counter() - start, store.notes
 
 
 def main() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from bench.api import UserError
-from bench.signals.worker import Done, ShardTask
+from bench.signals.worker import Done, Outcomes, ShardTask, busy_last
 
 AHEAD = 2
 """Tasks of a worker at once: one that it does, and one that it has ready."""
@@ -89,16 +89,10 @@ class Pool:
     _losses: Counter[tuple[str, int]] = field(default_factory=Counter, init=False)
     _replaced: int = field(default=0, init=False)
 
-    def work(self, tasks: Iterable[ShardTask]) -> Generator[tuple[ShardTask, Done], None, None]:
+    def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
         """See `bench.signals.worker.Engine`: those that another run is computing come last."""
-        taken = []
         try:
-            for task, done in self._each(iter(tasks), wait=False):
-                if done.taken:
-                    taken.append(task)
-                else:
-                    yield task, done
-            yield from self._each(iter(taken), wait=True)
+            yield from busy_last(self._each, tasks)
         finally:
             if any(self._flying.values()):  # it was broken off: what they still do is not for those who ask next
                 self.dismiss()
@@ -121,15 +115,19 @@ class Pool:
 
     # --- handing out --------------------------------------------------------------------------------------------------
 
-    def _each(self, source: Iterator[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
+    def _each(self, tasks: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
+        source = iter(tasks)
         waiting = deque(task for task in [next(source, None)] if task is not None)
         while waiting and len(self._starting) + len(self._flying) < self.crew.size:  # not for what is stored
             self._starting.add(self.crew.hire())
         since = time.monotonic()
         while waiting or any(self._flying.values()):
-            self._hand_out(waiting, source, wait=wait)
-            events = self.crew.receive(_POLL)
-            for worker, event in events:
+            for most in range(1, AHEAD + 1):  # first one task to each
+                for worker, own in self._flying.items():
+                    if len(own) < most and (task := waiting.popleft() if waiting else next(source, None)) is not None:
+                        own.append(task)
+                        self.crew.send(worker, task, wait=wait)
+            for worker, event in self.crew.receive(_POLL):
                 if isinstance(event, Done):
                     yield self._flying[worker].popleft(), event
                 else:
@@ -142,31 +140,18 @@ class Pool:
                     " machines have a free device for each, or name fewer."
                 )
 
-    def _hand_out(self, waiting: deque[ShardTask], source: Iterator[ShardTask], *, wait: bool) -> None:
-        """Give each worker what it lacks, first one task to each."""
-        for most in range(1, AHEAD + 1):
-            for worker, own in self._flying.items():
-                task = None
-                if len(own) < most:
-                    task = waiting.popleft() if waiting else next(source, None)
-                if task is not None:
-                    own.append(task)
-                    self.crew.send(worker, task, wait=wait)
-
     def _noted(self, worker: int, event: Ready | Failed | Lost) -> list[ShardTask]:
-        """Take note of what happened to a worker; returns the tasks that are handed out again, the last one first."""
+        """Take note of what happened to a worker; returns the tasks that are handed out again, the last one first.
+
+        Another worker is started in the place of a lost one, unless there is no use in trying again.
+        """
         if isinstance(event, Failed):
             raise UserError(event.reason) if event.expected else RuntimeError(event.reason)
         self._starting.discard(worker)
         if isinstance(event, Ready):
             self._flying[worker] = deque()
             return []
-        left = self._flying.pop(worker, deque())
-        self._count_loss(left, event.reason)
-        return list(reversed(left))
-
-    def _count_loss(self, left: deque[ShardTask], reason: str) -> None:
-        """Raise where there is no use in trying again; else start another worker in its place."""
+        left, reason = self._flying.pop(worker, deque()), event.reason
         if left:
             task = left[0]
             self._losses[task.kind, task.number] += 1
@@ -180,3 +165,4 @@ class Pool:
             self._starting.add(self.crew.hire())
         elif not self._flying and not self._starting:
             raise UserError(f"No worker is left, the last one was lost ({reason}); what was finished is stored.")
+        return list(reversed(left))

@@ -69,8 +69,27 @@ class Trainings:
             self._begun[key] = _Begun(work, remote.remote(self.link.spec, pickle.dumps(work)))
         if not wait:
             return None
-        self._wait([self._begun[key]])
-        return self._told(self._begun[key])
+        import ray
+
+        begun = self._begun[key]
+        self._wait([begun])
+        if begun.given_up:
+            raise UserError(begun.given_up)
+        try:
+            answer = ray.get(begun.ref)
+        except ray.exceptions.RayTaskError as error:
+            raise RuntimeError(str(error)) from None
+        except ray.exceptions.RayError as error:
+            raise UserError(
+                f"The training of {work.method} was lost {1 + _RETRIES} times, each time with its machine"
+                f" ({first_line(error)}). Its checkpoints are stored: run it again."
+            ) from error
+        if isinstance(answer, Failed) and not answer.expected:
+            raise RuntimeError(answer.reason)
+        if isinstance(answer, str | Failed):
+            raise UserError(answer if isinstance(answer, str) else answer.reason)
+        seconds, notes = answer
+        return seconds, notes
 
     def finish(self, progress: Progress) -> None:
         """Wait for all that were begun."""
@@ -105,27 +124,6 @@ class Trainings:
         over, _ = ray.wait([each.ref for each in left], num_returns=1, timeout=seconds)
         for each in left:
             each.over = each.ref in over
-
-    def _told(self, begun: _Begun) -> tuple[float, Sequence[str]]:
-        import ray
-
-        if begun.given_up:
-            raise UserError(begun.given_up)
-        try:
-            answer = ray.get(begun.ref)
-        except ray.exceptions.RayTaskError as error:
-            raise RuntimeError(str(error)) from None
-        except ray.exceptions.RayError as error:
-            raise UserError(
-                f"The training of {begun.work.method} was lost {1 + _RETRIES} times, each time with its machine"
-                f" ({first_line(error)}). Its checkpoints are stored: run it again."
-            ) from error
-        if isinstance(answer, str):
-            raise UserError(answer)
-        if isinstance(answer, Failed):
-            raise UserError(answer.reason) if answer.expected else RuntimeError(answer.reason)
-        seconds, notes = answer
-        return seconds, notes
 
 
 def _no_room(work: Assignment, link: Link) -> str:

@@ -42,13 +42,19 @@ class Recalibrator(ABC):
             ValueError: as `bench.metrics.accuracy`.
         """
 
-    @abstractmethod
     def apply(self, confidence: npt.ArrayLike) -> FloatArray:
         """Recalibrated confidences, shape (n,), float64 in [0, 1].
 
         Raises:
             ValueError: values outside [0, 1], NaN, not one-dimensional; not fitted yet.
         """
+        if not vars(self):
+            raise ValueError(f"{type(self).__name__} was not fitted; call fit first")
+        return rising(confidence, self.transform)
+
+    @abstractmethod
+    def transform(self, p: FloatArray) -> FloatArray:
+        """The learned function, of ascending confidences in [0, 1]."""
 
     @property
     @abstractmethod
@@ -63,9 +69,8 @@ class Isotonic(Recalibrator):
     so AUROC and AUCPR may change. Where all confidences are equal, it is their rate of right answers.
     """
 
-    def __init__(self) -> None:
-        self.at_: FloatArray = np.empty(0)
-        self.value_: FloatArray = np.empty(0)
+    at_: FloatArray
+    value_: FloatArray
 
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
         """See `Recalibrator.fit`."""
@@ -73,11 +78,9 @@ class Isotonic(Recalibrator):
         self.value_ = isotonic(hits, size)
         return self
 
-    def apply(self, confidence: npt.ArrayLike) -> FloatArray:
-        """See `Recalibrator.apply`."""
-        if not self.at_.size:
-            raise _unfitted(self)
-        return rising(confidence, lambda p: np.interp(p, self.at_, self.value_))
+    def transform(self, p: FloatArray) -> FloatArray:
+        """See `Recalibrator.transform`."""
+        return np.interp(p, self.at_, self.value_)
 
     @property
     def parameters(self) -> Mapping[str, float]:
@@ -95,9 +98,7 @@ class _Logistic(Recalibrator):
     """
 
     names: tuple[str, ...]
-
-    def __init__(self) -> None:
-        self.weights_: FloatArray = np.empty(0)
+    weights_: FloatArray
 
     @staticmethod
     @abstractmethod
@@ -118,11 +119,9 @@ class _Logistic(Recalibrator):
             self.weights_ = fit_logistic(features, target)
         return self
 
-    def apply(self, confidence: npt.ArrayLike) -> FloatArray:
-        """See `Recalibrator.apply`."""
-        if not self.weights_.size:
-            raise _unfitted(self)
-        return rising(confidence, lambda p: sigmoid(self.features(_inside(p)) @ self.weights_[:-1] + self.weights_[-1]))
+    def transform(self, p: FloatArray) -> FloatArray:
+        """See `Recalibrator.transform`."""
+        return sigmoid(self.features(_inside(p)) @ self.weights_[:-1] + self.weights_[-1])
 
     @property
     def parameters(self) -> Mapping[str, float]:
@@ -168,8 +167,7 @@ class Temperature(Recalibrator):
     1.
     """
 
-    def __init__(self) -> None:
-        self.temperature_ = np.nan
+    temperature_: float
 
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
         """See `Recalibrator.fit`."""
@@ -188,11 +186,9 @@ class Temperature(Recalibrator):
         self.temperature_ = float(np.clip(2 / (low + high), *_TEMPERATURES))
         return self
 
-    def apply(self, confidence: npt.ArrayLike) -> FloatArray:
-        """See `Recalibrator.apply`."""
-        if np.isnan(self.temperature_):
-            raise _unfitted(self)
-        return rising(confidence, lambda p: sigmoid(Platt.features(_inside(p))[:, 0] / self.temperature_))
+    def transform(self, p: FloatArray) -> FloatArray:
+        """See `Recalibrator.transform`."""
+        return sigmoid(Platt.features(_inside(p))[:, 0] / self.temperature_)
 
     @property
     def parameters(self) -> Mapping[str, float]:
@@ -315,7 +311,3 @@ def rising(confidence: npt.ArrayLike, transform: Callable[[FloatArray], FloatArr
         return np.empty(0)
     values, place = np.unique(checked(p, np.zeros(p.shape, dtype=bool))[0], return_inverse=True)
     return np.maximum.accumulate(transform(values))[place]
-
-
-def _unfitted(unfitted: Recalibrator) -> ValueError:
-    return ValueError(f"{type(unfitted).__name__} was not fitted; call fit first")

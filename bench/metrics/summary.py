@@ -18,32 +18,8 @@ import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.api.protocol import Protocol
+from bench.metrics import calibration, paper, selection
 from bench.metrics.answers import checked, ranked
-from bench.metrics.calibration import (
-    NLL_WORST,
-    brier_dsc,
-    brier_mcb,
-    brier_unc,
-    ece_mass,
-    n_clipped,
-    nll,
-    rmsce,
-    signed_root,
-    smece,
-)
-from bench.metrics.paper import (
-    accuracy,
-    aucpr,
-    auroc,
-    brier,
-    ece,
-    ece_debiased,
-    ece_floor,
-    ece_ref,
-    ece_ref_closed,
-    n_excluded,
-)
-from bench.metrics.selection import aurc, coverage95, eaurc, prr
 
 Average = Literal["questions", "subjects"]
 """Metrics are of all questions at once, or means over subjects, each of which counts alike."""
@@ -112,42 +88,38 @@ class Metric:
         known = np.array([*values])
         if not known.size:
             return None
-        return signed_root(float((known * np.abs(known)).mean())) if self.is_root else float(known.mean())
+        return calibration.signed_root(float((known * np.abs(known)).mean())) if self.is_root else float(known.mean())
 
 
-METRICS: Mapping[str, Metric] = MappingProxyType(
-    {
-        metric.name: metric
-        for metric in (
-            Metric("ece", "ECE", ece, "doi:10.1609/aaai.v29i1.9602; docs/methods.md §4", LOWER, binned=True),
-            Metric("ece_ref", "ECE (ref)", ece_ref, "docs/methods.md §4", LOWER, binned=True),
-            Metric("ece_ref_closed", "ECE (ref, closed)", ece_ref_closed, "docs/methods.md §4", LOWER, binned=True),
-            Metric("ece_floor", "ECE floor", ece_floor, "docs/methods.md §0.17", None, binned=True, drawn=True),
-            Metric("brier", "Brier", brier, "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2", LOWER),
-            Metric("acc", "ACC", accuracy, "docs/methods.md §4", HIGHER),
-            Metric("aucpr", "AUCPR", aucpr, "doi:10.1145/1143844.1143874", HIGHER, of_order=True),
-            Metric("auroc", "AUROC", auroc, "doi:10.1148/radiology.143.1.7063747", HIGHER, of_order=True),
-            Metric(
-                "ece_debiased", "ECE - floor", ece_debiased, "docs/methods.md §0.17", LOWER,
-                binned=True, drawn=True, bounds=(-1.0, 1.0),
-            ),
-            Metric("rmsce", "RMSCE", rmsce, "arXiv:1909.10155", LOWER, bounds=(-1.0, 1.0), is_root=True),
-            Metric("ece_mass", "ECE (equal mass)", ece_mass, "doi:10.18653/v1/D15-1182", LOWER, binned=True),
-            Metric("smece", "smECE", smece, "arXiv:2309.12236", LOWER),
-            Metric(
-                "nll", "NLL", nll, "doi:10.1111/j.2517-6161.1952.tb00104.x", LOWER,
-                bounds=(0.0, NLL_WORST), is_fraction=False,
-            ),
-            Metric("brier_mcb", "Brier MCB", brier_mcb, "doi:10.1073/pnas.2016191118", LOWER),
-            Metric("brier_dsc", "Brier DSC", brier_dsc, "doi:10.1073/pnas.2016191118", HIGHER, bounds=(0.0, 0.25)),
-            Metric("brier_unc", "Brier UNC", brier_unc, "doi:10.1073/pnas.2016191118", None, bounds=(0.0, 0.25)),
-            Metric("aurc", "AURC", aurc, "arXiv:1805.08206", LOWER, of_order=True),
-            Metric("eaurc", "E-AURC", eaurc, "arXiv:1805.08206", LOWER, of_order=True),
-            Metric("prr", "PRR", prr, "arXiv:2406.15627", HIGHER, bounds=(-math.inf, 1.0), of_order=True),
-            Metric("coverage95", "Coverage at 95 %", coverage95, "jmlr:v11/el-yaniv10a", HIGHER, of_order=True),
-        )
-    }
+_METRICS = (
+    Metric("ece", "ECE", paper.ece, "doi:10.1609/aaai.v29i1.9602; docs/methods.md §4", LOWER, binned=True),
+    Metric("ece_ref", "ECE (ref)", paper.ece_ref, "docs/methods.md §4", LOWER, binned=True),
+    Metric("ece_ref_closed", "ECE (ref, closed)", paper.ece_ref_closed, "docs/methods.md §4", LOWER, binned=True),
+    Metric("ece_floor", "ECE floor", paper.ece_floor, "docs/methods.md §0.17", None, binned=True, drawn=True),
+    Metric("brier", "Brier", paper.brier, "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2", LOWER),
+    Metric("acc", "ACC", paper.accuracy, "docs/methods.md §4", HIGHER),
+    Metric("aucpr", "AUCPR", paper.aucpr, "doi:10.1145/1143844.1143874", HIGHER, of_order=True),
+    Metric("auroc", "AUROC", paper.auroc, "doi:10.1148/radiology.143.1.7063747", HIGHER, of_order=True),
+    Metric(
+        "ece_debiased", "ECE - floor", paper.ece_debiased, "docs/methods.md §0.17", LOWER,
+        binned=True, drawn=True, bounds=(-1.0, 1.0),
+    ),
+    Metric("rmsce", "RMSCE", calibration.rmsce, "arXiv:1909.10155", LOWER, bounds=(-1.0, 1.0), is_root=True),
+    Metric("ece_mass", "ECE (equal mass)", calibration.ece_mass, "doi:10.18653/v1/D15-1182", LOWER, binned=True),
+    Metric("smece", "smECE", calibration.smece, "arXiv:2309.12236", LOWER),
+    Metric(
+        "nll", "NLL", calibration.nll, "doi:10.1111/j.2517-6161.1952.tb00104.x", LOWER,
+        bounds=(0.0, calibration.NLL_WORST), is_fraction=False,
+    ),
+    Metric("brier_mcb", "Brier MCB", calibration.brier_mcb, "doi:10.1073/pnas.2016191118", LOWER),
+    Metric("brier_dsc", "Brier DSC", calibration.brier_dsc, "doi:10.1073/pnas.2016191118", HIGHER, bounds=(0.0, 0.25)),
+    Metric("brier_unc", "Brier UNC", calibration.brier_unc, "doi:10.1073/pnas.2016191118", None, bounds=(0.0, 0.25)),
+    Metric("aurc", "AURC", selection.aurc, "arXiv:1805.08206", LOWER, of_order=True),
+    Metric("eaurc", "E-AURC", selection.eaurc, "arXiv:1805.08206", LOWER, of_order=True),
+    Metric("prr", "PRR", selection.prr, "arXiv:2406.15627", HIGHER, bounds=(-math.inf, 1.0), of_order=True),
+    Metric("coverage95", "Coverage at 95 %", selection.coverage95, "jmlr:v11/el-yaniv10a", HIGHER, of_order=True),
 )  # fmt: skip
+METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _METRICS})
 
 
 # --- over subjects ----------------------------------------------------------------------------------------------------
@@ -207,13 +179,14 @@ def summarise(
         for subject, rows in rows_of_subjects(subjects)
     }
     pooled = _all_metrics(p, order, o, protocol, 0)
-    metrics = {
-        name: _over_subjects(METRICS[name], [values[name] for values in per_subject.values()], value, protocol.std_ddof)
-        for name, value in pooled.items()
-    }
+    metrics: dict[str, MetricSummary] = {}
+    for name, value in pooled.items():
+        defined = np.array([of[name] for of in per_subject.values() if of[name] is not None], dtype=np.float64)
+        std = float(defined.std(ddof=protocol.std_ddof)) if defined.size > protocol.std_ddof else None
+        metrics[name] = MetricSummary(METRICS[name].mean(defined), std, value, len(per_subject) - defined.size)
     if p is None:
         return Scores(metrics, per_subject, None, None)
-    return Scores(metrics, per_subject, n_excluded(p, o), n_clipped(p, o))
+    return Scores(metrics, per_subject, paper.n_excluded(p, o), calibration.n_clipped(p, o))
 
 
 def _all_metrics(
@@ -226,16 +199,6 @@ def _all_metrics(
         for name, value in values.items()
         if value is not None
     }
-
-
-def _over_subjects(metric: Metric, values: Sequence[float | None], pooled: float | None, ddof: int) -> MetricSummary:
-    defined = np.array([value for value in values if value is not None])
-    return MetricSummary(
-        mean=metric.mean(defined),
-        std=float(defined.std(ddof=ddof)) if defined.size > ddof else None,
-        pooled=pooled,
-        n_undefined=len(values) - defined.size,
-    )
 
 
 def seed_of(subject: str) -> int:

@@ -6,10 +6,9 @@ turn; a model without a template gets `_PLAIN_TEMPLATE`.
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import dropwhile, takewhile
@@ -54,49 +53,17 @@ class QuerySuffix:
     """Whether the conversation up to the answer is the answering prompt itself, so that its cache can be continued."""
 
 
-class LateError(Exception):
-    """Code of others, such as the chat template of a model, took longer than it may."""
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Stop what runs in this block after some seconds, between two of its bytecodes.
-
-    Only in the main thread, which alone gets signals.
-
-    Raises:
-        LateError: it took longer.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise LateError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 class Chat:
     """A tokenizer with its chat template."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.template: str | None = None if tokenizer.chat_template else _PLAIN_TEMPLATE
+        self.notes = [] if self.template is None else [_PLAIN_NOTE]
+        """Notes for a reader of the numbers on how the model was asked."""
         # of the few prompts that stand for a task: every cell asks for them again
         self._suffixes: dict[tuple[Prompt, str], QuerySuffix] = {}
         self._firsts: dict[tuple[Prompt, tuple[str, ...]], Ids] = {}
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes for a reader of the numbers on how the model was asked."""
-        return [] if self.template is None else [_PLAIN_NOTE]
 
     def render(self, messages: Sequence[Message], *, answering: bool = True) -> str:
         """The conversation as text; `answering` adds the tokens after which the model speaks."""
@@ -104,7 +71,13 @@ class Chat:
         if not self._takes_system and turns[0]["role"] == "system":
             first = f"{turns[0]['content']}\n\n{turns[1]['content']}"
             turns = [{"role": "user", "content": first}, *turns[2:]]
-        return self._apply(turns, answering=answering)
+        try:
+            return self._rendered(turns, answering=answering)
+        except Exception as error:
+            why = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"The chat template of this model fails ({type(error).__name__}: {why}); mend or remove it."
+            ) from error
 
     def check(self) -> None:
         """Render a conversation, so that a template that can't be used is refused before any work.
@@ -112,25 +85,21 @@ class Chat:
         Raises:
             UserError: it fails, or it does not end.
         """
-        try:
-            with within(_SECONDS):
-                self.render([Message("system", "probe"), Message("user", "probe")])
-        except LateError:
+        probe = [Message("system", "probe"), Message("user", "probe")]
+
+        def render() -> None:
+            with suppress(UserError):  # it is raised below
+                self.render(probe)
+
+        thread = threading.Thread(target=render, daemon=True)
+        thread.start()
+        thread.join(_SECONDS)
+        if thread.is_alive():
             raise UserError(
                 f"The chat template of this model took more than {_SECONDS:.0f} s to write one short conversation;"
                 " mend or remove it."
-            ) from None
-
-    def _apply(self, turns: list[dict[str, str]], *, answering: bool) -> str:
-        try:
-            return self._rendered(turns, answering=answering)
-        except LateError:
-            raise
-        except Exception as error:
-            why = " ".join(str(error).split())[:200]
-            raise UserError(
-                f"The chat template of this model fails ({type(error).__name__}: {why}); mend or remove it."
-            ) from error
+            )
+        self.render(probe)
 
     def _rendered(self, turns: list[dict[str, str]], *, answering: bool) -> str:
         return str(
@@ -148,9 +117,7 @@ class Chat:
         probe = [{"role": "system", "content": "probe-system"}, {"role": "user", "content": "probe-user"}]
         try:
             return "probe-system" in self._rendered(probe, answering=True)
-        except LateError:
-            raise
-        except Exception:  # noqa: BLE001 - whatever a template does without one; a broken one fails again in `_apply`
+        except Exception:  # noqa: BLE001 - whatever a template does without one; a broken one fails again in `render`
             return False
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from bench.api import Format, Question, Task, UserError
+from bench.api import Format, IntArray, Question, Task, UserError
 from bench.api.errors import TooLongError, fenced
 from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt, Released
@@ -19,7 +18,7 @@ from bench.prompts.asking import Asking
 from bench.prompts.chat import Chat
 from bench.prompts.exemplars import exemplars, indices_in_subject
 from bench.prompts.tails import Ids, Tails
-from bench.prompts.written import Writer, Written
+from bench.prompts.written import Written, written
 
 if TYPE_CHECKING:
     from bench.progress import Progress
@@ -37,7 +36,7 @@ _MANY_TIMES = 8
 class Shard:
     """The unit that is computed whole or not at all."""
 
-    rows: npt.NDArray[np.int64]
+    rows: IntArray
     """Rows of the shard's questions in the split."""
     prompts: Tails
     shown: list[list[Question]]
@@ -53,13 +52,8 @@ class Shard:
     short: int = 0
     """Questions with fewer exemplars than asked for, as their subject has no more of them."""
 
-    @property
-    def tokens(self) -> int:
-        """Prompt tokens, those that are shared counted each time."""
-        return self.prompts.total
 
-
-def split_into_shards(subjects: Sequence[str]) -> list[npt.NDArray[np.int64]]:
+def split_into_shards(subjects: Sequence[str]) -> list[IntArray]:
     """Row numbers of each shard: subjects in order of appearance, joined until a shard has at least _SHARD of them.
 
     What has more than _MOST is cut into pieces of nearly one size; their questions stay in order.
@@ -87,7 +81,6 @@ class PromptTokeniser:
     protocol: Protocol
     sample: int | None = None
     """Prompts of a large split that are written, for an estimate; None: all."""
-    _letters: dict[int, list[Ids]] = field(default_factory=dict, compare=False, repr=False)
 
     def shards(
         self, task: Task, questions: Sequence[Question], released: Mapping[str, Released], progress: Progress, what: str
@@ -105,10 +98,11 @@ class PromptTokeniser:
         with progress.stage(f"prompts {what}", len(questions)) as advance:
             for rows in self._some(split_into_shards([q.subject for q in questions])):
                 members = [questions[r] for r in rows]
-                given = Writer(self.chat, self.stand_in(task)).written(members, released) if released else None
+                given = written(self.chat, self.stand_in(task), members, released) if released else None
+                shown: list[list[Question]] = [[] for _ in members]
+                most, short = task.prompt_tokens, 0
                 if given is not None and True in own:  # the release's own prompts, word by word
-                    asked = [prompt for q in members if (prompt := released[q.id].prompt) is not None]
-                    shards.append(self._shard(rows, members, task, asked, [[] for _ in members], None, given))
+                    asked, most = [prompt for q in members if (prompt := released[q.id].prompt) is not None], None
                 else:
                     with fenced(f"task {task.name!r}, exemplars"):
                         shown = [
@@ -116,12 +110,11 @@ class PromptTokeniser:
                         ]
                     short = sum(len(own) < self.protocol.shots for own in shown) if pools else 0
                     asked = [self.prompt(task, question, own) for question, own in zip(members, shown, strict=True)]
-                    shard = self._shard(rows, members, task, asked, shown, task.prompt_tokens, given)
-                    shards.append(replace(shard, short=short))
+                shards.append(replace(self._shard(rows, members, task, asked, shown, most, given), short=short))
                 advance(len(rows))
         return shards
 
-    def _some(self, groups: list[npt.NDArray[np.int64]]) -> list[npt.NDArray[np.int64]]:
+    def _some(self, groups: list[IntArray]) -> list[IntArray]:
         """The rows of each shard; of a split with many times the sample, those of some, cut where one is longer."""
         total = sum(map(len, groups))
         if self.sample is None or total <= _MANY_TIMES * self.sample:
@@ -136,7 +129,7 @@ class PromptTokeniser:
 
     def _shard(
         self,
-        rows: npt.NDArray[np.int64],
+        rows: IntArray,
         questions: Sequence[Question],
         task: Task,
         prompts: Sequence[Prompt],
@@ -163,8 +156,18 @@ class PromptTokeniser:
                 room -= len(given.traces[i]) + max(0, given.longest(i) - self.max_new_tokens(task))
             limit = min(room, most or room)
             while len(ids[i]) > limit and (shown[i] or len(ids[i]) > room):
+                if not shown[i] and given is not None:
+                    taken = len(given.traces[i]) + given.longest(i)
+                    raise TooLongError(
+                        f"Question {question.id} has {len(ids[i]):,} tokens without exemplars, and its answer or"
+                        f" sample, with a trace, {taken:,}: more than this model's context can hold. Shorten it, or use"
+                        " a model with a longer context."
+                    )
                 if not shown[i]:
-                    raise _too_long(question, len(ids[i]), room, given, i)
+                    raise TooLongError(
+                        f"Question {question.id} has {len(ids[i])} tokens without exemplars, and this model's context"
+                        f" leaves room for {room}. Use a model with a longer context."
+                    )
                 shown[i] = shown[i][1:]
                 (ids[i],) = self.chat.prompts([self.prompt(task, question, shown[i])])
                 dropped += 1
@@ -212,23 +215,11 @@ class PromptTokeniser:
         """Ids of each question's options as the model would have to say them: letters, or texts."""
         prompt = self.stand_in(task)
         if task.format is Format.CHOICE:
-            for n in {len(question.choices) for question in questions} - self._letters.keys():
-                letters = self.chat.letters(prompt, self.protocol.letters[:n])
-                self._letters[n] = [letters[k : k + 1] for k in range(n)]
-            return [self._letters[len(question.choices)] for question in questions]
+            letters: dict[int, list[Ids]] = {}
+            for n in {len(question.choices) for question in questions}:
+                ids_of = self.chat.letters(prompt, self.protocol.letters[:n])
+                letters[n] = [ids_of[k : k + 1] for k in range(n)]
+            return [letters[len(question.choices)] for question in questions]
         texts = [text for question in questions for text in question.choices]
         ids = iter(self.chat.continuations(prompt, texts) if texts else ())
         return [list(islice(ids, len(question.choices))) for question in questions]
-
-
-def _too_long(question: Question, length: int, room: int, given: Written | None, i: int) -> TooLongError:
-    if given is not None:
-        taken = len(given.traces[i]) + given.longest(i)
-        return TooLongError(
-            f"Question {question.id} has {length:,} tokens without exemplars, and its answer or sample, with a trace,"
-            f" {taken:,}: more than this model's context can hold. Shorten it, or use a model with a longer context."
-        )
-    return TooLongError(
-        f"Question {question.id} has {length} tokens without exemplars, and this model's context leaves room for"
-        f" {room}. Use a model with a longer context."
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bench.api import Format, PromptStyle, Question
@@ -12,19 +11,17 @@ from bench.api.question import Message, Prompt
 if TYPE_CHECKING:
     from bench.api.protocol import Protocol
 
-SYSTEM: Mapping[Format, str] = MappingProxyType(
-    {
-        Format.CHOICE: (
-            "You are an expert who responds with concise, correct answers. For multiple-choice questions, respond only"
-            " with the letter of the correct option (e.g., a, b, c, d, ...). Do not include any explanation or"
-            " additional text."
-        ),
-        Format.OPEN: (
-            "You are an expert who responds with concise, correct answers. Directly state the answer without phrases"
-            " like 'the correct answer is'."
-        ),
-    }
-)
+SYSTEM: Mapping[Format, str] = {
+    Format.CHOICE: (
+        "You are an expert who responds with concise, correct answers. For multiple-choice questions, respond only"
+        " with the letter of the correct option (e.g., a, b, c, d, ...). Do not include any explanation or"
+        " additional text."
+    ),
+    Format.OPEN: (
+        "You are an expert who responds with concise, correct answers. Directly state the answer without phrases"
+        " like 'the correct answer is'."
+    ),
+}
 """System messages (paper, appendix on prompts; docs/methods.md §1.5)."""
 
 QUERY_SENTINEL = "\u241e"
@@ -53,25 +50,16 @@ def target(question: Question, fmt: Format, letters: str) -> str:
     return letters[question.gold] if fmt is Format.CHOICE else question.answer
 
 
-def user_message(
-    question: Question, exemplars: Sequence[Question], style: PromptStyle, fmt: Format, letters: str
-) -> str:
-    """Exemplars, question and target prompt, plainly concatenated (docs/methods.md §1.4)."""
-    own = context(question, style, letters) + style.target_prompt
-    if not exemplars:
-        return own
-    written = [
-        (context(e, style, letters) + style.target_prompt + " " + target(e, fmt, letters)).strip() for e in exemplars
-    ]
-    header = style.header.format(label=subject_label(question.subject))
-    return "\n\n".join([header, *written, style.footer]) + style.gap + own
-
-
 def build(
     question: Question, exemplars: Sequence[Question], style: PromptStyle, fmt: Format, protocol: Protocol
 ) -> Prompt:
-    """The conversation that asks a question."""
-    text = user_message(question, exemplars, style, fmt, protocol.letters)
+    """The conversation that asks a question: exemplars, question, target prompt, joined (docs/methods.md §1.4)."""
+    letters, suffix = protocol.letters, style.target_prompt
+    text = context(question, style, letters) + suffix
+    if exemplars:
+        shown = [(context(e, style, letters) + suffix + " " + target(e, fmt, letters)).strip() for e in exemplars]
+        header = style.header.format(label=subject_label(question.subject))
+        text = "\n\n".join([header, *shown, style.footer]) + style.gap + text
     return Prompt((Message("system", SYSTEM[fmt]), Message("user", text)))
 
 

@@ -28,81 +28,58 @@ class Written:
         return max(len(ids) for ids in (self.answers[i], *(self.samples[i] if self.samples else ())))
 
 
-@dataclass(frozen=True)
-class Writer:
-    """Writes answers as token ids of one model."""
+def written(chat: Chat, prompt: Prompt, questions: Sequence[Question], released: Mapping[str, Released]) -> Written:
+    """Token ids of the answers to questions, with their traces and samples, as one model would have to say them.
 
-    chat: Chat
-    prompt: Prompt
-    """A prompt of the task's, after which texts are split into tokens as right where an answer begins."""
+    Args:
+        chat: of the model.
+        prompt: one of the task's, after which texts are split into tokens as right where an answer begins.
+        questions: those that were answered.
+        released: question id -> answer.
 
-    def written(self, questions: Sequence[Question], released: Mapping[str, Released]) -> Written:
-        """The answers to questions, with their traces and samples.
+    Raises:
+        UserError: an id is none of the tokenizer's.
+    """
+    records, known = [released[question.id] for question in questions], len(chat.tokenizer)
 
-        Raises:
-            UserError: an id is none of the tokenizer's.
-        """
-        records = [released[question.id] for question in questions]
-        names = [question.id for question in questions]
-        traces = self._ids(names, [record.trace for record in records])
-        answers = self._answers(names, records, traces)
-        return Written(traces, [self._open(ids) for ids in answers], self._samples(names, records))
+    def ids_of(texts: Sequence[Text], each: int = 1) -> list[Ids]:
+        """Ids of texts, so many of each question, where an answer begins; what is ids already is checked."""
+        distinct = list(dict.fromkeys(text for text in texts if isinstance(text, str)))
+        found = dict(zip(distinct, chat.continuations(prompt, distinct) if distinct else (), strict=True))
+        for k, text in enumerate(texts):
+            for token in () if isinstance(text, str) else text:
+                if not 0 <= token < known:
+                    raise UserError(
+                        f"--answers: expected token ids from 0 to {known - 1:,} of this model's tokenizer, got {token}"
+                        f" in the answer to {questions[k // each].id!r}; name the model that wrote the answers, or give"
+                        " them as text."
+                    )
+        return [found[text] if isinstance(text, str) else np.asarray(text, dtype=np.int32) for text in texts]
 
-    def _answers(self, names: Sequence[str], records: Sequence[Released], traces: Sequence[Ids]) -> list[Ids]:
-        texts = [record.text if isinstance(record.text, str) else "" for record in records]
-        if any(record.prompt is not None for record in records):  # a release's, in the words of its own prompts
-            return self._alone(texts)
+    def kept(ids: Ids) -> Ids:
+        """Ids without those that ended the answer, as answers are stored that the model gives here."""
+        n = len(ids)
+        while n and int(ids[n - 1]) in chat.tokenizer.all_special_ids:
+            n -= 1
+        return ids[:n]
+
+    traces = ids_of([record.trace for record in records])
+    texts = [record.text if isinstance(record.text, str) else "" for record in records]
+    spoken = chat.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    answers: list[Ids] = [np.asarray(each, dtype=np.int32) for each in spoken]  # of texts by themselves
+    if all(record.prompt is None for record in records):  # else they are in the words of a release's own prompts
         joined = [  # text with its trace, which are split into tokens together; ids alone
             record.trace + record.text
             if isinstance(record.trace, str) and isinstance(record.text, str)
             else record.text
             for record in records
         ]
-        answers = []
-        wholes, alone = self._ids(names, joined), self._alone(texts)
-        for record, trace, whole, other in zip(records, traces, wholes, alone, strict=True):
-            follows = np.array_equal(whole[: len(trace)], trace)  # else the two were split into tokens otherwise
-            answers.append(whole if not isinstance(record.text, str) else whole[len(trace) :] if follows else other)
-        return answers
-
-    def _samples(self, names: Sequence[str], records: Sequence[Released]) -> list[list[Ids]] | None:
-        """Samples of each question, as many as the one has that has fewest; None where that is none."""
-        n = min((len(record.samples or ()) for record in records), default=0)
-        if not n:
-            return None
-        flat = [sample for record in records for sample in (record.samples or ())[:n]]
-        ids = iter(self._ids([name for name in names for _ in range(n)], flat))
-        return [[self._open(each) for each in islice(ids, n)] for _ in records]
-
-    def _ids(self, names: Sequence[str], texts: Sequence[Text]) -> list[Ids]:
-        """Ids of texts where an answer begins; what is ids already is checked."""
-        distinct = list(dict.fromkeys(text for text in texts if isinstance(text, str)))
-        ids = self.chat.continuations(self.prompt, distinct) if distinct else []
-        told = dict(zip(distinct, ids, strict=True))
-        return [
-            told[text] if isinstance(text, str) else self._known(name, text)
-            for name, text in zip(names, texts, strict=True)
-        ]
-
-    def _alone(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of texts by themselves."""
-        ids = self.chat.tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
-        return [np.asarray(each, dtype=np.int32) for each in ids]
-
-    def _known(self, name: str, ids: Sequence[int]) -> Ids:
-        known = len(self.chat.tokenizer)
-        strange = [token for token in ids if not 0 <= token < known]
-        if strange:
-            raise UserError(
-                f"--answers: expected token ids from 0 to {known - 1:,} of this model's tokenizer, got {strange[0]} in"
-                f" the answer to {name!r}; name the model that wrote the answers, or give them as text."
-            )
-        return np.asarray(ids, dtype=np.int32)
-
-    def _open(self, ids: Ids) -> Ids:
-        """The ids without those that ended the answer, as answers are kept that the model gives here."""
-        special = self.chat.tokenizer.all_special_ids
-        n = len(ids)
-        while n and int(ids[n - 1]) in special:
-            n -= 1
-        return ids[:n]
+        for i, whole in enumerate(ids_of(joined)):
+            if not isinstance(records[i].text, str):
+                answers[i] = whole
+            elif np.array_equal(whole[: len(traces[i])], traces[i]):  # else the two were split otherwise
+                answers[i] = whole[len(traces[i]) :]
+    n = min((len(record.samples or ()) for record in records), default=0)  # as many as the one that has fewest
+    samples = iter(ids_of([sample for record in records for sample in (record.samples or ())[:n]], n))
+    said = [[kept(each) for each in islice(samples, n)] for _ in records]
+    return Written(traces, [kept(ids) for ids in answers], said if n else None)

@@ -139,10 +139,10 @@ def _known(reading: Reading, reader: Reader) -> Iterator[list[KnownItem]]:
             texts[turn] = ([ids] for ids in FollowupDefinition(Followup(turn.wording, say=turn.say)).said(split))
     for shard, answers in zip(reading.shards, reading.answer_ids, strict=True):
         items = []
-        for prompt, answer, question in zip(shard.prompts, answers, reader.asked(reading, shard, growth), strict=True):
+        given_back = None if generated else answers
+        for answer, item in zip(answers, reader.items(reading, shard, growth, given_back), strict=True):
             written: dict[Turn | Samples | None, Sequence[Ids]] = {kind: next(own) for kind, own in texts.items()}
             written[None] = [answer]
             given = {} if shard.samples is None else {sampling: written[sampling] for sampling in growth.samples}
-            answered = None if generated else answer
-            items.append(KnownItem(prompt, answer=answered, samples=given, written=written, **question.read()))
+            items.append(KnownItem(**vars(item) | {"samples": given, "written": written}))
         yield items

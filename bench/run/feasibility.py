@@ -95,7 +95,7 @@ def check_room(
     for name, method in methods.items():
         if not adapted(method) or all((name, test) in infeasible for test in tests):
             continue
-        from bench.backbone.room import plan_training
+        from bench.backbone.footprint import plan_training
 
         params = method.params()
         rank, named = int(str(params.get("rank", 8))), str(params.get("target_modules") or "")

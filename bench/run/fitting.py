@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, ContractError, FloatArray, Signal
+from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, ContractError, FloatArray
 from bench.api.batch import labels_of
 from bench.api.early_stopping import best_point, validation_loss
 from bench.api.errors import reason_of
@@ -26,7 +26,6 @@ from bench.progress import DECISIONS, Progress
 from bench.results.row import LabelsSeen, Training, Tuning
 from bench.run.resolve import ResolvedRun
 from bench.signals.batches import Batches
-from bench.signals.definition import definition
 from bench.signals.reading import Reading
 from bench.store.decoding import decoded
 from bench.store.files import write_json
@@ -138,7 +137,6 @@ class Fitter:
         """Fields that the key of a fit is made of, and what makes the method."""
         fresh = partial(self.resolved.fresh, name, configuration)
         method = fresh()
-        reads = method.reads()
         seed = derived_seed(self.seed, name, self.backbone.files.weights, str(learned.where))
         fields = {
             "method": name,
@@ -148,9 +146,9 @@ class Fitter:
             "seed": seed,
             "protocol": self.resolved.protocol.digest(),
             "device": kind_of(self.backbone.device),
-            "learned from": _identity(learned, reads.fit),
+            "learned from": _identity(learned),
             **self.resolved.training_of(name),
-            "validation": None if validation is None else _identity(validation, validation_signals(reads)),
+            "validation": None if validation is None else _identity(validation),
         }
         return fields, fresh
 
@@ -327,10 +325,8 @@ def _predicted(method: ConfidenceMethod, labelled: Batch) -> FloatArray:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _identity(reading: Reading, signals: frozenset[Signal]) -> dict[str, Any]:
-    asked = any(definition(signal).tells_questions for signal in signals)
-    known = {"answers": reading.digest(), "left out": sorted(reading.left_out)}
-    return {**known, "asked": reading.asked()} if asked else known
+def _identity(reading: Reading) -> dict[str, Any]:
+    return {"asked": reading.asked, "answers": reading.digest(), "left out": sorted(reading.left_out)}
 
 
 def _save(fitted: Fitted, folder: Path) -> None:

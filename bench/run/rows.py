@@ -32,7 +32,7 @@ from bench.run.resolve import ResolvedRun
 from bench.run.tuning import account_of, shortfall
 from bench.signals.definition import definition, growths_of
 from bench.signals.reader import Reader
-from bench.signals.reading import Reading
+from bench.signals.reading import Reading, unless_failed
 from bench.store.sources import plugin_digest
 from bench.training.trainer import training_cost
 
@@ -198,7 +198,9 @@ class RowBuilder:
             records.probabilities, records.correct, records.subject, self.resolved.protocol, records.score
         )
         reads = self.resolved.methods[files.base_of(row.method)].reads().predict
-        modal_share = next((test.agreement(signal).modal_share for signal in test.agreements if signal in reads), None)
+        modal_share = next(
+            (unless_failed(found).modal_share for signal, found in test.agreements.items() if signal in reads), None
+        )
         row = replace(
             row, metrics=found.metrics, n_excluded=found.n_excluded, n_clipped=found.n_clipped,
             per_subject=found.per_subject, modal_share=modal_share,

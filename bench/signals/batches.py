@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from bench.api import Batch, Needs, OutputHead, Ragged, Signal
+from bench.api import Batch, IntArray, Needs, Ragged, Signal
 from bench.api.batch import Column
 from bench.api.methods import refuse_gold
 from bench.signals.definition import definition, reads_own_adapter
@@ -17,8 +16,6 @@ from bench.signals.reading import Reading
 
 _AT_ONCE = 4_096
 """Questions of one prediction, about: whole shards are joined until there are as many."""
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Batches:
 
     def pieces(
         self, reading: Reading, signals: frozenset[Signal], adapted: Reading | None = None
-    ) -> Iterator[tuple[Rows, Batch]]:
+    ) -> Iterator[tuple[IntArray, Batch]]:
         """The usable questions of a split without labels, some shards at a time: rows and batch.
 
         A large split's signals are never in memory at once. Pieces depend on the split alone.
@@ -70,23 +67,15 @@ class Batches:
                 yield chosen, self._of(chosen, reading, signals, adapted, labels=False)
 
     def _of(
-        self, rows: Rows, reading: Reading, signals: frozenset[Signal], adapted: Reading | None, *, labels: bool
+        self, rows: IntArray, reading: Reading, signals: frozenset[Signal], adapted: Reading | None, *, labels: bool
     ) -> Batch:
-        frozen = self.reader.stored(reading).of(rows)
-        own = frozen if adapted is None else self.reader.stored(adapted).of(rows)
-        columns = {
-            signal: _sealed(definition(signal).column(own if reads_own_adapter([signal]) else frozen))
-            for signal in signals
-        }
+        frozen = replace(self.reader.stored(reading), chosen=rows)
+        own = frozen if adapted is None else replace(self.reader.stored(adapted), chosen=rows)
+        columns: dict[Signal, Column] = {}
+        for signal in signals:
+            column = columns[signal] = definition(signal).column(own if reads_own_adapter([signal]) else frozen)
+            arrays = (column.values, column.offsets, column.owner) if isinstance(column, Ragged) else (column,)
+            for array in arrays:
+                if isinstance(array, np.ndarray):  # nobody can write it any more: else a view's `base` could be written
+                    array.flags.writeable = False
         return Batch([question.id for question in frozen.questions], columns, reading.correct[rows] if labels else None)
-
-
-def _sealed(column: Column) -> Column:
-    """The same column, whose arrays nobody can write any more: else a view's `base` could be written."""
-    if isinstance(column, OutputHead):
-        return column
-    arrays = (column.values, column.offsets, column.owner) if isinstance(column, Ragged) else (column,)
-    for array in arrays:
-        if array is not None:
-            array.flags.writeable = False
-    return column

@@ -14,11 +14,8 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
 from bench import signals as room
-from bench.api import ContractError, Format, Ragged, Signal, Task
+from bench.api import ContractError, FloatArray, Format, Ragged, Signal, Task
 from bench.api.batch import Column
 from bench.backbone.measure import Arrays, Growth, Taken, Upto
 
@@ -43,27 +40,14 @@ class Definition(ABC, Generic[S]):
 
     def lacking(self, fmt: Format) -> str | None:
         """Why tasks of a format don't have it; None where they do."""
-        del fmt
         return None
 
     def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
         """Why a task on a model does not have it; None where it does."""
-        del prompts
         return self.lacking(task.format)
-
-    @property
-    def reads_model(self) -> bool:
-        """Whether it needs the frozen model to read something: it has sources, and no adapter is switched on."""
-        return not self.own_adapter and bool(self.sources(Format.OPEN, 1))
-
-    @property
-    def tells_questions(self) -> bool:
-        """Whether its column depends on the questions also where all that is stored stays the same."""
-        return False
 
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether it depends on the answer; otherwise all answers to a question of a format have one value."""
-        del fmt
         return True
 
     @property
@@ -73,17 +57,14 @@ class Definition(ABC, Generic[S]):
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The signals from which it is made in tasks of a format, and which lie in the store."""
-        del fmt, max_new_tokens
         return ()
 
     def note(self, reading: Reading) -> str:
         """Words for a reader of results, beside its name; mostly none."""
-        del reading
         return ""
 
     def asked(self, asking: Asking, task: Task, prompts: PromptTokeniser) -> Asking:
         """The settings of a split, with what it asks a model beside the question."""
-        del task, prompts
         return asking
 
     @abstractmethod
@@ -92,12 +73,10 @@ class Definition(ABC, Generic[S]):
 
     def agreement(self, split: StoredSplit, comparer: Comparer) -> Agreement | None:
         """Whether its samples say what the answers say; None for a signal that holds none."""
-        del split, comparer
         return None
 
-    def relation(self, split: StoredSplit, relater: Relater) -> npt.NDArray[np.float32] | None:
+    def relation(self, split: StoredSplit, relater: Relater) -> FloatArray | None:
         """Relations among its samples; None for a signal that has none."""
-        del split, relater
         return None
 
     @abstractmethod
@@ -116,7 +95,6 @@ class PassDefinition(Definition[S]):
 
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether it needs the answer to be read."""
-        del fmt
         return self.growth.answer > Upto.PROMPT_END
 
     @property
@@ -136,12 +114,10 @@ class PassDefinition(Definition[S]):
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """Itself, unless another one tells it already."""
-        del fmt, max_new_tokens
         return (self,)
 
     def name(self, asking: Asking, seed: int) -> str:
         """The name in keys of the store: the signal, with what it depends on besides prompt and answer."""
-        del asking, seed
         return repr(self.signal)
 
     @abstractmethod
@@ -181,8 +157,9 @@ def pass_definitions(signals: Iterable[Signal]) -> dict[Signal, PassDefinition[A
 
 
 def read_from_model(signals: Iterable[Signal]) -> frozenset[Signal]:
-    """Signals among these that need a forward pass of the frozen model."""
-    return frozenset(signal for signal in signals if definition(signal).reads_model)
+    """Signals among these that need a forward pass of the frozen model: they have sources, and no adapter is on."""
+    found = ((signal, definition(signal)) for signal in signals)
+    return frozenset(signal for signal, each in found if each.sources(Format.OPEN, 1) and not each.own_adapter)
 
 
 def reads_own_adapter(signals: Iterable[Signal]) -> bool:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import Signal
+from bench.api import IntArray, Signal
 from bench.prompts.tails import Ids
 from bench.store.folders import Entry
 
 if TYPE_CHECKING:
-    from bench.backbone.extract import Measured
+    from bench.backbone.extract import ShardOutput
 
 _ANSWERS = "answers.safetensors"
 
 
-def write_bundle(folder: Path, measured: Measured, names: Mapping[Signal, str]) -> None:
+def write_bundle(folder: Path, measured: ShardOutput, names: Mapping[Signal, str]) -> None:
     """Write answers and signals.
 
     Args:
@@ -69,7 +69,7 @@ def load_signal(entries: Sequence[Entry], name: str) -> dict[str, npt.NDArray[An
 
 
 def load_rows(
-    bundles: Sequence[Sequence[Entry]], names: Sequence[str], places: npt.NDArray[np.int64] | None = None
+    bundles: Sequence[Sequence[Entry]], names: Sequence[str], places: IntArray | None = None
 ) -> dict[str, npt.NDArray[Any]]:
     """A signal of some questions, as `load_signal` gives it: one copy of what is asked for, and beside it one shard.
 
@@ -81,8 +81,15 @@ def load_rows(
     Raises:
         KeyError: a shard has no such signal.
     """
-    held = list(zip(bundles, names, strict=True))
-    offsets = [_row_offsets(entries, name) for entries, name in held]
+    from safetensors import safe_open
+
+    held, offsets = list(zip(bundles, names, strict=True)), []
+    for entries, name in held:  # where each row begins, and where the last one ends; values are not read
+        with safe_open(_file_of(entries, name), "numpy") as file:
+            if "offsets" in file.keys():  # noqa: SIM118 - it is no mapping
+                offsets.append(np.asarray(file.get_tensor("offsets")))
+            else:
+                offsets.append(np.arange(file.get_slice("values").get_shape()[0] + 1))
     starts = np.cumsum([0, *(len(own) - 1 for own in offsets)])
     places = np.arange(starts[-1]) if places is None else places
     lengths = np.concatenate([np.diff(own) for own in offsets])[places]
@@ -105,17 +112,7 @@ def load_rows(
     return joined
 
 
-def _row_offsets(entries: Sequence[Entry], name: str) -> npt.NDArray[np.int64]:
-    """Where each row of a shard begins, and where the last one ends; its values are not read."""
-    from safetensors import safe_open
-
-    with safe_open(_file_of(entries, name), "numpy") as file:
-        if "offsets" in file.keys():  # noqa: SIM118 - it is no mapping
-            return np.asarray(file.get_tensor("offsets"))
-        return np.arange(file.get_slice("values").get_shape()[0] + 1)
-
-
-def _within(offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _within(offsets: IntArray, rows: IntArray) -> IntArray:
     """Places of the values of these rows."""
     lengths = offsets[rows + 1] - offsets[rows]
     before = np.cumsum(lengths) - lengths

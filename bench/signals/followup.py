@@ -55,7 +55,6 @@ class FollowupDefinition(PassDefinition[Followup]):
 
     def note(self, reading: Reading) -> str:
         """The wording, unless it is the self-check's."""
-        del reading
         return f'it asks after the answer: "{self.signal.wording}"' if self.signal.wording else ""
 
     @property
@@ -64,7 +63,6 @@ class FollowupDefinition(PassDefinition[Followup]):
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """Itself; the self-check query is read for another signal."""
-        del fmt, max_new_tokens
         return (QueryLogitsDefinition(QueryLogits()) if self._letters else self,)
 
     def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:

@@ -7,7 +7,7 @@ for that: its texts are taken to be between the options and the length limit, in
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.api import Format, Samples, Signal, UserError
+from bench.backbone.measure import Item
 from bench.signals.definition import PassDefinition, growth_of, pass_definitions, stored
 from bench.signals.samples import parted
 
 if TYPE_CHECKING:
-    from bench.backbone.counting import KnownItem
     from bench.backbone.measure import Turn
     from bench.backbone.model import Backbone
     from bench.backbone.speed import Speed
     from bench.prompts.asking import Asking
-    from bench.prompts.shards import Shard
     from bench.prompts.tails import Ids
     from bench.signals.reader import Reader
     from bench.signals.reading import Reading
@@ -103,35 +102,31 @@ class PassForecast:
 
     def seconds(self, speed: Speed) -> float:
         """Time in which one process reads the split from nothing."""
-        from bench.backbone.counting import CountingBackbone, CountingExtractor, CountingSession
+        from bench.backbone.counting import CountingBackbone, CountingExtractor, CountingSession, KnownItem
 
         shards, session = self.reading.shards, CountingSession(speed.held)
         backbone = CountingBackbone(session, self.reader.backbone.devices, packed=True)
-        extractor = CountingExtractor(backbone, self.asking, self._measures)
+        extractor, growth = CountingExtractor(backbone, self.asking, self._measures), growth_of(self._measures)
         count = max(1, min(_SHARDS, len(shards), _QUESTIONS * len(shards) // max(1, len(self.reading.rows))))
         chosen = [shards[i * len(shards) // count] for i in range(count)]
         for shard in chosen:
-            extractor.measure(list(self._items(shard)))
+            items, samples = self.reader.items(self.reading, shard, growth), shard.samples
+            known = []
+            for k, item in enumerate(items):
+                texts = self._texts[k % len(self._texts)]
+                answer = shard.given[k] if shard.given is not None else texts[None][0] if self.adapted else None
+                given = {} if samples is None else {each: samples[k][: each.n] for each in growth.samples}
+                known.append(KnownItem(**vars(item) | {"answer": answer, "samples": given, "written": texts}))
+            extractor.measure(known)
         choices = extractor.greedy * speed.greedy + extractor.drawn * speed.drawn + extractor.grown * _NODE
-        seconds = speed.seconds(session.passes, session.tokens.forward, session.pairs) + choices
+        seconds = speed.seconds(session.passes, session.tokens, session.pairs) + choices
         return seconds * len(self.reading.questions) / max(1, sum(len(shard.rows) for shard in chosen))
-
-    def _items(self, shard: Shard) -> Iterator[KnownItem]:
-        from bench.backbone.counting import KnownItem
-
-        growth = growth_of(self._measures)
-        for k, question in enumerate(self.reader.asked(self.reading, shard, growth)):
-            texts = self._texts[k % len(self._texts)]
-            given = shard.given[k] if shard.given is not None else texts[None][0] if self.adapted else None
-            samples = {} if shard.samples is None else {each: shard.samples[k][: each.n] for each in growth.samples}
-            yield KnownItem(shard.prompts[k], answer=given, samples=samples, written=texts, **question.read())
 
 
 def heard(backbone: Backbone, prompts: Sequence[Ids], asking: Asking, samplings: frozenset[Samples]) -> list[Texts]:
     """Answers and samples of a small model to a few prompts; nothing from a large or a broken one."""
     from bench.backbone.agreement import REFUSALS
     from bench.backbone.extract import Extractor
-    from bench.backbone.items import Item
     from bench.backbone.sampling import uniforms
 
     if sum(file.stat().st_size for file in backbone.folder.glob("*.safetensors")) > _SMALL:
@@ -142,7 +137,7 @@ def heard(backbone: Backbone, prompts: Sequence[Ids], asking: Asking, samplings:
     try:
         done = Extractor(backbone, asking, pass_definitions(samplings)).measure(items)
         backbone.session.reset()  # what is kept there would make the run's own passes fewer than they are
-        backbone.session.tokens.forward = backbone.session.tokens.padded = 0
+        backbone.session.tokens = 0
     except (*REFUSALS, UserError):  # whatever is wrong with it is told when it is read
         return []
     samples = {

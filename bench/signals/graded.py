@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, Format
 from bench.api.errors import attempted, fenced
@@ -47,13 +46,16 @@ class Relating:
         """The model that relates texts in a way; None where matching texts stand in for it."""
         return {"entailment": self.nli, "similarity": self.similarity}.get(by)
 
-    def relate(self, by: By, pairs: Pairs, store: Store, progress: Progress, what: str) -> npt.NDArray[np.float32]:
+    def relate(self, by: By, pairs: Pairs, store: Store, progress: Progress, what: str) -> FloatArray:
         """`(k, 3)` probabilities by entailment, else `(k,)`: see `Related`; what the store has is not computed again.
 
         Raises:
             UserError: the model can't be loaded.
         """
-        from safetensors.numpy import load_file
+        from safetensors.numpy import load_file, save_file
+
+        def write(related: FloatArray, folder: Path) -> None:
+            save_file({"values": related}, folder / _FILE)
 
         model = self.model(by)
         if model is None:
@@ -67,21 +69,14 @@ class Relating:
                 key = key_of({**fields, "pairs": [list(pair) for pair in part]})
                 entry = store.get("relations", key)
                 if entry is None:
-                    related = {"values": model.relate(part, advance)}
-                    entry = store.put("relations", key, fields, partial(_write, related))
+                    entry = store.put("relations", key, fields, partial(write, model.relate(part, advance)))
                 else:
                     advance(len(part))
                 found.append(load_file(entry.folder / _FILE)["values"])
         return np.concatenate(found) if found else matching(by, ())
 
 
-def _write(related: dict[str, npt.NDArray[np.float32]], folder: Path) -> None:
-    from safetensors.numpy import save_file
-
-    save_file(related, folder / _FILE)
-
-
-def matching(by: By, pairs: Pairs) -> npt.NDArray[np.float32]:
+def matching(by: By, pairs: Pairs) -> FloatArray:
     """Relations of texts by whether they are the same after normalising."""
     same = np.asarray([same_text(one, other) for one, other in pairs], dtype=np.float32)
     return np.stack([np.zeros_like(same), 1 - same, same], axis=-1) if by == "entailment" else same
@@ -104,15 +99,20 @@ class Grader:
             UserError: the judge can't be asked about the answers; verdicts that it gave are kept. Where it can't be
                 asked about samples, that is kept in `Reading.agreements`.
         """
-        texts = self._texts(reading)
         fmt, protocol = reading.task.format, self.reader.protocol
-        if fmt is Format.OPEN and not reading.graded_elsewhere:
-            return self._with_samples(self._judged(reading, texts))
-        pairs = list(zip(reading.questions, texts, strict=True))
+        pairs = list(zip(reading.questions, self._texts(reading), strict=True))
         if reading.graded_elsewhere:
             answers = [grade_released(q, text, reading.released[q.id], fmt, protocol) for q, text in pairs]
-        else:
+        elif fmt is Format.CHOICE:
             answers = [grade_choice(question, text, protocol) for question, text in pairs]
+        else:
+            contexts = _contexts(reading, protocol)
+            asked = [JudgeCase(c, q.answer, text, q.accepted) for c, (q, text) in zip(contexts, pairs, strict=True)]
+            verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.reader.progress)
+            judged = list(zip(pairs, verdicts, strict=True))
+            undecided = frozenset(question.id for (question, _), verdict in judged if verdict is None)
+            answers = [grade_open(text, correct=bool(verdict)) for (_, text), verdict in judged]
+            reading = replace(reading, left_out=reading.left_out | undecided, n_undecided=len(undecided))
         return self._with_samples(replace(reading, answers=answers))
 
     def parsed(self, reading: Reading) -> Reading:
@@ -148,21 +148,6 @@ class Grader:
         generated = [ids.tolist() for answers in reading.answer_ids for ids in answers]
         return [self.reader.backbone.chat.decode(generated[place]) for place in reading.order]
 
-    def _judged(self, reading: Reading, texts: Sequence[str]) -> Reading:
-        questions = reading.questions
-        contexts = _contexts(reading, self.reader.protocol)
-        asked = [
-            JudgeCase(c, q.answer, text, q.accepted) for c, q, text in zip(contexts, questions, texts, strict=True)
-        ]
-        verdicts = self.judge.verdicts(asked, f"judge {reading.where}", self.reader.progress)
-        undecided = frozenset(q.id for q, verdict in zip(questions, verdicts, strict=True) if verdict is None)
-        return replace(
-            reading,
-            answers=[grade_open(text, correct=bool(verdict)) for text, verdict in zip(texts, verdicts, strict=True)],
-            left_out=reading.left_out | undecided,
-            n_undecided=len(undecided),
-        )
-
     def _agreeing(self, reading: Reading, texts: Sequence[Sequence[str]]) -> BoolArray:
         """`(n, N)` bool in the order of the shards: does each sample say what the answer says."""
         rows, fmt, protocol = reading.rows, reading.task.format, self.reader.protocol
@@ -174,7 +159,18 @@ class Grader:
             dtype=np.bool_,
         )
         judge = self.judge.comparing() if fmt is Format.OPEN else None
-        return agree if judge is None else self._compared(reading, texts, agree, judge)
+        if judge is None:
+            return agree
+        contexts = _contexts(reading, protocol)  # also by the judge, for texts that differ from the answer's
+        places, columns = (index.tolist() for index in np.nonzero(~agree & reading.usable[rows][:, None]))
+        asked = [
+            JudgeCase(contexts[rows[i]], reading.answers[rows[i]].text, texts[i][j])
+            for i, j in zip(places, columns, strict=True)
+        ]
+        if asked:  # a sample without a verdict disagrees
+            verdicts = judge.verdicts(asked, f"compare samples {reading.where}", self.reader.progress)
+            agree[places, columns] = [bool(verdict) for verdict in verdicts]
+        return agree
 
     def _relates(self, reading: Reading, signal: Any) -> str:
         """Who relates the samples of a signal: its model, or the judge, if there is one for them."""
@@ -191,43 +187,22 @@ class Grader:
         if self._relates(reading, signal) == Match.name:
             return matching(signal.by, texts)
         contexts, where = _contexts(reading, self.reader.protocol), str(reading.where)
-        if signal.by == "judge":
-            return self._judged_same(contexts, pairs, where)
+        if signal.by == "judge":  # it is asked once for both orders
+            judge, same = self.judge.comparing(), matching("judge", texts)
+            places = {pair: k for k, pair in enumerate(pairs)}
+            todo = [pair for pair in pairs if not same[places[pair]] and pair[1] < pair[2]]
+            asked = [JudgeCase(contexts[row], one, other) for row, one, other in todo]
+            if judge is not None and asked:
+                verdicts = judge.verdicts(asked, f"relate samples {where}", self.reader.progress)
+                for (row, one, other), verdict in zip(todo, verdicts, strict=True):
+                    same[[places[row, one, other], places[row, other, one]]] = bool(verdict)
+            return same
         if signal.question:
             texts = [(f"{contexts[row]} {one}", f"{contexts[row]} {other}") for row, one, other in pairs]
         distinct = {pair: k for k, pair in enumerate(dict.fromkeys(texts))}
         reader, what = self.reader, f"relate samples {where}"
         found = self.relating.relate(signal.by, list(distinct), reader.store, reader.progress, what)
         return found[[distinct[pair] for pair in texts]]
-
-    def _judged_same(self, contexts: Sequence[str], pairs: Sequence[tuple[int, str, str]], where: str) -> FloatArray:
-        """`(k,)`: 1 where the judge says that two texts say the same; it is asked once for both orders."""
-        judge, same = self.judge.comparing(), matching("judge", [(one, other) for _, one, other in pairs])
-        places = {pair: k for k, pair in enumerate(pairs)}
-        todo = [pair for pair in pairs if not same[places[pair]] and pair[1] < pair[2]]
-        asked = [JudgeCase(contexts[row], one, other) for row, one, other in todo]
-        if judge is None or not asked:
-            return same
-        for (row, one, other), verdict in zip(
-            todo, judge.verdicts(asked, f"relate samples {where}", self.reader.progress), strict=True
-        ):
-            same[[places[row, one, other], places[row, other, one]]] = bool(verdict)
-        return same
-
-    def _compared(self, reading: Reading, texts: Sequence[Sequence[str]], agree: BoolArray, judge: Judge) -> BoolArray:
-        """Also by the judge, for samples whose text differs from the answer's; one without a verdict disagrees."""
-        contexts, places = _contexts(reading, self.reader.protocol), reading.rows
-        rows, columns = (index.tolist() for index in np.nonzero(~agree & reading.usable[places][:, None]))
-        asked = [
-            JudgeCase(contexts[places[i]], reading.answers[places[i]].text, texts[i][j])
-            for i, j in zip(rows, columns, strict=True)
-        ]
-        if not asked:
-            return agree
-        verdicts = judge.verdicts(asked, f"compare samples {reading.where}", self.reader.progress)
-        whole = agree.copy()
-        whole[rows, columns] = [bool(verdict) for verdict in verdicts]
-        return whole
 
 
 def _contexts(reading: Reading, protocol: Protocol) -> list[str]:

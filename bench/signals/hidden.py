@@ -16,8 +16,6 @@ from bench.signals.samples import ids_from
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
-    import torch
-
     from bench.backbone.items import Pass
     from bench.prompts.asking import Asking
     from bench.prompts.shards import PromptTokeniser
@@ -94,7 +92,8 @@ class HiddenDefinition(PassDefinition[Hidden]):
                 [{"values": done.awaited(depth, self._nodes(done, i, m))} for m in range(len(group))]
                 for i, group in enumerate(done.items)
             ]
-        then = _mean if self.signal.pool is not None else as_it_is if self.ragged else first_row
+        pooled = self.signal.pool is not None
+        then = (lambda states: states.float().mean(dim=0)) if pooled else as_it_is if self.ragged else first_row
         nodes = (self._nodes(done, i, 0) for i in range(len(done.items)))
         return done.each({"values": done.awaited(depth, chosen, then)} for chosen in nodes)
 
@@ -138,10 +137,6 @@ class HiddenDefinition(PassDefinition[Hidden]):
         if self.signal.at is At.PROMPT_END and last:
             return world.first
         return world.elsewhere(repr(self.signal), world.sure)
-
-
-def _mean(states: torch.Tensor) -> torch.Tensor:
-    return states.float().mean(dim=0)
 
 
 DEFINITION = HiddenDefinition

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import Batch, BoolArray, Format, IntArray, ModelFacts, Of, Ragged, Samples, Signal
+from bench.api import Batch, BoolArray, FloatArray, Format, IntArray, ModelFacts, Of, Ragged, Samples, Signal
 from bench.signals.definition import definition
 
 MODEL = ModelFacts(name="planted", hidden_size=16, vocab_size=64, n_layers=4)
@@ -40,7 +40,7 @@ class Texts:
 
     ids: Ragged
     """(t_i,) tokens each."""
-    states: npt.NDArray[np.float32]
+    states: FloatArray
     """(sum of t_i, d)"""
 
 
@@ -49,7 +49,7 @@ class World:
     """Questions from which all signals of a batch are made."""
 
     rng: np.random.Generator
-    sure: npt.NDArray[np.float64]
+    sure: FloatArray
     """(n,)"""
     prompts: Ragged
     """Prompt tokens, of random length."""
@@ -66,17 +66,17 @@ class World:
     """The model whose widths the states have."""
 
     @property
-    def first(self) -> npt.NDArray[np.float32]:
+    def first(self) -> FloatArray:
         """(n, d): the states at the prompt's end."""
         answers = self.texts[Of.ANSWER]
         return answers.states[answers.ids.offsets[:-1]]
 
     @property
-    def head(self) -> npt.NDArray[np.float32]:
+    def head(self) -> FloatArray:
         """The output head, (v, d), rows of length 1: a state along row t has its largest logit at t."""
         return output_weight(self.model).copy()
 
-    def samples(self, samples: Samples) -> list[tuple[list[IntArray], list[npt.NDArray[np.float32]]]]:
+    def samples(self, samples: Samples) -> list[list[tuple[IntArray, FloatArray]]]:
         """Ids, `(t,)` each, and the states that predict them, `(t, d)` each, of every question's samples.
 
         Those of sure answers say the answer more often; one in fifty says nothing.
@@ -86,11 +86,20 @@ class World:
         for i, agreeing in enumerate(self.agreeing(samples)):
             rows = slice(*answers.ids.offsets[i : i + 2])
             said, first = (answers.ids.values[rows], answers.states[rows]), answers.states[rows][:1]
-            own = [said if agrees else self._otherwise(rng, said[0], first) for agrees in agreeing]
-            drawn.append(([ids for ids, _ in own], [states for _, states in own]))
+            own = []
+            for agrees in agreeing:
+                if agrees:
+                    own.append(said)
+                elif rng.random() < _SILENT:
+                    own.append((said[0][:0], first[:0]))
+                elif self.limit > 1:
+                    own.append(unsaid(rng, first, self.limit, self.model))
+                else:
+                    own.append((rng.choice(np.setdiff1d(np.arange(self.letters), said[0]), 1), first))
+            drawn.append(own)
         return drawn
 
-    def agreeing(self, samples: Samples) -> npt.NDArray[np.bool_]:
+    def agreeing(self, samples: Samples) -> BoolArray:
         """`(n, N)`: which samples say the answer."""
         drawn = self._rng(samples).random((len(self.sure), samples.n))
         return drawn < 1 / (1 + np.exp(-self.sure[:, None]))
@@ -98,18 +107,8 @@ class World:
     def _rng(self, samples: Samples) -> np.random.Generator:
         return np.random.default_rng([self.seed, *repr(samples).encode()])
 
-    def _otherwise(
-        self, rng: np.random.Generator, said: IntArray, first: npt.NDArray[np.float32]
-    ) -> tuple[IntArray, npt.NDArray[np.float32]]:
-        if rng.random() < _SILENT:
-            return said[:0], first[:0]
-        if self.limit > 1:
-            return unsaid(rng, first, self.limit, self.model)
-        others = np.setdiff1d(np.arange(self.letters), said)
-        return rng.choice(others, 1), first
-
     @cached_property
-    def unlabelled(self) -> list[list[tuple[IntArray, npt.NDArray[np.float32]]]]:
+    def unlabelled(self) -> list[list[tuple[IntArray, FloatArray]]]:
         """Ids and predicting states of every question's options, in the order of their ids."""
         gold, wrong = self.texts[Of.GOLD], self.texts[Of.WRONG]
         assert wrong.ids.owner is not None  # noqa: S101  # for the type checker
@@ -122,7 +121,7 @@ class World:
             found.append(sorted(options, key=lambda option: option[0].tolist()))
         return found
 
-    def elsewhere(self, place: str, sure: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    def elsewhere(self, place: str, sure: FloatArray) -> FloatArray:
         """States at another place of the network, (m, d), which lie along a direction of its own.
 
         Args:
@@ -133,26 +132,22 @@ class World:
         return np.asarray(2.0 * sure[:, None] * direction(place, self.model) + noise, dtype=np.float32)
 
 
-def states_of(
-    rng: np.random.Generator, tokens: IntArray, sure: npt.NDArray[np.float64], model: ModelFacts
-) -> npt.NDArray[np.float32]:
+def states_of(rng: np.random.Generator, tokens: IntArray, sure: FloatArray, model: ModelFacts) -> FloatArray:
     """Last states that predict tokens, `(m, d)`: those of sure answers predict them by more."""
     length = np.maximum(4.0 + 2.0 * sure, 0.5)
     noise = 0.1 * rng.standard_normal((len(tokens), model.hidden_size))
     along = 0.5 * sure[:, None] * direction("last", model)
-    return (length[:, None] * output_weight(model)[tokens] + along + noise).astype(np.float32)
+    return np.asarray(length[:, None] * output_weight(model)[tokens] + along + noise, dtype=np.float32)
 
 
-def unsaid(
-    rng: np.random.Generator, first: npt.NDArray[np.float32], longest: int, model: ModelFacts
-) -> tuple[IntArray, npt.NDArray[np.float32]]:
+def unsaid(rng: np.random.Generator, first: FloatArray, longest: int, model: ModelFacts) -> tuple[IntArray, FloatArray]:
     """A phrase that the model did not say: its tokens, and states that predict them poorly."""
     tokens = rng.integers(0, model.vocab_size, int(rng.integers(1, longest + 1)))
     return tokens, np.concatenate([first, states_of(rng, tokens[1:], np.full(len(tokens) - 1, -1.0), model)])
 
 
 @lru_cache(maxsize=1)
-def output_weight(model: ModelFacts) -> npt.NDArray[np.float32]:
+def output_weight(model: ModelFacts) -> FloatArray:
     """The output head, (v, d), rows of length 1: a state along row t has its largest logit at t."""
     rows = np.random.default_rng(0).standard_normal((model.vocab_size, model.hidden_size))
     weight = np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
@@ -161,9 +156,9 @@ def output_weight(model: ModelFacts) -> npt.NDArray[np.float32]:
 
 
 @cache
-def direction(place: str, model: ModelFacts) -> npt.NDArray[np.float64]:
+def direction(place: str, model: ModelFacts) -> FloatArray:
     """A unit vector, (d,), that belongs to a place in the network."""
-    vector: npt.NDArray[np.float64] = np.random.default_rng(list(place.encode())).standard_normal(model.hidden_size)
+    vector: FloatArray = np.random.default_rng(list(place.encode())).standard_normal(model.hidden_size)
     vector /= np.linalg.norm(vector)
     vector.flags.writeable = False  # one array for all who ask
     return vector
@@ -201,10 +196,25 @@ def labelled(
     answers = Texts(_ragged(tokens, lengths), states_of(rng, tokens, np.repeat(sure, lengths), model))
     last_shown = answers.ids.values[answers.ids.offsets[:-1]] == LETTERS - 1
     options = np.where((rng.random(n) < 0.2) & ~last_shown, LETTERS - 1, LETTERS)  # noqa: PLR2004  (every fifth)
-    if fmt is Format.CHOICE:
-        gold, wrong = _letters(rng, answers, options, labels)
-    else:
-        gold, wrong = _phrases(rng, answers, options, labels, longest_option, model)
+    golds: list[tuple[IntArray, FloatArray]] = []
+    wrongs = []  # of each question, ids, states and the numbers of the options to which they belong
+    for i, (shown, is_right) in enumerate(zip(options, labels, strict=True)):
+        rows = slice(*answers.ids.offsets[i : i + 2])
+        answer = answers.ids.values[rows], answers.states[rows]
+        if fmt is Format.CHOICE:  # the prompt's end predicts each of the letters
+            letter = answer[0] if is_right else rng.choice(np.setdiff1d(np.arange(shown), answer[0]), 1)
+            others = np.setdiff1d(np.arange(shown), letter)
+            golds.append((letter, answer[1]))
+            wrongs.append([others, np.repeat(answer[1], len(others), axis=0), others])
+            continue
+        phrases = [unsaid(rng, answer[1][:1], longest_option, model) for _ in range(shown - 1)]
+        phrases.insert(0 if is_right else int(rng.integers(1, shown)), answer)  # all begin at the prompt's end
+        golds.append(phrases[0])
+        parts = [(ids, states, np.full(len(ids), k)) for k, (ids, states) in enumerate(phrases[1:], 1)]
+        wrongs.append([np.concatenate(each) for each in zip(*parts, strict=True)])
+    gold = Texts(Ragged.of([ids for ids, _ in golds]), np.concatenate([states for _, states in golds]))
+    ids, states, owner = (Ragged.of(each) for each in zip(*wrongs, strict=True))
+    wrong = Texts(Ragged(ids.values, ids.offsets, owner.values), states.values)
     texts = {Of.ANSWER: answers, Of.GOLD: gold, Of.WRONG: wrong}
     limit = 1 if fmt is Format.CHOICE else longest
     world = World(rng, sure, prompts, options, texts, limit=limit, seed=seed, model=model)
@@ -219,37 +229,3 @@ _kept = lru_cache(maxsize=256)(labelled)
 
 def _ragged(values: npt.NDArray[Any], lengths: IntArray) -> Ragged:
     return Ragged(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
-
-
-def _letters(rng: np.random.Generator, answers: Texts, options: IntArray, labels: BoolArray) -> tuple[Texts, Texts]:
-    """The right letter and the wrong ones; the prompt's end predicts each of them."""
-    gold, wrong = [], []
-    for answer, shown, is_right in zip(answers.ids.values, options, labels, strict=True):
-        others = np.setdiff1d(np.arange(shown), answer)
-        gold.append(int(answer if is_right else rng.choice(others)))
-        wrong.append(np.setdiff1d(np.arange(shown), gold[-1]))
-    ids = Ragged.of(wrong)
-    return (
-        Texts(Ragged(np.asarray(gold), answers.ids.offsets), answers.states),
-        Texts(Ragged(ids.values, ids.offsets, ids.values), np.repeat(answers.states, ids.lengths, axis=0)),
-    )
-
-
-def _phrases(
-    rng: np.random.Generator, answers: Texts, options: IntArray, labels: BoolArray, longest: int, model: ModelFacts
-) -> tuple[Texts, Texts]:
-    """The right phrase and the wrong ones, a wrong answer of the model among them; all begin at the prompt's end."""
-    gold, wrong = [], []
-    for i, (shown, is_right) in enumerate(zip(options, labels, strict=True)):
-        rows = slice(*answers.ids.offsets[i : i + 2])
-        answer = answers.ids.values[rows], answers.states[rows]
-        texts = [unsaid(rng, answer[1][:1], longest, model) for _ in range(shown - 1)]
-        texts.insert(0 if is_right else int(rng.integers(1, shown)), answer)
-        gold.append(texts[0])
-        wrong.append([(ids, states, np.full(len(ids), k)) for k, (ids, states) in enumerate(texts[1:], 1)])
-    of_questions = [[np.concatenate(parts) for parts in zip(*texts, strict=True)] for texts in wrong]
-    ids, states, owner = (Ragged.of(parts) for parts in zip(*of_questions, strict=True))
-    return (
-        Texts(Ragged.of([text for text, _ in gold]), np.concatenate([rows for _, rows in gold])),
-        Texts(Ragged(ids.values, ids.offsets, owner.values), states.values),
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,20 +15,20 @@ from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Sample
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.backbone.devices import ALONE, class_of, default_budget, followed_together
+from bench.backbone.measure import NOTHING, Growth, Item
 from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
 from bench.prompts.shards import PromptTokeniser, Shard
 from bench.prompts.tails import Ids
 from bench.signals.definition import definition, growth_of, pass_definitions, stored
-from bench.signals.files import load_answers, names_in
+from bench.signals.files import load_answers, load_signal, names_in
 from bench.signals.forecast import PassForecast, heard
 from bench.signals.reading import Reading, StoredSplit
-from bench.signals.samples import known
-from bench.signals.worker import AskedQuestion, Engine, ShardTask, Worker
+from bench.signals.samples import parted
+from bench.signals.worker import Engine, ShardTask, Worker
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 
 if TYPE_CHECKING:
-    from bench.backbone.measure import Growth, Turn
     from bench.backbone.model import Backbone
     from bench.progress import Progress
     from bench.prompts.asking import Asking
@@ -65,10 +65,11 @@ class Reader:
     @cached_property
     def working(self) -> Engine:
         """The engine."""
-        return self.engine or Worker(self.backbone, self.store, self._waits)
 
-    def _waits(self, task: ShardTask, whom: str) -> None:
-        self.progress.say(f"shard {task.number + 1} of {task.split} is being read by {whom}; waiting for it")
+        def waits(task: ShardTask, whom: str) -> None:
+            self.progress.say(f"shard {task.number + 1} of {task.split} is being read by {whom}; waiting for it")
+
+        return self.engine or Worker(self.backbone, self.store, waits)
 
     @cached_property
     def arithmetic(self) -> dict[str, object]:
@@ -116,23 +117,34 @@ class Reader:
         """A split that was read, for what is made of its answers and signals."""
         return StoredSplit(reading, self.backbone, self.prompts, self.asking(reading), self.seed)
 
-    def asked(self, reading: Reading, shard: Shard, growth: Growth) -> tuple[AskedQuestion, ...]:
-        """The questions of a shard, with what a growth reads of each besides its prompt and answer."""
-        questions = [reading.questions[row] for row in shard.rows]
-        befores = self._before_answers(reading, questions, shard) if growth.turns else None
-        lettered = reading.task.format is Format.CHOICE
+    def items(self, reading: Reading, shard: Shard, growth: Growth, answers: Sequence[Ids] | None = None) -> list[Item]:
+        """The questions of a shard, with what a growth reads of each; without answers the model gives them."""
+        task, questions = reading.task, [reading.questions[row] for row in shard.rows]
+        befores = None  # the self-check conversation continues the answering prompt, as in nearly all templates
+        if growth.turns and not self._continues(task):
+            released = [reading.released.get(question.id) for question in questions]
+            prompts = [
+                (record and record.prompt) or self.prompts.prompt(task, question, shots)
+                for question, shots, record in zip(questions, shard.shown, released, strict=True)
+            ]
+            befores = self.backbone.chat.before_answers(prompts, self.protocol)
+            if shard.traces is not None:
+                befores = [np.concatenate(pair) for pair in zip(befores, shard.traces, strict=True)]
+        lettered = task.format is Format.CHOICE
         others = (growth.gold or growth.wrong) and not lettered
-        options_of = self.prompts.options(reading.task, questions) if others else [[] for _ in questions]
-        return tuple(
-            AskedQuestion(
-                question.id,
+        options_of = self.prompts.options(task, questions) if others else [[] for _ in questions]
+        return [
+            Item(
+                shard.prompts[i],
                 len(question.choices) if lettered else 0,
-                gold=options[question.gold] if options else np.zeros(0, dtype=np.int32),
+                None if answers is None else answers[i],
+                gold=options[question.gold] if options else NOTHING,
                 wrong=tuple(ids for k, ids in enumerate(options) if k != question.gold),
                 query_prompt=None if befores is None else befores[i],
+                id=question.id,
             )
             for i, (question, options) in enumerate(zip(questions, options_of, strict=True))
-        )
+        ]
 
     # --- answers and signals ------------------------------------------------------------------------------------------
 
@@ -183,11 +195,16 @@ class Reader:
             missing = {signal: name for signal, name in names[i].items() if name not in held}
             if ids is not None and not missing:
                 return entries, None
-            given, samplings = reading.shards[i].samples, growth_of(missing).samples
-            drawn = known(entries, names[i], samplings)
-            if given is not None:
-                drawn = {sampling: [own[: sampling.n] for own in given] for sampling in samplings}
-            return entries, replace(self._task(reading, i, kind, entries, missing, ids), samples=drawn)
+            given, drawn = reading.shards[i].samples, {}
+            for sampling in growth_of(missing).samples:
+                if given is not None:
+                    drawn[sampling] = [own[: sampling.n] for own in given]
+                elif (name := names[i].get(sampling)) in held:
+                    drawn[sampling] = list(parted(load_signal(entries, name)))
+            task = self._task(reading, i, kind, entries, missing, ids)
+            samples = [{sampling: own[k] for sampling, own in drawn.items()} for k in range(len(task.items))]
+            items = [replace(item, samples=own) for item, own in zip(task.items, samples, strict=True)]
+            return entries, replace(task, items=items)
 
         found = self._complete(f"read {reading.where}", reading.shards, look)
         answers = [
@@ -243,11 +260,11 @@ class Reader:
         """
         done: dict[int, list[Entry]] = {}
         begun: dict[int, list[Entry]] = {}
-        with self.progress.stage(stage, sum(shard.tokens for shard in shards), unit="tokens") as advance:
+        with self.progress.stage(stage, sum(shard.prompts.total for shard in shards), unit="tokens") as advance:
 
             def keep(i: int, entries: list[Entry]) -> None:
                 done[i] = entries
-                advance(shards[i].tokens)
+                advance(shards[i].prompts.total)
                 give_back()
 
             def missing(*, anyway: bool) -> Iterator[ShardTask]:
@@ -276,10 +293,7 @@ class Reader:
         """For each shard, signal -> its name in keys, with digests of all that is read for it and no prompt tells."""
         found = pass_definitions(signals)
         plain = {signal: each.name(asking, self.seed) for signal, each in found.items()}
-        growth = growth_of(signals)
-        if not growth.gold and not growth.wrong and not growth.samples:
-            return [plain] * len(reading.shards)
-        names = []
+        growth, names = growth_of(signals), []
         for shard in reading.shards:
             questions = [reading.questions[row] for row in shard.rows]
             options = (
@@ -292,7 +306,14 @@ class Reader:
             digests = {"gold": gold, "wrong": digest_arrays([counts, *(ids for own in wrong for ids in own)])}
             if shard.samples is None:  # samples are drawn by the ids of the questions
                 digests["drawn by"] = key_of({"ids": [question.id for question in questions]})
-            names.append({signal: _named(name, found[signal].growth, digests) for signal, name in plain.items()})
+            own_names = {}
+            for signal, name in plain.items():
+                own = found[signal].growth
+                read = {"gold": own.gold, "wrong": own.wrong, "drawn by": own.samples}
+                own_names[signal] = " ".join(
+                    [name, *(f"{what} {each}" for what, each in digests.items() if read[what])]
+                )
+            names.append(own_names)
         return names
 
     def _task(
@@ -304,29 +325,29 @@ class Reader:
         names: Mapping[Signal, str],
         answers: list[Ids] | None,
     ) -> ShardTask:
-        """The work on what is missing of a shard, but for samples that are known."""
+        """The work on what is missing of a shard, but for samples that are known.
+
+        Raises:
+            UserError: the longest prompt leaves no room for a user turn.
+        """
         shard, growth = reading.shards[number], growth_of(names)
         keys = tuple(entry.folder.name for entry in entries)
         asking = self.asking(reading)
-        _check_room(shard, asking, growth.turns, self.backbone.context)
+        others = [turn for turn in growth.turns if turn.wording or turn.say]  # for the self-check there is room
+        answer = max([asking.max_new_tokens, *map(len, shard.given or ())])
+        longest = max(map(len, shard.prompts), default=0) + answer if others else 0
+        for turn in others:
+            tokens, context = len(asking.turns[turn.wording]) + turn.say, self.backbone.context
+            if longest + tokens > context:
+                raise UserError(
+                    f"A follow-up of {tokens} tokens with its reply does not fit after prompt and answer of {longest}"
+                    f" tokens into this model's context of {context}. Shorten it, or show fewer exemplars: --set"
+                    " protocol.shots=N"
+                )
         return ShardTask(
-            number, str(reading.where), kind, keys, shard.prompts, self.asked(reading, shard, growth), answers, asking,
-            dict(names), self.seed,
+            number, str(reading.where), kind, keys, self.items(reading, shard, growth, answers), asking, dict(names),
+            self.seed,
         )  # fmt: skip
-
-    def _before_answers(self, reading: Reading, questions: Sequence[Question], shard: Shard) -> list[Ids] | None:
-        """None where the self-check conversation continues the answering prompt, as nearly all templates do."""
-        if self._continues(reading.task):
-            return None
-        released = [reading.released.get(question.id) for question in questions]
-        prompts = [
-            (record and record.prompt) or self.prompts.prompt(reading.task, question, shots)
-            for question, shots, record in zip(questions, shard.shown, released, strict=True)
-        ]
-        before = self.backbone.chat.before_answers(prompts, self.protocol)
-        if shard.traces is None:
-            return before
-        return [np.concatenate(pair) for pair in zip(before, shard.traces, strict=True)]
 
     def _continues(self, task: Task) -> bool:
         """Whether a user turn after the answer continues the answering prompt."""
@@ -349,28 +370,3 @@ class Reader:
             **self.arithmetic,
         }
         return f"readings/{key_of(fields)}"
-
-
-def _check_room(shard: Shard, asking: Asking, turns: Iterable[Turn], context: int) -> None:
-    """Refuse user turns for which the longest prompt leaves no room; the self-check's is there.
-
-    Raises:
-        UserError: one of them is too long.
-    """
-    others = [turn for turn in turns if turn.wording or turn.say]
-    answer = max([asking.max_new_tokens, *map(len, shard.given or ())])
-    longest = max(map(len, shard.prompts), default=0) + answer if others else 0
-    for turn in others:
-        tokens = len(asking.turns[turn.wording]) + turn.say
-        if longest + tokens > context:
-            raise UserError(
-                f"A follow-up of {tokens} tokens with its reply does not fit after prompt and answer of {longest}"
-                f" tokens into this model's context of {context}. Shorten it, or show fewer exemplars: --set"
-                " protocol.shots=N"
-            )
-
-
-def _named(name: str, growth: Growth, digests: Mapping[str, str]) -> str:
-    """A signal's name with the digests of what is read for it."""
-    read = {"gold": growth.gold, "wrong": growth.wrong, "drawn by": growth.samples}
-    return " ".join([name, *(f"{what} {digest}" for what, digest in digests.items() if read[what])])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import AdapterRef, BoolArray, Format, Question, Signal, Task, UserError
+from bench.api import AdapterRef, BoolArray, FloatArray, Format, IntArray, Question, Signal, Task, UserError
 from bench.api.question import Answer, Released
 from bench.data.splits import TaskSplit
 from bench.prompts.shards import PromptTokeniser, Shard
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from bench.backbone.model import Backbone
     from bench.prompts.asking import Asking
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
@@ -31,6 +33,17 @@ class Agreement:
     """`(n, N)` in the order of the shards: does sample j say what the greedy answer says (docs/methods.md §2.14)."""
     modal_share: float
     """Share of a question's samples that say what most of them say, mean over the questions (docs/methods.md §2.14)."""
+
+
+def unless_failed(found: T | BaseException) -> T:
+    """The same, of samples.
+
+    Raises:
+        Exception: what was found instead; it is the failure of the methods that read the samples.
+    """
+    if isinstance(found, BaseException):
+        raise found
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,32 +81,10 @@ class Reading:
     """The judge by which samples agree with the answer, where samples were drawn."""
     agreements: Mapping[Signal, Agreement | BaseException] = field(default_factory=dict)
     """Agreement of samples by signal, or why it could not be said."""
-    relations: Mapping[Signal, npt.NDArray[np.float32] | BaseException] = field(default_factory=dict)
+    relations: Mapping[Signal, FloatArray | BaseException] = field(default_factory=dict)
     """Relations among samples by signal, in the order of the shards, or why they could not be had."""
     related_by: Mapping[Signal, str] = field(default_factory=dict)
     """Who related them: a model with its revision, the judge, or `match`."""
-
-    def agreement(self, signal: Signal) -> Agreement:
-        """Agreement of a signal's samples.
-
-        Raises:
-            Exception: what kept the judge from saying so; it is the failure of the methods that read the samples.
-        """
-        found = self.agreements[signal]
-        if isinstance(found, BaseException):
-            raise found
-        return found
-
-    def relation(self, signal: Signal) -> npt.NDArray[np.float32]:
-        """Relations among a signal's samples.
-
-        Raises:
-            Exception: what kept them from being had; it is the failure of the methods that read them.
-        """
-        found = self.relations[signal]
-        if isinstance(found, BaseException):
-            raise found
-        return found
 
     @property
     def graded_elsewhere(self) -> bool:
@@ -106,23 +97,17 @@ class Reading:
         return any(answer.prompt is not None for answer in self.released.values())
 
     @property
-    def samples(self) -> list[list[Ids]] | None:
-        """Ids of samples that came with the answers, in the order of the shards; None where they are drawn."""
-        parts = [shard.samples for shard in self.shards]
-        return None if None in parts else [own for part in parts for own in part or ()]
-
-    @property
     def key(self) -> tuple[TaskSplit, str | None]:
         """Key among the readings of a run: the split, and the fingerprint of its adapter."""
         return self.where, None if self.adapter is None else self.adapter.fingerprint
 
     @property
-    def order(self) -> npt.NDArray[np.int64]:
+    def order(self) -> IntArray:
         """`(n,)` for each question its place in the joined shards."""
         return np.argsort(self.rows, kind="stable")
 
     @property
-    def rows(self) -> npt.NDArray[np.int64]:
+    def rows(self) -> IntArray:
         """`(n,)` for each place in the joined shards its question."""
         return np.concatenate([shard.rows for shard in self.shards])
 
@@ -132,25 +117,26 @@ class Reading:
             yield from zip(shard.prompts, answers, strict=True)
 
     @property
-    def answered(self) -> npt.NDArray[np.bool_]:
+    def answered(self) -> BoolArray:
         """`(n,)` bool: the answer is more than white space; the others never enter `fit` or `predict`."""
         return np.asarray([bool(answer.text) for answer in self.answers], dtype=np.bool_)
 
     @property
-    def kept(self) -> npt.NDArray[np.bool_]:
+    def kept(self) -> BoolArray:
         """`(n,)` bool: the question counts."""
         return np.asarray([question.id not in self.left_out for question in self.questions], dtype=np.bool_)
 
     @property
-    def usable(self) -> npt.NDArray[np.bool_]:
+    def usable(self) -> BoolArray:
         """`(n,)` bool: the question counts and was answered; what `fit` and `predict` get."""
         return self.answered & self.kept
 
     @property
-    def correct(self) -> npt.NDArray[np.bool_]:
+    def correct(self) -> BoolArray:
         """`(n,)` bool labels."""
         return np.asarray([answer.correct for answer in self.answers], dtype=np.bool_)
 
+    @cached_property
     def asked(self) -> str:
         """Digest of its questions and prompts."""
         prompts = [digest_arrays(shard.prompts) for shard in self.shards]
@@ -175,12 +161,8 @@ class StoredSplit:
     asking: Asking
     seed: int
     """Seed of samples."""
-    chosen: npt.NDArray[np.int64] | None = None
+    chosen: IntArray | None = None
     """`(m,)` rows of the questions that are seen, in this order; None: all, in the order of the shards."""
-
-    def of(self, rows: npt.NDArray[np.int64]) -> StoredSplit:
-        """The split with these questions alone, in this order."""
-        return replace(self, chosen=rows)
 
     def arrays(self, signal: Signal) -> dict[str, npt.NDArray[Any]]:
         """The arrays of a signal that was measured, as the store has them, the shards joined."""
@@ -188,7 +170,7 @@ class StoredSplit:
         return load_rows(self.reading.bundles, names, self.places)
 
     @cached_property
-    def rows(self) -> npt.NDArray[np.int64]:
+    def rows(self) -> IntArray:
         """`(m,)` rows of the questions."""
         return self.reading.rows if self.chosen is None else self.chosen
 
@@ -199,24 +181,22 @@ class StoredSplit:
 
     def pairs(self) -> Iterator[tuple[Ids, Ids]]:
         """Prompt and answer ids of every question."""
-        if self.places is None:
-            yield from self.reading.pairs()
-            return
         starts = np.cumsum([0, *(len(shard.rows) for shard in self.reading.shards)])
         shards = np.searchsorted(starts, self.places, side="right") - 1
         for i, k in zip(shards.tolist(), (self.places - starts[shards]).tolist(), strict=True):
             yield self.reading.shards[i].prompts[k], self.reading.answer_ids[i][k]
 
     @cached_property
-    def places(self) -> npt.NDArray[np.int64] | None:
-        """Places of the questions in the joined shards; None: all."""
-        return None if self.chosen is None else self.reading.order[self.chosen]
+    def places(self) -> IntArray:
+        """`(m,)` places of the questions in the joined shards."""
+        return np.arange(len(self.rows)) if self.chosen is None else self.reading.order[self.chosen]
 
     @cached_property
     def samples(self) -> list[list[Ids]] | None:
         """Ids of each question's samples that were made elsewhere; None where they are drawn."""
-        samples = self.reading.samples
-        return samples if samples is None or self.places is None else [samples[place] for place in self.places]
+        parts = [shard.samples for shard in self.reading.shards]
+        joined = [own for part in parts for own in part or ()]
+        return None if None in parts else [joined[place] for place in self.places]
 
     @cached_property
     def options(self) -> list[list[Ids]]:
@@ -246,6 +226,6 @@ Comparer = Callable[[Reading, Sequence[Sequence[str]]], BoolArray]
 to `(n, N)` bool."""
 
 
-Relater = Callable[[Reading, Any, Sequence[tuple[int, str, str]]], npt.NDArray[np.float32]]
+Relater = Callable[[Reading, Any, Sequence[tuple[int, str, str]]], FloatArray]
 """Relates texts: from a graded split, a `Related` signal and pairs of texts, each with its question's row, to `(k,)` or
 `(k, 3)`."""

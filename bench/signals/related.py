@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from bench.api import FloatArray, Format, Of, Related
+from bench.api import FloatArray, Format, IntArray, Of, Related
 from bench.signals.definition import Definition, PassDefinition
+from bench.signals.reading import unless_failed
 from bench.signals.samples import ids_from, texts_of
 
 if TYPE_CHECKING:
@@ -21,25 +21,19 @@ class RelatedDefinition(Definition[Related]):
 
     declares = Related
 
-    @property
-    def tells_questions(self) -> bool:
-        """Texts are related in the light of the question."""
-        return True
-
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The ids of samples."""
-        del fmt
         return ids_from(self.signal.samples, max_new_tokens)
 
     def note(self, reading: Reading) -> str:
         """Who related the samples."""
         return f"its samples are related by {reading.related_by.get(self.signal, 'nobody')}"
 
-    def relation(self, split: StoredSplit, relater: Relater) -> npt.NDArray[np.float32]:
+    def relation(self, split: StoredSplit, relater: Relater) -> FloatArray:
         """`(n, m, m)` or `(n, m, m, 3)` in the order of the shards; 0 for questions that don't count."""
         reading = split.reading
         pairs: dict[tuple[int, str, str], int] = {}
-        places: list[npt.NDArray[np.int64]] = []
+        places: list[IntArray] = []
         counts = reading.usable
         for row, sampled in zip(reading.rows.tolist(), texts_of(self.signal.samples, split), strict=True):
             texts = [*sampled, reading.answers[row].text] if counts[row] else []
@@ -52,13 +46,13 @@ class RelatedDefinition(Definition[Related]):
 
     def column(self, split: StoredSplit) -> FloatArray:
         """`(n, m, m)` or `(n, m, m, 3)` float32, as it was graded."""
-        related = split.reading.relation(self.signal)
-        return related if split.places is None else related[split.places]
+        return unless_failed(split.reading.relations[self.signal])[split.places]
 
     def planted(self, world: World) -> FloatArray:
         """Texts that are the same are likely to entail each other, others are not."""
         answers = world.texts[Of.ANSWER].ids
-        texts = [[*ids, answers[i]] for i, (ids, _) in enumerate(world.samples(self.signal.samples))]
+        sampled = world.samples(self.signal.samples)
+        texts = [[*(ids for ids, _ in own), answers[i]] for i, own in enumerate(sampled)]
         same = np.asarray([[[np.array_equal(a, b) for b in own] for a in own] for own in texts])
         likely = np.where(same, 0.95, 0.1) + 0.04 * world.rng.random(same.shape)
         if self.signal.by != "entailment":

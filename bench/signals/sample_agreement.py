@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from bench.api import BoolArray, Format, SampleAgreement
 from bench.grading.grade import normalise_text
 from bench.signals.definition import Definition, PassDefinition
-from bench.signals.reading import Agreement
+from bench.signals.reading import Agreement, unless_failed
 from bench.signals.samples import ids_from, texts_of
 
 if TYPE_CHECKING:
@@ -24,43 +23,28 @@ class SampleAgreementDefinition(Definition[SampleAgreement]):
 
     declares = SampleAgreement
 
-    @property
-    def tells_questions(self) -> bool:
-        """A judge compares texts in the light of the question."""
-        return True
-
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The samples' ids."""
-        del fmt
         return ids_from(self.signal.samples, max_new_tokens)
 
     def agreement(self, split: StoredSplit, comparer: Comparer) -> Agreement:
         """Whether each sample says what the greedy answer says (docs/methods.md §2.14)."""
         texts = list(texts_of(self.signal.samples, split))
         agree = comparer(split.reading, texts)
-        return Agreement(agree, _modal_share(texts, agree))
+        said = (
+            ["" if same else f"={normalise_text(text)}" for text, same in zip(sampled, row, strict=True)]
+            for sampled, row in zip(texts, agree.tolist(), strict=True)
+        )
+        largest = [max(Counter(each).values()) for each in said]  # samples that say the answer are one group
+        return Agreement(agree, float(np.mean(largest) / agree.shape[1]))
 
     def column(self, split: StoredSplit) -> BoolArray:
         """`(n, N)` bool, as it was graded."""
-        agree = split.reading.agreement(self.signal).agree
-        return agree if split.places is None else agree[split.places]
+        return unless_failed(split.reading.agreements[self.signal]).agree[split.places]
 
     def planted(self, world: World) -> BoolArray:
         """Samples of sure answers agree more often."""
         return world.agreeing(self.signal.samples)
-
-
-def _modal_share(texts: Sequence[Sequence[str]], agree: BoolArray) -> float:
-    """Mean over the questions of the largest group of samples that say the same, those of the answer being one."""
-    largest = [
-        max(
-            Counter(
-                "" if same else f"={normalise_text(text)}" for text, same in zip(sampled, row, strict=True)
-            ).values()
-        )
-        for sampled, row in zip(texts, agree.tolist(), strict=True)
-    ]
-    return float(np.mean(largest) / agree.shape[1])
 
 
 DEFINITION = SampleAgreementDefinition

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import At, Format, Hidden, Of, Ragged, Samples, Signal, TokenScores
+from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Samples, TokenScores
 from bench.backbone.measure import Growth, Taken
 from bench.prompts.tails import Ids
 from bench.signals.definition import PassDefinition, definition
-from bench.signals.files import load_signal, names_in
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from bench.prompts.asking import Asking
     from bench.signals.planted import World
     from bench.signals.reading import StoredSplit
-    from bench.store.folders import Entry
 
 
 _AT_ONCE = 64
@@ -51,7 +48,6 @@ class SamplesDefinition(PassDefinition[Samples]):
 
     def name(self, asking: Asking, seed: int) -> str:
         """Name with the seed."""
-        del asking
         return f"{self.signal!r} seed {seed}"
 
     def take(self, done: Pass) -> list[list[Taken]]:
@@ -76,11 +72,11 @@ class SamplesDefinition(PassDefinition[Samples]):
     def planted(self, world: World) -> Ragged:
         """Samples of sure answers agree more often, and their tokens are likelier."""
         scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).planted(world)
-        ids = [texts for texts, _ in world.samples(self.signal)]
+        ids = [[ids for ids, _ in own] for own in world.samples(self.signal)]
         return self._records(ids, scores.values["log_probability"], world.limit)
 
     def _records(
-        self, ids: Sequence[Sequence[npt.NDArray[Any]]], log_probabilities: npt.NDArray[np.float32], limit: int | None
+        self, ids: Sequence[Sequence[npt.NDArray[Any]]], log_probabilities: FloatArray, limit: int | None
     ) -> Ragged:
         """The column; samples that were made elsewhere, without a limit that is known, ended."""
         joined = joined_texts(ids)
@@ -110,19 +106,10 @@ def joined_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
 def drawn(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
     """The ids of each question's samples, in the order of the shards."""
     if split.asking.max_new_tokens == 1:
-        for letters in drawn_letters(split, sampling):
-            yield from letters.ids
+        for letters, _ in drawn_letters(split, sampling):
+            yield from letters
         return
     yield from parted(split.arrays(sampling))
-
-
-def known(
-    entries: Sequence[Entry], names: Mapping[Signal, str], samplings: Iterable[Samples]
-) -> dict[Samples, list[list[Ids]]]:
-    """Those of some samples of a shard's questions that the store has; `names` are those of its signals in keys."""
-    wanted = {sampling: names.get(sampling) for sampling in samplings}
-    there = {name for entry in entries for name in names_in(entry)}
-    return {each: list(parted(load_signal(entries, name))) for each, name in wanted.items() if name and name in there}
 
 
 def parted(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]:
@@ -132,17 +119,11 @@ def parted(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]:
         yield [sample[:-1].astype(np.int32) for sample in closed]
 
 
-@dataclass(frozen=True, eq=False)
-class Letters:
-    """Samples of one token at most of some questions."""
+def drawn_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list[list[Ids]], torch.Tensor]]:
+    """Samples of one token, drawn from the stored states at the prompts' ends, some questions at a time.
 
-    ids: list[list[Ids]]
-    logits: torch.Tensor
-    """`(questions, v)` float32, from which they were drawn."""
-
-
-def drawn_letters(split: StoredSplit, sampling: Samples) -> Iterator[Letters]:
-    """Samples of one token, drawn from the stored states at the prompts' ends, some questions at a time."""
+    Beside them `(questions, v)` float32, the logits from which they were drawn.
+    """
     import torch
 
     from bench.backbone.sampling import draw, uniforms
@@ -159,13 +140,9 @@ def drawn_letters(split: StoredSplit, sampling: Samples) -> Iterator[Letters]:
         letters = [np.asarray([] if token in stops else [token], dtype=np.int32) for token in tokens]
         ids = [letters[own : own + n] for own in range(0, len(letters), n)]
         if split.samples is not None:
-            ids = [[_letter(each) for each in own[:n]] for own in split.samples[first : first + _AT_ONCE]]
-        yield Letters(ids, logits)
-
-
-def _letter(ids: Ids) -> Ids:
-    """A sample that was made elsewhere as one token; what is longer is no letter, and so nothing."""
-    return ids if len(ids) == 1 else ids[:0]
+            given = split.samples[first : first + _AT_ONCE]  # what is longer than one token is no letter, so nothing
+            ids = [[each if len(each) == 1 else each[:0] for each in own[:n]] for own in given]
+        yield ids, logits
 
 
 def texts_of(samples: Samples, split: StoredSplit) -> Iterator[list[str]]:

@@ -25,19 +25,12 @@ class TextDefinition(Definition[Text]):
 
     declares = Text
 
-    @property
-    def tells_questions(self) -> bool:
-        """Answers and samples are stored."""
-        return self.signal.of in {Of.QUESTION, Of.OPTIONS}
-
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether it is the answer's text."""
-        del fmt
         return self.signal.of is Of.ANSWER
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """The ids of samples."""
-        del fmt
         return ids_from(self.signal.samples, max_new_tokens) if self.signal.of is Of.SAMPLES else ()
 
     def column(self, split: StoredSplit) -> Column:
@@ -63,7 +56,7 @@ class TextDefinition(Definition[Text]):
     def planted(self, world: World) -> Column:
         """Words with the numbers of the tokens."""
         if self.signal.of is Of.SAMPLES:
-            return strings([[_words(ids) for ids in texts] for texts, _ in world.samples(self.signal.samples)])
+            return strings([[_words(ids) for ids, _ in own] for own in world.samples(self.signal.samples)])
         if self.signal.of is Of.OPTIONS:
             return Ragged.of([strings([_words(ids) for ids, _ in options]) for options in world.unlabelled])
         ids = world.prompts if self.signal.of is Of.QUESTION else world.texts[Of.ANSWER].ids

@@ -24,14 +24,8 @@ class TokenIdsDefinition(Definition[TokenIds]):
 
     declares = TokenIds
 
-    @property
-    def tells_questions(self) -> bool:
-        """Answers are stored."""
-        return self.signal.of is not Of.ANSWER
-
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether the answer's ids are among them."""
-        del fmt
         return self.signal.of in {Of.ANSWER, Of.QUERY}
 
     def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
@@ -44,16 +38,12 @@ class TokenIdsDefinition(Definition[TokenIds]):
         Raises:
             UserError: wrong answers, or options without labels, are asked for, and a question has none.
         """
-        if self.signal.of in OPTIONS:
-            return self._options(split)
-        rows = []
-        for prompt, answer in split.pairs():
-            parts = {Of.ANSWER: [answer], Of.PROMPT: [prompt], Of.QUERY: [prompt, answer, split.asking.suffix]}
-            rows.append(np.concatenate(parts[self.signal.of]).astype(np.int64))
-        return Ragged.of(rows)
-
-    def _options(self, split: StoredSplit) -> Ragged:
         rows, owners = [], []
+        if self.signal.of not in OPTIONS:
+            for prompt, answer in split.pairs():
+                parts = {Of.ANSWER: [answer], Of.PROMPT: [prompt], Of.QUERY: [prompt, answer, split.asking.suffix]}
+                rows.append(np.concatenate(parts[self.signal.of]).astype(np.int64))
+            return Ragged.of(rows)
         if self.signal.of is Of.OPTIONS:
             pairs = zip(split.options, split.unlabelled, strict=True)
             return joined_texts([[options[k] for k in order] for options, order in pairs])

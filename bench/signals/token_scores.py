@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -55,11 +55,6 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return True
 
     @property
-    def tells_questions(self) -> bool:
-        """Which of the stored options is right, and their order."""
-        return self.signal.of in {Of.OPTIONS, Of.GOLD, Of.WRONG}
-
-    @property
     def unanswered(self) -> Arrays | None:
         """No rows of an answer; the others are scored all the same."""
         return self._nothing() if self.signal.of is Of.ANSWER else None
@@ -92,38 +87,37 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
         several = self.signal.of is not Of.ANSWER  # questions of one prompt and answer share nothing else
         places = [(i, m) for i, group in enumerate(done.items) for m in range(len(group) if several else 1)]
-        texts = [self._texts(done, i, m) for i, m in places]
+        of, letters = self.signal.of, done.asking.letter_ids
+        texts: list[Sequence[Ids]] = [
+            done.samples[self.signal.samples, i, m]
+            if of is Of.SAMPLES
+            else list(letters[: done.items[i][m].options, None])
+            if of is Of.OPTIONS
+            else {Of.ANSWER: [done.answers[i]], Of.GOLD: [done.items[i][m].gold], Of.WRONG: done.items[i][m].wrong}[of]
+            for i, m in places
+        ]
         sizes = [sum(map(len, own)) for own in texts]
         nodes = [node for (i, _), own in zip(places, texts, strict=True) for node in done.continuation(i, own)]
         said = np.concatenate([NOTHING, *(ids for own in texts for ids in own)])
         pairs = dict.fromkeys(zip(nodes, said.tolist(), strict=True))  # texts that begin alike are scored once
-        whole = len(pairs) == len(nodes)
-        if not nodes:
-            nothing = [self._nothing() for _ in sizes]
-            return _grouped(done, nothing) if several else done.each(nothing)
-        states = done.states(1.0, nodes if whole else [node for node, _ in pairs])
-        ids = done.ids_of(said if whole else np.asarray([token for _, token in pairs], dtype=np.int32))
+        states = done.states(1.0, [node for node, _ in pairs])
+        ids = done.ids_of(np.asarray([token for _, token in pairs], dtype=np.int32))
         parts = []
-        for first in range(0, len(ids), AT_ONCE):
+        for first in range(0, max(1, len(ids)), AT_ONCE):
             logits = done.backbone.head.logits(states[first : first + AT_ONCE])
             self._check(logits)
             parts.append(_scores(logits, ids[first : first + AT_ONCE], self.signal))
         joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        if not whole:
+        if len(pairs) < len(nodes):
             place = {pair: row for row, pair in enumerate(pairs)}
             at = torch.as_tensor([place[pair] for pair in zip(nodes, said.tolist(), strict=True)], device=ids.device)
             joined = {name: column[at] for name, column in joined.items()}
         columns = {name: torch.split(column, sizes) for name, column in joined.items()}
         values = [{name: column[i] for name, column in columns.items()} for i in range(len(sizes))]
-        return _grouped(done, values) if several else done.each(values)
-
-    def _texts(self, done: Pass, i: int, m: int) -> Sequence[Ids]:
-        item, of = done.items[i][m], self.signal.of
-        if of is Of.SAMPLES:
-            return done.samples[self.signal.samples, i, m]
-        if of is Of.OPTIONS:
-            return list(done.asking.letter_ids[: item.options, None])
-        return {Of.ANSWER: [done.answers[i]], Of.GOLD: [item.gold], Of.WRONG: item.wrong}[of]
+        if not several:
+            return done.each(values)
+        ends = np.cumsum([0, *map(len, done.items)])
+        return [values[start:stop] for start, stop in pairwise(ends)]
 
     def _nothing(self) -> Arrays:
         import torch
@@ -141,8 +135,15 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         if self.signal.of is Of.SAMPLES:
             return self._sampled(split)
         ids: Any = definition(TokenIds(self.signal.of)).column(split)
-        rows = self._options(split)
-        values = [own[k] for own, order in zip(rows, _orders(split, self.signal.of), strict=True) for k in order]
+        parts = [each.signal.of for each in self.sources(split.reading.task.format, 0)]
+        stored = [(_orders(split, of), self._of(of).stored(split)) for of in parts]
+        values = []
+        for i, wanted in enumerate(_orders(split, self.signal.of)):
+            found: dict[int, npt.NDArray[np.void]] = {}  # scores of a question's options by their number in the data
+            for orders, scores in stored:
+                ends = np.cumsum([len(split.options[i][k]) for k in orders[i]])[:-1]
+                found |= zip(orders[i], np.split(scores[i], ends), strict=True)
+            values += [found[k] for k in wanted]
         return Ragged(np.concatenate(values), ids.offsets, ids.owner)
 
     def stored(self, split: StoredSplit) -> Ragged:
@@ -151,33 +152,21 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return Ragged(self._records(arrays), arrays["offsets"])
 
     def _sampled(self, split: StoredSplit) -> Ragged:
+        import torch
+
         sampling = self.signal.samples
         if split.asking.max_new_tokens > 1:
             ids = joined_texts(list(drawn(split, sampling)))
             return replace(self.stored(split), owner=ids.owner)
         texts, values = [], [self._records({name: value.numpy() for name, value in self._nothing().items()})]
-        for letters in drawn_letters(split, sampling):
-            import torch
-
-            self._check(letters.logits)
-            tokens = joined_texts(letters.ids)
-            rows = np.repeat(np.arange(len(letters.ids)), tokens.lengths).tolist()
-            said = torch.as_tensor(tokens.values).to(letters.logits.device)
-            found = _scores(letters.logits, said, self.signal, rows)
+        for letters, logits in drawn_letters(split, sampling):
+            self._check(logits)
+            tokens = joined_texts(letters)
+            rows = np.repeat(np.arange(len(letters)), tokens.lengths).tolist()
+            found = _scores(logits, logits.new_tensor(tokens.values, dtype=torch.long), self.signal, rows)
             values.append(self._records({name: value.cpu().numpy() for name, value in found.items()}))
-            texts += letters.ids
+            texts += letters
         return replace(joined_texts(texts), values=np.concatenate(values))
-
-    def _options(self, split: StoredSplit) -> Iterator[dict[int, npt.NDArray[np.void]]]:
-        """The scores of each question's options by their number in the data."""
-        parts = [each.signal.of for each in self.sources(split.reading.task.format, 0)]
-        stored = [(_orders(split, of), self._of(of).stored(split)) for of in parts]
-        for i, options in enumerate(split.options):
-            found: dict[int, npt.NDArray[np.void]] = {}
-            for orders, scores in stored:
-                ends = np.cumsum([len(options[k]) for k in orders[i]])[:-1]
-                found |= zip(orders[i], np.split(scores[i], ends), strict=True)
-            yield found
 
     def planted(self, world: World) -> Ragged:
         """Scores by the output head of the planted states: the tokens of sure answers are likelier."""
@@ -187,9 +176,9 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         if texts is not None:
             ids, states = texts.ids, texts.states
         else:
-            own = world.samples(self.signal.samples) if self.signal.of is Of.SAMPLES else _transposed(world.unlabelled)
-            ids = joined_texts([each for each, _ in own])
-            states = np.concatenate([rows for _, each in own for rows in each])
+            own = world.samples(self.signal.samples) if self.signal.of is Of.SAMPLES else world.unlabelled
+            ids = joined_texts([[ids for ids, _ in each] for each in own])
+            states = np.concatenate([rows for each in own for _, rows in each])
         logits = torch.from_numpy(states @ world.head.T)
         scores = _scores(logits, torch.as_tensor(ids.values), self.signal)
         return Ragged(self._records({name: value.numpy() for name, value in scores.items()}), ids.offsets, ids.owner)
@@ -207,16 +196,6 @@ def _orders(split: StoredSplit, of: Of) -> list[list[int]]:
         return split.unlabelled
     pairs = [(range(len(question.choices)), question.gold) for question in split.questions]
     return [[k for k in numbers if (k == gold) == (of is Of.GOLD)] for numbers, gold in pairs]
-
-
-def _transposed(options: Sequence[Sequence[tuple[Any, Any]]]) -> list[tuple[list[Any], list[Any]]]:
-    return [([ids for ids, _ in own], [states for _, states in own]) for own in options]
-
-
-def _grouped(done: Pass, values: Sequence[Arrays]) -> list[Sequence[Arrays]]:
-    """Values of all questions, parted by their prompts."""
-    ends = np.cumsum([0, *map(len, done.items)])
-    return [values[start:stop] for start, stop in pairwise(ends)]
 
 
 def _scores(logits: torch.Tensor, ids: torch.Tensor, signal: TokenScores, rows: Sequence[int] | None = None) -> Arrays:

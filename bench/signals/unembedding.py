@@ -22,7 +22,6 @@ class UnembeddingDefinition(Definition[Unembedding]):
 
     def reads_answer(self, fmt: Format) -> bool:
         """Return False: weights are the same for all answers."""
-        del fmt
         return False
 
     def column(self, split: StoredSplit) -> OutputHead:

@@ -6,22 +6,20 @@ The work on a shard is a plain value of token ids and names, so that whoever doe
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
-from bench.api import AdapterRef, Samples, Signal, UserError
+from bench.api import AdapterRef, Signal, UserError
 from bench.backbone.devices import class_of
+from bench.backbone.measure import Item
 from bench.backbone.memory import give_back, peak_memory_mb
 from bench.backbone.models import label_of
 from bench.prompts.asking import Asking
-from bench.prompts.tails import Ids, Tails
 from bench.signals.definition import growth_of, pass_definitions
 from bench.signals.files import write_bundle
 from bench.store.folders import Entry, Store, digest_arrays, key_of
@@ -32,29 +30,8 @@ if TYPE_CHECKING:
     from bench.backbone.model import Backbone, LoadOptions
     from bench.backbone.models import ModelSpec
 
-_NOTHING: Ids = np.zeros(0, dtype=np.int32)
 _PACKAGES = ("torch", "transformers", "numpy", "peft", "deepspeed")
 """Packages besides this one on which the bits of a reading or of an adapter depend."""
-
-
-@dataclass(frozen=True, eq=False)
-class AskedQuestion:
-    """One question besides its prompt."""
-
-    id: str
-    """Samples are drawn by it."""
-    options: int
-    """Number of lettered options; 0 for an open question."""
-    gold: Ids = field(default_factory=lambda: _NOTHING)
-    """The right answer of an open question."""
-    wrong: tuple[Ids, ...] = ()
-    """The wrong answers of an open question."""
-    query_prompt: Ids | None = None
-    """Ids before the answer in the self-check conversation; None where that is the prompt itself."""
-
-    def read(self) -> dict[str, Any]:
-        """What the extractor reads of it: arguments of an `Item`."""
-        return {name: value for name, value in vars(self).items() if name != "id"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +45,7 @@ class ShardTask:
     """The part of the store where the shard's entries lie."""
     held: tuple[str, ...] | None
     """Keys of the entries that lay there: where others lie beside them, somebody was quicker. None: compute anyway."""
-    prompts: Tails
-    questions: tuple[AskedQuestion, ...]
-    answers: list[Ids] | None
-    """Answers that are read; None where they are generated."""
+    items: Sequence[Item]
     asking: Asking
     names: Mapping[Signal, str]
     """Signals that are measured, with their names in keys."""
@@ -81,8 +55,6 @@ class ShardTask:
     """Stage under which all costs are counted; None: each under its own."""
     adapter: AdapterRef | None = None
     """Through which adapter it is read."""
-    samples: Mapping[Samples, list[list[Ids]]] = field(default_factory=dict)
-    """Samples that the store has, of each question; others are drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +76,13 @@ class Done:
     """Whether another run is computing the shard."""
 
 
+Outcomes = Generator[tuple[ShardTask, Done], None, None]
+
+
 class Engine(Protocol):
     """Does tasks, in this process or elsewhere."""
 
-    def work(self, tasks: Iterable[ShardTask]) -> Generator[tuple[ShardTask, Done], None, None]:
+    def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
         """Do tasks in any order; each is drawn from `tasks` when somebody is there to do it.
 
         Raises:
@@ -119,6 +94,22 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End whatever was started."""
+
+
+def busy_last(each: Callable[..., Iterator[tuple[ShardTask, Done]]], tasks: Iterable[ShardTask]) -> Outcomes:
+    """Do tasks; those that another run is computing come last, and are waited for.
+
+    Args:
+        each: does some tasks; `wait` says whether it waits for other runs.
+        tasks: all.
+    """
+    taken = []
+    for task, done in each(tasks, wait=False):
+        if done.taken:
+            taken.append(task)
+        else:
+            yield task, done
+    yield from each(taken, wait=True)
 
 
 # --- in this process --------------------------------------------------------------------------------------------------
@@ -135,18 +126,14 @@ class Worker:
     _switched: ExitStack = field(default_factory=ExitStack, init=False)
     _adapter: AdapterRef | None = field(default=None, init=False)
 
-    def work(self, tasks: Iterable[ShardTask]) -> Generator[tuple[ShardTask, Done], None, None]:
+    def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
         """See `Engine`: one after the other; those that another run is computing come last."""
-        taken = []
+
+        def each(some: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
+            yield from ((task, self.do(task, wait=wait)) for task in some)
+
         try:
-            for task in tasks:
-                done = self.do(task, wait=False)
-                if done.taken:
-                    taken.append(task)
-                else:
-                    yield task, done
-            for task in taken:
-                yield task, self.do(task, wait=True)
+            yield from busy_last(each, tasks)
         finally:
             self.rest()
 
@@ -155,9 +142,7 @@ class Worker:
         self._adapter = None
         self._switched.close()
 
-    def close(self) -> None:
-        """See `rest`."""
-        self.rest()
+    close = rest
 
     def do(self, task: ShardTask, *, wait: bool) -> Done:
         """Do one task, unless somebody else has.
@@ -196,7 +181,6 @@ class Worker:
 
     def _done(self, task: ShardTask) -> Done:
         from bench.backbone.extract import Extractor
-        from bench.backbone.items import Item
         from bench.backbone.sampling import uniforms
 
         if task.held is not None and task.held != tuple(self.store.keys(task.kind)):
@@ -208,20 +192,9 @@ class Worker:
 
                 self._switched.enter_context(adapted(self.backbone, task.adapter))
             self._adapter = task.adapter
-        n, limit = (
-            max((sampling.n for sampling in growth_of(task.names).samples), default=0),
-            task.asking.max_new_tokens,
-        )
-        items = [
-            Item(
-                task.prompts[i],
-                answer=None if task.answers is None else task.answers[i],
-                uniforms=uniforms(task.seed, question.id, n, limit) if n else None,
-                samples={sampling: samples[i] for sampling, samples in task.samples.items()},
-                **question.read(),
-            )
-            for i, question in enumerate(task.questions)
-        ]
+        items, limit = task.items, task.asking.max_new_tokens
+        if n := max((sampling.n for sampling in growth_of(task.names).samples), default=0):
+            items = [replace(item, uniforms=uniforms(task.seed, item.id, n, limit)) for item in items]
         measured = Extractor(self.backbone, task.asking, pass_definitions(task.names), task.stage).measure(items)
         fields = {"signals": sorted(task.names.values()), "answers": digest_arrays(measured.answers)}
         # One folder for the whole pass: a killed run has all of it or nothing, and so repeats the same pass.

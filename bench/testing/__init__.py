@@ -19,17 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from bench import registry
-from bench.api import (
-    ConfidenceMethod,
-    ContractError,
-    DataCard,
-    Format,
-    RunFacts,
-    Source,
-    Split,
-    Task,
-    UserError,
-)
+from bench.api import ConfidenceMethod, ContractError, DataCard, Format, RunFacts, Source, Split, Task, UserError
 from bench.api.errors import did_you_mean, home_of, reason_of
 from bench.signals.definition import definition
 from bench.signals.planted import MODEL, planted
@@ -64,11 +54,21 @@ def checks_for(plugin: type[ConfidenceMethod] | type[Task], source: Source | Non
     checked only where a `source` is given.
     """
     if issubclass(plugin, ConfidenceMethod):
-        yield from _method_checks(plugin)
-    else:
-        make = MakeTask(plugin, source or NO_SOURCE)
-        bodies = TASK_CHECKS + (TASK_ROW_CHECKS if _rows_at_hand(make) else ())
-        yield from ((make, Check(body)) for body in bodies)
+        for i, fmt in enumerate(_formats(plugin)):
+            for body in (METHOD_CHECKS if i == 0 else ()) + METHOD_DATA_CHECKS:
+                failure = plugin.expected_failures.get(Check(body).__name__, "")
+                yield MakeMethod(plugin, fmt), Check(body, failure)
+        return
+    make = MakeTask(plugin, source or NO_SOURCE)
+    at_hand = False  # whether every split can be read from the source
+    try:
+        origins = [origin for split in plugin.card.splits for origin in make().origins(split)]
+        at_hand = all(make.source.has(card, split) for card, split in origins)
+    except BaseException as error:  # `check_origins` says so; collecting checks must go on
+        if isinstance(error, KeyboardInterrupt):
+            raise
+    for body in TASK_CHECKS + (TASK_ROW_CHECKS if at_hand else ()):
+        yield make, Check(body)
 
 
 def check_plugin(target: str | Path, source: Source | None = None) -> list[CheckResult]:
@@ -133,17 +133,6 @@ def _plugins(target: str | Path) -> list[Any]:
     return found
 
 
-def _rows_at_hand(make: MakeTask) -> bool:
-    """Whether every split can be read from the source, as for tasks that make their questions themselves."""
-    try:
-        origins = [origin for split in make.plugin.card.splits for origin in make().origins(split)]
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - `check_origins` says so; collecting checks must go on
-        return False
-    return all(make.source.has(card, split) for card, split in origins)
-
-
 class _NoSource(Source):
     """Source for tasks that make their questions themselves."""
 
@@ -157,15 +146,6 @@ class _NoSource(Source):
 
 NO_SOURCE: Source = _NoSource()
 """Source for a task that makes its questions itself."""
-
-
-def _method_checks(plugin: type[ConfidenceMethod]) -> Iterator[Made]:
-    formats = _formats(plugin)
-    for i, fmt in enumerate(formats):
-        make = MakeMethod(plugin, fmt)
-        for body in (METHOD_CHECKS if i == 0 else ()) + METHOD_DATA_CHECKS:
-            name = Check(body).__name__
-            yield make, Check(body, plugin.expected_failures.get(name, ""))
 
 
 def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:

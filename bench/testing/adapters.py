@@ -8,7 +8,6 @@ import importlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ def context(make: MakeMethod, *, right: bool | None = None) -> Context:
         signals = validation_signals(make.reads)
         labels = None if right is None else np.full(VALIDATION, right)
         validation = planted(signals, VALIDATION, seed=3, fmt=make.format, correct=labels)
-    return Context(seed=SEED, format=make.format, train_adapter=_Recorder(), validation=validation)
+    return Context(seed=SEED, format=make.format, train_adapter=train_on_toy, validation=validation)
 
 
 class _ToyModel:
@@ -58,55 +57,41 @@ class _ToyModel:
         """See `AdapterModel.logits`."""
         import torch
 
-        rows = [self._states(sequences[i])[-int(k) :] for i, k in enumerate(last)]
+        rows = []
+        for i, k in enumerate(last):
+            embedded = self.embedding[torch.tensor(np.array(sequences[i], dtype=np.int64))]
+            rows.append((embedded.cumsum(dim=0) / torch.arange(1, len(embedded) + 1)[:, None])[-int(k) :])
         states = torch.cat(rows)
         return (states + states @ self.adapter if adapted else states) @ self.head
 
-    def _states(self, ids: npt.NDArray[Any]) -> torch.Tensor:
-        import torch
 
-        embedded = self.embedding[torch.tensor(np.array(ids, dtype=np.int64))]
-        return embedded.cumsum(dim=0) / torch.arange(1, len(ids) + 1)[:, None]
+def train_on_toy(
+    *,
+    loss: str,
+    examples: Mapping[str, Ragged | npt.NDArray[Any]],
+    settings: Mapping[str, object],
+    validation: Validation | None = None,
+) -> AdapterRef:
+    """A `TrainAdapter` that returns an empty adapter: a loss must be finite with a gradient, confidences in [0, 1].
 
+    Raises:
+        AssertionError: the loss function gives something else.
+    """
+    import torch
 
-@dataclass
-class _Recorder:
-    """A `TrainAdapter` that remembers what it was given and returns an empty adapter."""
-
-    examples: dict[str, Ragged | npt.NDArray[Any]] = field(default_factory=dict)
-    loss: float | None = None
-
-    def __call__(
-        self,
-        *,
-        loss: str,
-        examples: Mapping[str, Ragged | npt.NDArray[Any]],
-        settings: Mapping[str, object],
-        validation: Validation | None = None,
-    ) -> AdapterRef:
-        """See `TrainAdapter`; the loss must be finite and have a gradient, confidences lie within [0, 1].
-
-        Raises:
-            AssertionError: the loss function gives something else.
-        """
-        import torch
-
-        toy = _ToyModel()
-        value = _named(loss)(toy, examples, settings)
-        assert value.shape == (), f"{loss}: expected a scalar, got shape {tuple(value.shape)}"
-        assert torch.isfinite(value), f"{loss}: expected a finite value, got {value.item()}"
-        (gradient,) = torch.autograd.grad(value, [toy.adapter])
-        assert torch.isfinite(gradient).all(), f"{loss}: the gradient is not finite"
-        assert gradient.abs().max() > 0, f"{loss}: the adapter has no part in it"
-        if validation is not None:
-            sure = _named(validation.confidence)(toy, validation.examples, settings).detach()
-            expected = (len(validation.examples["correct"]),)
-            assert sure.shape == expected, (
-                f"{validation.confidence}: expected shape {expected}, got {tuple(sure.shape)}"
-            )
-            assert ((sure >= 0) & (sure <= 1)).all(), f"{validation.confidence}: expected values within [0, 1]"
-        self.examples, self.loss = dict(examples), float(value.detach())
-        return AdapterRef(_empty_folder(), "0" * 64)
+    toy = _ToyModel()
+    value = _named(loss)(toy, examples, settings)
+    assert value.shape == (), f"{loss}: expected a scalar, got shape {tuple(value.shape)}"
+    assert torch.isfinite(value), f"{loss}: expected a finite value, got {value.item()}"
+    (gradient,) = torch.autograd.grad(value, [toy.adapter])
+    assert torch.isfinite(gradient).all(), f"{loss}: the gradient is not finite"
+    assert gradient.abs().max() > 0, f"{loss}: the adapter has no part in it"
+    if validation is not None:
+        sure = _named(validation.confidence)(toy, validation.examples, settings).detach()
+        expected = (len(validation.examples["correct"]),)
+        assert sure.shape == expected, f"{validation.confidence}: expected shape {expected}, got {tuple(sure.shape)}"
+        assert ((sure >= 0) & (sure <= 1)).all(), f"{validation.confidence}: expected values within [0, 1]"
+    return AdapterRef(_empty_folder(), "0" * 64)
 
 
 def _named(function: str) -> Callable[..., torch.Tensor]:

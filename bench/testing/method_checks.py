@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import inspect
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +114,13 @@ def check_presets(make: MakeMethod) -> None:
     """Every preset, and `small`, gives arguments that `__init__` has; `not_reproduced` names presets."""
     strange = sorted(set(make.plugin.not_reproduced) - set(make.plugin.presets))
     assert not strange, f"not_reproduced names {strange}; the presets are {sorted(make.plugin.presets)}"
-    for preset, arguments in make.plugin.presets.items():
-        unknown = sorted(set(arguments) - set(inspect.signature(make.plugin).parameters))
-        assert not unknown, f"preset {preset!r} gives {unknown}, which __init__ does not take"
+    known = set(inspect.signature(make.plugin).parameters)
+    given_by = {f"preset {preset!r}": arguments for preset, arguments in make.plugin.presets.items()}
+    for what, arguments in (given_by | {"small": make.plugin.small}).items():
+        unknown = sorted(set(arguments) - known)
+        assert not unknown, f"{what} gives {unknown}, which __init__ does not take"
+    for arguments in make.plugin.presets.values():
         make.plugin(**arguments)
-    unknown = sorted(set(make.plugin.small) - set(inspect.signature(make.plugin).parameters))
-    assert not unknown, f"small gives {unknown}, which __init__ does not take"
 
 
 def check_search(make: MakeMethod) -> None:
@@ -144,38 +144,17 @@ def check_search(make: MakeMethod) -> None:
 
 
 def check_constants_have_sources(make: MakeMethod) -> None:
-    """Every field of a method that is a dataclass, and of `paper.py` beside it, has its source in the line below it."""
+    """Every field of a method that is a dataclass, its own or inherited, has its source in the line below it."""
     source = re.compile(r"paper|§|section|table|appendix|arxiv|doi|official|readme|chosen", re.IGNORECASE)
-    for field, line in (*_of_class(make.plugin), *_of_paper(make.plugin)):
-        assert source.search(line), (
-            f"{field} has no source below it: expected a docstring that names the paper and its section, or says"
-            f" CHOSEN and why, got {line!r}; what is no constant is annotated as ClassVar"
-        )
-
-
-def _of_class(plugin: type) -> Iterator[tuple[str, str]]:
-    """The method's own fields and those that it inherits, each with the string below it; none without a dataclass."""
+    plugin = make.plugin
     arguments, sources_of = inspect.signature(plugin).parameters, sources(plugin)
-    for constant in dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ():
-        if constant.name in arguments:
-            yield f"{plugin.__name__}.{constant.name}", sources_of.get(constant.name, "")
-
-
-def _of_paper(plugin: type) -> Iterator[tuple[str, str]]:
-    path = Path(inspect.getfile(plugin)).with_name("paper.py")
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if path.is_file() else ():
-        if isinstance(node, ast.ClassDef) and node.decorator_list:
-            for field, line in _fields(node):
-                yield f"{path.name}: {node.name}.{field}", line
-
-
-def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """Name of each dataclass field, with the string that follows it."""
-    following: list[ast.stmt | None] = [*node.body[1:], None]
-    for statement, after in zip(node.body, following, strict=True):
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            constant = after.value if isinstance(after, ast.Expr) else None
-            yield statement.target.id, str(constant.value) if isinstance(constant, ast.Constant) else ""
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ()
+    for field in fields:
+        line = sources_of.get(field.name, "")
+        assert field.name not in arguments or source.search(line), (
+            f"{plugin.__name__}.{field.name} has no source below it: expected a docstring that names the paper and its"
+            f" section, or says CHOSEN and why, got {line!r}; what is no constant is annotated as ClassVar"
+        )
 
 
 # --- what they do -----------------------------------------------------------------------------------------------------
@@ -242,12 +221,9 @@ def check_declared_reads(make: MakeMethod) -> None:
     fitted, batch = observed_fit(make), Watched(held_out(make, 50)[0]).own()
     with contextlib.suppress(ContractError):
         fitted.method.predict(batch)
+    declared = "needs" if make.plugin.reads is ConfidenceMethod.reads else "reads()"
     for verb, undeclared in (("fit", fitted.train.undeclared), ("predict", batch.undeclared)):
-        assert not undeclared, f"{verb} read {undeclared[0]!r}, which {_declared_by(make)} does not declare for it"
-
-
-def _declared_by(make: MakeMethod) -> str:
-    return "needs" if make.plugin.reads is ConfidenceMethod.reads else "reads()"
+        assert not undeclared, f"{verb} read {undeclared[0]!r}, which {declared} does not declare for it"
 
 
 def check_no_labels_in_predict(make: MakeMethod) -> None:

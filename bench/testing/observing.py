@@ -51,14 +51,14 @@ class Watched(Batch):
 
 def contents(batch: Batch) -> dict[Signal, bytes]:
     """The bytes of each column, to see later whether it was written to."""
-    return {signal: _bytes(batch[signal]) for signal in batch.signals}
-
-
-def _bytes(column: Any) -> bytes:
-    if isinstance(column, OutputHead):
-        return bytes(column.weight.cpu().float().numpy().tobytes())  # numpy has no bfloat16
-    values = column.values if isinstance(column, Ragged) else column
-    return pickle.dumps(values.tolist()) if values.dtype == object else bytes(values.tobytes())  # texts are references
+    found: dict[Signal, bytes] = {}
+    for signal in batch.signals:
+        column = batch[signal]
+        if isinstance(column, OutputHead):
+            column = column.weight.cpu().float().numpy()  # numpy has no bfloat16
+        values = column.values if isinstance(column, Ragged) else column
+        found[signal] = pickle.dumps(values.tolist()) if values.dtype == object else values.tobytes()
+    return found
 
 
 # --- global random states ---------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def fit(make: MakeMethod, train: Batch, *, right: bool | None = None) -> Confide
 
 
 @dataclass(frozen=True)
-class Fit:
+class ObservedFit:
     """A fitted method, and what was seen while it was fitted."""
 
     method: ConfidenceMethod
@@ -130,7 +130,7 @@ class Fit:
 
 
 @functools.lru_cache(maxsize=64)
-def observed_fit(make: MakeMethod) -> Fit:
+def observed_fit(make: MakeMethod) -> ObservedFit:
     """Fitted once, under observation, for all checks that only look at it: fits are what costs time."""
     method, labelled = make(), train_batch(make)
     train = Watched(labelled, labelled.correct).own()
@@ -140,4 +140,4 @@ def observed_fit(make: MakeMethod) -> Fit:
         states = global_states()
         returned = method.fit(train, context(make))
         moved = moved_states(states)
-    return Fit(method, returned, train, columns, arguments, moved)
+    return ObservedFit(method, returned, train, columns, arguments, moved)

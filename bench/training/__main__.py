@@ -12,11 +12,11 @@ from pathlib import Path
 
 from bench.training.child import end_with_parent, train_together
 
-
-def _main(config: Path, processes: int) -> None:
-    if processes > 1:
-        train_together(config, processes)
-        return
+end_with_parent()
+config, processes = Path(sys.argv[1]), int(*sys.argv[2:3] or "1")
+if processes > 1:
+    train_together(config, processes)
+else:
     gc.disable()  # a quarter of the time in which libraries load would go into looking for garbage; `main` enables it
     from bench.api import UserError
     from bench.store.locks import file_lock
@@ -29,10 +29,6 @@ def _main(config: Path, processes: int) -> None:
             main(config)
     except UserError as error:
         sys.exit(f"error: {error}")  # its sentence is enough
-
-
-end_with_parent()
-_main(Path(sys.argv[1]), int(*sys.argv[2:3] or "1"))
 # Everything is written. Threads of torch's process groups can outlive the group and abort an orderly exit (SIGABRT, now
 # and then on a busy machine), which would turn a finished training into a failed one.
 sys.stdout.flush()

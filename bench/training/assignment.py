@@ -9,6 +9,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bench.backbone.models import ModelSpec, label_of
 from bench.progress import Progress, Silent
 from bench.store.folders import Entry, Store
 from bench.store.locks import adapter_claim, file_lock
+from bench.store.processes import ended
 from bench.training import child
 from bench.training.job import ADAPTER, EXAMPLES, REPORT, VALIDATION, Job, write_examples
 
@@ -69,10 +71,7 @@ class Assignment:
         return next((told["step"] for line in reversed(lines) if "step" in (told := _told(line))), 0)
 
     def carry_out(
-        self,
-        store: Store,
-        progress: Progress | None = None,
-        make_room: Callable[[], None] = lambda: None,
+        self, store: Store, progress: Progress | None = None, make_room: Callable[[], None] = lambda: None
     ) -> Entry:
         """The adapter, trained here unless another process has put it into the store meanwhile.
 
@@ -90,27 +89,26 @@ class Assignment:
             told.say(f"the adapter of {self.method} is being trained by {whom}; waiting for it")
 
         with file_lock(adapter_claim(store.root, self.key), waits):
-            return store.get(KIND, self.key) or self._trained(store, told, make_room)
-
-    def _trained(self, store: Store, progress: Progress, make_room: Callable[[], None]) -> Entry:
-        """The adapter of a training, or of the rest of one that was ended."""
-        try:
-            folder = self.folder(store).resolve()
-            write_examples(folder / EXAMPLES, self.examples)
-            write_examples(folder / VALIDATION, self.validation)
-            config = self.job.write(folder)
-        except OSError as error:
-            raise UserError(
-                f"What {self.method} is trained on could not be written into the cache: {error.strerror or error}. Free"
-                " some disk space, or set CONFBENCH_CACHE to another folder."
-            ) from error
-        make_room()
-        self._run(config, store, progress)
-        trained = folder / ADAPTER
-        told = {"method": self.method, "model": label_of(ModelSpec(**self.job.model))}
-        entry = store.put(KIND, self.key, self.fields, lambda into: _copy(trained, into), **told)
-        shutil.rmtree(folder, ignore_errors=True)
-        return entry
+            found = store.get(KIND, self.key)
+            if found is not None:
+                return found
+            try:
+                folder = self.folder(store).resolve()
+                write_examples(folder / EXAMPLES, self.examples)
+                write_examples(folder / VALIDATION, self.validation)
+                config = self.job.write(folder)
+            except OSError as error:
+                raise UserError(
+                    f"What {self.method} is trained on could not be written into the cache: {error.strerror or error}."
+                    " Free some disk space, or set CONFBENCH_CACHE to another folder."
+                ) from error
+            make_room()
+            self._run(config, store, told)
+            fill = partial(shutil.copytree, folder / ADAPTER, dirs_exist_ok=True)
+            names = {"method": self.method, "model": label_of(ModelSpec(**self.job.model))}
+            entry = store.put(KIND, self.key, self.fields, fill, **names)
+            shutil.rmtree(folder, ignore_errors=True)
+            return entry
 
     def folder(self, store: Store) -> Path:
         """The private folder of the job.
@@ -151,8 +149,9 @@ class Assignment:
             code = process.wait()
         if code or not (config.parent / ADAPTER / REPORT).is_file():
             way = f"\n{way_out(self.method)}." if recipe.deepspeed else ""
+            how = ended(code) if code else "it ended without an adapter"
             raise UserError(
-                f"Training the adapter of {self.method} failed ({child.ending(code)}):"
+                f"Training the adapter of {self.method} failed ({how}):"
                 f" {last[-1] if last else 'it printed nothing'}{way}\nThe end of its log:\n" + "\n".join(last)
             )
 
@@ -172,8 +171,3 @@ def _told(line: str) -> dict[str, Any]:
         return {}
     kind = int if "step" in told else str
     return told if isinstance(told.get("step", told.get("note")), kind) else {}
-
-
-def _copy(trained: Path, into: Path) -> None:
-    for path in sorted(trained.iterdir()):
-        shutil.copyfile(path, into / path.name)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.backbone.devices import alone_visible
-from bench.store.processes import end_group, end_with, ended
+from bench.store.processes import end_group, end_with
 
 _PARENT = "CONFBENCH_PARENT"
 """Environment variable with the number of the process without which a child ends."""
@@ -60,11 +60,6 @@ def started(config: Path, processes: int, devices: Sequence[str]) -> Iterator[su
             end_group(process, _STOP_SECONDS)
         if process.stdout is not None:
             process.stdout.close()
-
-
-def ending(code: int) -> str:
-    """A child's end in words, by its exit code."""
-    return ended(code) if code else "it ended without an adapter"
 
 
 def environment(of: Mapping[str, str], processes: int) -> dict[str, str]:

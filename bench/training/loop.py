@@ -6,6 +6,7 @@ import gc
 import importlib
 import json
 import math
+import re
 import shutil
 import sys
 import time
@@ -24,8 +25,7 @@ from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.session import checkpoint_blocks
 from bench.store.files import write_json, write_whole
-from bench.store.folders import digest_file, key_of
-from bench.training import checkpoints
+from bench.store.folders import MANIFEST, digest_file, inspected, key_of, seal
 from bench.training.job import (
     ADAPTER,
     CHECKPOINTS,
@@ -40,13 +40,16 @@ from bench.training.job import (
     take,
 )
 from bench.training.model import Fed, Questioner, ReadableModel, requests, together
-from bench.training.optimisers import DeepSpeedOptimiser, Optimiser, Processes, TorchOptimiser
+from bench.training.optimisers import DeepSpeedOptimiser, ProcessGroup, TorchOptimiser
 
 OfExamples = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
 """A loss (a sum, with gradient) or confidences `(n,)` of some examples."""
 Rows = npt.NDArray[np.int64]
 _STATE, _BEST = "state.json", "best.safetensors"
 """Names in a checkpoint; the latter is the best adapter so far, and the confidences at each point."""
+KEPT = 2
+"""Checkpoints that are kept; the older of them is for the day on which the newer is damaged."""
+_NAME = re.compile(r"step-(\d{1,15})")
 _RECORDED, _SURE = "validation confidences", "train confidences"
 """Names there that are no tensors of the adapter."""
 
@@ -55,7 +58,7 @@ def main(config: Path) -> None:
     """Train the job that this file describes; its folder gets the adapter."""
     job = Job.read(config)
     sys.path.extend(folder for folder in job.search if folder not in sys.path)
-    processes = Processes(str(job.load["device"]), grouped=job.recipe.deepspeed)
+    processes = ProcessGroup(str(job.load["device"]), grouped=job.recipe.deepspeed)
     try:
         training = _Training(job, config.parent, processes)
         gc.enable()  # libraries and model are loaded
@@ -68,7 +71,7 @@ def main(config: Path) -> None:
 class _Training:
     """One adapter in training, in one of its processes."""
 
-    def __init__(self, job: Job, folder: Path, processes: Processes) -> None:
+    def __init__(self, job: Job, folder: Path, processes: ProcessGroup) -> None:
         self.job = job
         self.recipe: Recipe = job.recipe
         self.folder = folder
@@ -76,7 +79,14 @@ class _Training:
         self.loss = _function_named(job.loss)
         self.examples = read_examples(folder / EXAMPLES, job.columns)
         self.validation = read_examples(folder / VALIDATION, job.validation)
-        self.stopping = self._stopping()
+        correct = np.asarray(self.validation["correct"]) if job.confidence else None
+        self.stopping = EarlyStopping(
+            self.recipe.steps,
+            None if correct is None else Batch([""] * len(correct), {}, correct),
+            published=self.recipe.published_steps,
+            points=self.recipe.points,
+            epochs_per_step=self.recipe.batch_size / self._n,
+        )
         devices = tuple(job.load["devices"])
         options = replace(LoadOptions(**job.load), device=None if devices else processes.device, devices=devices)
         self.backbone = Backbone(ModelSpec(**{**job.model, "tasks": tuple(job.model["tasks"])}), options)
@@ -92,14 +102,14 @@ class _Training:
             checkpoint_blocks(self.backbone.model)
         self.parameters = [p for p in self.wrapped.parameters() if p.requires_grad]
         kind = DeepSpeedOptimiser if self.recipe.deepspeed else TorchOptimiser
-        self.optimiser: Optimiser = kind(self.parameters, self.recipe, processes)
+        self.optimiser = kind(self.parameters, self.recipe, processes)
         self.model = ReadableModel(self.backbone, self.wrapped, job)
         self.fed = Fed()
         self.seconds = 0.0
         self.last_loss: float | None = None
 
     def run(self) -> None:
-        self._ask_the_frozen()
+        self._read_the_frozen()
         self._resume()
         for step in self.stopping:
             self._step(step - 1)
@@ -111,17 +121,6 @@ class _Training:
                 self._checkpoint(step)
         if self.processes.rank == 0:
             self._save()
-
-    def _stopping(self) -> EarlyStopping:
-        recipe = self.recipe
-        correct = np.asarray(self.validation["correct"]) if self.job.confidence else None
-        return EarlyStopping(
-            recipe.steps,
-            None if correct is None else Batch([""] * len(correct), {}, correct),
-            published=recipe.published_steps,
-            points=recipe.points,
-            epochs_per_step=recipe.batch_size / self._n,
-        )
 
     def _kept(self) -> dict[str, torch.Tensor]:
         """The adapter as it is now, and how sure it is of as many training examples as there are for validation."""
@@ -148,15 +147,14 @@ class _Training:
         self.seconds += time.perf_counter() - start
         return np.asarray(self.processes.sum(sure).cpu().numpy())
 
-    def _ask_the_frozen(self) -> None:
+    def _read_the_frozen(self) -> None:
         """Let the loss say what it will need of the weights that never change, so that this is read together.
 
         A resumed training asks for all steps, too: read in other company, the numbers would differ in their last bits.
         """
         start = time.perf_counter()
-        shares = [
-            self._share(self.examples, batch_rows(self._n, step, self.recipe)) for step in range(self.recipe.steps)
-        ]
+        steps = range(self.recipe.steps)
+        shares = [self._share(self.examples, batch_rows(self._n, step, self.recipe)) for step in steps]
         rows = np.unique(np.concatenate([*shares, np.zeros(0, dtype=np.int64)]))
 
         def ask(questioner: Questioner) -> None:
@@ -180,7 +178,8 @@ class _Training:
 
     def _step(self, step: int) -> None:
         start = time.perf_counter()
-        rate = learning_rate(self.recipe, step)
+        # half a cosine to 0 at the end, without warm-up (docs/methods.md §0.8)
+        rate = self.recipe.learning_rate * 0.5 * (1.0 + math.cos(math.pi * step / self.recipe.steps))
         loss, gradients = self._gradients(step)
         self.optimiser.step(gradients, rate)
         self.last_loss = self._count(loss)
@@ -236,9 +235,10 @@ class _Training:
         from safetensors.torch import save
 
         root = self.folder / CHECKPOINTS
-        folder = checkpoints.partial(root, step)
+        folder = root / f"partial-{step}"
         if self.processes.rank == 0:
-            checkpoints.begun(root, step)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
             state = {"fed": asdict(self.fed), "seconds": self.seconds, "loss": self.last_loss}
             state["stage"] = asdict(self.stopping.stage())
             write_json(folder / _STATE, state)
@@ -247,15 +247,19 @@ class _Training:
         self.optimiser.save(folder)
         self.processes.wait()
         if self.processes.rank == 0:
-            checkpoints.complete(root, step, self._identity())
+            seal(folder, {"job": self._identity(), "step": step})
+            whole = root / f"step-{step}"
+            shutil.rmtree(whole, ignore_errors=True)
+            folder.rename(whole)
+            kept = {root / f"step-{each}" for each in _steps(root)[:KEPT]}
+            for other in set(root.iterdir()) - kept:
+                shutil.rmtree(other, ignore_errors=True)
 
     def _resume(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""
         from safetensors.torch import load_file
 
-        step = 0
-        if self.processes.rank == 0:  # it looks, for all
-            step = checkpoints.newest(self.folder / CHECKPOINTS, self._identity(), _note)
+        step = self._newest() if self.processes.rank == 0 else 0  # it looks, for all
         step = int(self.processes.sum(torch.tensor([step])).item())
         if not step:
             return
@@ -267,6 +271,34 @@ class _Training:
         recorded = kept.pop(_RECORDED, None)
         confidences = [] if recorded is None else list(recorded.numpy())
         self.stopping.resume(step, state["stage"]["steps"], state["stage"]["losses"], confidences, kept or None)
+
+    def _newest(self) -> int:
+        """The step of the newest whole checkpoint, 0 without one; damaged ones are removed, and that is said.
+
+        Raises:
+            UserError: one can't be read at the moment; it stays.
+        """
+        root, job = self.folder / CHECKPOINTS, self._identity()
+        for step in _steps(root):
+            folder = root / f"step-{step}"
+            try:
+                problem, manifest = inspected(folder, {"job": job, "step": step})
+                if problem is None:
+                    more = {path.name for path in folder.iterdir()} - {MANIFEST, *manifest["files"]}
+                    problem = f"{min(more)} is too much" if more else None
+            except OSError as error:
+                raise UserError(
+                    f"The checkpoint {folder.name} of a training can't be read: {error.strerror}. Nothing was removed;"
+                    " run the command again when it can."
+                ) from error
+            if problem is None:
+                return step
+            shutil.rmtree(folder, ignore_errors=True)
+            note = (
+                f"checkpoint {folder.name} of a training was damaged ({problem}); training repeats the steps before it"
+            )
+            print(json.dumps({"note": note}), flush=True)  # noqa: T201  (the parent reads it)
+        return 0
 
     def _identity(self) -> str:
         """Digest of all that the training depends on, wherever it lies."""
@@ -314,9 +346,10 @@ class _Training:
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
 
 
-def _note(text: str) -> None:
-    """Tell the user of the run, through the parent."""
-    print(json.dumps({"note": text}), flush=True)  # noqa: T201  (the parent reads it)
+def _steps(root: Path) -> list[int]:
+    """Steps of the checkpoints, the newest first."""
+    names = [path.name for path in root.iterdir()] if root.is_dir() else []
+    return sorted((int(found[1]) for name in names if (found := _NAME.fullmatch(name))), reverse=True)
 
 
 def _ids(examples: Mapping[str, Column]) -> Ragged:
@@ -336,11 +369,6 @@ def _function_named(name: str) -> OfExamples:
     except (ImportError, AttributeError) as error:
         raise UserError(f"Function {name!r}: expected an importable `module:function` ({error}).") from error
     return cast("OfExamples", found)
-
-
-def learning_rate(recipe: Recipe, step: int) -> float:
-    """Half a cosine from the rate at step 0 to 0 at the end, without warm-up (docs/methods.md §0.8)."""
-    return recipe.learning_rate * 0.5 * (1.0 + math.cos(math.pi * step / recipe.steps))
 
 
 def batch_rows(n: int, step: int, recipe: Recipe) -> Rows:

@@ -121,8 +121,12 @@ class ReadableModel:
         """See `AdapterModel.logits`."""
         rows = [np.asarray(sequences[i], dtype=np.int32) for i in range(len(sequences))]
         ends = [int(k) for k in last]
-        states = self._states(rows, ends, self._tree) if adapted else self._frozen_states(rows, ends)
-        return self.backbone.head.logits(states)
+        if adapted:
+            return self.backbone.head.logits(self._states(rows, ends, self._tree))
+        keys = [row.tobytes() for row in rows]
+        self.remember((key, k) for key, k in zip(keys, ends, strict=True) if len(self._frozen.get(key, ())) < k)
+        states = torch.cat([self._frozen[key][-k:] for key, k in zip(keys, ends, strict=True)])
+        return self.backbone.head.logits(states.to(self.backbone.head.weight.device))
 
     def remember(self, requests: Iterable[ReadRequest]) -> None:
         """Read what will be asked of the frozen model, once for the whole run; memory: d numbers for each position."""
@@ -131,37 +135,21 @@ class ReadableModel:
             ends[row] = max(end, ends.get(row, 0))
         rows = [np.frombuffer(row, dtype=np.int32).copy() for row in ends]
         for group in together(rows, self.job.token_budget):
-            self._remember([rows[i] for i in group], [ends[rows[i].tobytes()] for i in group])
-
-    def _remember(self, rows: list[Ids], ends: list[int]) -> None:
-        with torch.no_grad(), self.wrapped.disable_adapter():
-            states = self._states(rows, ends, self._frozen_tree).cpu()
-        for row, part in zip(rows, torch.split(states, ends), strict=True):
-            self._frozen[row.tobytes()] = part
-
-    def _frozen_states(self, rows: list[Ids], ends: list[int]) -> torch.Tensor:
-        new = {
-            row.tobytes(): end
-            for row, end in zip(rows, ends, strict=True)
-            if len(self._frozen.get(row.tobytes(), ())) < end
-        }
-        self.remember(new.items())
-        states = [self._frozen[row.tobytes()][-end:] for row, end in zip(rows, ends, strict=True)]
-        return torch.cat(states).to(self.backbone.head.weight.device)
+            some = [rows[i] for i in group]
+            lengths = [ends[row.tobytes()] for row in some]
+            with torch.no_grad(), self.wrapped.disable_adapter():
+                states = self._states(some, lengths, self._frozen_tree).cpu()
+            keys = (row.tobytes() for row in some)
+            self._frozen.update(zip(keys, torch.split(states, lengths), strict=True))
 
     def _states(self, rows: list[Ids], ends: list[int], tree: PrefixTree) -> torch.Tensor:
         """`(sum of ends, d)` last hidden states."""
         self.fed.floor += sum(tree.add(row) for row in rows)
-        if self.job.packed:
-            return self._together(rows, ends)
-        alone = (self._run(row, np.arange(len(row) - end, len(row))) for row, end in zip(rows, ends, strict=True))
-        return torch.cat(list(alone))
-
-    def _together(self, rows: list[Ids], ends: list[int]) -> torch.Tensor:
-        """States of distinct sequences in one row, in which each token sees its own sequence alone.
-
-        What they begin with in common is there once; in training it has one dropout mask for all of them.
-        """
+        if not self.job.packed:
+            alone = (self._run(row, np.arange(len(row) - end, len(row))) for row, end in zip(rows, ends, strict=True))
+            return torch.cat(list(alone))
+        # distinct sequences in one row, in which each token sees its own sequence alone; what they begin with in
+        # common is there once, and in training has one dropout mask for all of them
         distinct = {row.tobytes(): row for row in rows}
         pack = one_pack(list(distinct.values()))
         visible = pack.visible()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import MutableMapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,7 +23,7 @@ from bench.training.job import Recipe
 Tensors = list[torch.Tensor]
 
 
-class Processes:
+class ProcessGroup:
     """The processes that train together; one is enough."""
 
     def __init__(self, device: str, *, grouped: bool) -> None:
@@ -60,23 +60,46 @@ class Processes:
             dist.destroy_process_group()
 
 
-class Optimiser(Protocol):
-    """Moves the adapter's parameters."""
-
-    def step(self, gradients: Tensors, learning_rate: float) -> None:
-        """One step along the sum of the processes' gradients."""
+class _Optimiser:
+    """What both have: parameters and AdamW's state in a file of safetensors; DeepSpeed's own would be pickles."""
 
     def save(self, folder: Path) -> None:
         """Write parameters and state; called by all processes with one existing folder."""
+        from safetensors.torch import save
+
+        tensors: dict[str, torch.Tensor] = {}
+        parameters, state = self.held()
+        for i, parameter in enumerate(parameters):
+            tensors |= {f"{i}.parameter": parameter, **{f"{i}.{name}": t for name, t in state[parameter].items()}}
+        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        write_whole(self.file(folder), save(plain))
 
     def load(self, folder: Path) -> None:
-        """Take them back."""
+        """Take them back; the number of steps stays in main memory, where AdamW has it."""
+        from safetensors.torch import load_file
+
+        read: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)
+        for full, tensor in load_file(self.file(folder)).items():
+            position, _, name = full.partition(".")
+            read[int(position)][name] = tensor
+        parameters, state = self.held()
+        for i, parameter in enumerate(parameters):
+            parameter.data.copy_(read[i].pop("parameter"))
+            state[parameter] = {name: t if name == "step" else t.to(parameter.device) for name, t in read[i].items()}
+
+    def held(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
+        """Parameters, and the state of each."""
+        raise NotImplementedError
+
+    def file(self, folder: Path) -> Path:
+        """File of this process in the folder of a checkpoint."""
+        raise NotImplementedError
 
 
-class TorchOptimiser:
+class TorchOptimiser(_Optimiser):
     """AdamW of torch; every process does the same step."""
 
-    def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: Processes) -> None:
+    def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: ProcessGroup) -> None:
         self.parameters = parameters
         self.processes = processes
         self.clip = recipe.clip
@@ -86,7 +109,7 @@ class TorchOptimiser:
         )
 
     def step(self, gradients: Tensors, learning_rate: float) -> None:
-        """See `Optimiser.step`."""
+        """One step along the sum of the processes' gradients."""
         first = gradients[0].device  # of a model over several cards, each has its own
         flat = self.processes.sum(torch.cat([gradient.flatten().to(first) for gradient in gradients]))
         parts = torch.split(flat, [parameter.numel() for parameter in self.parameters])
@@ -99,23 +122,20 @@ class TorchOptimiser:
         self.adamw.step()
 
     def save(self, folder: Path) -> None:
-        """See `Optimiser.save`."""
-        if self.processes.rank:
-            return
-        tensors = {f"{i}.parameter": parameter for i, parameter in enumerate(self.parameters)}
-        for i, parameter in enumerate(self.parameters):
-            tensors |= {f"{i}.{name}": value for name, value in self.adamw.state[parameter].items()}
-        _write(folder / "optimiser.safetensors", tensors)
+        """See `_Optimiser.save`; the first process writes for all."""
+        if not self.processes.rank:
+            super().save(folder)
 
-    def load(self, folder: Path) -> None:
-        """See `Optimiser.load`."""
-        read = _read(folder / "optimiser.safetensors")
-        for own, parameter in zip(read, self.parameters, strict=True):
-            parameter.data.copy_(own.pop("parameter"))
-            self.adamw.state[parameter] = _on(parameter.device, own)
+    def held(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
+        """See `_Optimiser.held`."""
+        return self.parameters, self.adamw.state
+
+    def file(self, folder: Path) -> Path:
+        """See `_Optimiser.file`."""
+        return folder / "optimiser.safetensors"
 
 
-class DeepSpeedOptimiser:
+class DeepSpeedOptimiser(_Optimiser):
     """AdamW of DeepSpeed, with gradients and moments spread over the processes (ZeRO stage 2).
 
     The engine holds the adapter's parameters alone: the frozen model needs neither its casts nor its broadcasts. It
@@ -123,7 +143,7 @@ class DeepSpeedOptimiser:
     shares into different numbers of forward passes.
     """
 
-    def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: Processes) -> None:
+    def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: ProcessGroup) -> None:
         if not processes.device.startswith("cuda"):
             os.environ["DS_ACCELERATOR"] = "cpu"
         import deepspeed
@@ -146,7 +166,7 @@ class DeepSpeedOptimiser:
         self.engine: Any = deepspeed.initialize(model=module, model_parameters=parameters, config=settings)[0]
 
     def step(self, gradients: Tensors, learning_rate: float) -> None:
-        """See `Optimiser.step`."""
+        """One step along the sum of the processes' gradients."""
         for group in self.engine.optimizer.param_groups:
             group["lr"] = learning_rate
         # The engine takes the mean over processes, and the sum is wanted.
@@ -154,45 +174,16 @@ class DeepSpeedOptimiser:
         self.engine.backward(self.processes.size * torch.stack(products).sum())
         self.engine.step()
 
-    def save(self, folder: Path) -> None:
-        """See `Optimiser.save`; each process writes its partition. DeepSpeed's own checkpoints would be pickles."""
-        tensors: dict[str, torch.Tensor] = {}
-        for i, partition in enumerate(self.engine.optimizer.single_partition_of_fp32_groups):
-            state = self.engine.optimizer.optimizer.state[partition]
-            tensors |= {f"{i}.parameter": partition, **{f"{i}.{name}": value for name, value in state.items()}}
-        _write(self._file(folder), tensors)
-
     def load(self, folder: Path) -> None:
-        """See `Optimiser.load`."""
+        """See `_Optimiser.load`."""
+        super().load(folder)
+        self.engine.optimizer.update_lp_params()  # the parameters themselves, gathered from all partitions
+
+    def held(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
+        """This process's partitions, and the state of each."""
         zero = self.engine.optimizer
-        read = _read(self._file(folder))
-        for own, partition in zip(read, zero.single_partition_of_fp32_groups, strict=True):
-            partition.data.copy_(own.pop("parameter"))
-            zero.optimizer.state[partition] = _on(partition.device, own)
-        zero.update_lp_params()  # the parameters themselves, gathered from all partitions
+        return zero.single_partition_of_fp32_groups, zero.optimizer.state
 
-    def _file(self, folder: Path) -> Path:
+    def file(self, folder: Path) -> Path:
+        """See `_Optimiser.file`."""
         return folder / f"optimiser-rank{self.processes.rank}.safetensors"
-
-
-def _write(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors by names of the form `position.name`."""
-    from safetensors.torch import save
-
-    write_whole(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
-
-
-def _on(device: torch.device, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """AdamW's state on a device; the number of steps stays in main memory, where AdamW has it."""
-    return {name: tensor if name == "step" else tensor.to(device) for name, tensor in state.items()}
-
-
-def _read(path: Path) -> list[dict[str, torch.Tensor]]:
-    """Tensors of each position."""
-    from safetensors.torch import load_file
-
-    found: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)
-    for full, tensor in load_file(path).items():
-        position, _, name = full.partition(".")
-        found[int(position)][name] = tensor
-    return [found[i] for i in sorted(found)]

@@ -31,8 +31,8 @@ from bench.training.assignment import KIND, Assignment, Examples, way_out
 from bench.training.job import CONFIDENCES, REPORT, Job, Recipe
 
 if TYPE_CHECKING:
+    from bench.backbone.footprint import TrainingPlan
     from bench.backbone.model import Backbone
-    from bench.backbone.room import TrainingPlan
 
 VERSION = 2
 """Part of every key; raised when the same job would end in another adapter."""
@@ -89,12 +89,7 @@ class AdapterTrainer:
     """Seconds of trainings elsewhere that are over."""
 
     def __call__(
-        self,
-        *,
-        loss: str,
-        examples: Examples,
-        settings: Mapping[str, object],
-        validation: Validation | None = None,
+        self, *, loss: str, examples: Examples, settings: Mapping[str, object], validation: Validation | None = None
     ) -> AdapterRef:
         """See `bench.api.TrainAdapter`."""
         from bench.backbone import adapter
@@ -107,21 +102,21 @@ class AdapterTrainer:
         entry = None if begun else self.store.get(KIND, key)
         if entry is None:
             self._plan(job.recipe, examples).check()
-            entry = self._made(
-                Assignment(
-                    method=self.method, key=key, fields=fields, job=job, examples=examples, validation=tested.examples,
-                    processes=self._processes, devices=tuple(self.backbone.devices),
-                )
+            work = Assignment(
+                method=self.method, key=key, fields=fields, job=job, examples=examples, validation=tested.examples,
+                processes=self._processes, devices=tuple(self.backbone.devices),
             )  # fmt: skip
+            if self.elsewhere is None:
+                # on the CPU, weights are pages of their files, which the child shares
+                make_room = self.backbone.release if kind_of(self.backbone.device) != "cpu" else lambda: None
+                entry = work.carry_out(self.store, self.progress, make_room)
+            else:
+                entry = self._trained_elsewhere(self.elsewhere, work)
         return AdapterRef(entry.folder, adapter.fingerprint(entry.folder))
 
-    def _made(self, work: Assignment) -> Entry:
-        if self.elsewhere is None:
-            return work.carry_out(self.store, self.progress, self._release)
+    def _trained_elsewhere(self, elsewhere: Elsewhere, work: Assignment) -> Entry:
         try:
-            told = self.elsewhere.train(
-                work.key, replace(work, devices=(kind_of(self.backbone.device),)), wait=self.waits
-            )
+            told = elsewhere.train(work.key, replace(work, devices=(kind_of(self.backbone.device),)), wait=self.waits)
         except PutOffError:
             self.put_off = True
             raise
@@ -139,16 +134,11 @@ class AdapterTrainer:
             )
         return entry
 
-    def _release(self) -> None:
-        """Make room for the child; on the CPU, weights are pages of their files, which it shares."""
-        if kind_of(self.backbone.device) != "cpu":
-            self.backbone.release()
-
     # --- the job ------------------------------------------------------------------------------------------------------
 
     def _plan(self, recipe: Recipe, examples: Examples) -> TrainingPlan:
         """The way of training that has room for a pass, which holds at least the longest example."""
-        from bench.backbone.room import plan_training
+        from bench.backbone.footprint import plan_training
 
         ids = next(iter(examples.values()))
         longest = int(ids.lengths.max(initial=0)) if isinstance(ids, Ragged) else 0
@@ -165,14 +155,25 @@ class AdapterTrainer:
         if validation.confidence:
             _check_examples(validation.examples)
         plain = dict(settings)
-        split = len(self.backbone.devices) > 1  # DeepSpeed knows one card for each process; plain torch does the same
-        plain["deepspeed"] = recipe.deepspeed and not split and self._deepspeed_there()
+        # DeepSpeed knows one card for each process; plain torch does the same training
+        wanted = recipe.deepspeed and len(self.backbone.devices) == 1
+        plain["deepspeed"] = wanted and importlib.util.find_spec("deepspeed") is not None
+        if wanted and not plain["deepspeed"] and self._processes > 1 and sys.platform == "linux":
+            raise UserError(
+                f"{self._processes} cards would train the adapter of {self.method} with DeepSpeed, which is not"
+                f" installed. Install it: pip install 'confbench[deepspeed]'. {way_out(self.method)}, or on one card:"
+                " CUDA_VISIBLE_DEVICES=0."
+            )
         options, spec = self.backbone.options, self.backbone.spec
         if self.backbone.dtype_name == "float16":
             raise UserError(
                 f"{self.method} can't be trained in float16, whose gradients underflow:"
                 " use --dtype bfloat16 or float32."
             )
+        folders = []  # in which the functions' packages are found
+        for name in filter(None, (loss, validation.confidence)):
+            path, module = _file(name), name.partition(":")[0]
+            folders.append(str(path.parents[module.count(".") + (path.name == "__init__.py")]))
         # where any process finds the model, without asking the hub what is newest
         source = str(Path(spec.source).resolve()) if spec.local else str(spec.source)
         return Job(
@@ -195,7 +196,7 @@ class AdapterTrainer:
             token_budget=self._budget,
             checkpoint_every=self.checkpoint_every,
             checkpointing=self._plan(recipe, examples).checkpointing,
-            search=tuple(dict.fromkeys(_root(name) for name in (loss, validation.confidence) if name)),
+            search=tuple(dict.fromkeys(folders)),
         )
 
     def _fields(self, job: Job, examples: Examples, validation: Validation) -> dict[str, Any]:
@@ -227,17 +228,6 @@ class AdapterTrainer:
             return projections.targets(self.backbone.layers, recipe.target_modules)
         except UserError as error:
             raise UserError(str(error).replace("METHOD.", f"{self.method}.")) from error
-
-    def _deepspeed_there(self) -> bool:
-        if importlib.util.find_spec("deepspeed") is not None:
-            return True
-        if self._processes == 1 or sys.platform != "linux":  # nothing to spread, or it can't be had
-            return False  # plain torch does the same training
-        raise UserError(
-            f"{self._processes} cards would train the adapter of {self.method} with DeepSpeed, which is not installed."
-            f" Install it: pip install 'confbench[deepspeed]'. {way_out(self.method)}, or on one card:"
-            " CUDA_VISIBLE_DEVICES=0."
-        )
 
     @cached_property
     def _processes(self) -> int:
@@ -285,12 +275,6 @@ def _check_examples(examples: Examples) -> None:
 def _digest(column: Ragged | npt.NDArray[Any]) -> str:
     arrays = [column.values, column.offsets] if isinstance(column, Ragged) else [column]
     return " ".join([*(f"{array.dtype} {array.shape}" for array in arrays), digest_arrays(arrays)])
-
-
-def _root(function: str) -> str:
-    """The folder in which the first part of a function's module name is found."""
-    path, module = _file(function), function.partition(":")[0]
-    return str(path.parents[module.count(".") + (path.name == "__init__.py")])
 
 
 def _file(function: str) -> Path:

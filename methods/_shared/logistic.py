@@ -53,7 +53,7 @@ class Penalised(ConfidenceMethod):
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
         ("paper", "refcode"), ("The paper has no such method: these are the values of `fixed`.",)
     )
-    draws: ClassVar[bool] = False
+    draws = False
 
     weakest: float = 1.0
     """Smallest penalty. CHOSEN: as much as one row says of a standardised input (docs/methods.md §2.40)."""
@@ -115,40 +115,42 @@ class OnState(Penalised):
         return Needs(fit=frozenset({self.state, *others}), predict=frozenset({self.state}))
 
 
-class Regression:
-    """Penalised logistic regression of labels on standardised inputs, for falling penalties."""
+def regression(who: str, inputs: FloatArray, labels: BoolArray) -> Callable[[float], Arrays]:
+    """Penalised logistic regression of labels on standardised inputs, to be asked for falling penalties.
 
-    def __init__(self, who: str, inputs: FloatArray, labels: BoolArray) -> None:
-        """Standardise the inputs.
+    Args:
+        who: name of the method, for errors.
+        inputs: `(n, d)`; a constant one counts for nothing.
+        labels: `(n,)`.
 
-        Args:
-            who: name of the method, for errors.
-            inputs: `(n, d)`; a constant one counts for nothing.
-            labels: `(n,)`.
+    Returns:
+        Penalty -> `mean`, `scale`, `weight` `(d,)` and `bias` `(1,)` of the least
+        -log likelihood + penalty / 2 |weight|^2.
 
-        Raises:
-            UserError: inputs that are not finite.
-        """
-        self._scaler = scaler(who, inputs)
-        self._x = standardised(who, self._scaler, inputs)  # (n, d)
-        self._sign = np.where(labels, 1.0, -1.0)
-        self._found = np.zeros(self._x.shape[1] + 1)  # weights and bias at the penalty before, where the next begins
+    Raises:
+        UserError: inputs that are not finite.
+    """
+    from scipy.optimize import minimize
 
-    def __call__(self, penalty: float) -> Arrays:
-        """`mean`, `scale`, `weight` `(d,)`, `bias` `(1,)` of the least -log likelihood + penalty / 2 |weight|^2."""
-        from scipy.optimize import minimize
+    scales = scaler(who, inputs)
+    x, sign = standardised(who, scales, inputs), np.where(labels, 1.0, -1.0)
+    last = np.zeros(x.shape[1] + 1)  # weights and bias at the penalty before, where the next begins
 
-        options = {"maxiter": _ITERATIONS, "maxfun": 2 * _ITERATIONS, "gtol": _SLOPE, "ftol": 0.0}
-        self._found = minimize(self._loss, self._found, (penalty,), "L-BFGS-B", jac=True, options=options).x
-        return {**self._scaler, "weight": self._found[:-1].copy(), "bias": self._found[-1:].copy()}
-
-    def _loss(self, found: FloatArray, penalty: float) -> tuple[float, FloatArray]:
+    def loss(found: FloatArray, penalty: float) -> tuple[float, FloatArray]:
         """The loss over the number of rows, and its gradient `(d + 1,)`."""
-        n, weight = len(self._x), found[:-1]
-        margin = self._sign * (self._x @ weight + found[-1])
+        n, weight = len(x), found[:-1]
+        margin = sign * (x @ weight + found[-1])
         loss = np.logaddexp(0.0, -margin).sum() + penalty / 2 * weight @ weight
-        pull = -self._sign * probability(-margin)
-        return float(loss / n), np.append(pull @ self._x + penalty * weight, pull.sum()) / n
+        pull = -sign * probability(-margin)
+        return float(loss / n), np.append(pull @ x + penalty * weight, pull.sum()) / n
+
+    def learned(penalty: float) -> Arrays:
+        nonlocal last
+        options = {"maxiter": _ITERATIONS, "maxfun": 2 * _ITERATIONS, "gtol": _SLOPE, "ftol": 0.0}
+        last = minimize(loss, last, (penalty,), "L-BFGS-B", jac=True, options=options).x
+        return {**scales, "weight": last[:-1].copy(), "bias": last[-1:].copy()}
+
+    return learned
 
 
 def log_odds(who: str, arrays: Arrays, inputs: FloatArray) -> FloatArray:
@@ -222,7 +224,7 @@ def mapped(
 
     def learned(penalty: float) -> Arrays:
         held_out = np.where(first, score(on_second(penalty)), score(on_first(penalty)))
-        of_map = Regression(who, held_out[:, None], correct)(_OF_MAP)
+        of_map = regression(who, held_out[:, None], correct)(_OF_MAP)
         return {**on_all(penalty), "map": of_map}
 
     return learned

@@ -143,8 +143,8 @@ class LoraMethod(ConfidenceMethod):
     what neither gives.
     """
 
-    reference: ClassVar[str] = "arXiv:2406.08391"
-    published_training: ClassVar[str] = "10,000 steps, 17.2 epochs"  # of 32 on 18,650 rows (docs/methods.md §2.0)
+    reference = "arXiv:2406.08391"
+    published_training = "10,000 steps, 17.2 epochs"  # of 32 on 18,650 rows (docs/methods.md §2.0)
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {},
         # Code: README, on one device (docs/methods.md §6 #53).

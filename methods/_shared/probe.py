@@ -7,18 +7,27 @@ probe is a dict of numpy arrays, which predicts without torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import Batch, Context, FloatArray
+from bench.api import Batch, ConfidenceMethod, Context, FloatArray, Search
 from methods._shared.logistic import probability
-from methods._shared.training import batches_of, check_finite, descend, drawing_from, threads_for
+from methods._shared.training import (
+    RATE_AND_DECAY,
+    batches_of,
+    check_finite,
+    check_fitted,
+    descend,
+    drawing_from,
+    threads_for,
+)
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 Weights = dict[str, npt.NDArray[np.float32]]
 """`mean` and `scale` `(d,)` of the inputs, then `0.weight` `(out, in)`, `0.bias` `(out,)`, `1.weight` and so on."""
@@ -30,8 +39,6 @@ _COLUMNS_AT_ONCE = 512  # whose float64 copy exists while means and deviations a
 class ProbeSettings(NamedTuple):
     """Shape and training of a probe."""
 
-    hidden_layers: Sequence[int]
-    """Widths between the hidden state and the two logits; none for a linear probe."""
     steps: int
     """Most steps; validation may end the training before."""
     batch_size: int
@@ -39,6 +46,8 @@ class ProbeSettings(NamedTuple):
     weight_decay: float
     standardise: bool
     """Bring each input to mean 0 and deviation 1 over the training rows."""
+    hidden_layers: Sequence[int] = ()
+    """Widths between the hidden state and the two logits; none for a linear probe."""
     schedule: Literal["constant", "cosine"] = "constant"
     """Course of the rate from its start: constant, or along a half cosine to 0."""
     initialisation: Literal["uniform", "xavier"] = "uniform"
@@ -66,16 +75,25 @@ def train_probe(
         UserError: values that are not finite.
     """
     import torch
+    from torch import nn
     from torch.nn.functional import cross_entropy
 
     features, correct = states(train), train.correct
     check_finite(who, features)
     inputs = torch.tensor(features, dtype=torch.float32, device=ctx.device)
     labels = torch.tensor(correct, dtype=torch.int64, device=ctx.device)
-    mean, scale = _mean_and_scale(inputs) if settings.standardise else _unchanged(inputs)
+    mean, scale = inputs.new_zeros(inputs.shape[1]), inputs.new_ones(inputs.shape[1])
+    if settings.standardise:
+        mean, scale = _mean_and_scale(inputs)
     inputs.sub_(mean).div_(scale)
     with drawing_from(ctx.seed, ctx.device):
-        network = _network((inputs.shape[1], *settings.hidden_layers, _CLASSES), settings.initialisation).to(ctx.device)
+        layers: list[nn.Module] = []  # drawn on the CPU so that every device starts alike
+        for a, b in pairwise((inputs.shape[1], *settings.hidden_layers, _CLASSES)):
+            linear = nn.Linear(a, b)
+            if settings.initialisation == "xavier":
+                nn.init.xavier_normal_(linear.weight)
+            layers += [linear, nn.ReLU()]
+        network = nn.Sequential(*layers[:-1]).to(ctx.device)
     batch_size = min(settings.batch_size, len(inputs))
     stopping = ctx.early_stopping(settings.steps, epochs_per_step=batch_size / len(inputs))
     optimiser = torch.optim.AdamW(
@@ -126,19 +144,6 @@ def n_parameters(hidden_size: int, hidden_layers: Sequence[int]) -> int:
     return sum(a * b + b for a, b in pairwise((hidden_size, *hidden_layers, _CLASSES)))
 
 
-def _network(widths: Sequence[int], initialisation: str) -> nn.Sequential:
-    """The layers, drawn on the CPU so that every device starts alike."""
-    from torch import nn
-
-    layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(widths):
-        linear = nn.Linear(inputs, outputs)
-        if initialisation == "xavier":
-            nn.init.xavier_normal_(linear.weight)
-        layers += [linear, nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
-
-
 def _mean_and_scale(inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and population deviation of each column, `(d,)` float32, taken in float64; 1 where a column is constant.
 
@@ -154,5 +159,44 @@ def _mean_and_scale(inputs: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(means).float(), torch.cat(scales).float()
 
 
-def _unchanged(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    return inputs.new_zeros(inputs.shape[1]), inputs.new_ones(inputs.shape[1])
+@dataclass(kw_only=True, eq=False)
+class StateProbe(ConfidenceMethod):
+    """A classifier on one hidden state of the answer: the one signal in `needs`.
+
+    In the sources of its constants, "paper" is arXiv:2505.21772, whose baselines these are.
+    """
+
+    small: ClassVar[Mapping[str, object]] = {"steps": 200, "learning_rate": 1e-2}
+    search: ClassVar[Mapping[str, Search]] = RATE_AND_DECAY
+
+    steps: int = 10_000
+    """Most steps. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
+    batch_size: int = 32
+    """Most rows in a step. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
+    learning_rate: float = 1e-4
+    """Paper, Training Details (docs/methods.md §2.0); its schedule is unspecified."""
+    weight_decay: float = 0.1
+    """Weight decay of AdamW, betas 0.9 and 0.999. Paper, Training Details (docs/methods.md §2.0, §6 #51)."""
+    standardise: bool = True
+    """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in fixed
+    (docs/methods.md §0.8)."""
+
+    def fit(self, train: Batch, ctx: Context) -> Self:
+        """Train the probe on the labels.
+
+        Raises:
+            UserError: states that are not finite.
+        """
+        settings = ProbeSettings(**self.params())  # type: ignore[arg-type]  # the fields have the arguments' names
+        self.weights_ = train_probe(self.name, train, self._states, settings, ctx)
+        return self
+
+    def predict(self, batch: Batch) -> FloatArray:
+        """Probability that the answer is right, shape (n,), float64."""
+        check_fitted(self)
+        return predict_probe(self.name, self.weights_, self._states(batch))
+
+    def _states(self, batch: Batch) -> FloatArray:
+        (signal,) = self.needs.predict
+        states: FloatArray = batch[signal]  # (n, d)
+        return states

@@ -32,12 +32,13 @@ class SampledMethod(ConfidenceMethod):
 
     def reads(self) -> Needs:
         """The signals of `needs`, of the samples that the arguments ask for."""
-        return Needs(predict=frozenset(self._of_samples(signal) for signal in type(self).needs.predict))
-
-    def _of_samples(self, signal: Signal) -> Signal:
-        if isinstance(signal, Samples):
-            return self.samples
-        return replace(signal, samples=self.samples) if isinstance(signal, Related | Hidden) else signal
+        read: set[Signal] = set()
+        for signal in type(self).needs.predict:
+            if isinstance(signal, Samples):
+                read.add(self.samples)
+            else:
+                read.add(replace(signal, samples=self.samples) if isinstance(signal, Related | Hidden) else signal)
+        return Needs(predict=frozenset(read))
 
 
 def sample_log_probabilities(batch: Batch, samples: Samples) -> FloatArray:

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import (
-    ConfidenceMethod,
-    ContractError,
-    EarlyStopping,
-    FloatArray,
-    Search,
-    Times,
-    UserError,
-)
+from bench.api import ConfidenceMethod, ContractError, EarlyStopping, FloatArray, Search, Times, UserError
 
 if TYPE_CHECKING:
     import torch

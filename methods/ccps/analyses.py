@@ -19,7 +19,7 @@ from bench.api import AnalysisInput, ConfidenceMethod, Context, Findings, FloatA
 from methods._shared.training import drawing_from
 from methods.ccps.columns import FEATURES, OF_ORIGINAL, OF_PERTURBED
 from methods.ccps.method import Ccps
-from methods.ccps.networks import Splits, probabilities
+from methods.ccps.networks import Splits, classification, contrastive, probabilities
 from methods.ccps.stacked import Stack
 
 FULL = "full"
@@ -111,13 +111,14 @@ def retrained_together(material: Material, columns: Sequence[Sequence[int]], ctx
 
     With dropout each draws masks of its own, so that they are trained one after the other.
     """
-    stages = material.method.stages(ctx, len(material.splits.train.labels))
-    if any(each.stage.dropout for each in stages):
+    stages = material.method.stages(ctx.format)
+    if any(stage.dropout for stage in stages):
         return np.stack([retrained(material, own, ctx) for own in columns])
     with drawing_from(ctx.seed, ctx.device):
         network = material.method.network(len(columns[0])).to(ctx.device, material.test.dtype)
     stack = Stack(network, torch.tensor(columns, device=ctx.device))
-    for train, each in zip((stack.train_contrastive, stack.train_classifier), stages, strict=True):
-        train(material.splits, each.stage, [each.stopping() for _ in columns], ctx.seed)
+    for learning, stage in zip((contrastive, classification), stages, strict=True):
+        stoppings = [stage.stopping(ctx, len(material.splits.train.labels)) for _ in columns]
+        stack.train(learning(material.splits, stage, ctx.seed), stage, stoppings)
     found: FloatArray = stack.probabilities(material.test).cpu().numpy()
     return found

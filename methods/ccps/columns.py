@@ -73,11 +73,7 @@ def assemble(readings: Mapping[str, Array]) -> Array:
     # PEI: mean height of the trapezoids through f_0 = 0, f_k = max(0, drop in log-probability)
     f = np.maximum(0.0, drop)
     energy: Array = np.mean(f, axis=1, keepdims=True) - f[:, -1:] / (2 * f.shape[1])
-    known = {
-        **readings,
-        "pei_value_token": energy,
-        "delta_log_prob_actual_from_original": drop,
-    }
+    known = {**readings, "pei_value_token": energy, "delta_log_prob_actual_from_original": drop}
     once = [known[name] for name in (*ORIGINAL, *OVERALL)]
     x = np.stack([known[name] for name in PER_STATE], axis=1)
     spread = np.std(x - x[:, :, :1], axis=2)  # exactly 0 where nothing changes

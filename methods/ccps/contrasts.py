@@ -15,7 +15,6 @@ tells it, the number of answers, counted by their weight, is about one, and no v
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,7 +31,7 @@ _STILL = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
-class Tokens:
+class Impacts:
     """Tokens of n answers, each with its impact in the networks of several seeds."""
 
     answer: IntArray
@@ -48,10 +47,10 @@ class Tokens:
     n: int
     """Answers, those without such tokens included."""
 
-    def take(self, kept: BoolArray) -> Tokens:
+    def take(self, kept: BoolArray) -> Impacts:
         """Some of the tokens `(t,)`."""
         at = np.flatnonzero(kept)
-        return Tokens(
+        return Impacts(
             self.answer[at], self.place[at], self.length[at], self.content[at], self.impact[:, at], self.n
         )  # fmt: skip
 
@@ -93,7 +92,7 @@ class Linear:
         return float(self.weight.sum() ** 2 / (self.weight**2).sum())
 
 
-class Estimate(NamedTuple):
+class Effect(NamedTuple):
     """A value with its interval and test."""
 
     value: float
@@ -106,7 +105,7 @@ class Estimate(NamedTuple):
     """Answers, counted by their weight."""
 
 
-def mean_impact(tokens: Tokens) -> Linear | None:
+def mean_impact(tokens: Impacts) -> Linear | None:
     """Mean over tokens; None without tokens."""
     count = len(tokens.answer)
     if not count:
@@ -116,13 +115,13 @@ def mean_impact(tokens: Tokens) -> Linear | None:
     return Linear(by_seed, influence, tokens.sums(np.ones(count)) / count**2)
 
 
-def over_all(tokens: Tokens) -> tuple[Linear, Linear] | None:
+def over_all(tokens: Impacts) -> tuple[Linear, Linear] | None:
     """Mean over content tokens less that over function tokens, and the latter; None where there are not both."""
     content, function = (mean_impact(tokens.take(of)) for of in (tokens.content, ~tokens.content))
     return None if content is None or function is None else (_sum(content, function, -1.0), function)
 
 
-def within_answers(tokens: Tokens) -> tuple[Linear, Linear] | None:
+def within_answers(tokens: Impacts) -> tuple[Linear, Linear] | None:
     """Mean over answers of the content tokens' mean less the function tokens', and mean of the latter.
 
     Each answer with both kinds counts once: but for the seeds, the test of the difference is the paired t test.
@@ -144,15 +143,36 @@ def mean_of_answers(values: FloatArray) -> Linear:
     return Linear(values.mean(axis=1), (by_answer - by_answer.mean()) / n, np.full(n, n**-2.0))
 
 
-def within_places(tokens: Tokens) -> tuple[Linear, Linear] | None:
+def within_places(tokens: Impacts) -> tuple[Linear, Linear] | None:
     """Difference in the same answer with the effect of places taken out, and the mean over function tokens.
 
     None where it can't be known: no place has both kinds, or too few answers tell it.
     """
+    from scipy.sparse import csr_array
+
     floor = mean_impact(tokens.take(~tokens.content))
     if floor is None:
         return None
-    residual, rank = _residuals(tokens)
+    count = len(tokens.answer)
+    _, place = np.unique(np.stack([tokens.length, tokens.place]), axis=1, return_inverse=True)
+    _, answer = np.unique(tokens.answer, return_inverse=True)
+    places, answers = (
+        csr_array((np.ones(count), (np.arange(count), of.reshape(-1))), shape=(count, int(of.max(initial=-1)) + 1))
+        for of in (place, answer)
+    )
+    # Frisch-Waugh-Lovell: places are taken out of what is left within answers, by the normal equations
+    each = np.asarray(answers.sum(axis=0)).reshape(-1)
+    shared = answers.T @ places
+    normal = (places.T @ places - shared.T @ (shared / each[:, None])).toarray()
+    rank = int(np.linalg.matrix_rank(normal))
+
+    def within(values: FloatArray) -> FloatArray:
+        return np.asarray(values - answers @ ((answers.T @ values) / each))
+
+    def residual(values: FloatArray) -> FloatArray:
+        effects, *_ = np.linalg.lstsq(normal, places.T @ within(values), rcond=None)
+        return within(values - places @ effects)
+
     content = residual(tokens.content.astype(np.float64))
     content[np.abs(content) < _TINY] = 0.0
     total = float(content @ content)
@@ -165,34 +185,6 @@ def within_places(tokens: Tokens) -> tuple[Linear, Linear] | None:
     influence = np.sqrt(spent) * tokens.sums(content * error) / total
     found = Linear(by_seed, influence, tokens.sums(content**2) / total**2)
     return (found, floor) if found.counted >= MIN_ANSWERS else None
-
-
-def _residuals(tokens: Tokens) -> tuple[Callable[[FloatArray], FloatArray], int]:
-    """Function that takes effects of answers and of places out of values `(t,)`, and the rank of the places.
-
-    Frisch-Waugh-Lovell: places are taken out of what is left within answers, by the normal equations.
-    """
-    from scipy.sparse import csr_array
-
-    count = len(tokens.answer)
-    _, place = np.unique(np.stack([tokens.length, tokens.place]), axis=1, return_inverse=True)
-    _, answer = np.unique(tokens.answer, return_inverse=True)
-    places, answers = (
-        csr_array((np.ones(count), (np.arange(count), of.reshape(-1))), shape=(count, int(of.max(initial=-1)) + 1))
-        for of in (place, answer)
-    )
-    each = np.asarray(answers.sum(axis=0)).reshape(-1)
-    shared = answers.T @ places
-    normal = (places.T @ places - shared.T @ (shared / each[:, None])).toarray()
-
-    def within(values: FloatArray) -> FloatArray:
-        return np.asarray(values - answers @ ((answers.T @ values) / each))
-
-    def residual(values: FloatArray) -> FloatArray:
-        effects, *_ = np.linalg.lstsq(normal, places.T @ within(values), rcond=None)
-        return within(values - places @ effects)
-
-    return residual, int(np.linalg.matrix_rank(normal))
 
 
 def _sum(one: Linear, other: Linear, times: float) -> Linear:
@@ -212,20 +204,20 @@ def lift(difference: Linear, floor: Linear) -> Linear | None:
     return Linear(ratio + error.by_seed / floor.value, error.influence / floor.value, difference.weight)
 
 
-def estimate(linear: Linear) -> Estimate:
+def estimate(linear: Linear) -> Effect:
     """Value with interval and test."""
     from scipy.special import stdtr, stdtrit
 
     n, seeds, value, counted = linear.answers, len(linear.by_seed), linear.value, int(linear.counted + _TINY)
     if counted < MIN_ANSWERS or seeds < 2:  # noqa: PLR2004
-        return Estimate(value, None, None, None, counted)
+        return Effect(value, None, None, None, counted)
     of_questions = float(n / (n - 1) * (linear.influence**2).sum())
     of_seeds = float(linear.by_seed.var(ddof=1)) / seeds
     square = of_questions + of_seeds
     if square < _STILL**2:
         value = value if abs(value) > _STILL else 0.0
-        return Estimate(value, value, value, float(value == 0), counted)
+        return Effect(value, value, value, float(value == 0), counted)
     df = square**2 / (of_questions**2 / (linear.counted - 1) + of_seeds**2 / (seeds - 1))
     half = float(stdtrit(df, (1 + LEVEL) / 2) * np.sqrt(square))
     p = float(2 * stdtr(df, -abs(value) / np.sqrt(square)))
-    return Estimate(value, value - half, value + half, p, counted)
+    return Effect(value, value - half, value + half, p, counted)

@@ -109,13 +109,19 @@ def explained(given: AnalysisInput, sizes: Sizes | None = None) -> Explained:
     seen = plain.train.features.flatten(0, -2)
     if tokens:
         seen = seen[seen.ne(0).any(-1)]
+    columns: FloatArray = seen.double().cpu().numpy()
+    constant = columns.min(0) == columns.max(0)
+    varied = columns[:, ~constant] - columns[:, ~constant].mean(0)
+    alike = np.abs(varied.T @ varied) / np.sqrt(np.outer(*[(varied**2).sum(0)] * 2))  # correlations, of either sign
+    np.fill_diagonal(alike, 0)
+    copied = int((alike.max(0, initial=0) > NEAR).sum())
     gradients, kernels = zip(*found, strict=True)
     return Explained(
         (x[:, :TOKENS].mean(1) if tokens else x).double().cpu().numpy(),
         np.stack([each.values for each in gradients]), np.stack([each.gaps for each in gradients]),
         np.stack([first.values for first, *_ in kernels]), np.stack([first.of_logits for first, *_ in kernels]),
         np.stack([other.values for other in kernels[0][1:]]),
-        *_copies(seen.double().cpu().numpy()), sizes._replace(background=len(behind)), tokens,
+        constant, copied, sizes._replace(background=len(behind)), tokens,
     )  # fmt: skip
 
 
@@ -146,12 +152,3 @@ def with_noise(features: Tensor, rng: np.random.Generator) -> Tensor:
     noise = torch.from_numpy(rng.standard_normal((*features.shape[:-1], NOISE))).to(features)
     there = features.ne(0).any(-1, keepdim=True)  # standardised features of a real token are never all 0
     return torch.cat([features, noise * there], dim=-1)
-
-
-def _copies(seen: FloatArray) -> tuple[BoolArray, int]:
-    """Constant columns of `(n, 75)`, and how many others are nearly a linear function of another one."""
-    constant = seen.min(0) == seen.max(0)
-    varied = seen[:, ~constant] - seen[:, ~constant].mean(0)
-    alike = np.abs(varied.T @ varied) / np.sqrt(np.outer(*[(varied**2).sum(0)] * 2))
-    np.fill_diagonal(alike, 0)
-    return constant, int((alike.max(0, initial=0) > NEAR).sum())

@@ -92,7 +92,12 @@ def perturbation_features(
         )
     if steps < 1 or radius <= 0:
         raise ValueError(f"expected at least one step and a positive radius; got steps={steps}, radius={radius}")
-    _check_directions(directions, hidden)
+    if directions is not None:
+        if directions.shape != hidden.shape:
+            raise ValueError(f"expected directions of shape {tuple(hidden.shape)}, got {tuple(directions.shape)}")
+        lengths = _norm(directions.float())
+        if not bool(((lengths > 0) & lengths.isfinite()).all()):
+            raise ValueError("expected directions of finite length above 0; some have none")
     device, sizes = head.weight.device, _sizes(head.weight)
     out = np.empty((len(hidden), len(FEATURES)), dtype=np.float32)
     grid = torch.tensor([radius * s / steps for s in range(1, steps + 1)], device=device)
@@ -109,16 +114,6 @@ def perturbation_features(
                 del readings
             del line  # its memory is needed for the next one
     return torch.from_numpy(out)
-
-
-def _check_directions(directions: Tensor | None, hidden: Tensor) -> None:
-    if directions is None:
-        return
-    if directions.shape != hidden.shape:
-        raise ValueError(f"expected directions of shape {tuple(hidden.shape)}, got {tuple(directions.shape)}")
-    lengths = _norm(directions.float())
-    if not bool(((lengths > 0) & lengths.isfinite()).all()):
-        raise ValueError("expected directions of finite length above 0; some have none")
 
 
 def _sizes(weight: Tensor) -> _Sizes:
@@ -164,7 +159,14 @@ def _line(hidden: Tensor, ids: Tensor, head: OutputHead, grid: Tensor, variant: 
     u_0 = _times_transposed(head.scale * hidden, head.weight)
     if head.bias is not None:
         u_0 += head.scale * head.bias.float()
-    jacobian = _jacobian(u_0, ids, head)
+    # J, the gradient of -log p_t; p of the tokens j != t, as 1 - p_t has no digits left where p_t is near 1
+    p = _cap(u_0, head.softcap).softmax(1).scatter_(1, ids, 0.0)
+    others = p.sum(1, keepdim=True)
+    if head.softcap is not None:
+        g = (u_0 / head.softcap).cosh_().pow_(-2)  # 1 - tanh^2 without its cancellation
+        p, others = p.mul_(g), others * g.gather(1, ids)
+    jacobian = head.scale * (_times(p, head.weight) - others * head.weight[ids[:, 0]].float())
+    del p  # as large as u_0, and not needed beside the slope
     norm = _norm(jacobian)[:, None]
     ahead = jacobian / norm if given is None else given / _norm(given)[:, None]
     direction = torch.where(norm > ZERO_JACOBIAN, ahead, 0.0)
@@ -172,17 +174,6 @@ def _line(hidden: Tensor, ids: Tensor, head: OutputHead, grid: Tensor, variant: 
     unit = _norm(hidden)[:, None] if variant.eps_relative else torch.ones_like(norm)
     epsilons = (unit * grid)[:, :, None]
     return _Line(ids[:n, None], epsilons[:n], *(x[:n, None] for x in (hidden, direction, norm, u_0, slope)))
-
-
-def _jacobian(u_0: Tensor, ids: Tensor, head: OutputHead) -> Tensor:
-    """J `(n, d)`, the gradient of -log p_t, from u_0 `(n, v)`."""
-    p = _cap(u_0, head.softcap).softmax(1).scatter_(1, ids, 0.0)  # of the tokens j != t
-    p_others = p.sum(1, keepdim=True)  # 1 - p_t, which has no digits left where p_t is near 1
-    w_t = head.weight[ids[:, 0]].float()
-    if head.softcap is None:
-        return head.scale * (_times(p, head.weight) - p_others * w_t)
-    g = (u_0 / head.softcap).cosh_().pow_(-2)  # 1 - tanh^2 without its cancellation
-    return head.scale * (_times(p.mul_(g), head.weight) - p_others * g.gather(1, ids) * w_t)
 
 
 def _cap(u: Tensor, softcap: float | None) -> Tensor:
@@ -238,6 +229,20 @@ def _readings(line: _Line, softcap: float | None, variant: Variant) -> dict[str,
     argmax = original.top_ids[:, :, :1]
     changed = _at(argmax, perturbed.z) < perturbed.top[:, :, 0]
     moved = line.jacobian_norm > ZERO_JACOBIAN
+    radius = line.epsilons[:, -1:]
+    if variant.eps_flip == "grid":
+        flip = torch.where(changed, line.epsilons[:, :, 0], radius[:, :, 0]).amin(1, keepdim=True)
+    else:  # where another token overtakes the argmax; a cap changes no order
+        gain = line.slope - line.slope.gather(2, argmax)
+        flip = torch.where(gain > 0, (line.u_0.gather(2, argmax) - line.u_0) / gain, radius).amin(2)
+    # H(M) - (H(P0) + H(Ps)) / 2 with M = (P0 + Ps) / 2; in the official code (KL(M|P0) + KL(M|Ps)) / 2
+    m = (original.p + perturbed.p) / 2
+    entropy = -_dot(m, m.clamp(min=torch.finfo(m.dtype).tiny).log())  # finite where both underflow
+    if variant.js == "ref":
+        divergence = (-_dot(m, original.log_p + perturbed.log_p) / 2 - entropy).clamp(min=0)
+    else:
+        divergence = (entropy - (original.entropy + perturbed.entropy) / 2).clamp(0, math.log(2))
+    del m
     return {
         **_describe(original, line.ids, "original", variant),
         "original_margin_prob_top1_top2": -original.p.gather(2, original.top_ids).diff(dim=2)[:, :, 0],
@@ -245,11 +250,11 @@ def _readings(line: _Line, softcap: float | None, variant: Variant) -> dict[str,
         "original_norm_hidden_state_L2": _norm(line.hidden),
         "is_actual_token_original_argmax": (_at(line.ids, original.z) == original.top[:, :, 0]).float(),
         "jacobian_norm_token": line.jacobian_norm[:, :, 0],
-        "epsilon_to_flip_token": _flip_distance(line, argmax, changed, variant),
+        "epsilon_to_flip_token": flip,
         **_describe(perturbed, line.ids, "perturbed", variant),
         "did_argmax_change_from_original": changed.float(),
         "kl_div_perturbed_from_original": (-_dot(original.p, perturbed.log_p) - original.entropy).clamp(min=0),
-        "js_div_perturbed_from_original": _jensen_shannon(original, perturbed, variant),
+        "js_div_perturbed_from_original": divergence,
         "cosine_sim_logits_perturbed_to_original": _cosine(original.z, perturbed.z),
         "cosine_sim_hidden_perturbed_to_original": _cosine(line.hidden, line.hidden + line.epsilons * line.direction),
         "l2_dist_hidden_perturbed_from_original": (line.epsilons * moved)[:, :, 0],
@@ -269,25 +274,6 @@ def _describe(states: _States, ids: Tensor, prefix: str, variant: Variant) -> di
         f"{prefix}_margin_logit_top1_top2": -states.top.diff(dim=2)[:, :, 0],
         f"{prefix}_norm_logits_L2": _norm(states.z, dtype=torch.float64),  # varies little from state to state
     }
-
-
-def _flip_distance(line: _Line, argmax: Tensor, changed: Tensor, variant: Variant) -> Tensor:
-    """Distance `(r, 1)` at which another token overtakes the argmax, or the radius; a cap changes no order."""
-    radius = line.epsilons[:, -1:]
-    if variant.eps_flip == "grid":
-        return torch.where(changed, line.epsilons[:, :, 0], radius[:, :, 0]).amin(1, keepdim=True)
-    gain = line.slope - line.slope.gather(2, argmax)
-    lead = line.u_0.gather(2, argmax) - line.u_0
-    return torch.where(gain > 0, lead / gain, radius).amin(2)
-
-
-def _jensen_shannon(a: _States, b: _States, variant: Variant) -> Tensor:
-    """H(M) - (H(A) + H(B)) / 2 with M = (A + B) / 2; in the official code (KL(M|A) + KL(M|B)) / 2; `(r, s)`."""
-    m = (a.p + b.p) / 2
-    entropy = -_dot(m, m.clamp(min=torch.finfo(m.dtype).tiny).log())  # finite where A and B underflow
-    if variant.js == "ref":
-        return (-_dot(m, a.log_p + b.log_p) / 2 - entropy).clamp(min=0)
-    return (entropy - (a.entropy + b.entropy) / 2).clamp(0, math.log(2))
 
 
 def _at(ids: Tensor, x: Tensor) -> Tensor:

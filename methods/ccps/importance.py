@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ _COLUMNS = (
     MeasureColumn("kernel_r", "r by kernel", decimals=2),
     MeasureColumn("above_noise", "above noise", "text"),
 )
-_Row = dict[str, str | float | None]
+_Row = dict[str, Any]
 
 
 def shap(given: AnalysisInput) -> Measures:
@@ -45,11 +45,12 @@ def shap(given: AnalysisInput) -> Measures:
 
 def measured(found: Explained) -> Measures:
     """Table and verdict of SHAP values."""
+    rows = _rows(found)
     return Measures(
         question="Which features does CCPS' confidence follow?",
-        answer=" ".join(_answer(found)),
+        answer=" ".join(_answer(found, rows)),
         columns=_COLUMNS,
-        rows=_rows(found),
+        rows=rows,
         drawn="importance",
         shown=len(GROUPS) + 2 + SHOWN,
         notes=tuple(_notes(found)),
@@ -90,7 +91,7 @@ def correlations(scaled: FloatArray, values: FloatArray) -> list[float | None]:
     return found
 
 
-class Spread(NamedTuple):
+class MeanAndRange(NamedTuple):
     """A number of each training, or of each pair of them."""
 
     mean: float
@@ -100,7 +101,7 @@ class Spread(NamedTuple):
     """The largest."""
 
 
-def agreement(one: FloatArray, other: FloatArray) -> tuple[Spread, Spread]:
+def agreement(one: FloatArray, other: FloatArray) -> tuple[MeanAndRange, MeanAndRange]:
     """Agreement of two estimates `(seeds, n, k)` of the same values, by training.
 
     Returns:
@@ -111,7 +112,7 @@ def agreement(one: FloatArray, other: FloatArray) -> tuple[Spread, Spread]:
     return _spread(of_values), _spread([spearman(np.abs(a).mean(0), np.abs(b).mean(0)) for a, b in pairs])
 
 
-def stability(values: FloatArray) -> Spread:
+def stability(values: FloatArray) -> MeanAndRange:
     """Spearman's correlation of the columns' importances between two trainings, over all pairs; `(seeds, n, k)`."""
     return _spread([spearman(a, b) for a, b in combinations(np.abs(values).mean(1), 2)])
 
@@ -130,8 +131,8 @@ def pearson(one: FloatArray, other: FloatArray) -> float:
     return float(np.corrcoef(one, other)[0, 1])
 
 
-def _spread(values: Sequence[float]) -> Spread:
-    return Spread(float(np.mean(values)), float(np.min(values)), float(np.max(values)))
+def _spread(values: Sequence[float]) -> MeanAndRange:
+    return MeanAndRange(float(np.mean(values)), float(np.min(values)), float(np.max(values)))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -158,19 +159,15 @@ def _row(name: str, gradients: FloatArray, kernel: FloatArray) -> _Row:
     }  # fmt: skip
 
 
-def _together(row: _Row) -> _Row:
-    """Row of a group: its numbers by gradients stand in a column of their own, which the figure doesn't draw."""
-    names = {"importance": "together", "low": "together_low", "high": "together_high"}
-    return {names.get(key, key): value for key, value in row.items()}
-
-
 def _rows(found: Explained) -> list[_Row]:
     """Groups, noise, and the 75 by importance, the largest first."""
     gradients, kernel = found.gradients, found.kernel
-    of_groups = [
-        _together(_row(name, gradients[:, :, columns].sum(2), kernel[:, :, columns].sum(2)))
-        for name, columns in GROUPS.items()
-    ]
+    # a group's numbers by gradients stand in a column of their own, which the figure doesn't draw
+    names = {"importance": "together", "low": "together_low", "high": "together_high"}
+    of_groups: list[_Row] = []
+    for group, columns in GROUPS.items():
+        row = _row(group, gradients[:, :, columns].sum(2), kernel[:, :, columns].sum(2))
+        of_groups.append({names.get(key, key): value for key, value in row.items()})
     most = ALL + int(_noise(found).argmax())
     of_noise = [
         _row(NOISE_MEAN, np.abs(gradients[:, :, ALL:]).mean(2), np.abs(kernel[:, :, ALL:]).mean(2)),
@@ -184,19 +181,14 @@ def _rows(found: Explained) -> list[_Row]:
         if not found.constant[k]:
             row |= {"r": r, "kernel_r": kernel_r}
         each.append(row | {"above_noise": "yes" if _above(found)[k] else "no"})
-    return [*of_groups, *of_noise, *sorted(each, key=lambda row: -_number(row["importance"]))]
-
-
-def _number(value: str | float | None) -> float:
-    assert isinstance(value, float)  # noqa: S101  # for the type checker
-    return value
+    return [*of_groups, *of_noise, *sorted(each, key=lambda row: -row["importance"])]
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def _answer(found: Explained) -> Iterator[str]:
-    rows = {str(row["feature"]): row for row in _rows(found)}
+def _answer(found: Explained, listed: Sequence[_Row]) -> Iterator[str]:
+    rows = {str(row["feature"]): row for row in listed}
     original, perturbed, noise = (_told(rows[name], "together", "together_") for name in GROUPS)
     yield (
         f"By gradients its {len(OF_ORIGINAL)} columns of the original state together move its logit by {original} on"
@@ -262,11 +254,11 @@ def _notes(found: Explained) -> Iterator[str]:
 
 def _told(row: _Row, key: str = "importance", ends: str = "") -> str:
     low, high = row[f"{ends}low"], row[f"{ends}high"]
-    value = f"{_number(row[key]):.3f}"
+    value = f"{row[key]:.3f}"
     return value if low is None or high is None else f"{value} ({low:.3f} to {high:.3f})"
 
 
-def _range(found: Spread) -> str:
+def _range(found: MeanAndRange) -> str:
     if not np.isfinite(found.mean):
         return _correlation(found.mean)
     return f"{found.mean:.2f} ({found.low:.2f} to {found.high:.2f})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ from bench.api import (
     Needs,
     Of,
     Preset,
-    Ragged,
     RunFacts,
     Search,
     TokenIds,
@@ -40,21 +39,13 @@ from methods.ccps.columns import FEATURES, Variant
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from methods.ccps.networks import Data, Network, Splits, TimedStage
+    from methods.ccps.networks import Data, Network, Splits, StageSettings
 
+Array = npt.NDArray[np.float32]
 _HIDDEN = Hidden(1.0, At.ANSWER_PREDICTING)
 _SIGNALS = frozenset({_HIDDEN, TokenIds(Of.ANSWER), Unembedding()})
 _EPSILON_TO_FLIP = FEATURES.index("epsilon_to_flip_token")
 _EVER_FLIPPED = FEATURES.index("did_argmax_change_from_original_max")
-
-
-class _Tokens(NamedTuple):
-    """Features of the tokens of n answers, one answer after the other."""
-
-    features: npt.NDArray[np.float32]
-    """(tokens, 75)"""
-    lengths: IntArray
-    """(n,) tokens of each answer that are read."""
 
 
 @method("ccps")
@@ -66,7 +57,7 @@ class Ccps(ConfidenceMethod):
     github.com/ledengary/CCPS executes. CHOSEN marks what neither gives.
     """
 
-    reference: ClassVar[str] = "arXiv:2505.21772"
+    reference = "arXiv:2505.21772"
     analyses: ClassVar[Mapping[str, str]] = {
         "features": "methods.ccps.analyses:features",
         "leave-one-out": "methods.ccps.analyses:leave_one_out",
@@ -75,7 +66,7 @@ class Ccps(ConfidenceMethod):
         "tokens": "methods.ccps.tokens:tokens",
         "tokens-raw": "methods.ccps.tokens:tokens_raw",
     }
-    needs: ClassVar[Needs] = Needs(fit=_SIGNALS, predict=_SIGNALS)
+    needs = Needs(fit=_SIGNALS, predict=_SIGNALS)
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {},
         "refcode": {
@@ -225,23 +216,22 @@ class Ccps(ConfidenceMethod):
         """
         from methods.ccps.networks import Splits
 
-        tokens = self._tokens(train, ctx.format)
+        features, lengths = self._tokens(train, ctx.format)
         self.format_ = ctx.format.value
-        self.mean_, self.scale_ = _scaler(tokens.features)
-        learned = _data(self._network_inputs(tokens), train.correct, ctx.device)
+        self.mean_, self.scale_ = _scaler(features)
+        learned = _data(self._network_inputs(features, lengths), train.correct, ctx.device)
         if ctx.validation is None:
             return Splits(learned, None)
         inputs = self.test_inputs(ctx.validation)
         return Splits(learned, _data(inputs, ctx.validation.correct, ctx.device))
 
-    def test_inputs(self, batch: Batch) -> npt.NDArray[np.float32]:
+    def test_inputs(self, batch: Batch) -> Array:
         """Inputs of networks for answers that are not learned from, `(n, 75)` or `(n, max_tokens, 75)`."""
         answer_format = Format(self.format_)
-        tokens = self._tokens(batch, answer_format)
+        features, lengths = self._tokens(batch, answer_format)
         if answer_format is Format.CHOICE and self.unflipped_at_test is not None:
-            unflipped = tokens.features[:, _EVER_FLIPPED] == 0
-            tokens.features[unflipped, _EPSILON_TO_FLIP] = self.unflipped_at_test
-        return self._network_inputs(tokens)
+            features[features[:, _EVER_FLIPPED] == 0, _EPSILON_TO_FLIP] = self.unflipped_at_test
+        return self._network_inputs(features, lengths)
 
     def trained(self, splits: Splits, ctx: Context) -> Network:
         """A network of as many features as the splits have, after both stages.
@@ -249,14 +239,14 @@ class Ccps(ConfidenceMethod):
         Raises:
             UserError: training diverged; a network of NaN would look like one that nothing moves.
         """
-        from methods.ccps.networks import train_classifier, train_contrastive
+        from methods.ccps.networks import classification, contrastive, train
 
-        contrastive, classification = self.stages(ctx, len(splits.train.labels))
         # Initial weights and dropout masks come from torch's global generators.
         with drawing_from(ctx.seed, ctx.device):
             network = self.network(splits.train.features.shape[-1]).to(ctx.device, splits.train.features.dtype)
-            train_contrastive(network, splits, contrastive.stage, contrastive.stopping(), ctx.seed)
-            train_classifier(network, splits, classification.stage, classification.stopping(), ctx.seed)
+            for learning, stage in zip((contrastive, classification), self.stages(ctx.format), strict=True):
+                stopping = stage.stopping(ctx, len(splits.train.labels))
+                train(network, learning(splits, stage, ctx.seed), stage, stopping)
         if not all(bool(weights.isfinite().all()) for weights in network.parameters()):
             raise UserError(
                 f"{self.name}: expected a training that ends with finite weights, but it diverged with the seed"
@@ -264,12 +254,13 @@ class Ccps(ConfidenceMethod):
             )
         return network
 
-    def stages(self, ctx: Context, n: int) -> tuple[TimedStage, TimedStage]:
-        """Both stages of a training on n answers."""
-        from methods.ccps.networks import Stage, TimedStage
+    def stages(self, answer_format: Format) -> tuple[StageSettings, StageSettings]:
+        """Both stages of a training."""
+        from methods.ccps.networks import StageSettings
 
-        is_open = ctx.format is Format.OPEN
-        contrastive = Stage(
+        is_open = answer_format is Format.OPEN
+        contrastive = StageSettings(
+            "contrastive",
             self.contrastive_steps,
             self.contrastive_batch_size_open if is_open else self.contrastive_batch_size,
             self.contrastive_learning_rate_open if is_open else self.contrastive_learning_rate,
@@ -278,13 +269,13 @@ class Ccps(ConfidenceMethod):
             self.weight_decay,
             self.margin,
         )
-        classification = contrastive._replace(
+        return contrastive, contrastive._replace(
+            name="classification",
             steps=self.classifier_steps,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             dropout=self.classifier_dropout_open if is_open else self.classifier_dropout,
         )
-        return TimedStage("contrastive", contrastive, ctx, n), TimedStage("classification", classification, ctx, n)
 
     def directions(self, ids: Sequence[str], lengths: IntArray, width: int) -> Tensor | None:
         """Directions in which states are moved; None: against the answer. Variants in analyses give others.
@@ -302,18 +293,24 @@ class Ccps(ConfidenceMethod):
 
     def n_parameters(self, facts: RunFacts) -> int:
         """9,542 for single-token answers, 21,778 for open ones, with the paper's shapes."""
-        from methods.ccps.networks import n_parameters
+        import torch
 
-        return n_parameters(facts.format, len(FEATURES), self.encoder_channels)
+        from methods.ccps.networks import build
 
-    def _tokens(self, batch: Batch, answer_format: Format) -> _Tokens:
-        """Features of the answers' first token, or of their first `max_tokens`."""
+        with torch.device("meta"):
+            network = build(facts.format, len(FEATURES), self.encoder_channels, pool_mask=False)
+        return sum(parameter.numel() for parameter in network.parameters())
+
+    def _tokens(self, batch: Batch, answer_format: Format) -> tuple[Array, IntArray]:
+        """Features `(tokens, 75)` of the answers' first token or first `max_tokens`, and how many each has, `(n,)`."""
         import torch
 
         from methods.ccps.features import perturbation_features
 
         hidden, ids, head = batch[_HIDDEN], batch[TokenIds(Of.ANSWER)], batch[Unembedding()]
-        places, lengths = _first_tokens(ids, 1 if answer_format is Format.CHOICE else self.max_tokens)
+        lengths = np.minimum(ids.lengths, 1 if answer_format is Format.CHOICE else self.max_tokens)
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        places = np.repeat(ids.offsets[:-1], lengths) + within  # of these tokens among all
         features = perturbation_features(
             torch.from_numpy(hidden.values[places]),
             torch.from_numpy(ids.values[places]),
@@ -323,22 +320,22 @@ class Ccps(ConfidenceMethod):
             variant=Variant(self.js, self.eps_flip, self.eps_relative, self.entropy_epsilon),
             directions=self.directions(batch.ids, lengths, hidden.values.shape[1]),
         )
-        array: npt.NDArray[np.float32] = features.numpy()
+        array: Array = features.numpy()
         bad = ~np.isfinite(array).all(axis=1)
         if bad.any():
             raise UserError(
                 f"ccps: expected finite hidden states and output weights; {bad.sum()} of {len(array)} answer tokens"
                 " gave none; load the model in another precision, e.g. --dtype float32"
             )
-        return _Tokens(array, lengths)
+        return array, lengths
 
-    def _network_inputs(self, tokens: _Tokens) -> npt.NDArray[np.float32]:
+    def _network_inputs(self, features: Array, lengths: IntArray) -> Array:
         """Standardised features `(n, 75)`, or `(n, max_tokens, 75)` padded with zeros; the same in fit and predict."""
-        scaled = ((tokens.features - self.mean_) / self.scale_).astype(np.float32)
+        scaled: Array = ((features - self.mean_) / self.scale_).astype(np.float32)
         if Format(self.format_) is Format.CHOICE:
             return scaled
-        inputs = np.zeros((len(tokens.lengths), self.max_tokens, len(FEATURES)), dtype=np.float32)
-        inputs[np.arange(self.max_tokens) < tokens.lengths[:, None]] = scaled
+        inputs = np.zeros((len(lengths), self.max_tokens, len(FEATURES)), dtype=np.float32)
+        inputs[np.arange(self.max_tokens) < lengths[:, None]] = scaled
         return inputs
 
     def network(self, n_features: int) -> Network:
@@ -348,15 +345,7 @@ class Ccps(ConfidenceMethod):
         return build(Format(self.format_), n_features, self.encoder_channels, pool_mask=self.pool_mask)
 
 
-def _first_tokens(rows: Ragged, limit: int) -> tuple[IntArray, IntArray]:
-    """Places in `rows.values` of each row's first `limit` values, and how many each row has of them, `(n,)`."""
-    lengths = np.minimum(rows.lengths, limit)
-    starts = np.cumsum(lengths) - lengths
-    within = np.arange(lengths.sum()) - np.repeat(starts, lengths)
-    return np.repeat(rows.offsets[:-1], lengths) + within, lengths
-
-
-def _scaler(features: npt.NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
+def _scaler(features: Array) -> tuple[FloatArray, FloatArray]:
     """Mean and population standard deviation per column, float64; 1 where a column is constant (docs/methods.md §2.9).
 
     Constancy is read off the values: a computed deviation of 1e-16 would blow rounding noise up to a feature.
@@ -366,7 +355,7 @@ def _scaler(features: npt.NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
     return wide.mean(axis=0), np.where(constant, 1.0, wide.std(axis=0))
 
 
-def _data(inputs: npt.NDArray[np.float32], correct: BoolArray, device: str) -> Data:
+def _data(inputs: Array, correct: BoolArray, device: str) -> Data:
     import torch
 
     from methods.ccps.networks import Data

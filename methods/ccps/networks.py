@@ -7,7 +7,9 @@ answers with different labels apart, then encoder and classifier learn the label
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -17,13 +19,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bench.api import Batch, Context, EarlyStopping, FloatArray, Format
+from bench.api import Context, EarlyStopping, Format
 from methods._shared.training import batches_of, descend, threads_for
 
 Activation = Literal["relu", "elu"]
 Optimiser = Literal["adamw", "adam"]
 """Optimiser with decoupled weight decay, or with L2."""
 Weights = dict[str, Tensor]
+Forward = Callable[[Tensor], Tensor]
+"""Pass through a network, or through its encoder."""
+Evaluate = Callable[[Callable[[Forward, Tensor], Tensor], Tensor], Tensor]
+"""Function of a network and rows, rows -> its value: of one network, or `(k, ...)` of k at once."""
+RowsAtOnce = Callable[[Tensor], int]
+"""How many rows of these go through the networks together where nothing is learned; bounds the memory."""
 
 CHOICE_ENCODER = (64, 32, 16, 8)
 """Widths after the features (paper, architecture appendix; docs/methods.md §2.9)."""
@@ -33,8 +41,11 @@ OPEN_EMBEDDING = 16
 OPEN_CLASSIFIER = (OPEN_EMBEDDING, 32, 2)
 KERNEL = 3
 """Tokens that a convolution sees."""
-_ROWS_AT_ONCE = 4096  # that go through the network together where nothing is learned; bounds its memory
 _FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "elu": functional.elu}
+
+
+def _at_once(_: Tensor) -> int:
+    return 4096
 
 
 class Mlp(nn.Module):
@@ -108,18 +119,13 @@ def build(answer_format: Format, n_features: int, channels: Sequence[int], *, po
     return Network(Mlp((n_features, *CHOICE_ENCODER), "elu"), Mlp(CHOICE_CLASSIFIER, "elu"))
 
 
-def n_parameters(answer_format: Format, n_features: int, channels: Sequence[int]) -> int:
-    """Trainable parameters of `build`, counted on modules without storage."""
-    with torch.device("meta"):
-        return sum(p.numel() for p in build(answer_format, n_features, channels, pool_mask=False).parameters())
-
-
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-class Stage(NamedTuple):
-    """Training of one stage."""
+class StageSettings(NamedTuple):
+    """Constants of one stage of a training."""
 
+    name: str
     steps: int
     """Most steps; validation may end the stage before."""
     batch_size: int
@@ -131,20 +137,9 @@ class Stage(NamedTuple):
     margin: float
     """Margin of the contrastive loss."""
 
-
-class TimedStage(NamedTuple):
-    """A stage, and what ends it."""
-
-    name: str
-    stage: Stage
-    ctx: Context
-    n: int
-    """Answers that are learned from."""
-
-    def stopping(self) -> EarlyStopping:
-        """Steps of one training."""
-        epochs = min(self.stage.batch_size, self.n) / self.n
-        return self.ctx.early_stopping(self.stage.steps, name=self.name, epochs_per_step=epochs)
+    def stopping(self, ctx: Context, n: int) -> EarlyStopping:
+        """Steps of one training on n answers."""
+        return ctx.early_stopping(self.steps, name=self.name, epochs_per_step=min(self.batch_size, n) / n)
 
 
 class Data(NamedTuple):
@@ -166,7 +161,21 @@ class Splits(NamedTuple):
 OPTIMISERS: dict[Optimiser, type[torch.optim.Adam]] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 
 
-def train_contrastive(network: Network, splits: Splits, stage: Stage, stopping: EarlyStopping, seed: int) -> None:
+class Learning(NamedTuple):
+    """A stage on given rows: what is trained by which loss, and how its step is chosen."""
+
+    part: str
+    """Name of the submodule that is trained; empty: the whole network."""
+    batches: Iterator[Tensor]
+    loss: Callable[[Forward, Tensor], Tensor]
+    """Loss of a network in a batch."""
+    on_validation: Callable[[Evaluate, RowsAtOnce], Tensor | None]
+    """Loss or probabilities there; None without validation rows."""
+    record: Callable[[EarlyStopping, Tensor | None, Callable[[], Weights]], None]
+    """Records what one network gave there, with a function that gives its weights."""
+
+
+def contrastive(splits: Splits, stage: StageSettings, seed: int) -> Learning:
     """Train the encoder to bring answers with equal labels together and others apart, by at least the margin.
 
     Each anchor's partner is drawn from all other rows (docs/methods.md §2.11). The encoder that is kept has the
@@ -174,36 +183,60 @@ def train_contrastive(network: Network, splits: Splits, stage: Stage, stopping: 
     """
     generator = torch.Generator().manual_seed(seed)
     train, validation = splits
-    anchors = batches_of(len(train.labels), stage.batch_size, generator)
-    batches = (paired(rows, len(train.labels), generator) for rows in anchors)
+    n = len(train.labels)
+    batches = (paired(rows, n, generator) for rows in batches_of(n, stage.batch_size, generator))
     tested = paired(torch.arange(len(validation.labels)), len(validation.labels), generator) if validation else None
-    network.encoder.dropout = stage.dropout
 
-    def on_validation(_: Batch) -> float:
-        if validation is None or tested is None:
-            return float("nan")
-        return float(hadsell_loss(network.encoder, validation, tested, stage.margin))
+    def loss(data: Data, encoder: Forward, pairs: Tensor) -> Tensor:
+        return hadsell_loss(encoder, data, pairs, stage.margin)
 
-    _train(
-        network.encoder, stage, stopping, batches,
-        loss=lambda pairs: hadsell_loss(network.encoder, train, pairs, stage.margin),
-        record=lambda keep: stopping.record_loss(on_validation, keep=keep),
-    )  # fmt: skip
+    def on_validation(evaluate: Evaluate, _: RowsAtOnce) -> Tensor | None:
+        return None if validation is None or tested is None else evaluate(partial(loss, validation), tested)
+
+    def record(stopping: EarlyStopping, value: Tensor | None, keep: Callable[[], Weights]) -> None:
+        stopping.record_loss(lambda _: math.nan if value is None else float(value), keep=keep)
+
+    return Learning("encoder", batches, partial(loss, train), on_validation, record)
 
 
-def train_classifier(network: Network, splits: Splits, stage: Stage, stopping: EarlyStopping, seed: int) -> None:
+def classification(splits: Splits, stage: StageSettings, seed: int) -> Learning:
     """Train encoder and classifier together on the labels, by cross-entropy."""
     train, validation = splits
+
+    def loss(network: Forward, rows: Tensor) -> Tensor:
+        return functional.cross_entropy(network(train.features[rows]), train.labels[rows])
+
+    def on_validation(evaluate: Evaluate, at_once: RowsAtOnce) -> Tensor | None:
+        return likely(evaluate, validation.features, at_once) if validation else None
+
+    def record(stopping: EarlyStopping, value: Tensor | None, keep: Callable[[], Weights]) -> None:
+        stopping.record(lambda _: np.zeros(0) if value is None else value.cpu().numpy(), keep=keep)
+
+    batches = batches_of(len(train.labels), stage.batch_size, torch.Generator().manual_seed(seed))
+    return Learning("", batches, loss, on_validation, record)
+
+
+def train(network: Network, learning: Learning, stage: StageSettings, stopping: EarlyStopping) -> None:
+    """Train a network, and leave it with the weights of the step that is kept."""
+    module = network.get_submodule(learning.part)
     network.encoder.dropout = stage.dropout
+    optimiser = OPTIMISERS[stage.optimiser](
+        module.parameters(), lr=stage.learning_rate, weight_decay=stage.weight_decay, fused=True
+    )
 
-    def on_validation(_: Batch) -> FloatArray:
-        return probabilities(network, validation.features) if validation else np.zeros(0)
+    def record() -> None:
+        module.eval()
+        with torch.no_grad():
+            value = learning.on_validation(lambda of, x: of(module, x), _at_once)
+            weights = module.state_dict()
+            learning.record(stopping, value, lambda: {name: w.detach().clone() for name, w in weights.items()})
+        module.train()
 
-    _train(
-        network, stage, stopping, batches_of(len(train.labels), stage.batch_size, torch.Generator().manual_seed(seed)),
-        loss=lambda rows: functional.cross_entropy(network(train.features[rows]), train.labels[rows]),
-        record=lambda keep: stopping.record(on_validation, keep=keep),
-    )  # fmt: skip
+    module.train()
+    with threads_for(module):
+        descend(stopping, optimiser, learning.batches, partial(learning.loss, module), record)
+    module.load_state_dict(stopping.kept)
+    module.eval()
 
 
 def hadsell_loss(encoder: Callable[[Tensor], Tensor], data: Data, pairs: Tensor, margin: float) -> Tensor:
@@ -224,35 +257,15 @@ def paired(anchors: Tensor, n: int, generator: torch.Generator) -> Tensor:
     return torch.stack([anchors, partners + (partners >= anchors)])
 
 
+def likely(evaluate: Evaluate, features: Tensor, at_once: RowsAtOnce) -> Tensor:
+    """Probability that the answer is right, `(n,)` or `(k, n)` float64."""
+    parts = torch.split(features, at_once(features))
+    logits = torch.cat([evaluate(lambda network, x: network(x), part).cpu() for part in parts], -2)
+    return logits.double().softmax(dim=-1)[..., 1]
+
+
 def probabilities(network: Network, features: Tensor) -> npt.NDArray[np.float64]:
     """Probability that the answer is right, `(n,)`, by a network in evaluation mode."""
     with torch.no_grad():
-        logits = torch.cat([network(part).cpu() for part in torch.split(features, _ROWS_AT_ONCE)])
-    likely: npt.NDArray[np.float64] = logits.double().softmax(dim=1)[:, 1].numpy()
-    return likely
-
-
-def _train(
-    trained: nn.Module,
-    stage: Stage,
-    stopping: EarlyStopping,
-    batches: Iterator[Tensor],
-    *,
-    loss: Callable[[Tensor], Tensor],
-    record: Callable[[Callable[[], Weights]], None],
-) -> None:
-    """Train a module, and leave it with the weights of the step that is kept."""
-    rule = OPTIMISERS[stage.optimiser]
-    optimiser = rule(trained.parameters(), lr=stage.learning_rate, weight_decay=stage.weight_decay, fused=True)
-
-    def at_point() -> None:
-        trained.eval()
-        with torch.no_grad():
-            record(lambda: {name: tensor.detach().clone() for name, tensor in trained.state_dict().items()})
-        trained.train()
-
-    trained.train()
-    with threads_for(trained):
-        descend(stopping, optimiser, batches, loss, at_point)
-    trained.load_state_dict(stopping.kept)
-    trained.eval()
+        found: npt.NDArray[np.float64] = likely(lambda of, x: of(network, x), features, _at_once).numpy()
+    return found

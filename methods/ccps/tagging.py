@@ -88,23 +88,19 @@ def words_of(text: str, tag: Tag) -> list[Word]:
     Raises:
         UserError: a tag is none of `CLASS_OF_TAG`.
     """
-    spans = [span for found in _WORD.finditer(text) for span in _split(found[0], found.start())]
+    spans: list[tuple[int, int]] = []
+    for found in _WORD.finditer(text):
+        start, end = found.span()
+        second = _CLITIC.search(found[0]) or _CANNOT.search(found[0])
+        spans += pairwise([start, *([start + second.start()] if second else []), end])
     known = [(a, b) for a, b in spans if b - a <= _LONGEST and _ENGLISH.search(text, a, b)]
     tags = dict(zip(known, tag([text[a:b].replace("\u2019", "'") for a, b in known]), strict=True))
-    return [Word(a, b, tags.get((a, b), ""), _class(tags.get((a, b), "UNKNOWN"))) for a, b in spans]
-
-
-def _split(word: str, start: int) -> list[tuple[int, int]]:
-    """Span of a word, or those of its two parts."""
-    found = _CLITIC.search(word) or _CANNOT.search(word)
-    ends = [start, *([start + found.start()] if found else []), start + len(word)]
-    return list(pairwise(ends))
-
-
-def _class(tag: str) -> WordClass:
-    if tag not in CLASS_OF_TAG:
-        raise UserError(f"HanTa gave the tag {tag!r}, which is none of CLAWS C5; install another version of HanTa")
-    return CLASS_OF_TAG[tag]
+    for tagged in tags.values():
+        if tagged not in CLASS_OF_TAG:
+            raise UserError(
+                f"HanTa gave the tag {tagged!r}, which is none of CLAWS C5; install another version of HanTa"
+            )
+    return [Word(a, b, tags.get((a, b), ""), CLASS_OF_TAG[tags.get((a, b), "UNKNOWN")]) for a, b in spans]
 
 
 def word_of_tokens(pieces: Sequence[str], words: Sequence[Word]) -> list[int | None]:

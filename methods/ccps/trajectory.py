@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,14 +33,6 @@ STEPS = (1, 2, 10)
 BEGINNING = "original columns only"
 RANDOM = "random direction"
 FURTHER = "random direction, √d times as far"
-
-
-class _Variant(NamedTuple):
-    """Variant of CCPS that reads all its columns, with other constants."""
-
-    name: str
-    changes: Mapping[str, object]
-    at_random: bool = False
 
 
 @dataclass(kw_only=True, eq=False)
@@ -68,21 +60,33 @@ def trajectory(given: AnalysisInput) -> Findings:
     given = replace(given, method=narrowed(given))
     own = material_of(given)
     method, width = own.method, given.train[Unembedding()].weight.shape[1]
-    variants = list(_variants(method, width))
-    fixed = {each.name: _material(given, method, each) for each in variants if not each.at_random}
-    at_random = [each for each in variants if each.at_random]
+    variants = _variants(method, width)
+    at_random = (RANDOM, FURTHER)
+    fixed = [replace(method, **changes) for name, changes in variants.items() if name not in at_random]
+    materials = [material_of(replace(given, method=each)) for each in fixed]
 
     def trained(ctx: Context) -> FloatArray:
-        drawn = {each.name: _material(given, method, each, ctx.seed) for each in at_random}
-        return retrained_together(*_side_by_side({**fixed, **drawn}), ctx)
+        drawn = [AtRandom(**{**method.params(), **variants[name], "seed": ctx.seed}) for name in at_random]
+        each_material = [*materials, *(material_of(replace(given, method=each)) for each in drawn)]
+        train, validation = (  # the columns of all variants side by side
+            parts[0]._replace(features=torch.cat([part.features for part in parts], -1))
+            if (parts := [part for part in of if part is not None])
+            else None
+            for of in zip(*(each.splits for each in each_material), strict=True)
+        )
+        assert isinstance(train, Data)  # noqa: S101  # for the type checker
+        n = len(FEATURES)
+        columns = [list(range(k * n, (k + 1) * n)) for k in range(len(variants))]
+        test = torch.cat([each.test for each in each_material], -1)
+        return retrained_together(Material(method, Splits(train, validation), test), columns, ctx)
 
     confidence = {
         FULL: by_seed(given, partial(retrained, own, ALL), FULL),
         BEGINNING: by_seed(given, partial(retrained, own, OF_ORIGINAL), BEGINNING),
     }
     together = by_seed(given, trained, f"{len(variants)} variants")
-    confidence |= {each.name: together[:, k] for k, each in enumerate(variants)}
-    names = [FULL, *(each.name for each in variants), BEGINNING]
+    confidence |= {name: together[:, k] for k, name in enumerate(variants)}
+    names = [FULL, *variants, BEGINNING]
     return Findings(
         question="How much of CCPS' gain is the direction, and do radius and steps matter?",
         reference=FULL,
@@ -126,41 +130,13 @@ def narrowed(given: AnalysisInput) -> Ccps:
     return replace(method, max_tokens=min(method.max_tokens, tokens_needed(longest, len(method.encoder_channels))))
 
 
-def _variants(method: Ccps, width: int) -> Iterator[_Variant]:
-    """Variants of all columns, family by family: radius, steps, direction."""
-    for factor in RADII:
-        radius = factor * method.radius
-        yield _Variant(f"radius {radius:g}", {"radius": radius})
-    for steps in STEPS:
-        if steps != method.steps:
-            yield _Variant(_steps(steps), {"steps": steps})
-    yield _Variant(RANDOM, {}, at_random=True)
-    yield _Variant(FURTHER, {"radius": math.sqrt(width) * method.radius}, at_random=True)
+def _variants(method: Ccps, width: int) -> dict[str, dict[str, Any]]:
+    """Changed constants of the variants of all columns, family by family: radius, steps, direction."""
+    radii = [factor * method.radius for factor in RADII]
+    found: dict[str, dict[str, Any]] = {f"radius {radius:g}": {"radius": radius} for radius in radii}
+    found |= {_steps(steps): {"steps": steps} for steps in STEPS if steps != method.steps}
+    return found | {RANDOM: {}, FURTHER: {"radius": math.sqrt(width) * method.radius}}
 
 
 def _steps(steps: int) -> str:
     return "1 step" if steps == 1 else f"{steps} steps"
-
-
-def _material(given: AnalysisInput, method: Ccps, variant: _Variant, seed: int = 0) -> Material:
-    """Features of all answers by the method with the constants of a variant."""
-    if variant.at_random:
-        changed: Ccps = AtRandom(**{**method.params(), **variant.changes, "seed": seed})  # type: ignore[arg-type]
-    else:
-        changed = replace(method, **variant.changes)  # type: ignore[arg-type]
-    return material_of(replace(given, method=changed))
-
-
-def _side_by_side(materials: Mapping[str, Material]) -> tuple[Material, list[list[int]]]:
-    """Columns of several variants in one, and the numbers of those of each."""
-    each = list(materials.values())
-    train, validation = (
-        parts[0]._replace(features=torch.cat([part.features for part in parts], -1))
-        if (parts := [part for part in of if part is not None])
-        else None
-        for of in zip(*(one.splits for one in each), strict=True)
-    )
-    assert isinstance(train, Data)  # noqa: S101  # for the type checker
-    width = len(FEATURES)
-    columns = [list(range(k * width, (k + 1) * width)) for k in range(len(each))]
-    return Material(each[0].method, Splits(train, validation), torch.cat([one.test for one in each], -1)), columns

@@ -36,7 +36,7 @@ from bench.api import (
 from methods._shared.training import RATE_AND_DECAY, batches_of, check_finite, check_fitted
 
 if TYPE_CHECKING:
-    from methods.litcab.networks import Layer, Tokens
+    from methods.litcab.networks import Layer, Targets
 
 _GOLD = Hidden(1.0, At.GOLD_PREDICTING)
 _WRONG = Hidden(1.0, At.WRONG_PREDICTING)
@@ -70,20 +70,14 @@ class LitCab(ConfidenceMethod):
     LitCab released as github.com/launchnlp/LitCab.
     """
 
-    reference: ClassVar[str] = "arXiv:2310.19208"
-    needs: ClassVar[Needs] = Needs(
+    reference = "arXiv:2310.19208"
+    needs = Needs(
         fit=frozenset({_GOLD, TokenIds(Of.GOLD), _WRONG, TokenIds(Of.WRONG), Unembedding()}),
         predict=frozenset({_ANSWER, TokenIds(Of.ANSWER), Unembedding()}),
     )
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {},
-        "refcode": {
-            "relu_input": True,
-            "negatives": 3,
-            "batch_size": 128,
-            "learning_rate": 5e-6,
-            "weight_decay": 0.01,
-        },
+        "refcode": {"relu_input": True, "negatives": 3, "batch_size": 128, "learning_rate": 5e-6, "weight_decay": 0.01},
         "fixed": {},
         "demo": {},
     }
@@ -99,9 +93,9 @@ class LitCab(ConfidenceMethod):
             "Twenty epochs with the best validation step kept: the paper's steps to their end (docs/methods.md §2.7).",
         ),
     }
-    takes_one_class: ClassVar[bool] = True
+    takes_one_class = True
     expected_failures: ClassVar[Mapping[str, str]] = {
-        "one_class": "learns from gold answers and wrong options, never from which answers were right",
+        "one_class": "learns from gold answers and wrong options, never from which answers were right"
     }
 
     relu_input: bool = False
@@ -131,7 +125,7 @@ class LitCab(ConfidenceMethod):
         """
         import torch
 
-        from methods.litcab.networks import Objective, Optimiser, train_layer
+        from methods.litcab.networks import Objective, train_layer
 
         kept = _drawn_options(train[TokenIds(Of.WRONG)], self.negatives, ctx.rng)
         corpus = _corpus(train, kept)
@@ -140,14 +134,16 @@ class LitCab(ConfidenceMethod):
         stopping = ctx.early_stopping(self.steps, epochs_per_step=batch_size / len(train))
 
         def record(layer: Layer) -> None:
-            stopping.record(lambda batch: self._confidence(layer, batch), keep=layer.arrays)
+            if stopping.due:
+                stopping.record(lambda batch: self._confidence(layer, batch), keep=layer.arrays)
 
         train_layer(
             train[Unembedding()],
             (_step(corpus, rows.numpy()) for _, rows in zip(stopping, batches, strict=False)),
             Objective(self.cap, self.penalty, self.relu_input),
-            Optimiser(self.learning_rate, self.weight_decay),
-            lambda layer: record(layer) if stopping.due else None,
+            record,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
         )
         self.weight_, self.bias_ = stopping.kept
         return self
@@ -164,11 +160,11 @@ class LitCab(ConfidenceMethod):
         return self._confidence(layer, batch)
 
     def _confidence(self, layer: Layer, batch: Batch) -> FloatArray:
-        from methods.litcab.networks import Tokens, log_probabilities
+        from methods.litcab.networks import Targets, log_probabilities
 
         head, states, ids = batch[Unembedding()], batch[_ANSWER], batch[TokenIds(Of.ANSWER)]
         check_finite(self.name, states.values)
-        tokens = Tokens(states.values, np.arange(len(ids.values)), ids.values)
+        tokens = Targets(states.values, np.arange(len(ids.values)), ids.values)
         read = log_probabilities(layer, head, tokens, relu_input=self.relu_input)
         owner = np.repeat(np.arange(len(ids)), ids.lengths)
         return np.asarray(np.exp(np.bincount(owner, weights=read, minlength=len(ids)) / ids.lengths))
@@ -208,28 +204,18 @@ def _corpus(train: Batch, kept: BoolArray) -> _Corpus:
         of_gold = np.arange(gold.offsets[i], gold.offsets[i + 1])
         of_wrong = wrong.offsets[i] + np.flatnonzero(kept[wrong.offsets[i] : wrong.offsets[i + 1]])
         ids = np.concatenate([gold.values[of_gold], wrong.values[of_wrong]])
-        first, place = _distinct([*gold_states[i], *wrong_states.values[of_wrong]])
+        groups: dict[bytes, int] = {}  # of equal states
+        rows = [*gold_states[i], *wrong_states.values[of_wrong]]
+        place = [groups.setdefault(row.tobytes(), len(groups)) for row in rows]
+        _, first = np.unique(place, return_index=True)
         states.append(np.concatenate([of_gold, len(gold.values) + of_wrong])[first])
         tokens.append(np.stack([place, ids, np.arange(len(ids)) >= len(of_gold)], axis=1))
     return _Corpus(gold_states.values, wrong_states.values, Ragged.of(states), Ragged.of(tokens))
 
 
-def _distinct(rows: Sequence[npt.NDArray[np.float32]]) -> tuple[list[int], list[int]]:
-    """Indices of the first of each group of equal rows, and for each row the number of its group."""
-    groups: dict[bytes, int] = {}
-    first: list[int] = []
-    place = []
-    for i, row in enumerate(rows):
-        group = groups.setdefault(row.tobytes(), len(groups))
-        if group == len(first):
-            first.append(i)
-        place.append(group)
-    return first, place
-
-
-def _step(corpus: _Corpus, rows: npt.NDArray[np.integer]) -> tuple[Tokens, BoolArray]:
+def _step(corpus: _Corpus, rows: npt.NDArray[np.integer]) -> tuple[Targets, BoolArray]:
     """All tokens of these questions, and which are of wrong options."""
-    from methods.litcab.networks import Tokens
+    from methods.litcab.networks import Targets
 
     states, tokens = corpus.states.take(rows), corpus.tokens.take(rows)
     place, ids, wrong = tokens.values.T
@@ -238,4 +224,4 @@ def _step(corpus: _Corpus, rows: npt.NDArray[np.integer]) -> tuple[Tokens, BoolA
     values = np.empty((len(of_gold), corpus.gold.shape[1]), dtype=np.float32)
     values[of_gold] = corpus.gold[states.values[of_gold]]
     values[~of_gold] = corpus.wrong[states.values[~of_gold] - n_gold]
-    return Tokens(values, place + np.repeat(states.offsets[:-1], tokens.lengths), ids), wrong == 1
+    return Targets(values, place + np.repeat(states.offsets[:-1], tokens.lengths), ids), wrong == 1

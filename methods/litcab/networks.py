@@ -60,7 +60,7 @@ class Layer(NamedTuple):
         return self.weight.cpu().numpy().copy(), self.bias.cpu().numpy().copy()
 
 
-class Tokens(NamedTuple):
+class Targets(NamedTuple):
     """Tokens, and the hidden states that predicted them; on the host."""
 
     states: npt.NDArray[np.float32]
@@ -79,13 +79,6 @@ class Objective(NamedTuple):
     relu_input: bool
 
 
-class Optimiser(NamedTuple):
-    """The constants of the training."""
-
-    learning_rate: float
-    weight_decay: float
-
-
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
@@ -102,7 +95,7 @@ class _Chunk(NamedTuple):
     """(t,) which of all tokens these are; on the host."""
 
 
-def _chunks(tokens: Tokens, head: OutputHead) -> Iterator[_Chunk]:
+def _chunks(tokens: Targets, head: OutputHead) -> Iterator[_Chunk]:
     device = head.weight.device
     accelerated = device.type in _ACCELERATED
     size = _CHUNK_ACCELERATED if accelerated else CHUNK_TOKENS
@@ -120,35 +113,33 @@ def _chunks(tokens: Tokens, head: OutputHead) -> Iterator[_Chunk]:
         )
 
 
-def _frozen_logits(head: OutputHead, states: Tensor) -> Tensor:
-    """The model's own logits `(m, v)` float32, without a float32 copy of the whole head."""
-    if states.dtype == torch.bfloat16:
-        return head.logits(states)
-    rows, width = head.weight.shape
-    step = rows if head.weight.dtype == torch.float32 else max(1, _SLICE_ELEMENTS // width)
-    logits = torch.empty(len(states), rows, device=states.device)
-    for start in range(0, rows, step):
-        torch.mm(states, head.weight[start : start + step].float().T, out=logits[:, start : start + step])
-    if head.bias is not None:
-        logits.add_(head.bias.float())
-    if head.scale != 1.0:
-        logits.mul_(head.scale)
-    return logits if head.softcap is None else logits.div_(head.softcap).tanh_().mul_(head.softcap)
-
-
 def _layer_input(states: Tensor, *, relu_input: bool) -> Tensor:
     return states.relu() if relu_input else states
 
 
 def _adjusted_logits(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) -> Tensor:
     """`(m, v)` of a chunk's states."""
-    logits = _frozen_logits(head, chunk.states)
-    states = _layer_input(chunk.states, relu_input=relu_input)
+    states = chunk.states
+    if states.dtype == torch.bfloat16:
+        logits = head.logits(states)
+    else:  # without a float32 copy of the whole head
+        rows, width = head.weight.shape
+        step = rows if head.weight.dtype == torch.float32 else max(1, _SLICE_ELEMENTS // width)
+        logits = torch.empty(len(states), rows, device=states.device)
+        for start in range(0, rows, step):
+            torch.mm(states, head.weight[start : start + step].float().T, out=logits[:, start : start + step])
+        if head.bias is not None:
+            logits.add_(head.bias.float())
+        if head.scale != 1.0:
+            logits.mul_(head.scale)
+        if head.softcap is not None:
+            logits.div_(head.softcap).tanh_().mul_(head.softcap)
+    states = _layer_input(states, relu_input=relu_input)
     if not _is_split(states):
         return logits.addmm_(states.float(), layer.weight.T).add_(layer.bias)
     twice = states.repeat(1, 2)
-    for rows in _split_slices(layer.weight):
-        logits[:, rows].add_(_product(twice, _halves(layer.weight[rows], dim=1).T))
+    for piece in _split_slices(layer.weight):
+        logits[:, piece].add_(_product(twice, _halves(layer.weight[piece], dim=1).T))
     return logits.add_(layer.bias)
 
 
@@ -177,7 +168,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     return torch.mm(a, b, out_dtype=torch.float32)
 
 
-def log_probabilities(layer: Layer, head: OutputHead, tokens: Tokens, *, relu_input: bool) -> npt.NDArray[np.float64]:
+def log_probabilities(layer: Layer, head: OutputHead, tokens: Targets, *, relu_input: bool) -> npt.NDArray[np.float64]:
     """Adjusted log-probability of each token, shape `(t,)` float64, at most 0."""
     out = np.zeros(len(tokens.ids))
     for chunk in _chunks(tokens, head):
@@ -203,7 +194,7 @@ def _read(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) ->
 
 
 def write_gradient(
-    layer: Layer, gradient: Layer, head: OutputHead, tokens: Tokens, wrong: npt.NDArray[np.bool_], objective: Objective
+    layer: Layer, gradient: Layer, head: OutputHead, tokens: Targets, wrong: npt.NDArray[np.bool_], objective: Objective
 ) -> float:
     """Overwrite the gradient with that of one step's loss, and return the loss.
 
@@ -225,7 +216,18 @@ def write_gradient(
     gradient.bias.zero_()
 
     def add(softmax: Tensor, chunk: _Chunk) -> None:
-        _add_gradient(gradient, softmax, chunk, torch.tensor(shares[chunk.tokens], device=softmax.device), objective)
+        """Add sum over tokens of share * (p - e_t), times the layer's input; uses the softmax `(m, v)` up."""
+        share = torch.tensor(shares[chunk.tokens], device=softmax.device)
+        totals = torch.zeros(len(chunk.states), device=share.device).index_add_(0, chunk.rows, share)
+        softmax.mul_(totals[:, None]).index_put_((chunk.rows, chunk.ids), -share, accumulate=True)
+        gradient.bias.add_(softmax.sum(dim=0))
+        states = _layer_input(chunk.states, relu_input=objective.relu_input)
+        if not _is_split(states):
+            gradient.weight.addmm_(softmax.T, states.float())
+            return
+        twice = states.repeat(2, 1)
+        for rows in _split_slices(gradient.weight):
+            gradient.weight[rows].add_(_product(_halves(softmax[:, rows], dim=0).T, twice))
 
     first, *others = _chunks(tokens, head)
     losses = np.zeros(len(wrong))
@@ -233,7 +235,11 @@ def write_gradient(
         losses[chunk.tokens] = -_read(layer, head, chunk, relu_input=objective.relu_input)[1].cpu().numpy()
     softmax, read = _read(layer, head, first, relu_input=objective.relu_input)
     losses[first.tokens] = -read.cpu().numpy()
-    loss, shares = _loss(losses, wrong, objective.cap)
+    n_right, n_wrong = max(1, int((~wrong).sum())), max(1, int(wrong.sum()))
+    right_mean, wrong_mean = losses[~wrong].sum() / n_right, losses[wrong].sum() / n_wrong
+    pushed = bool(wrong.any() and wrong_mean < objective.cap)
+    loss = float(right_mean - pushed * wrong_mean + objective.cap)
+    shares = np.where(wrong, -pushed / n_wrong, 1 / n_right).astype(np.float32)  # derivative in each cross-entropy
     add(softmax, first)
     del softmax  # before the next one is made
     for chunk in others:  # which side of the cap the step is on was not known before all were read
@@ -241,43 +247,18 @@ def write_gradient(
     return loss + objective.penalty * float(norm)
 
 
-def _loss(
-    losses: npt.NDArray[np.float64], wrong: npt.NDArray[np.bool_], cap: float
-) -> tuple[float, npt.NDArray[np.float32]]:
-    """The loss without its penalty, and the derivative in each token's cross-entropy, `(t,)`."""
-    n_right, n_wrong = max(1, int((~wrong).sum())), max(1, int(wrong.sum()))
-    right_mean, wrong_mean = losses[~wrong].sum() / n_right, losses[wrong].sum() / n_wrong
-    pushed = bool(wrong.any() and wrong_mean < cap)
-    shares = np.where(wrong, -pushed / n_wrong, 1 / n_right).astype(np.float32)
-    return float(right_mean - pushed * wrong_mean + cap), shares
-
-
-def _add_gradient(gradient: Layer, softmax: Tensor, chunk: _Chunk, shares: Tensor, objective: Objective) -> None:
-    """Add sum over tokens of share * (p - e_t), times the layer's input; uses the softmax `(m, v)` up."""
-    totals = torch.zeros(len(chunk.states), device=shares.device).index_add_(0, chunk.rows, shares)
-    softmax.mul_(totals[:, None]).index_put_((chunk.rows, chunk.ids), -shares, accumulate=True)
-    gradient.bias.add_(softmax.sum(dim=0))
-    states = _layer_input(chunk.states, relu_input=objective.relu_input)
-    if not _is_split(states):
-        gradient.weight.addmm_(softmax.T, states.float())
-        return
-    twice = states.repeat(2, 1)
-    for rows in _split_slices(gradient.weight):
-        gradient.weight[rows].add_(_product(_halves(softmax[:, rows], dim=0).T, twice))
-
-
 def train_layer(
     head: OutputHead,
-    steps: Iterable[tuple[Tokens, npt.NDArray[np.bool_]]],
+    steps: Iterable[tuple[Targets, npt.NDArray[np.bool_]]],
     objective: Objective,
-    optimiser: Optimiser,
     after: Callable[[Layer], None],
+    *,
+    learning_rate: float,
+    weight_decay: float,
 ) -> None:
     """Train a layer from zero, one step of AdamW for each (tokens, wrong); `after` sees the layer after each step."""
     layer, gradient = Layer.zeros(head), Layer.zeros(head)
-    adamw = torch.optim.AdamW(
-        list(layer), lr=optimiser.learning_rate, weight_decay=optimiser.weight_decay, betas=(0.9, 0.999), fused=True
-    )
+    adamw = torch.optim.AdamW(list(layer), lr=learning_rate, weight_decay=weight_decay, betas=(0.9, 0.999), fused=True)
     for parameter, its_gradient in zip(layer, gradient, strict=True):
         parameter.grad = its_gradient
     for tokens, wrong in steps:

@@ -7,6 +7,7 @@ text.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from bench.api import Format, PromptStyle, Row
@@ -44,12 +45,8 @@ COMMONSENSE_QA = DataSet(
     card=card_of("tau/commonsense_qa", "default", "94630fe30dad47192a8546eb75f094926d47e155", license="MIT"),
     columns=("question", "choices", "answerKey"),
     read=reader("question", lambda row: keyed(row, 5, 5)),
-    choice=PromptStyle(
-        header="The following are questions (with multiple-choice answers).", footer=FOLLOWING, context=LETTERED
-    ),
-    open=PromptStyle(
-        header="The following are questions (with answers).", footer=FOLLOWING, context="Question: {text}"
-    ),
+    choice=PromptStyle("The following are questions (with multiple-choice answers).", FOLLOWING, LETTERED),
+    open=PromptStyle("The following are questions (with answers).", FOLLOWING, "Question: {text}"),
     filter=Filter(("choices",), _options_differ),
 )
 
@@ -75,14 +72,14 @@ COPA = DataSet(
     columns=("premise", "choice1", "choice2", "label"),
     read=_copa,
     choice=PromptStyle(
-        header="The following are questions (with multiple-choice answers).",
-        footer=FOLLOWING,
-        context="Premise:\n{text}\n\nChoices:\n{options}",
+        "The following are questions (with multiple-choice answers).",
+        FOLLOWING,
+        "Premise:\n{text}\n\nChoices:\n{options}",
     ),
     open=PromptStyle(
-        header="The following are questions (with answers).",
-        footer=FOLLOWING,
-        context=(
+        "The following are questions (with answers).",
+        FOLLOWING,
+        (
             'Read the following premise and pick the correct choice. Respond only with "1" or "2" and no additional'
             " text.\nPremise: {text}\n  Choice 1: {first}\n  Choice 2: {second}"
         ),
@@ -103,9 +100,9 @@ HELLASWAG = DataSet(
     columns=("ctx", "ctx_a", "ctx_b", "endings", "label"),
     read=_hellaswag,
     choice=PromptStyle(
-        header="The following are some context completions (with multiple-choice answers).",
-        footer=FOLLOWING,
-        context="Context:\n{text}\n\nChoices:\n{options}",
+        "The following are some context completions (with multiple-choice answers).",
+        FOLLOWING,
+        "Context:\n{text}\n\nChoices:\n{options}",
     ),
 )
 
@@ -118,14 +115,12 @@ PIQA = DataSet(
     columns=("goal", "sol1", "sol2", "label"),
     read=reader("goal", lambda row: (pieces(row, "sol1", "sol2"), label(row, "label", "01"))),
     choice=PromptStyle(
-        header="The following are questions with multiple-choice answers.",
-        footer=NEXT,
-        context="Goal:\n{text}\n\nChoices:\n{options}",
+        "The following are questions with multiple-choice answers.", NEXT, "Goal:\n{text}\n\nChoices:\n{options}"
     ),
     open=PromptStyle(
-        header="The following are questions with answers.",
-        footer=NEXT,
-        context="Provide advice on how to accomplish the following goal.\nGoal: {text}",
+        "The following are questions with answers.",
+        NEXT,
+        "Provide advice on how to accomplish the following goal.\nGoal: {text}",
     ),
     filter=labelled("label", (0, 1)),
 )
@@ -135,19 +130,16 @@ NO_BLANK = FilterVerdict(kept=False, why="sentences without a blank, left out")
 NOT_ONE_BLANK = FilterVerdict(kept=False, why="sentences without exactly one blank, left out")
 
 
-def _resolvable(row: Row) -> FilterVerdict:
-    sentence = row.values["sentence"]
-    if row.values["answer"] not in ("1", "2"):  # a list is in no set
-        return UNLABELLED
-    return NOT_ONE_BLANK if isinstance(sentence, str) and sentence.count(BLANK) != 1 else KEPT
+def _blanks(fits: Callable[[int], bool], why: FilterVerdict) -> Filter:
+    """Labelled sentences with a number of blanks that fits."""
 
+    def judge(row: Row) -> FilterVerdict:
+        sentence = row.values["sentence"]
+        if row.values["answer"] not in ("1", "2"):  # a list is in no set
+            return UNLABELLED
+        return why if isinstance(sentence, str) and not fits(sentence.count(BLANK)) else KEPT
 
-def _resolvable_published(row: Row) -> FilterVerdict:
-    """The official code keeps sentences with two blanks and fills the first."""
-    sentence = row.values["sentence"]
-    if row.values["answer"] not in ("1", "2"):  # a list is in no set
-        return UNLABELLED
-    return NO_BLANK if isinstance(sentence, str) and BLANK not in sentence else KEPT
+    return Filter(("sentence", "answer"), judge)
 
 
 def _winogrande(row: Row, how: ReadOptions) -> DraftQuestion:
@@ -164,20 +156,19 @@ _WINOGRANDE = DataSet(
     columns=("sentence", "option1", "option2", "answer"),
     read=_winogrande,
     choice=PromptStyle(
-        header="The following are ambiguous sentences (with answer choices).",
-        footer="Now, resolve the next ambiguity.",
-        context="Sentence:\n{text}\n\nChoices:\n{options}",
+        "The following are ambiguous sentences (with answer choices).",
+        "Now, resolve the next ambiguity.",
+        "Sentence:\n{text}\n\nChoices:\n{options}",
     ),
     open=PromptStyle(
-        header="The following are ambiguous sentences (with answers).",
-        footer="Now, resolve the next ambiguity.",
-        context=(
+        "The following are ambiguous sentences (with answers).",
+        "Now, resolve the next ambiguity.",
+        (
             'Fill in the blank "_" in the following sentence from the following choices. Respond with only "1" or "2"'
             " and no additional text.\nSentence: {text}\n  Choice 1: {first}\n  Choice 2: {second}"
         ),
     ),
-    filter=Filter(("sentence", "answer"), _resolvable),
+    filter=_blanks(lambda count: count == 1, NOT_ONE_BLANK),
 )
-WINOGRANDE = replace(
-    _WINOGRANDE, published=replace(_WINOGRANDE, filter=Filter(("sentence", "answer"), _resolvable_published))
-)
+# the official code keeps sentences with two blanks and fills the first
+WINOGRANDE = replace(_WINOGRANDE, published=replace(_WINOGRANDE, filter=_blanks(bool, NO_BLANK)))

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.api import DataCard, Format, PromptStyle, Question, Split, Task, TaskCard, UserError, ValidationRule, task
 from tasks.ct import commonsense, comprehension, entailment, knowledge
-from tasks.ct.data_set import DataSet, Kept, ReadOptions
+from tasks.ct.data_set import DataSet, ReadOptions, SplitQuestions
 
 ROWS = 20_000
 """Rows that the data sets share equally; what a small one can't give is not given by another."""
@@ -35,17 +35,17 @@ OPEN_SETS = tuple(data_set for data_set in CHOICE_SETS if data_set.open is not N
 LOCAL_SETS = (knowledge.ARC, knowledge.ARC_CHALLENGE, entailment.CB, knowledge.OBQA, knowledge.TREC)
 
 
-class Corpus(Task):
+class CtCorpus(Task):
     """Some data sets, joined: what all four tasks share."""
 
     sets: ClassVar[tuple[DataSet, ...]]
     quota: ClassVar[int]
     """Train rows that each data set gives, or all that it has."""
-    style: ClassVar[PromptStyle] = knowledge.ARC.style(Format.CHOICE)
+    style = knowledge.ARC.style(Format.CHOICE)
     """Style of one of the data sets; `style_of` knows each."""
-    draws_exemplars: ClassVar[bool] = True
-    prompt_tokens: ClassVar[int | None] = 1600
-    is_published: ClassVar[bool] = False
+    draws_exemplars = True
+    prompt_tokens = 1600
+    is_published = False
     """Whether its authors published it; a part of it never was."""
 
     def questions(self, split: Split) -> Iterator[Question]:
@@ -96,15 +96,15 @@ class Corpus(Task):
         return tuple((self._as_published and each.published) or each for each in self.sets)
 
     @cached_property
-    def _read(self) -> dict[tuple[str, Split], Kept]:
+    def _read(self) -> dict[tuple[str, Split], SplitQuestions]:
         return {}
 
-    def _kept(self, data_set: DataSet, split: Split) -> Kept:
+    def _kept(self, data_set: DataSet, split: Split) -> SplitQuestions:
         """The questions of a data set's split; made once, so that what is left out is counted once."""
         key = data_set.name, split
         if key not in self._read:
             how = ReadOptions(self.format, self.protocol.exemplar_seed)
-            self._read[key] = Kept(self.source, data_set, split, how, self.counts)
+            self._read[key] = SplitQuestions(self.source, data_set, split, how, self.counts)
         return self._read[key]
 
     # --- validation ---------------------------------------------------------------------------------------------------
@@ -171,28 +171,28 @@ VALIDATION_WHY = (
 
 
 @task("ct-choice")
-class CTChoice(Corpus):
+class CTChoice(CtCorpus):
     """20 data sets with lettered options, to learn from: 1,000 rows of each, of CB 250, of COPA 400."""
 
-    format: ClassVar[Format] = Format.CHOICE
-    sets: ClassVar[tuple[DataSet, ...]] = CHOICE_SETS
-    quota: ClassVar[int] = ROWS // len(CHOICE_SETS)
-    card: ClassVar[TaskCard] = _card(18_650, VALIDATION, (2, 6), VALIDATION_WHY, version=2)
-    is_published: ClassVar[bool] = True
+    format = Format.CHOICE
+    sets = CHOICE_SETS
+    quota = ROWS // len(CHOICE_SETS)
+    card = _card(18_650, VALIDATION, (2, 6), VALIDATION_WHY, version=2)
+    is_published = True
 
 
 @task("ct-oe")
-class CTOpen(Corpus):
+class CTOpen(CtCorpus):
     """19 data sets without options, to learn from: 1,052 rows of each, of CB 250, of COPA 400; HellaSwag is left out.
 
     Under the validation rule `published` the data sets are taken by name. The order in which the published validation
     set took them came from a hash table that differs from run to run, so that its rows can't be told.
     """
 
-    format: ClassVar[Format] = Format.OPEN
-    sets: ClassVar[tuple[DataSet, ...]] = OPEN_SETS
-    quota: ClassVar[int] = ROWS // len(OPEN_SETS)
-    card: ClassVar[TaskCard] = _card(
+    format = Format.OPEN
+    sets = OPEN_SETS
+    quota = ROWS // len(OPEN_SETS)
+    card = _card(
         18_534,
         VALIDATION,
         (2, 6),
@@ -200,8 +200,8 @@ class CTOpen(Corpus):
         " takes data sets by name.",
         version=2,
     )
-    style: ClassVar[PromptStyle] = knowledge.ARC.style(Format.OPEN)
-    is_published: ClassVar[bool] = True
+    style = knowledge.ARC.style(Format.OPEN)
+    is_published = True
 
 
 LOCAL_WHY = (
@@ -211,21 +211,21 @@ LOCAL_WHY = (
 
 
 @task("ct-local-choice")
-class CTLocalChoice(Corpus):
+class CTLocalChoice(CtCorpus):
     """ARC, CB, OpenBookQA and TREC out of ct-choice: 1,000 rows of each, of CB 250."""
 
-    format: ClassVar[Format] = Format.CHOICE
-    sets: ClassVar[tuple[DataSet, ...]] = LOCAL_SETS
-    quota: ClassVar[int] = 1_000
-    card: ClassVar[TaskCard] = _card(4_250, 456, (3, 6), LOCAL_WHY)
+    format = Format.CHOICE
+    sets = LOCAL_SETS
+    quota = 1_000
+    card = _card(4_250, 456, (3, 6), LOCAL_WHY)
 
 
 @task("ct-local-oe")
-class CTLocalOpen(Corpus):
+class CTLocalOpen(CtCorpus):
     """The same rows without options."""
 
-    format: ClassVar[Format] = Format.OPEN
-    sets: ClassVar[tuple[DataSet, ...]] = LOCAL_SETS
-    quota: ClassVar[int] = 1_000
-    card: ClassVar[TaskCard] = _card(4_250, 456, (3, 6), LOCAL_WHY)
-    style: ClassVar[PromptStyle] = knowledge.ARC.style(Format.OPEN)
+    format = Format.OPEN
+    sets = LOCAL_SETS
+    quota = 1_000
+    card = _card(4_250, 456, (3, 6), LOCAL_WHY)
+    style = knowledge.ARC.style(Format.OPEN)

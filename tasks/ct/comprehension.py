@@ -26,14 +26,14 @@ BOOLQ = DataSet(
     columns=("question", "answer", "passage"),
     read=reader("question", _true_or_false, "passage"),
     choice=PromptStyle(
-        header="The following are comprehension passages (with multiple-choice answers).",
-        footer=FOLLOWING,
-        context="Passage:\n{passage}\n\nQuestion:\n{text}\n\nChoices:\n{options}",
+        "The following are comprehension passages (with multiple-choice answers).",
+        FOLLOWING,
+        "Passage:\n{passage}\n\nQuestion:\n{text}\n\nChoices:\n{options}",
     ),
     open=PromptStyle(
-        header="The following are comprehension passages (with answers).",
-        footer=FOLLOWING,
-        context=(
+        "The following are comprehension passages (with answers).",
+        FOLLOWING,
+        (
             'Read the following passage and answer the question. Respond with only "True" or "False" and no additional'
             " text.\nPassage: {passage}\nQuestion: {text}?"
         ),
@@ -53,15 +53,9 @@ COSMOS_QA = DataSet(
         "context",
     ),
     choice=PromptStyle(
-        header="The following are some contexts and questions (with multiple-choice answers).",
-        footer=FOLLOWING,
-        context=ABOUT_CONTEXT,
+        "The following are some contexts and questions (with multiple-choice answers).", FOLLOWING, ABOUT_CONTEXT
     ),
-    open=PromptStyle(
-        header="The following are some contexts and questions (with answers).",
-        footer=FOLLOWING,
-        context=ABOUT_PARAGRAPH,
-    ),
+    open=PromptStyle("The following are some contexts and questions (with answers).", FOLLOWING, ABOUT_PARAGRAPH),
 )
 
 
@@ -71,14 +65,14 @@ MULTIRC = DataSet(
     columns=("paragraph", "question", "answer", "label"),
     read=reader("question", lambda row: (("No", "Yes"), label(row, "label", "01")), "paragraph", "answer"),
     choice=PromptStyle(
-        header="The following are reading comprehensions (with multiple-choice answers).",
-        footer=FOLLOWING,
-        context="Paragraph:\n{paragraph}\n\nQ: {text}\n\nA: {answer}\n\nChoices:\n{options}",
+        "The following are reading comprehensions (with multiple-choice answers).",
+        FOLLOWING,
+        "Paragraph:\n{paragraph}\n\nQ: {text}\n\nA: {answer}\n\nChoices:\n{options}",
     ),
     open=PromptStyle(
-        header="The following are reading comprehensions (with answers).",
-        footer=FOLLOWING,
-        context=(
+        "The following are reading comprehensions (with answers).",
+        FOLLOWING,
+        (
             "Read the following paragraph along with the question and answer. Then, respond with whether the answer is"
             ' correct. Respond with only "Yes" or "No" and no additional text.\nPassage: {paragraph}\nQuestion: {text}'
             "\nAnswer: {answer}. Is the answer correct?"
@@ -102,14 +96,8 @@ SIQA = DataSet(
         "question", lambda row: (pieces(row, "answerA", "answerB", "answerC"), label(row, "label", "123")), "context"
     ),
     choice=PromptStyle(
-        header="The following are social interaction questions with multiple-choice answers.",
-        footer=NEXT,
-        context=ABOUT_CONTEXT,
+        "The following are social interaction questions with multiple-choice answers.", NEXT, ABOUT_CONTEXT
     ),
-    open=PromptStyle(
-        header="The following are social interaction questions with answers.",
-        footer=NEXT,
-        context=ABOUT_PARAGRAPH,
-    ),
+    open=PromptStyle("The following are social interaction questions with answers.", NEXT, ABOUT_PARAGRAPH),
     filter=distinct("answerA", "answerB", "answerC"),
 )

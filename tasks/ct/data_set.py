@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple, overload
 
 from bench.api import ContractError, DataCard, Format, PromptStyle, Question, Row, Source, Split, UserError
+from tasks._choices import text as text
 from tasks._choices import wrong
 
 FOLLOWING = "Now, answer the following."
@@ -123,7 +124,7 @@ def card_of(
     )
 
 
-class Kept(Sequence[Question]):
+class SplitQuestions(Sequence[Question]):
     """The questions of one split of a data set, in the order of its rows, without what its filter leaves out.
 
     A question is made when it is asked for, and rows are looked through no further than that needs: SNLI has 550,000.
@@ -227,20 +228,12 @@ HIDDEN = ("", "-1", "None")
 """Values that stand for the labels of a split that are not public."""
 
 
-def text(row: Row, column: str) -> str:
-    """Text that is not blank.
+def piece(row: Row, column: str) -> str:
+    """A text that may be empty.
 
     Raises:
         UserError: it is something else; names the row and the column. So do the readers below.
     """
-    value = piece(row, column)
-    if not value.strip():
-        raise wrong(row, column, "a text that is not empty", value)
-    return value
-
-
-def piece(row: Row, column: str) -> str:
-    """A text that may be empty."""
     value = row.values[column]
     if not isinstance(value, str):
         raise wrong(row, column, "a text", value)

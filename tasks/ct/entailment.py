@@ -17,14 +17,12 @@ LETTERED = "Premise:\n{premise}\n\nHypothesis:\n{text}\n\nChoices:\n{options}"
 OPEN_HEADER = "The following are questions (with premise, hypothesis, and answers) about entailment."
 
 CHOICE = PromptStyle(
-    header="The following are questions (with multiple-choice answers) about entailment.",
-    footer=FOLLOWING,
-    context=LETTERED,
+    "The following are questions (with multiple-choice answers) about entailment.", FOLLOWING, LETTERED
 )
 OPEN = PromptStyle(
-    header=OPEN_HEADER,
-    footer=FOLLOWING,
-    context=(
+    OPEN_HEADER,
+    FOLLOWING,
+    (
         'Read the following premise and answer if the hypothesis is true. Respond with only "Yes", "No", or'
         ' "It\'s impossible to say" answer and no additional text.\n{premise}\nHypothesis: {text}'
     ),
@@ -36,11 +34,11 @@ CB = DataSet(
     card=card_of("aps/super_glue", "cb", "3de24cf8022e94f4ee4b9d55a6f539891524d646", license="research use"),
     columns=COLUMNS,
     read=reader("hypothesis", lambda row: (CB_OPTIONS, label(row, "label", "012")), "premise"),
-    choice=PromptStyle(header=OPEN_HEADER, footer=FOLLOWING, context=LETTERED),
+    choice=PromptStyle(OPEN_HEADER, FOLLOWING, LETTERED),
     open=PromptStyle(
-        header=OPEN_HEADER,
-        footer=FOLLOWING,
-        context=(
+        OPEN_HEADER,
+        FOLLOWING,
+        (
             'Read the following premise and answer if the hypothesis is true. Respond only with "Yes", "No", or'
             ' "It\'s impossible to say" and no additional text.\n{premise}\nHypothesis: {text}.'
         ),

@@ -44,18 +44,12 @@ ARC = DataSet(
     card=card_of("allenai/ai2_arc", "ARC-Easy", "210d026faf9955653af8916fad021475a3f00453", license="CC-BY-SA-4.0"),
     columns=("question", "choices", "answerKey"),
     read=reader("question", lambda row: keyed(row, 3, 5)),
-    choice=PromptStyle(
-        header="The following are questions (with multiple-choice answers).", footer=FOLLOWING, context=LETTERED
-    ),
-    open=PromptStyle(
-        header="The following are questions (with answers).", footer=FOLLOWING, context="The question is: {text}"
-    ),
+    choice=PromptStyle("The following are questions (with multiple-choice answers).", FOLLOWING, LETTERED),
+    open=PromptStyle("The following are questions (with answers).", FOLLOWING, "The question is: {text}"),
 )
 
 ARC_CHALLENGE = replace(
-    ARC,
-    name="arc_challenge",
-    card=replace(ARC.card, config="ARC-Challenge", folder="ct/ai2_arc/ARC-Challenge"),
+    ARC, name="arc_challenge", card=replace(ARC.card, config="ARC-Challenge", folder="ct/ai2_arc/ARC-Challenge")
 )
 
 
@@ -64,13 +58,11 @@ OBQA = DataSet(
     card=card_of("allenai/openbookqa", "main", "388097ea7776314e93a529163e0fea805b8a6454", license="Apache-2.0"),
     columns=("question_stem", "choices", "answerKey"),
     read=reader("question_stem", lambda row: keyed(row, 4, 4)),
-    choice=PromptStyle(
-        header="The following are questions with multiple-choice answers.", footer=NEXT, context=LETTERED
-    ),
+    choice=PromptStyle("The following are questions with multiple-choice answers.", NEXT, LETTERED),
     open=PromptStyle(
-        header="The following are questions with answers.",
-        footer=NEXT,
-        context="Provide your best answer for the following question.\nQuestion: {text}",
+        "The following are questions with answers.",
+        NEXT,
+        "Provide your best answer for the following question.\nQuestion: {text}",
     ),
 )
 
@@ -96,14 +88,14 @@ SCIQ = DataSet(
     columns=("question", *SCIQ_OPTIONS, "support"),
     read=_sciq,
     choice=PromptStyle(
-        header="The following are science exam questions with multiple-choice answers.",
-        footer=NEXT,
-        context="{support}\nQuestion:\n{text}\n\nChoices:\n{options}",
+        "The following are science exam questions with multiple-choice answers.",
+        NEXT,
+        "{support}\nQuestion:\n{text}\n\nChoices:\n{options}",
     ),
     open=PromptStyle(
-        header="The following are science exam questions with answers.",
-        footer=NEXT,
-        context="Read the following and answer the question.\n{support}Question: {text}",
+        "The following are science exam questions with answers.",
+        NEXT,
+        "Read the following and answer the question.\n{support}Question: {text}",
     ),
     filter=distinct(*SCIQ_OPTIONS),
 )
@@ -142,56 +134,51 @@ def by_commas(options: str) -> list[str]:
     return [entry.rsplit(")", 1)[-1].strip() for entry in options.split(",")]
 
 
-def _math(split: Callable[[str], list[str]]) -> Reader:
-    return reader("Problem", lambda row: (tuple(split(piece(row, "options"))), label(row, "correct", "abcde")))
+def _math(
+    split: Callable[[str], list[str]], other: Callable[[str], list[str]], unfit: FilterVerdict, odd: FilterVerdict
+) -> tuple[Reader, Filter]:
+    """Reader of options that are split so, and filter of rows where they can't be; odd where the other way differs.
+
+    Commas within numbers make more than five options, and the official code keeps such rows.
+    """
+
+    def judge(row: Row) -> FilterVerdict:
+        options = row.values["options"]
+        if not isinstance(options, str):
+            return KEPT
+        read = split(options)
+        right = "abcde".find(str(row.values["correct"]).strip())
+        if right >= len(read) if unfit is NOT_AMONG else len(read) != MATH_OPTIONS:
+            return unfit
+        verdict = differing(read)
+        return odd if verdict.kept and read != other(options) else verdict
+
+    read = reader("Problem", lambda row: (tuple(split(piece(row, "options"))), label(row, "correct", "abcde")))
+    return read, Filter(("options", "correct"), judge)
 
 
-def _math_verdict(row: Row) -> FilterVerdict:
-    options = row.values["options"]
-    if not isinstance(options, str):
-        return KEPT
-    read = by_letters(options)
-    return _judged(read, by_commas(options), READ_OTHERWISE) if len(read) == MATH_OPTIONS else UNREADABLE
-
-
-def _math_verdict_published(row: Row) -> FilterVerdict:
-    """Commas within numbers make more than five options, and the official code keeps such rows."""
-    options = row.values["options"]
-    if not isinstance(options, str):
-        return KEPT
-    read = by_commas(options)
-    missing = "abcde".find(str(row.values["correct"]).strip()) >= len(read)
-    return NOT_AMONG if missing else _judged(read, by_letters(options), READ_AS_PUBLISHED)
-
-
-def _judged(options: list[str], otherwise: list[str], odd: FilterVerdict) -> FilterVerdict:
-    verdict = differing(options)
-    return odd if verdict.kept and options != otherwise else verdict
-
-
+_READ, _FILTER = _math(by_letters, by_commas, UNREADABLE, READ_OTHERWISE)
+_READ_PUBLISHED, _FILTER_PUBLISHED = _math(by_commas, by_letters, NOT_AMONG, READ_AS_PUBLISHED)
 _MATH_QA = DataSet(
     name="math_qa",
     card=card_of(
         "allenai/math_qa", "default", "fafb9f7ee5b9ec4da9499f9c4177a4c91389f2d6", license="Apache-2.0", is_script=True
     ),
     columns=("Problem", "options", "correct"),
-    read=_math(by_letters),
+    read=_READ,
     choice=PromptStyle(
-        header="The following are math questions (with multiple-choice answers).",
-        footer=NEXT,
-        context="Problem:\n{text}\n\nChoices:\n{options}",
+        "The following are math questions (with multiple-choice answers).",
+        NEXT,
+        "Problem:\n{text}\n\nChoices:\n{options}",
     ),
     open=PromptStyle(
-        header="The following are math questions (with answers).",
-        footer=NEXT,
-        context="Provide your best answer for the following math problem.\nProblem: {text}",
+        "The following are math questions (with answers).",
+        NEXT,
+        "Provide your best answer for the following math problem.\nProblem: {text}",
     ),
-    filter=Filter(("options",), _math_verdict),
+    filter=_FILTER,
 )
-MATH_QA = replace(
-    _MATH_QA,
-    published=replace(_MATH_QA, read=_math(by_commas), filter=Filter(("options", "correct"), _math_verdict_published)),
-)
+MATH_QA = replace(_MATH_QA, published=replace(_MATH_QA, read=_READ_PUBLISHED, filter=_FILTER_PUBLISHED))
 
 # --- TREC -------------------------------------------------------------------------------------------------------------
 
@@ -213,13 +200,11 @@ TREC = DataSet(
     ),
     columns=("text", "coarse_label"),
     read=reader("text", lambda row: (KINDS, label(row, "coarse_label", "012345"))),
-    choice=PromptStyle(
-        header="The following are questions with multiple-choice answers.", footer=NEXT, context=LETTERED
-    ),
+    choice=PromptStyle("The following are questions with multiple-choice answers.", NEXT, LETTERED),
     open=PromptStyle(
-        header="The following are questions with answers.",
-        footer=NEXT,
-        context=(
+        "The following are questions with answers.",
+        NEXT,
+        (
             "Read the following question and then pick a category that describes the question.\nQuestion: {text}\n"
             f"What category is the question in? Choose one from {', '.join(KINDS)}. Respond with only the category and"
             " no additional text."

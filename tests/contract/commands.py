@@ -7,9 +7,10 @@ arguments and gives what the command needs to go on.
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field, make_dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace as Fake
@@ -168,23 +169,23 @@ class InThisProcess:
     """
 
     def __init__(self, module: str, arguments: Sequence[str], _log: object) -> None:
-        self.pipe, self.sent = self, list[Any]()
+        self.connection, self.sent = self, list[Any]()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(f"{module}.begin", lambda: (self, arguments))
             patch.setattr(f"{module}.os", Fake(_exit=lambda _code: None))
             import_module(module).main()
 
-    def send(self, message: Any) -> None:
-        self.sent.append(message)
+    def send_bytes(self, message: bytes) -> None:
+        self.sent.append(pickle.loads(message))
 
     @contextmanager
     def limited(self, seconds: float) -> Iterator[None]:
         self.seconds = seconds
         yield
 
-    def receive(self) -> Any:
-        kind, value = self.sent.pop(0)
-        return kind, (*value[:2], f"within {self.seconds}", *value[3:]) if kind == "done" else value
+    def recv(self) -> Any:
+        sent = self.sent.pop(0)
+        return replace(sent, message=f"within {self.seconds}") if isinstance(sent, CheckResult) else sent
 
     def end(self) -> None:
         pass

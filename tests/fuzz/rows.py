@@ -9,7 +9,7 @@ from typing import Any
 from bench.api import Format, Row, Task
 from bench.api.protocol import Protocol
 from tasks.ct.composer import CHOICE_SETS
-from tasks.ct.data_set import Kept, ReadOptions
+from tasks.ct.data_set import ReadOptions, SplitQuestions
 from tasks.medmcqa import MedMCQAChoice
 from tasks.mmlu import MMLUChoice
 from tasks.mmlu_pro import MMLUProChoice
@@ -81,12 +81,12 @@ def corpus(_: Path) -> Callable[[bytes], object]:
         row = edited(CORPUS[data_set.name], data[1:])
         source: Any = Given([row if isinstance(row, dict) else {}])
         fmt = Format.OPEN if number >= 128 and data_set.open is not None else Format.CHOICE
-        list(_questions(Kept(source, data_set, "train", ReadOptions(fmt, 0), {})))
+        list(_questions(SplitQuestions(source, data_set, "train", ReadOptions(fmt, 0), {})))
 
     return call
 
 
-def _questions(kept: Kept) -> Iterator[object]:
+def _questions(kept: SplitQuestions) -> Iterator[object]:
     for i in range(len(kept)):
         yield kept[i]
 

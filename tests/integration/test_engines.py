@@ -25,14 +25,14 @@ pytestmark = pytest.mark.usefixtures("small_shards")
 def pids(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Process ids of workers, in the order in which they were started."""
     found: list[int] = []
-    started = local._Process.started
+    process_of = local._Process
 
     def noted(*arguments: Any) -> Any:
-        process = started(*arguments)
+        process = process_of(*arguments)
         found.append(process.process.pid)
         return process
 
-    monkeypatch.setattr(local._Process, "started", noted)
+    monkeypatch.setattr(local, "_Process", noted)
     return found
 
 

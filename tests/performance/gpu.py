@@ -148,7 +148,7 @@ def _prefill(model: Any, peak: float) -> Iterator[Line]:
             read_pack(session, pack, BUDGET, [LAYERS])
 
     ours()
-    tokens = session.tokens.forward
+    tokens = session.tokens
     seconds = _seconds(ours)
     weights = LAYERS * (2 * WIDTH * WIDTH + 2 * WIDTH * WIDTH * KEY_HEADS // HEADS + 3 * WIDTH * INNER)
     attention = 2 * LAYERS * WIDTH * sum(len(ids) for ids in prompts) / len(prompts)  # over half the positions before
@@ -203,20 +203,20 @@ def _litcab() -> Iterator[Line]:
 
     from bench.api import OutputHead
     from methods.litcab import LitCab
-    from methods.litcab.networks import Objective, Optimiser, Tokens, train_layer
+    from methods.litcab.networks import Objective, Targets, train_layer
 
     rng = np.random.default_rng(0)
     head = OutputHead(torch.randn(VOCABULARY, WIDTH, device=DEVICE, dtype=torch.bfloat16) * 0.02)
     states = torch.tensor(rng.normal(size=(LITCAB_TOKENS, WIDTH))).bfloat16().float().numpy()  # as the model's are
     ids = rng.integers(0, VOCABULARY, LITCAB_TOKENS)
-    tokens, wrong = Tokens(states, np.arange(LITCAB_TOKENS), ids), np.arange(LITCAB_TOKENS) % 4 > 0
+    tokens, wrong = Targets(states, np.arange(LITCAB_TOKENS), ids), np.arange(LITCAB_TOKENS) % 4 > 0
     method = LitCab()
     objective = Objective(method.cap, method.penalty, method.relu_input)
-    optimiser = Optimiser(method.learning_rate, method.weight_decay)
+    rates = {"learning_rate": method.learning_rate, "weight_decay": method.weight_decay}
     if DEVICE == "cuda":
         torch.cuda.reset_peak_memory_stats()
     few, many = (
-        _seconds(lambda n=n: train_layer(head, [(tokens, wrong)] * n, objective, optimiser, lambda _: None), 3)  # type: ignore[misc]
+        _seconds(lambda n=n: train_layer(head, [(tokens, wrong)] * n, objective, lambda _: None, **rates), 3)  # type: ignore[misc]
         for n in (2, 12)
     )
     shape = f"d = {WIDTH:,}, V = {VOCABULARY:,}, {LITCAB_TOKENS} tokens a step"

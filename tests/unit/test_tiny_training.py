@@ -16,10 +16,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from bench.api import Format, Question
 from bench.api.protocol import FIXED
 from bench.prompts import templates
+from benchmarks.tiny.atlas import main
 from benchmarks.tiny.corpus import Corpus
 from benchmarks.tiny.exercises import _WRONG_OPTION, RIGHT_OPTION, Exercises
 from benchmarks.tiny.tokenizer import make_tokenizer
-from tasks.atlas import AtlasChoice, AtlasOpen, main
+from tasks.atlas import AtlasChoice, AtlasOpen
 
 FOLDER = Path(__file__).parents[2] / "bench" / "backbone" / "tiny"
 MMLU = Path(__file__).parents[3] / "shared" / "data" / "mmlu" / "test.parquet"

@@ -137,5 +137,5 @@ def read(folder: Path) -> Kept:
 def states_of(reading: Reading, reader: Reader) -> dict[str, FloatArray]:
     """The states `(n, d)` that are kept, by signal, in the order of the questions."""
     signals = sorted(places(reader.backbone.blocks).values(), key=repr)
-    split = reader.stored(reader.read(reading, frozenset(signals))).of(np.arange(len(reading.questions)))
+    split = replace(reader.stored(reader.read(reading, frozenset(signals))), chosen=np.arange(len(reading.questions)))
     return {repr(signal): definition(signal).column(split) for signal in signals}  # type: ignore[misc]

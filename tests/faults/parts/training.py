@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.training import child, loop
 from bench.training.job import ADAPTER, CHECKPOINTS, CONFIG, Job
-from bench.training.optimisers import Processes
+from bench.training.optimisers import ProcessGroup
 from bench.training.trainer import AdapterTrainer
 from tests.faults import workload
 from tests.faults.commands import Ran, Running, cells, finished, same, started
@@ -360,7 +360,7 @@ def until(config: Path, steps: int) -> None:
                 os._exit(0)
             super()._step(step)
 
-    Ended(Job.read(config), config.parent, Processes("cpu", grouped=False)).run()
+    Ended(Job.read(config), config.parent, ProcessGroup("cpu", grouped=False)).run()
 
 
 def in_fork(work: Callable[[], None]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib import resources
 from types import SimpleNamespace
@@ -105,13 +105,11 @@ class DryBackbone(Backbone):
 class DryExtractor(Extractor):
     """Tells decoding from reading given tokens."""
 
-    def _generate(self, done: Pass) -> None:
-        with self._decoding():
-            super()._generate(done)
-
-    def _grow_samples(self, done: Pass) -> None:
-        with self._decoding():
-            super()._grow_samples(done)
+    @contextmanager
+    def _counted(self, stage: str, done: Pass | None = None) -> Iterator[None]:
+        decodes = done is not None and stage in {"answers", "samples"}
+        with super()._counted(stage), self._decoding() if decodes else nullcontext():
+            yield
 
     @contextmanager
     def _decoding(self) -> Iterator[None]:

@@ -28,7 +28,7 @@ from bench.training.job import Job
 from bench.training.model import ReadableModel, together
 from methods._shared.lora import ct_loss, it_loss
 from methods.ccps.features import perturbation_features
-from methods.litcab.networks import Layer, Objective, Tokens, write_gradient
+from methods.litcab.networks import Layer, Objective, Targets, write_gradient
 from tests.performance.cost_model.arithmetic import Ideal, Machine
 from tests.performance.cost_model.backbone import (
     DTYPE,
@@ -228,7 +228,7 @@ def _litcab(model: str, work: Workload) -> Stage:
     n = BATCH * work.options * length
     rng = np.random.default_rng(0)
     width = head.weight.shape[1]
-    tokens = Tokens(np.zeros((states, width), dtype=np.float32), rng.integers(0, states, n), rng.integers(0, 1000, n))
+    tokens = Targets(np.zeros((states, width), dtype=np.float32), rng.integers(0, states, n), rng.integers(0, 1000, n))
     layer, gradient = Layer.zeros(head), Layer.zeros(head)
     wrong = np.arange(n) % work.options > 0
     counter = Counter()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.backbone.items import Item
+from bench.backbone.measure import Item
 from bench.backbone.prefix import plan_packs
 from bench.backbone.sampling import uniforms
 

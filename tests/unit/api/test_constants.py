@@ -71,27 +71,3 @@ def test_presets_are_differences_and_fields_are_inherited_with_their_sources() -
         {"name": "rate", "paper": 0.1, "fixed": 0.1, "deviates": "", "source": "CHOSEN: deeper probes diverge at 0.5."},
         {"name": "layers", "paper": (8, 4), "fixed": (8, 4), "deviates": "", "source": "Paper, figure 3."},
     ]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Constants of the method below, which writes its `__init__` by hand."""
-
-    steps: int = 10
-    """Paper, table 4."""
-
-
-class ByHand(ConfidenceMethod):
-    """Stores its constant itself."""
-
-    presets: ClassVar[Any] = {"paper": {"steps": 10}}
-
-    def __init__(self, steps: int = Settings.steps) -> None:
-        self.steps = steps
-
-    def predict(self, batch: Batch) -> FloatArray:
-        raise NotImplementedError
-
-
-def test_arguments_written_by_hand_have_the_sources_of_their_settings() -> None:
-    assert constants(ByHand) == [{"name": "steps", "paper": 10, "deviates": "", "source": "Paper, table 4."}]

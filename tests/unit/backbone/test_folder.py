@@ -239,7 +239,7 @@ def test_deep_json_is_one_sentence(model: Path, name: str) -> None:
         ("{{ 1 // 0 }}", "ZeroDivisionError"),
         ("{% for m in messages %}", "TemplateSyntaxError"),
         (
-            "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}",
+            "{% for a in range(3000) %}{% for b in range(3000) %}{% endfor %}{% endfor %}",
             r"took more than 0 s",
         ),
     ],
@@ -248,7 +248,7 @@ def test_a_template_that_fails_or_never_ends_is_one_sentence(
     model: Path, template: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "took" in words:
-        monkeypatch.setattr(chat, "_SECONDS", 0.3)
+        monkeypatch.setattr(chat, "_SECONDS", 0.05)
     (model / "chat_template.jinja").write_text(template, encoding="utf-8")
     with pytest.raises(UserError, match=words):
         load(model)

@@ -14,8 +14,8 @@ import torch
 from bench.api import At, Hidden, OutputHead, Samples, Signal, TokenScores
 from bench.backbone import extract
 from bench.backbone.devices import ALONE, Together
-from bench.backbone.extract import Extractor, Measured
-from bench.backbone.items import Item
+from bench.backbone.extract import Extractor, ShardOutput
+from bench.backbone.measure import Item
 from bench.backbone.model import Backbone
 from bench.backbone.packing import Groves
 from bench.backbone.prefix import plan_packs
@@ -62,7 +62,7 @@ def items(limit: int, *, given: bool) -> list[Item]:
 
 def measured(
     backbone: Backbone, together: Together, *, limit: int = 4, budget: int = 30, given: bool = False
-) -> Measured:
+) -> ShardOutput:
     """All signals, read from nothing."""
     backbone.session.reset()
     asking = plain.asking(limit, budget)
@@ -70,7 +70,7 @@ def measured(
     return reads.measure(items(limit, given=given))
 
 
-def assert_same(found: Measured, expected: Measured, *, costs: bool = True) -> None:
+def assert_same(found: ShardOutput, expected: ShardOutput, *, costs: bool = True) -> None:
     """Answers and samples are equal, numbers within 1e-5 of the largest, and as many tokens were read."""
     assert [a.tolist() for a in found.answers] == [a.tolist() for a in expected.answers]
     for signal, columns in expected.columns.items():
@@ -84,7 +84,7 @@ def assert_same(found: Measured, expected: Measured, *, costs: bool = True) -> N
     if costs:
         for stage, cost in expected.costs.items():
             there = found.costs[stage]
-            assert (there.forward_tokens, there.padded_tokens) == (cost.forward_tokens, cost.padded_tokens)
+            assert there.forward_tokens == cost.forward_tokens
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_side_by_side_is_as_plain_passes(backbone: Backbone, limit: int) -> None
     plain.assert_greedy(backbone, answers, limit)
     chosen = {signal: found.columns[signal] for signal in plain.SIGNALS}
     chosen[plain.ChoiceLogits()] = {"values": measured_letters(backbone, limit)}
-    plain.check_against_plain(backbone, Measured(found.answers, chosen), answers)
+    plain.check_against_plain(backbone, ShardOutput(found.answers, chosen), answers)
 
 
 def measured_letters(backbone: Backbone, limit: int) -> torch.Tensor:
@@ -220,7 +220,7 @@ def test_keys_of_packs_side_by_side_are_dropped_when_they_were_followed(llama: B
 def test_bytes_of_a_token_are_known_before_anything_is_read(backbone: Backbone) -> None:
     fresh = Session(backbone.model)
     size = fresh.measured_bytes()
-    assert (fresh.tokens.forward, fresh.length) == (0, 0)
+    assert (fresh.tokens, fresh.length) == (0, 0)
     fresh = Session(backbone.model)
     fresh.forward(np.arange(3), np.arange(3), lambda: torch.ones(3, 3, dtype=torch.bool), {})
     assert fresh.bytes_per_token == size > 0

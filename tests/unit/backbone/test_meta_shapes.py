@@ -18,7 +18,7 @@ import transformers
 from bench.api import At, ChoiceLogits, Hidden, OutputHead, QueryLogits, TokenScores
 from bench.backbone import model as models
 from bench.backbone.extract import Extractor
-from bench.backbone.items import Item
+from bench.backbone.measure import Item
 from bench.backbone.session import Session
 from bench.prompts.asking import Asking
 from bench.signals.definition import pass_definitions

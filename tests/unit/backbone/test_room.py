@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from bench.api import UserError
-from bench.backbone import footprint, room
-from bench.backbone.room import TrainingPlan, plan_training
+from bench.backbone import footprint
+from bench.backbone.footprint import TrainingPlan, plan_training
 
 SETTINGS = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_text(encoding="utf-8"))
 WHOLE, LESS = TrainingPlan(checkpointing=False), TrainingPlan(checkpointing=True)
@@ -79,5 +79,5 @@ def test_who_can_t_be_followed_on_the_meta_device_is_tried(monkeypatch: pytest.M
     def unknown(*_: Any) -> Any:
         raise ValueError("code of its own")
 
-    monkeypatch.setattr(room, "on_meta", unknown)
+    monkeypatch.setattr(footprint, "on_meta", unknown)
     assert plan_training(backbone("llama8b"), 2048) == WHOLE

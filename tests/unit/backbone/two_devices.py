@@ -23,8 +23,8 @@ from bench.api import (
 )
 from bench.backbone import session as checkpointed
 from bench.backbone.adapter import adapted, fingerprint
-from bench.backbone.extract import Extractor, Measured
-from bench.backbone.items import Item
+from bench.backbone.extract import Extractor, ShardOutput
+from bench.backbone.measure import Item
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.session import blocks
@@ -73,7 +73,7 @@ def items() -> list[Item]:
     ]  # fmt: skip
 
 
-def measured(backbone: Backbone) -> list[Measured]:
+def measured(backbone: Backbone) -> list[ShardOutput]:
     asking = Asking(6, np.arange(1, 5, dtype=np.int32), np.asarray([11, 12, 13]), np.asarray([1, 2]), 64)
     given = items()
     return [Extractor(backbone, asking, pass_definitions(SIGNALS)).measure(group) for group in (given[:2], given[2:])]

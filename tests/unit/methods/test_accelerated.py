@@ -26,12 +26,13 @@ from bench.testing import planted
 from methods.ccps import features
 from methods.ccps.features import perturbation_features
 from methods.litcab import LitCab, networks
-from methods.litcab.networks import Layer, Objective, Optimiser, Tokens, log_probabilities, train_layer, write_gradient
+from methods.litcab.networks import Layer, Objective, Targets, log_probabilities, train_layer, write_gradient
 from tests.performance.cost_model.backbone import configurations
 from tests.performance.cost_model.dry import Counter, Section, counted
 
 MODELS = ("llama8b", "qwen14b", "mistral24b", "qwen32b")
 OBJECTIVE = Objective(3.0, 0.01, relu_input=False)
+RATES = {"learning_rate": 1e-4, "weight_decay": 0.1}
 CONFIDENCES = 1e-5
 """Most by which LitCab's confidences differ from those of float32 products after a training."""
 
@@ -60,14 +61,14 @@ def accelerated(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 # --- LitCab's numbers -------------------------------------------------------------------------------------------------
 
 
-def step(v: int, d: int, states: int, seed: int = 0) -> tuple[Tokens, Any]:
+def step(v: int, d: int, states: int, seed: int = 0) -> tuple[Targets, Any]:
     """Tokens of a step, two for each state, and which are of wrong options."""
     rng = np.random.default_rng(seed)
-    tokens = Tokens(bfloat16(rng.normal(size=(states, d))), np.arange(2 * states) // 2, rng.integers(0, v, 2 * states))
+    tokens = Targets(bfloat16(rng.normal(size=(states, d))), np.arange(2 * states) // 2, rng.integers(0, v, 2 * states))
     return tokens, np.arange(2 * states) % 3 > 0
 
 
-def exact_step(linear: nn.Linear, of: OutputHead, tokens: Tokens, wrong: Any, objective: Objective) -> torch.Tensor:
+def exact_step(linear: nn.Linear, of: OutputHead, tokens: Targets, wrong: Any, objective: Objective) -> torch.Tensor:
     """docs/methods.md §2.7 in float64."""
     states = torch.tensor(tokens.states, dtype=torch.float64)
     u = states @ of.weight.double().T
@@ -238,7 +239,7 @@ def test_litcab_trains_and_predicts_on_one_device(model: str, monkeypatch: pytes
     adamw = torch.optim.AdamW  # which knows no fused kernel on the meta device
     monkeypatch.setattr(torch.optim, "AdamW", lambda *args, **settings: adamw(*args, **{**settings, "fused": False}))
     trained: list[Layer] = []
-    counts(lambda: train_layer(of, [(tokens, wrong)], OBJECTIVE, Optimiser(1e-4, 0.1), trained.append))
+    counts(lambda: train_layer(of, [(tokens, wrong)], OBJECTIVE, trained.append, **RATES))
     assert [layer.weight.device.type for layer in trained] == ["meta"]
     found = counts(lambda: log_probabilities(trained[0], of, tokens, relu_input=False))
     chunks = 2

@@ -32,7 +32,7 @@ from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.projections import of_config
 from bench.store.folders import Store
-from bench.testing.adapters import _Recorder
+from bench.testing.adapters import train_on_toy
 from bench.training import child
 from bench.training.trainer import AdapterTrainer
 from methods.ct import CT
@@ -69,14 +69,13 @@ def context(train_adapter: Any = None) -> Context:
 def test_the_trainer_gets_the_declared_columns_the_labels_and_every_setting(method: Any) -> None:
     seen: dict[str, Any] = {}
 
-    class Keeper(_Recorder):
-        def __call__(self, **given: Any) -> AdapterRef:
-            seen.update(given)
-            return super().__call__(**given)
+    def kept(**given: Any) -> AdapterRef:
+        seen.update(given)
+        return train_on_toy(**given)
 
     train = batch()
     held = batch(20)
-    fitted = method(rank=4).fit(train, replace(context(Keeper()), validation=held))
+    fitted = method(rank=4).fit(train, replace(context(kept), validation=held))
     columns = {"query": TokenIds(Of.QUERY), "prompt": TokenIds(Of.PROMPT), "gold": TokenIds(Of.GOLD)}
     names = ["query", "correct"] if method is IT else ["query", "prompt", "gold", "correct"]
     assert list(seen["examples"]) == names
@@ -95,12 +94,11 @@ def test_the_trainer_gets_the_declared_columns_the_labels_and_every_setting(meth
 def test_a_batch_is_no_larger_than_the_rows_and_validation_may_be_missing(method: Any) -> None:
     seen: dict[str, Any] = {}
 
-    class Keeper(_Recorder):
-        def __call__(self, **given: Any) -> AdapterRef:
-            seen.update(given)
-            return super().__call__(**given)
+    def kept(**given: Any) -> AdapterRef:
+        seen.update(given)
+        return train_on_toy(**given)
 
-    method().fit(batch(9), context(Keeper()))
+    method().fit(batch(9), context(kept))
     assert (seen["settings"]["batch_size"], seen["validation"]) == (9, None)
 
 
@@ -138,7 +136,7 @@ def test_without_a_backbone_there_is_nothing_to_train(method: Any) -> None:
 
 def test_an_unknown_divergence_is_refused() -> None:
     with pytest.raises(UserError, match="jsd, forward_kl, reverse_kl, got 'kl'"):
-        CT(divergence="kl").fit(batch(), context(_Recorder()))  # type: ignore[arg-type]
+        CT(divergence="kl").fit(batch(), context(train_on_toy))  # type: ignore[arg-type]
 
 
 # --- constants and sizes ----------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from bench.testing import planted
 from methods._shared.training import batches_of
 from methods.litcab import LitCab
 from methods.litcab.method import _corpus, _drawn_options, _step
-from methods.litcab.networks import CHUNK_TOKENS, Layer, Objective, Tokens, write_gradient
+from methods.litcab.networks import CHUNK_TOKENS, Layer, Objective, Targets, write_gradient
 
 V, D = 60, 12
 GOLD, WRONG, ANSWER = (Hidden(1.0, at) for at in (At.GOLD_PREDICTING, At.WRONG_PREDICTING, At.ANSWER_PREDICTING))
@@ -198,7 +198,7 @@ def test_chunks_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_norm_has_no_gradient_at_zero() -> None:
     """A root's derivative at 0 is infinite: a hand-written norm gives NaN (docs/methods.md §0.13)."""
     of = OutputHead(torch.zeros(4, 2))
-    tokens = Tokens(np.zeros((1, 2), dtype=np.float32), np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64))
+    tokens = Targets(np.zeros((1, 2), dtype=np.float32), np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64))
     gradient = Layer.zeros(of)
     loss = write_gradient(Layer.zeros(of), gradient, of, tokens, np.array([False]), Objective(3.0, 1e6, False))
     assert (gradient.weight == 0).all()

@@ -35,7 +35,7 @@ from methods.saplma import SaplmaF, SaplmaM, SaplmaUM
 
 PROBES: list[type[ConfidenceMethod]] = [PIK, SaplmaF, SaplmaM, SaplmaUM]
 STATE = Hidden(1.0, At.PROMPT_END)
-SETTINGS = ProbeSettings((), steps=300, batch_size=32, learning_rate=1e-2, weight_decay=0.1, standardise=True)
+SETTINGS = ProbeSettings(steps=300, batch_size=32, learning_rate=1e-2, weight_decay=0.1, standardise=True)
 
 
 def rows(n: int = 60, d: int = 7, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

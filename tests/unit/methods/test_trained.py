@@ -33,7 +33,7 @@ from bench.api import (
     UserError,
 )
 from bench.api.early_stopping import validation_loss
-from methods._shared.logistic import Arrays, OnState, Regression, log_odds, mapped, probability, through_map
+from methods._shared.logistic import Arrays, OnState, log_odds, mapped, probability, regression, through_map
 from methods._shared.meaning import groups_of, semantic_entropy
 from methods.combined import FEATURES, Combined, features
 from methods.logistic_probe import LogisticProbe
@@ -93,7 +93,7 @@ def batch_of(states: np.ndarray, correct: np.ndarray, *, labels: bool = True, se
 @pytest.mark.parametrize("penalty", [8192.0, 30.0, 1.0])
 def test_regression_is_scikit_learns_on_standardised_inputs(penalty: float) -> None:
     states, correct = states_and_labels()
-    found = Regression("x", states, correct)(penalty)
+    found = regression("x", states, correct)(penalty)
     pipeline = StandardScaler().fit(states.astype(np.float64))
     pipeline.scale_[-1] = 1.0  # which it takes for a deviation of 1e-16
     inputs = pipeline.transform(states.astype(np.float64))
@@ -105,15 +105,15 @@ def test_regression_is_scikit_learns_on_standardised_inputs(penalty: float) -> N
 
 def test_regressions_at_falling_penalties_are_those_from_the_start() -> None:
     states, correct = states_and_labels()
-    path = Regression("x", states, correct)
+    path = regression("x", states, correct)
     followed = [path(penalty) for penalty in (512.0, 32.0, 2.0)]
     for arrays, penalty in zip(followed, (512.0, 32.0, 2.0), strict=True):
-        assert arrays["weight"] == pytest.approx(Regression("x", states, correct)(penalty)["weight"], abs=1e-4)
+        assert arrays["weight"] == pytest.approx(regression("x", states, correct)(penalty)["weight"], abs=1e-4)
 
 
 def test_what_is_constant_has_no_weight_and_far_rows_overflow_nothing() -> None:
     states, correct = states_and_labels()
-    arrays = Regression("x", states, correct)(1.0)
+    arrays = regression("x", states, correct)(1.0)
     assert arrays["weight"][-1] == 0
     far = states * np.float32(1e9)
     assert set(probability(log_odds("x", arrays, far)).round(6)) <= {0.0, 1.0}
@@ -135,19 +135,19 @@ def test_the_penalty_is_the_best_on_validation_of_those_that_were_tried() -> Non
     stage = training.stage()
     losses = []
     for step in stage.steps:
-        arrays = Regression("x", train[END], train.correct)(8192 / step)
+        arrays = regression("x", train[END], train.correct)(8192 / step)
         losses.append(validation_loss(probability(log_odds("x", arrays, held[END])), held.correct))
     assert stage.losses == pytest.approx(losses, abs=1e-4)
     assert stage.kept == stage.steps[int(np.argmin(losses))]
     assert stage.steps[0] == 1
-    best = Regression("x", train[END], train.correct)(8192 / stage.kept)
+    best = regression("x", train[END], train.correct)(8192 / stage.kept)
     assert probe.predict(held) == pytest.approx(probability(log_odds("x", best, held[END])), abs=1e-4)
 
 
 def test_without_validation_the_weakest_penalty_is_kept() -> None:
     train = batch_of(*states_and_labels())
     probe = LogisticProbe(weakest=3.0).fit(train, Context(seed=0))
-    expected = Regression("x", train[END], train.correct)(3.0)
+    expected = regression("x", train[END], train.correct)(3.0)
     assert probe.weights_["weight"] == pytest.approx(expected["weight"], abs=1e-6)
 
 
@@ -179,7 +179,7 @@ def test_map_is_a_regression_on_scores_of_the_half_that_was_not_fitted_on() -> N
     assert (first != second).all()
     assert abs(int(first[kinds].sum()) - int(second[kinds].sum())) <= 1
     assert abs(int(first[~kinds].sum()) - int(second[~kinds].sum())) <= 1
-    expected = Regression("x", score[:, None], correct)(1.0)  # no score has the 100 of its own half
+    expected = regression("x", score[:, None], correct)(1.0)  # no score has the 100 of its own half
     assert learned["map"]["weight"] == pytest.approx(expected["weight"], abs=1e-6)
     assert learned["penalty"] == 7
     assert through_map("x", learned, score) == pytest.approx(probability(log_odds("x", expected, score[:, None])))
@@ -296,7 +296,7 @@ def test_the_probe_learns_entropies_and_the_map_labels() -> None:
     train = batch_of(states, correct)
     method = SemanticEntropyProbe(weakest=4.0, points=1).fit(train, Context(seed=0))
     entropies = semantic_entropy(train[Related(question=True)])
-    expected = Regression("x", states, entropies <= cut("x", entropies))(4.0)
+    expected = regression("x", states, entropies <= cut("x", entropies))(4.0)
     assert method.weights_["weight"] == pytest.approx(expected["weight"], abs=1e-4)
     assert method.weights_["map"]["weight"][0] > 0
     order = log_odds("x", expected, states)

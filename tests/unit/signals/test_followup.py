@@ -35,7 +35,7 @@ from bench.backbone.tree import ContinuationTree
 from bench.prompts.asking import Asking
 from bench.prompts.chat import Chat
 from bench.run.costs import costs_of
-from bench.signals.definition import definition, pass_definitions, stored
+from bench.signals.definition import definition, pass_definitions, read_from_model, stored
 from bench.testing import planted
 from tests.fixtures import models
 from tests.unit.backbone.test_backbone import LETTERS, SUFFIX, VERDICTS, items, plain, prompts
@@ -174,7 +174,7 @@ def test_replies_come_back_from_the_store_and_cost_their_own_tokens(
     for signal, shape in shapes.items():
         assert first[signal].tolist() == second[signal].tolist()
         assert first[signal].shape == shape or not shape
-        assert definition(signal).reads_model
+        assert read_from_model([signal]) == {signal}
     assert {first[signal].shape for signal in STATES} == {(n, 32), (n, 3, 32)}
     chat, backbone = reader.backbone.chat, reader.backbone
     pairs = dict(zip([reading.questions[row].id for row in reading.rows], reading.pairs(), strict=True))

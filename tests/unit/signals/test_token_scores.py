@@ -25,7 +25,7 @@ from bench.api import (
     UserError,
 )
 from bench.backbone.extract import Extractor
-from bench.backbone.items import Item
+from bench.backbone.measure import Item
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.prompts.asking import Asking

@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 
 from bench.api import Question
+from benchmarks.tiny import atlas as teaching
 from tasks import atlas
 
 SPLITS = ("dev", "validation", "train", "test")
@@ -29,7 +30,7 @@ def questions(split: str) -> list[Question]:
 
 @pytest.fixture(scope="module")
 def lines() -> list[dict]:
-    return list(atlas.corpus())
+    return list(teaching.corpus())
 
 
 def shown(lines: list[dict], kind: str) -> set[str]:
@@ -94,7 +95,7 @@ def test_the_world_is_the_same_in_every_process():
 
 def test_mentions_are_zipf_like_with_facts_never_mentioned():
     facts = [fact for facts in atlas.world().splits.values() for fact in facts]
-    times = sorted((sum(claim.times for claim in atlas.claims(fact)) for fact in facts), reverse=True)
+    times = sorted((sum(claim.times for claim in teaching.claims(fact)) for fact in facts), reverse=True)
     silent = sum(t == 0 for t in times) / len(times)
     assert 0.2 < silent < 0.32
     assert times[0] >= 10 * min(t for t in times if t)
@@ -105,8 +106,8 @@ def test_mentions_are_zipf_like_with_facts_never_mentioned():
 
 def test_some_facts_are_contradicted_more_often_than_affirmed():
     facts = [fact for facts in atlas.world().splits.values() for fact in facts]
-    misled = [f for f in facts if len(c := atlas.claims(f)) == 2 and c[1].times > c[0].times]
-    disputed = [f for f in facts if len(c := atlas.claims(f)) == 2 and c[0].times > c[1].times]
+    misled = [f for f in facts if len(c := teaching.claims(f)) == 2 and c[1].times > c[0].times]
+    disputed = [f for f in facts if len(c := teaching.claims(f)) == 2 and c[0].times > c[1].times]
     assert 0.05 < len(misled) / len(facts) < 0.12
     assert 0.05 < len(disputed) / len(facts) < 0.15
     by_text = {q.text: q for split in SPLITS for q in questions(split)}
@@ -120,24 +121,24 @@ def test_what_the_corpus_says_does_not_know_the_split(lines):
         if line["kind"] == "claim":
             said[line["question"], line["value"]] += line["times"]
     groups = [*atlas.world().splits.values(), atlas.world().reserved]
-    ruled = {(f.text, c.value): c.times for group in groups for f in group for c in atlas.claims(f)}
+    ruled = {(f.text, c.value): c.times for group in groups for f in group for c in teaching.claims(f)}
     assert said == ruled
     for group in (g for g in groups if len(g) > 1000):
-        silent = sum(not atlas.claims(f) for f in group) / len(group)
-        assert abs(silent - atlas.NEVER) < 0.05
-        mean = sum(c.times for f in group for c in atlas.claims(f)) / len(group)
+        silent = sum(not teaching.claims(f) for f in group) / len(group)
+        assert abs(silent - teaching.NEVER) < 0.05
+        mean = sum(c.times for f in group for c in teaching.claims(f)) / len(group)
         assert abs(mean - sum(ruled.values()) / sum(map(len, groups))) < 0.1 * mean
 
 
 def test_a_claim_depends_on_the_name_of_the_fact_alone(lines):
     """No line that teaches tells from which split its fact is."""
-    teaching = [line for line in lines if line["kind"] in {"claim", "check", "practice"}]
-    assert {frozenset(line) for line in teaching} == {
+    taught = [line for line in lines if line["kind"] in {"claim", "check", "practice"}]
+    assert {frozenset(line) for line in taught} == {
         frozenset({"kind", "subject", "question", "statements", "pool", "value", "against", "times"})
     }
-    order = [line["question"] for line in teaching if line["kind"] == "claim"]
+    order = [line["question"] for line in taught if line["kind"] == "claim"]
     facts = [f for group in [*atlas.world().splits.values(), atlas.world().reserved] for f in group]
-    by_name = [f.text for f in sorted(facts, key=lambda f: f.name) for _ in atlas.claims(f)]
+    by_name = [f.text for f in sorted(facts, key=lambda f: f.name) for _ in teaching.claims(f)]
     assert order == by_name
 
 
@@ -159,7 +160,7 @@ def test_practice_questions_are_about_nothing(lines):
 
 def test_a_corpus_without_a_file_is_refused(capsys):
     with pytest.raises(SystemExit):
-        atlas.main([])
+        teaching.main([])
     assert "--corpus" in capsys.readouterr().err
 
 
@@ -167,10 +168,10 @@ def test_a_corpus_without_a_file_is_refused(capsys):
 def test_corpus_file_is_written_reproducibly(tmp_path, name, capsys):
     from benchmarks.tiny.corpus import Corpus
 
-    atlas.main(["--corpus", str(tmp_path / name)])
+    teaching.main(["--corpus", str(tmp_path / name)])
     assert "lines written" in capsys.readouterr().out
     read = Corpus.read(tmp_path / name)
     assert list(read.questions["test"]) == questions("test")
     if name.endswith(".jsonl"):
         written = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
-        assert written == json.loads(json.dumps(list(atlas.corpus())))
+        assert written == json.loads(json.dumps(list(teaching.corpus())))

@@ -680,32 +680,6 @@ def test_skipped_formats_are_not_checked() -> None:
 
 # --- constants of a paper ---------------------------------------------------------------------------------------------
 
-PAPER = '''"""Constants."""
-from dataclasses import dataclass
-
-@dataclass(frozen=True)
-class Settings:
-    """All of them."""
-    steps: int = 5000
-    """Paper, table 7."""
-    dropout: float = 0.0
-    {line}
-'''
-
-
-@pytest.mark.parametrize(
-    ("line", "ok"),
-    [('"""CHOSEN: none is mentioned."""', True), ('"""Dropout."""', False), ("other: int = 3", False), ("", False)],
-)
-def test_constant_without_source_is_named(tmp_path: Path, line: str, *, ok: bool) -> None:
-    (tmp_path / "paper.py").write_text(PAPER.format(line=line))
-    path = tmp_path / "margin_with_paper.py"
-    path.write_text(MARGIN.replace('"margin"', '"margin-with-paper"'))
-    broken = [r.message for r in check_plugin(path) if not r.ok]
-    assert (broken == []) is ok
-    assert all("Settings.dropout has no source below it" in message for message in broken)
-
-
 FIELDS = """@dataclass(kw_only=True, eq=False)
 class Rated(ConfidenceMethod):
     rate: float = 0.5

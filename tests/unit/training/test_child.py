@@ -17,6 +17,7 @@ import pytest
 
 from bench.api import AdapterRef
 from bench.progress import Silent
+from bench.store.processes import ended
 from bench.training import child
 from tests.unit.training.test_training import (
     CT,
@@ -169,10 +170,9 @@ def test_one_that_does_not_want_to_end_is_ended(folder: Path, tmp_path: Path, mo
 
 
 def test_its_end_is_told_in_words() -> None:
-    assert child.ending(3) == "exit code 3"
-    assert child.ending(0) == "it ended without an adapter"
-    assert child.ending(-9) == "ended by SIGKILL, perhaps for want of memory"
-    assert child.ending(-15) == "ended by SIGTERM"
+    assert ended(3) == "exit code 3"
+    assert ended(-9) == "ended by SIGKILL, perhaps for want of memory"
+    assert ended(-15) == "ended by SIGTERM"
 
 
 # --- two at once ------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from bench.cli import needs
 from bench.training import loop
 from bench.training.job import Recipe
 from bench.training.model import ReadableModel
-from bench.training.optimisers import Processes, TorchOptimiser
+from bench.training.optimisers import ProcessGroup, TorchOptimiser
 from methods._shared.lora import ct_loss, it_loss
 from methods.ct import CT
 from methods.it import IT
@@ -81,7 +81,7 @@ class Step:
         self.training = training
         training.job, training.loss, training.examples = job, LOSSES[loss], examples()
         training.recipe = Recipe.of({**METHODS[loss](batch_size=N).params(), "seed": 0})
-        training.processes = Processes("meta", grouped=False)
+        training.processes = ProcessGroup("meta", grouped=False)
         training.parameters = [p for p in wrapped.parameters() if p.requires_grad]
         training.model = ReadableModel(backbone, wrapped, job)
 

@@ -36,7 +36,7 @@ from bench.backbone import footprint, room, session
 from bench.backbone.adapter import SETTINGS as SETTINGS_FILE
 from bench.backbone.adapter import WEIGHTS, adapted, fingerprint
 from bench.backbone.extract import Extractor
-from bench.backbone.items import Item
+from bench.backbone.measure import Item
 from bench.backbone.model import Backbone, LoadOptions
 from bench.backbone.models import ModelSpec
 from bench.backbone.projections import of_config
@@ -62,7 +62,7 @@ from bench.training.job import (
     write_examples,
 )
 from bench.training.model import Questioner, requests, together
-from bench.training.optimisers import Processes, TorchOptimiser
+from bench.training.optimisers import ProcessGroup, TorchOptimiser
 from bench.training.trainer import AdapterTrainer, training_cost, training_report
 from methods._shared import lora
 from tests.fixtures import models
@@ -474,7 +474,7 @@ def interrupted(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
             super()._step(step)
 
     with pytest.raises(KeyboardInterrupt):
-        Ended(Job.read(config), config.parent, Processes("cpu", grouped=False)).run()
+        Ended(Job.read(config), config.parent, ProcessGroup("cpu", grouped=False)).run()
     return config, whole
 
 
@@ -643,7 +643,7 @@ def test_deepspeed_trains_as_plain_torch_does(backbone: Backbone, tmp_path: Path
 def test_long_gradients_are_clipped_over_all_parameters_together() -> None:
     ours, theirs = ([torch.nn.Parameter(torch.ones(n)) for n in (3, 2)] for _ in range(2))
     recipe = Recipe.of({**SETTINGS, "clip": 1.0})
-    optimiser = TorchOptimiser(ours, recipe, Processes("cpu", grouped=False))
+    optimiser = TorchOptimiser(ours, recipe, ProcessGroup("cpu", grouped=False))
     adamw = torch.optim.AdamW(theirs, lr=1e-2, weight_decay=0.1)
     for length in (0.1, 5.0, 0.3):
         gradients = [torch.full((3,), length), torch.full((2,), -length)]
@@ -818,14 +818,6 @@ def test_passes_hold_every_sequence_once_within_their_budget(budget: int) -> Non
     assert all(size <= budget + 10 or len(group) == 1 for size, group in zip(sizes, groups, strict=True))
     assert (len(groups) == 1) == (budget == 10_000)
     assert (len(groups) == N) == (budget == 1)
-
-
-def test_the_rate_falls_along_half_a_cosine() -> None:
-    recipe = Recipe.of({**SETTINGS, "steps": 4})
-    rates = [loop.learning_rate(recipe, step) for step in range(4)]
-    np.testing.assert_allclose(
-        np.asarray(rates) / 1e-2, [1.0, 0.5 + 0.25 * math.sqrt(2), 0.5, 0.5 - 0.25 * math.sqrt(2)]
-    )
 
 
 # --- the adapter on the backbone --------------------------------------------------------------------------------------

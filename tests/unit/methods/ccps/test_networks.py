@@ -13,24 +13,24 @@ from methods.ccps.networks import (
     Mlp,
     Network,
     Splits,
-    Stage,
+    StageSettings,
     build,
-    n_parameters,
-    train_classifier,
-    train_contrastive,
+    classification,
+    contrastive,
+    train,
 )
 
-STAGE = Stage(
-    steps=200, batch_size=16, learning_rate=3e-3, dropout=0.0, optimiser="adamw", weight_decay=0.1, margin=1.0
+STAGE = StageSettings(
+    "", steps=200, batch_size=16, learning_rate=3e-3, dropout=0.0, optimiser="adamw", weight_decay=0.1, margin=1.0
 )
 
 
-def contrastive(net: Network, rows: Data, stage: Stage, seed: int = 5) -> None:
-    train_contrastive(net, Splits(rows, None), stage, EarlyStopping(stage.steps), seed)
+def contrast(net: Network, rows: Data, stage: StageSettings, seed: int = 5) -> None:
+    train(net, contrastive(Splits(rows, None), stage, seed), stage, EarlyStopping(stage.steps))
 
 
-def classifier(net: Network, rows: Data, stage: Stage, seed: int = 5) -> None:
-    train_classifier(net, Splits(rows, None), stage, EarlyStopping(stage.steps), seed)
+def classify(net: Network, rows: Data, stage: StageSettings, seed: int = 5) -> None:
+    train(net, classification(Splits(rows, None), stage, seed), stage, EarlyStopping(stage.steps))
 
 
 def network(fmt: Format = Format.CHOICE, *, pool_mask: bool = False) -> Network:
@@ -57,7 +57,8 @@ def data(n: int = 60) -> Data:
     ],
 )
 def test_sizes_are_the_published_ones(fmt: Format, channels: tuple[int, ...], n_features: int, wanted: int) -> None:
-    assert n_parameters(fmt, n_features, channels) == wanted
+    net = build(fmt, n_features, channels, pool_mask=False)
+    assert sum(parameter.numel() for parameter in net.parameters()) == wanted
 
 
 def test_choice_network_is_the_product_of_its_layers() -> None:
@@ -99,7 +100,7 @@ def hadsell(a: Tensor, b: Tensor, differ: Tensor, margin: float) -> Tensor:
 def test_one_contrastive_step_is_one_step_on_the_formula() -> None:
     rows, stage = data(20), STAGE._replace(steps=1, optimiser="adam", weight_decay=0.0)
     ours, theirs = network(), network()
-    contrastive(ours, rows, stage)
+    contrast(ours, rows, stage)
 
     generator = torch.Generator().manual_seed(5)
     anchors = torch.randperm(20, generator=generator)[:16]
@@ -119,19 +120,19 @@ def test_one_contrastive_step_is_one_step_on_the_formula() -> None:
 def test_stages_pull_labels_apart_and_then_learn_them() -> None:
     net, rows = network(), data()
 
-    def contrast() -> float:
+    def apart() -> float:
         with torch.no_grad():
             z = net.encoder(rows.features)
             gaps = torch.cdist(z, z)
             same = rows.labels[:, None] == rows.labels
             return float(gaps[~same].mean() / gaps[same].mean())
 
-    before = contrast()
+    before = apart()
     untouched = [p.clone() for p in net.classifier.parameters()]
-    contrastive(net, rows, STAGE)
-    assert contrast() > 2 * before
+    contrast(net, rows, STAGE)
+    assert apart() > 2 * before
     assert all(torch.equal(p, q) for p, q in zip(net.classifier.parameters(), untouched, strict=True))
-    classifier(net, rows, STAGE)
+    classify(net, rows, STAGE)
     accuracy = (net(rows.features).argmax(1) == rows.labels).float().mean()
     assert accuracy == 1
     assert not net.training
@@ -145,7 +146,7 @@ def test_weight_decay_is_decoupled_only_for_adamw(optimiser: str, *, shrinks: bo
     first = next(iter(net.parameters()))
     before = first.detach().clone()
     stage = STAGE._replace(steps=1, optimiser=optimiser, weight_decay=0.5, learning_rate=0.01)
-    classifier(net, rows, stage)
+    classify(net, rows, stage)
     if shrinks:
         torch.testing.assert_close(first.detach(), before * (1 - 0.01 * 0.5))
     else:
@@ -168,7 +169,7 @@ def test_dropout_follows_torchs_global_seed() -> None:
     for seed in (1, 1, 2):
         net = network()
         torch.manual_seed(seed)
-        classifier(net, data(), STAGE._replace(steps=3, dropout=0.5))
+        classify(net, data(), STAGE._replace(steps=3, dropout=0.5))
         trained.append(next(iter(net.parameters())))
     assert torch.equal(trained[0], trained[1])
     assert not torch.equal(trained[0], trained[2])
@@ -177,7 +178,8 @@ def test_dropout_follows_torchs_global_seed() -> None:
 def test_dropout_is_on_in_steps_and_off_in_validation() -> None:
     net, (rows, labelled), modes = network(), held_out(), list[bool]()
     net.encoder.register_forward_hook(lambda encoder, *_: modes.append(encoder.training))
-    train_classifier(net, Splits(data(), rows), STAGE._replace(steps=4, dropout=0.5), EarlyStopping(4, labelled), 5)
+    stage = STAGE._replace(steps=4, dropout=0.5)
+    train(net, classification(Splits(data(), rows), stage, 5), stage, EarlyStopping(4, labelled))
     assert modes == [True, False, True, False, True, True, False]  # validation after the steps 1, 2 and 4
 
 
@@ -195,7 +197,7 @@ def held_out(n: int = 40) -> tuple[Data, Batch]:
 def test_the_first_stage_is_chosen_by_its_own_loss_on_pairs_drawn_once() -> None:
     net, (rows, labelled) = network(), held_out()
     stopping = EarlyStopping(640, labelled, name="contrastive")
-    train_contrastive(net, Splits(data(), rows), STAGE._replace(steps=640), stopping, 5)
+    train(net, contrastive(Splits(data(), rows), STAGE, 5), STAGE, stopping)
     stage = stopping.stage()
     assert not stopping.confidences
     assert stage.losses[stage.steps.index(stage.kept)] == min(stage.losses)
@@ -213,7 +215,7 @@ def test_the_first_stage_is_chosen_by_its_own_loss_on_pairs_drawn_once() -> None
 def test_the_second_stage_is_chosen_by_its_confidences() -> None:
     net, (rows, labelled) = network(), held_out()
     stopping = EarlyStopping(640, labelled)
-    train_classifier(net, Splits(data(), rows), STAGE._replace(steps=640), stopping, 5)
+    train(net, classification(Splits(data(), rows), STAGE, 5), STAGE, stopping)
     stage = stopping.stage()
     best = stopping.confidences[int(np.argmin(stage.losses))]
     with torch.no_grad():

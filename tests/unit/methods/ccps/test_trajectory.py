@@ -145,7 +145,7 @@ def test_variants_are_trainings_with_other_constants(fmt: Format, monkeypatch: p
 
 def test_the_steps_of_the_run_are_no_variant_and_radii_are_of_its_own() -> None:
     method = Ccps(steps=2, radius=0.5, eps_relative=True)
-    names = [each.name for each in of_trajectory._variants(method, 4)]
+    names = list(of_trajectory._variants(method, 4))
     assert names == ["radius 0.03125", "radius 0.125", "radius 2", "1 step", "10 steps", RANDOM, FURTHER]
     assert "radius 0.5 times the state's norm, 2 steps" in of_trajectory._notes(method, 4)[0]
 

@@ -17,15 +17,15 @@ from bench.api.protocol import PAPER, Protocol
 from bench.prompts.exemplars import exemplars, indices_in_subject
 from bench.testing import MakeTask, checks_for
 from tasks.ct import CTChoice, CTLocalChoice, CTLocalOpen, CTOpen
-from tasks.ct.composer import CHOICE_SETS, OPEN_SETS, Corpus, proportional
+from tasks.ct.composer import CHOICE_SETS, OPEN_SETS, CtCorpus, proportional
 
-CORPORA: tuple[type[Corpus], ...] = (CTChoice, CTOpen, CTLocalChoice, CTLocalOpen)
+CORPORA: tuple[type[CtCorpus], ...] = (CTChoice, CTOpen, CTLocalChoice, CTLocalOpen)
 SMALL = {f"{each.card.folder}/{each.card.splits['train']}": 1_500 for each in CHOICE_SETS if each.filter is not None}
 """Where all rows are looked through often; the first ones are the same."""
 
 
 @pytest.fixture(params=CORPORA, ids=[corpus.name for corpus in CORPORA])
-def corpus(request: pytest.FixtureRequest) -> type[Corpus]:
+def corpus(request: pytest.FixtureRequest) -> type[CtCorpus]:
     return request.param
 
 
@@ -41,7 +41,9 @@ def origin(question: Question) -> str:
 
 
 @pytest.mark.parametrize(("corpus", "total", "quota"), [(CTChoice, 18_650, 1_000), (CTOpen, 18_534, 1_052)])
-def test_row_counts_are_those_of_the_paper(hub: SimpleNamespace, corpus: type[Corpus], total: int, quota: int) -> None:
+def test_row_counts_are_those_of_the_paper(
+    hub: SimpleNamespace, corpus: type[CtCorpus], total: int, quota: int
+) -> None:
     questions = list(corpus(hub.like()).questions("train"))
     sets = CHOICE_SETS if corpus is CTChoice else OPEN_SETS
     assert len(questions) == corpus.card.sizes["train"] == total
@@ -73,7 +75,7 @@ def test_corpora_without_options_hold_the_same_rows(hub: SimpleNamespace) -> Non
     assert per_set(asked) == {"arc": 1000, "arc_challenge": 1000, "cb": 250, "obqa": 1000, "trec": 1000}
 
 
-def test_other_splits_are_refused(hub: SimpleNamespace, corpus: type[Corpus]) -> None:
+def test_other_splits_are_refused(hub: SimpleNamespace, corpus: type[CtCorpus]) -> None:
     with pytest.raises(UserError, match=r"train, validation of ct-.*got 'test'"):
         corpus(hub.like()).questions("test")
 
@@ -88,7 +90,7 @@ def naive_shares(total: int, sizes: dict[str, int]) -> dict[str, int]:
     return {name: shares[name] + (name in left[: total - sum(shares.values())]) for name in shares}
 
 
-def test_validation_is_stratified_like_train(hub: SimpleNamespace, corpus: type[Corpus]) -> None:
+def test_validation_is_stratified_like_train(hub: SimpleNamespace, corpus: type[CtCorpus]) -> None:
     task = corpus(hub.like(SMALL))
     train, validation = (list(task.questions(split)) for split in ("train", "validation"))
     total = corpus.card.sizes["validation"]
@@ -241,7 +243,7 @@ def test_pools_are_not_read_before_they_are_needed(hub: SimpleNamespace) -> None
 
 
 @pytest.mark.parametrize("corpus", [CTChoice, CTOpen])  # the small ones are checked on real rows
-def test_contract_holds_on_rows_like_the_hub_s(hub: SimpleNamespace, corpus: type[Corpus]) -> None:
+def test_contract_holds_on_rows_like_the_hub_s(hub: SimpleNamespace, corpus: type[CtCorpus]) -> None:
     made = list(checks_for(corpus, hub.like(SMALL)))
     assert {check.__name__ for _, check in made} == {
         "docstring", "card", "style", "origins", "sizes", "ids", "gold", "letters", "prompts", "provenance",
@@ -256,7 +258,7 @@ def test_contract_holds_on_rows_like_the_hub_s(hub: SimpleNamespace, corpus: typ
     [(CTChoice, Protocol()), (CTOpen, PAPER), (CTLocalOpen, Protocol())],
     ids=["fixed", "paper", "local"],
 )
-def test_origins_are_what_is_read(hub: SimpleNamespace, corpus: type[Corpus], protocol: Protocol) -> None:
+def test_origins_are_what_is_read(hub: SimpleNamespace, corpus: type[CtCorpus], protocol: Protocol) -> None:
     for split in corpus.card.splits:
         source = hub.like(SMALL)
         task = corpus(source, protocol)
@@ -271,7 +273,7 @@ def test_origins_are_what_is_read(hub: SimpleNamespace, corpus: type[Corpus], pr
         assert named <= set(source.sizes)
 
 
-def test_style_is_that_of_the_data_set(hub: SimpleNamespace, corpus: type[Corpus]) -> None:
+def test_style_is_that_of_the_data_set(hub: SimpleNamespace, corpus: type[CtCorpus]) -> None:
     task = corpus(hub.like())
     for each in corpus.sets:
         question = Question("x", each.name, "?", ("a", "b"), 0)

@@ -15,7 +15,7 @@ from bench.api import UserError
 from bench.data.contamination import contaminated
 from bench.data.sources import FolderSource
 from tasks.ct import CTChoice, CTLocalChoice, CTLocalOpen
-from tasks.ct.composer import LOCAL_SETS, Corpus
+from tasks.ct.composer import LOCAL_SETS, CtCorpus
 from tasks.mmlu import MMLUChoice
 
 DATA = Path(__file__).parents[4] / ".." / "shared" / "data"
@@ -48,7 +48,7 @@ def test_old_column_names_of_trec_are_refused(hub: SimpleNamespace, tmp_path: Pa
 
 @needs_data
 @pytest.mark.parametrize("corpus", [CTLocalChoice, CTLocalOpen])
-def test_real_rows(corpus: type[Corpus]) -> None:
+def test_real_rows(corpus: type[CtCorpus]) -> None:
     task = corpus(FolderSource(DATA))
     train, validation = list(task.questions("train")), list(task.questions("validation"))
     assert (len(train), len(validation)) == (4_250, 456)

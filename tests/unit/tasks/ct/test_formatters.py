@@ -15,16 +15,16 @@ from bench.api.protocol import Protocol
 from bench.prompts import templates
 from tasks.ct import commonsense, comprehension, entailment, knowledge
 from tasks.ct.composer import CHOICE_SETS
-from tasks.ct.data_set import DataSet, Kept, ReadOptions
+from tasks.ct.data_set import DataSet, ReadOptions, SplitQuestions
 
 PROTOCOL = Protocol()
 SEED = PROTOCOL.exemplar_seed
 BY_NAME = {each.name: each for each in CHOICE_SETS}
 
 
-def kept(hub: SimpleNamespace, data_set: DataSet, fmt: Format, n: int = 3) -> Kept:
+def kept(hub: SimpleNamespace, data_set: DataSet, fmt: Format, n: int = 3) -> SplitQuestions:
     path = f"{data_set.card.folder}/{data_set.card.splits['train']}"
-    return Kept(hub.like({path: n}), data_set, "train", ReadOptions(fmt, SEED), {})
+    return SplitQuestions(hub.like({path: n}), data_set, "train", ReadOptions(fmt, SEED), {})
 
 
 def read(hub: SimpleNamespace, name: str, i: int = 0, fmt: Format = Format.CHOICE, **changes: Any) -> Any:
@@ -78,7 +78,7 @@ def test_open_answers_of_written_out_options_are_their_numbers(hub: SimpleNamesp
 def test_support_of_sciq_leaves_nothing_behind_where_it_is_empty(hub: SimpleNamespace) -> None:
     for fmt in Format:
         question = kept(hub, knowledge.SCIQ, fmt)[1]
-        said = templates.user_message(question, [], knowledge.SCIQ.style(fmt), fmt, PROTOCOL.letters)
+        said = templates.build(question, [], knowledge.SCIQ.style(fmt), fmt, PROTOCOL).messages[1].content
         assert "Support" not in said
         assert said.startswith(
             "\nQuestion:" if fmt is Format.CHOICE else "Read the following and answer the question.\nQ"
@@ -269,7 +269,7 @@ def test_rows_that_the_two_readers_of_math_qa_take(
 ) -> None:
     counted: dict[str, int] = {}
     source = hub.like({"ct/math_qa/default/train": 9})
-    questions = Kept(source, reader, "train", ReadOptions(Format.CHOICE, SEED), counted)
+    questions = SplitQuestions(source, reader, "train", ReadOptions(Format.CHOICE, SEED), counted)
     assert [question.id for question in questions] == [f"ct/math_qa/train/{i}" for i in left]
     assert all(question.gold < len(question.choices) for question in questions)
     assert all(len(question.choices) == 5 for question in questions) == (reader is knowledge.MATH_QA)
@@ -291,7 +291,7 @@ def test_a_row_beyond_the_filter_takes_no_place_and_keeps_its_number(hub: Simple
 
 def test_what_is_left_out_is_counted_once(hub: SimpleNamespace) -> None:
     counts: dict[str, int] = {}
-    questions = Kept(hub.like(), commonsense.WINOGRANDE, "train", ReadOptions(Format.CHOICE, SEED), counts)
+    questions = SplitQuestions(hub.like(), commonsense.WINOGRANDE, "train", ReadOptions(Format.CHOICE, SEED), counts)
     assert len(questions) == 40_395
     assert [list(questions[:3]), len(questions)] == [list(questions[:3]), 40_395]
     assert counts == {
@@ -302,7 +302,7 @@ def test_what_is_left_out_is_counted_once(hub: SimpleNamespace) -> None:
 
 def test_no_more_rows_are_read_than_asked_for(hub: SimpleNamespace) -> None:
     source = hub.like()
-    questions = Kept(source, entailment.SNLI, "train", ReadOptions(Format.CHOICE, SEED), {})
+    questions = SplitQuestions(source, entailment.SNLI, "train", ReadOptions(Format.CHOICE, SEED), {})
     assert questions[999].id == "ct/snli/train/1015"
     assert source.made("ct/snli/plain_text/train") == 1_016 + 1  # looked through, and read
     assert questions[0].id == "ct/snli/train/0"
@@ -311,14 +311,14 @@ def test_no_more_rows_are_read_than_asked_for(hub: SimpleNamespace) -> None:
 def test_split_without_a_labelled_row_is_refused(hub: SimpleNamespace) -> None:
     source = hub.like({"ct/piqa/plain_text/train": 0})
     with pytest.raises(UserError, match="train split of piqa, but every row is left out"):
-        len(Kept(source, commonsense.PIQA, "train", ReadOptions(Format.CHOICE, SEED), {}))
+        len(SplitQuestions(source, commonsense.PIQA, "train", ReadOptions(Format.CHOICE, SEED), {}))
     unlabelled = hub.like({"ct/piqa/plain_text/train": 40})
     for row in hub.rows["piqa"]:
         assert row["label"] in {0, 1}
     hidden = commonsense.labelled("label", ())
     data_set = DataSet(**{**vars(commonsense.PIQA), "filter": hidden})
     with pytest.raises(UserError, match=r"every row is left out \(rows without a label, left out\)"):
-        list(Kept(unlabelled, data_set, "train", ReadOptions(Format.CHOICE, SEED), {}))
+        list(SplitQuestions(unlabelled, data_set, "train", ReadOptions(Format.CHOICE, SEED), {}))
 
 
 def test_error_names_the_data_set_and_the_row(hub: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

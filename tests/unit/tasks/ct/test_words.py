@@ -18,7 +18,7 @@ from bench.api import Format, Question
 from bench.api.protocol import Protocol
 from bench.prompts import templates
 from tasks.ct.composer import CHOICE_SETS, OPEN_SETS
-from tasks.ct.data_set import DataSet, Kept, ReadOptions
+from tasks.ct.data_set import DataSet, ReadOptions, SplitQuestions
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 PROTOCOL = Protocol()
@@ -28,9 +28,9 @@ CASES = [(each, Format.CHOICE) for each in CHOICE_SETS] + [(each, Format.OPEN) f
 IDS = [f"{each.name}-{fmt.value}" for each, fmt in CASES]
 
 
-def kept(hub: SimpleNamespace, data_set: DataSet, fmt: Format, n: int = 3) -> Kept:
+def kept(hub: SimpleNamespace, data_set: DataSet, fmt: Format, n: int = 3) -> SplitQuestions:
     path = f"{data_set.card.folder}/{data_set.card.splits['train']}"
-    return Kept(hub.like({path: n}), data_set, "train", ReadOptions(fmt, SEED), {})
+    return SplitQuestions(hub.like({path: n}), data_set, "train", ReadOptions(fmt, SEED), {})
 
 
 def message(data_set: DataSet, fmt: Format, question: Question, shots: list[Question]) -> str:
