@@ -44,7 +44,7 @@ def checkpointing(name: str, tokens: int, rank: int, memory: float) -> bool:
     backbone: Any = SimpleNamespace(
         config=configurations()[name], dtype=DTYPE, device="cuda", devices=("cuda",), spec=SimpleNamespace(name=name)
     )
-    with mock.patch.object(room, "device_memory", return_value=int(memory)):
+    with mock.patch.object(footprint, "device_memory", return_value=int(memory)):
         plan = footprint.plan_training(backbone, tokens, rank=rank)
     plan.check()
     return plan.checkpointing
