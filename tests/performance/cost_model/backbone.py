@@ -13,7 +13,7 @@ from unittest import mock
 
 import torch
 
-from bench.backbone import footprint, room
+from bench.backbone import footprint
 from bench.backbone.adapter import with_lora
 from bench.backbone.devices import Together, followed_together
 from bench.backbone.extract import Extractor
@@ -44,8 +44,8 @@ def checkpointing(name: str, tokens: int, rank: int, memory: float) -> bool:
     backbone: Any = SimpleNamespace(
         config=configurations()[name], dtype=DTYPE, device="cuda", devices=("cuda",), spec=SimpleNamespace(name=name)
     )
-    with mock.patch.object(room, "device_memory", return_value=int(memory)):
-        plan = room.plan_training(backbone, tokens, rank=rank)
+    with mock.patch.object(torch.cuda, "get_device_properties", return_value=SimpleNamespace(total_memory=memory)):
+        plan = footprint.plan_training(backbone, tokens, rank=rank)
     plan.check()
     return plan.checkpointing
 
