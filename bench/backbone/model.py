@@ -139,8 +139,8 @@ class Backbone:
         transformers.utils.logging.disable_progress_bar()  # a run has its own
         transformers.utils.logging.set_verbosity_error()  # what it reports of missing weights is an error here
         # Straight to an accelerator, tensor by tensor: several processes would each hold a copy in main memory first.
-        place: dict[str, Any] = {}
-        if len(self.devices) > 1:
+        place: dict[str, Any] = {} if kind_of(self.device) == "cpu" else {"device_map": {"": torch.device(self.device)}}
+        if place and len(self.devices) > 1:
             with torch.device("meta"):
                 model = transformers.AutoModelForCausalLM.from_config(
                     self.config, dtype=self.dtype, trust_remote_code=self.options.trust_remote_code
@@ -148,8 +148,6 @@ class Backbone:
             sizes = [torch.cuda.get_device_properties(device).total_memory for device in self.devices]
             parts = placed(model, self.devices, sizes)
             place = {"device_map": {name: torch.device(device) for name, device in parts.items()}}
-        elif kind_of(self.device) != "cpu":
-            place = {"device_map": {"": torch.device(self.device)}}
         try:
             model, found = transformers.AutoModelForCausalLM.from_pretrained(
                 self.folder,

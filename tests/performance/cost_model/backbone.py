@@ -44,7 +44,7 @@ def checkpointing(name: str, tokens: int, rank: int, memory: float) -> bool:
     backbone: Any = SimpleNamespace(
         config=configurations()[name], dtype=DTYPE, device="cuda", devices=("cuda",), spec=SimpleNamespace(name=name)
     )
-    with mock.patch.object(footprint, "device_memory", return_value=int(memory)):
+    with mock.patch.object(torch.cuda, "get_device_properties", return_value=SimpleNamespace(total_memory=memory)):
         plan = footprint.plan_training(backbone, tokens, rank=rank)
     plan.check()
     return plan.checkpointing

@@ -32,7 +32,7 @@ from safetensors.torch import load_file
 from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
 from bench.api.early_stopping import validation_loss
 from bench.backbone import folder as folders_of_models
-from bench.backbone import footprint, room, session
+from bench.backbone import footprint, session
 from bench.backbone.adapter import SETTINGS as SETTINGS_FILE
 from bench.backbone.adapter import WEIGHTS, adapted, fingerprint
 from bench.backbone.extract import Extractor
@@ -338,7 +338,7 @@ def test_checkpointing_is_chosen_where_it_alone_has_room_and_nothing_is_written_
         assert (config, dtype, tokens, rank, named) == (backbone.config, backbone.dtype, 2048, 4, "")
         return needed[checkpointing]
 
-    monkeypatch.setattr(room, "training", known)  # each takes a while
+    monkeypatch.setattr(footprint, "training", known)  # each takes a while
     for on in (False, True):
         card.total_memory = needed[on].total + 1_500_000_000
         job = train._job(CT, examples(), SETTINGS, none)
