@@ -10,7 +10,7 @@ import json
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, make_dataclass
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace as Fake
@@ -185,7 +185,7 @@ class InThisProcess:
 
     def recv(self) -> Any:
         sent = self.sent.pop(0)
-        return replace(sent, message=f"within {self.seconds}") if isinstance(sent, CheckResult) else sent
+        return sent._replace(message=f"within {self.seconds}") if isinstance(sent, CheckResult) else sent
 
     def end(self) -> None:
         pass
