@@ -11,7 +11,6 @@ from bench import Results, load_results, run
 from bench.api import UserError
 from bench.results.files import read_records
 from bench.results.row import ResultRow
-from bench.run import pipeline
 from tests.fixtures import cells
 from tests.fixtures.cells import Notebook
 from tests.integration.conftest import Command
@@ -71,14 +70,6 @@ class Writes(TopOption):
     def predict(self, batch):
         batch[Unembedding()].weight.zero_()
         return TopOption.predict(self, batch)
-
-@method("lurks")
-class Lurks(Writes):
-    """Leaves something that writes into it later."""
-
-    def predict(self, batch):
-        cells.LEFT.append(batch[Unembedding()].weight.zero_)
-        return TopOption.predict(self, batch)
 '''
 )
 
@@ -127,17 +118,13 @@ def test_a_class_of_a_cell_is_a_method_like_others(tmp_path: Path) -> None:
         assert revisions["method top-option"] is None  # a class without a file has no digest
 
 
-def test_a_class_that_changes_the_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cells.LEFT.clear()
-    monkeypatch.setattr(pipeline, "give_back", lambda: [write() for write in cells.LEFT])  # after each step
+def test_a_class_that_changes_the_model_is_named(tmp_path: Path) -> None:
     with Notebook() as notebook:
         cell = notebook.cell(WRITERS)
         found = run([cell["Writes"], "ptrue"], **options(tmp_path))
         assert {row.method: row.status for row in found.rows} == {"writes": "failed", "ptrue": "ok"}
         assert found.rows[0].reason.startswith("writes wrote into the weights of the model's output head in predict")
         assert not found.rows[0].metrics
-        with pytest.raises(UserError, match=r"model were changed after the last prediction, .* left running: lurks\."):
-            run(["ptrue", cell["Lurks"]], **options(tmp_path))
 
 
 def test_a_class_of_a_cell_is_fitted_in_each_run(tmp_path: Path) -> None:

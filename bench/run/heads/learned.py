@@ -164,9 +164,10 @@ def read_output(folder: Path, card: Card) -> Output:
         made = None
         if card.method.recalibration is not None:
             made = recalibrator(card.method.recalibration)
-            for name, value in list(vars(made).items()):
+            declared = (name for base in type(made).__mro__ for name in vars(base).get("__annotations__", ()))
+            for name in (name for name in declared if name.endswith("_")):  # what it learned
                 found = arrays[f"recalibration.{name}"]
-                setattr(made, name, found if isinstance(value, np.ndarray) else float(found))
+                setattr(made, name, found if found.ndim else float(found))
     except UserError:
         raise
     except Exception as error:

@@ -55,10 +55,12 @@ class RunLog(io.TextIOBase):
             for handler in handlers:
                 PLUGINS.removeHandler(handler)
             with contextlib.suppress(OSError):
-                if not self.written:
-                    self.path.unlink(missing_ok=True)
                 for old in sorted(self.path.parent.glob("*.log"))[:-KEPT]:
                     old.unlink(missing_ok=True)
+                if not self.written:
+                    self.path.unlink(missing_ok=True)
+                    for folder in list(self.path.parents)[:2]:  # a plan leaves no empty cache behind
+                        folder.rmdir()
 
     @property
     def written(self) -> bool:

@@ -148,7 +148,7 @@ def test_a_card_tells_model_method_learning_and_test(whole_run: WholeRun) -> Non
     assert brier.low is not None
     assert brier.high is not None
     assert brier.low < brier.value < brier.high
-    assert card.test.metrics["rmsce"].value == max(0, row.metrics["rmsce"].pooled)
+    assert card.test.metrics["rmsce"].value is row.metrics["rmsce"].pooled is None  # of 24 answers
     assert card.method.constants == {
         k: list(v) if isinstance(v, tuple) else v
         for k, v in registry.methods().get("pik")(**registry.methods().get("pik").small).params().items()

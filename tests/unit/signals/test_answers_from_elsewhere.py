@@ -138,7 +138,7 @@ def test_tokens_that_end_an_answer_are_no_part_of_it(small_model: Path, tmp_path
     end = Backbone(ModelSpec("s", str(small_model), local=True), LoadOptions(device="cpu")).chat.tokenizer.eos_token_id
     _, reading = read(small_model, tmp_path, OpenRivers, [("", (50, 51, end), ((50, end), (51,)))])
     assert {tuple(ids) for answers in reading.answer_ids for ids in answers} == {(50, 51)}
-    assert {tuple(map(tuple, own)) for own in reading.samples} == {((50,), (51,))}
+    assert {tuple(map(tuple, own)) for shard in reading.shards for own in shard.samples} == {((50,), (51,))}
 
 
 @pytest.mark.parametrize("samples", [((50,), (51,) * 5000), ((51,) * 5000,)])
