@@ -117,13 +117,14 @@ def line(text: str) -> int:
 
 def put_clock_in(patch: pytest.MonkeyPatch) -> None:
     """Have a fit take a second more than the one before, and nothing else any time."""
-    learn, now, lengths = fitting._learn, [0.0], itertools.count(1.0)
+    refuse, now, lengths = fitting.refuse_one_class, [0.0], itertools.count(1.0)
 
     def timed(*arguments: Any) -> None:
+        """Between the two looks at the clock of each fit."""
         now[0] += next(lengths)
-        learn(*arguments)
+        refuse(*arguments)
 
-    patch.setattr(fitting, "_learn", timed)
+    patch.setattr(fitting, "refuse_one_class", timed)
     patch.setattr(fitting, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
 
