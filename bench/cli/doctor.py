@@ -241,7 +241,7 @@ def _cards() -> list[str]:
     if shutil.which("nvidia-smi") is None:
         return []
     try:
-        return asked(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], 10.0).strip().splitlines()
+        return output_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], 10.0).strip().splitlines()
     except FailedError:
         return []
 
@@ -249,7 +249,7 @@ def _cards() -> list[str]:
 def _driver_cuda() -> tuple[int, int] | None:
     """Newest CUDA that the driver knows."""
     try:
-        words = asked(["nvidia-smi"], 10.0).partition("CUDA Version:")[2].split()
+        words = output_of(["nvidia-smi"], 10.0).partition("CUDA Version:")[2].split()
         return _numbers(words[0])
     except (FailedError, IndexError, ValueError):
         return None
@@ -292,7 +292,7 @@ class FailedError(Exception):
     """A program ended badly; the message is its last line, or says how it ended."""
 
 
-def asked(command: list[str], seconds: float) -> str:
+def output_of(command: list[str], seconds: float) -> str:
     """Output of a program.
 
     Raises:
@@ -327,7 +327,7 @@ def value_of(program: str, seconds: float = IMPORT_S) -> Any:
     Raises:
         FailedError: as `asked`, or it prints no JSON.
     """
-    out = asked([sys.executable, "-c", program], seconds)
+    out = output_of([sys.executable, "-c", program], seconds)
     try:
         return json.loads(out.strip().splitlines()[-1])
     except (ValueError, IndexError):

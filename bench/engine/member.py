@@ -26,10 +26,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _told(act: Callable[P, T]) -> Callable[P, T | Failed]:
-    """The same, with what it raises returned as a plain value."""
+def _failing_as_value(act: Callable[P, T]) -> Callable[P, T | Failed]:
+    """Wrap a function so that it returns what it raises, as a `Failed`."""
 
-    def told(*args: P.args, **kwargs: P.kwargs) -> T | Failed:
+    def call(*args: P.args, **kwargs: P.kwargs) -> T | Failed:
         try:
             return act(*args, **kwargs)
         except UserError as error:
@@ -37,7 +37,7 @@ def _told(act: Callable[P, T]) -> Callable[P, T | Failed]:
         except Exception:  # noqa: BLE001 - raised where the run is
             return Failed(f"on {platform.node()}:\n{traceback.format_exc()}", expected=False)
 
-    return told
+    return call
 
 
 @dataclass
@@ -47,20 +47,20 @@ class Member:
     spec: WorkerSpec
     _worker: Worker | None = field(default=None, init=False)
 
-    @_told
+    @_failing_as_value
     def open(self) -> Event:
         """Load what the spec names, and check that it is what the run has."""
         self._worker = self.spec.opened()
         return Ready()
 
-    @_told
+    @_failing_as_value
     def do(self, task: ShardTask, *, wait: bool) -> Event:
         """Do a task; its numbers go into the store and nowhere else."""
         if self._worker is None:
             raise RuntimeError("a task came before the worker was opened")
         return self._worker.told(task, wait=wait)
 
-    @_told
+    @_failing_as_value
     def train(self, work: Assignment) -> tuple[float, Sequence[str]]:
         """Carry out a training; its seconds and notes for the user, or why it failed."""
         start = time.perf_counter()

@@ -56,7 +56,7 @@ def written(chat: Chat, prompt: Prompt, questions: Sequence[Question], released:
                     )
         return [found[text] if isinstance(text, str) else np.asarray(text, dtype=np.int32) for text in texts]
 
-    def kept(ids: Ids) -> Ids:
+    def without_end_tokens(ids: Ids) -> Ids:
         """Ids without those that ended the answer, as answers are stored that the model gives here."""
         n = len(ids)
         while n and int(ids[n - 1]) in chat.tokenizer.all_special_ids:
@@ -81,5 +81,5 @@ def written(chat: Chat, prompt: Prompt, questions: Sequence[Question], released:
                 answers[i] = whole[len(traces[i]) :]
     n = min((len(record.samples or ()) for record in records), default=0)  # as many as the one that has fewest
     samples = iter(ids_of([sample for record in records for sample in (record.samples or ())[:n]], n))
-    said = [[kept(each) for each in islice(samples, n)] for _ in records]
-    return Written(traces, [kept(ids) for ids in answers], said if n else None)
+    said = [[without_end_tokens(each) for each in islice(samples, n)] for _ in records]
+    return Written(traces, [without_end_tokens(ids) for ids in answers], said if n else None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import MutableMapping, Sequence
 from importlib import resources
@@ -60,7 +61,7 @@ class ProcessGroup:
             dist.destroy_process_group()
 
 
-class _Optimiser:
+class _Optimiser(ABC):
     """What both have: parameters and AdamW's state in a file of safetensors; DeepSpeed's own would be pickles."""
 
     def save(self, folder: Path) -> None:
@@ -87,13 +88,13 @@ class _Optimiser:
             parameter.data.copy_(read[i].pop("parameter"))
             state[parameter] = {name: t if name == "step" else t.to(parameter.device) for name, t in read[i].items()}
 
+    @abstractmethod
     def held(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
         """Parameters, and the state of each."""
-        raise NotImplementedError
 
+    @abstractmethod
     def file(self, folder: Path) -> Path:
         """File of this process in the folder of a checkpoint."""
-        raise NotImplementedError
 
 
 class TorchOptimiser(_Optimiser):

@@ -82,7 +82,7 @@ def cost_quality(
             " through it in one pass. Generated: each token waits for the one before."
             + " Seconds: without the model's passes, on this run's machine."
             * ("seconds" in costs),
-            _unknown(column, costs),
+            _methods_without_cost(column, costs),
             metrics=metrics,
             remark=remark,
         )
@@ -165,7 +165,7 @@ def _ends(board: Board, column: Sequence[Line], metric: str) -> tuple[float, flo
     return around(values, 0.05) if values else METRICS[metric].bounds
 
 
-def _unknown(column: Sequence[Line], costs: Sequence[str]) -> str:
+def _methods_without_cost(column: Sequence[Line], costs: Sequence[str]) -> str:
     """Methods without a marker on some axes."""
     parts = [
         f"{COSTS[cost]}: {'all methods' if len(lacking) == len(column) else ', '.join(lacking)}"

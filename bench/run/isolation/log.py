@@ -27,6 +27,8 @@ class RunLog(io.TextIOBase):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
+        self._new_folders: list[Path] = []
+        """Folders that it made, the innermost first; they go again if nothing was written."""
 
     @classmethod
     def below(cls, cache: Path) -> RunLog:
@@ -59,7 +61,7 @@ class RunLog(io.TextIOBase):
                     old.unlink(missing_ok=True)
                 if not self.written:
                     self.path.unlink(missing_ok=True)
-                    for folder in list(self.path.parents)[:2]:  # a plan leaves no empty cache behind
+                    for folder in self._new_folders:  # a plan leaves no empty cache behind
                         folder.rmdir()
 
     @property
@@ -72,7 +74,9 @@ class RunLog(io.TextIOBase):
     def appended(self) -> BinaryIO:
         """The file, to write at its end; the null device where it can't be had."""
         with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.parent.exists():
+                self._new_folders = [folder for folder in self.path.parents if not folder.exists()]
+                self.path.parent.mkdir(parents=True, exist_ok=True)
             return self.path.open("ab")
         return Path(os.devnull).open("ab")
 

@@ -29,7 +29,7 @@ def with_torch(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], smi: str 
     """The findings where torch says this, beside an NVIDIA card."""
     monkeypatch.setattr(doctor, "value_of", lambda _: found)
     monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(doctor, "asked", lambda command, _: smi if len(command) == 1 else "NVIDIA H100\n")
+    monkeypatch.setattr(doctor, "output_of", lambda command, _: smi if len(command) == 1 else "NVIDIA H100\n")
     return list(doctor.torch())
 
 

@@ -203,6 +203,10 @@ def test_the_newest_logs_are_kept_and_empty_ones_are_not(tmp_path: Path) -> None
     with empty.opened():
         empty.appended().close()
     assert not (tmp_path / "cache").exists()
+    (tmp_path / "cache").mkdir()
+    with empty.opened():
+        empty.appended().close()
+    assert list(tmp_path.iterdir()) == [tmp_path / "cache"]  # it was there before, and stays
     for number in range(log.KEPT + 2):
         with log.RunLog(tmp_path / "logs" / f"{number:02}.log").opened():
             sys.stdout.write("said")
