@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -103,7 +103,8 @@ def run(
     done = run_methods(config, progress, classes)
     cache = config.cache or cache_folder()
     selection = Selection(config.out, partial=True, deviations=True)
-    return Results.of_run(selection, cache, done, progress.say)
+    found = Results.of_rows(selection, cache, done.rows, progress.say) if done.rows else Results(selection, ())
+    return replace(found, notes=tuple(done.notes), plan=tuple(done.plan), paths=tuple(done.paths))
 
 
 @_with_options_of(Selection, without=("results",))

@@ -3,8 +3,7 @@
 Example: `Results.load(Selection(Path("results")), cache).frame()`; people come here by `bench.load_results`.
 """
 
-from bench.report.notebook.page import Page
 from bench.report.notebook.results import Results
-from bench.report.notebook.shown import Sentences, ShownTable
+from bench.report.notebook.shown import Page, Sentences, ShownTable
 
 __all__ = ["Page", "Results", "Sentences", "ShownTable"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import io
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Names = str | Iterable[str]
-Draw = Callable[[Sequence[Table]], "Figure"]
+_MODEL_AND_TASK = ("model", "task")
 _PIXELS_PER_INCH = 144
 """Size at which a notebook shows a figure; it has more pixels than that."""
 
@@ -42,49 +42,47 @@ class Figures:
 
     def reliability(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Reliability diagrams of one model: a panel for each method and task."""
-        return self._of_model(functools.partial(figures.reliability, records_of=self._records_of), model, task, methods)
+        return self._drawn(partial(figures.reliability, records_of=self._records_of), model, task, methods)
 
     def overview(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Reliability curves of all models and tasks, all methods in one panel."""
-        tables = self._chosen(model, task, methods)
-        return _drawn(figures.reliability_overview(_fitting(tables), self._records_of))
+        draw = partial(figures.reliability_overview, records_of=self._records_of)
+        return self._drawn(draw, model, task, methods, one=())
 
     def risk_coverage(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Share of mistakes among the most confident answers, of one model."""
-        return self._of_model(
-            functools.partial(figures.risk_coverage, records_of=self._records_of), model, task, methods
-        )
+        return self._drawn(partial(figures.risk_coverage, records_of=self._records_of), model, task, methods)
 
     def confidence(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Histograms of the confidences of right and wrong answers, of one model."""
-        return self._of_model(
-            functools.partial(figures.confidence_histograms, records_of=self._records_of), model, task, methods
-        )
+        return self._drawn(partial(figures.confidence_histograms, records_of=self._records_of), model, task, methods)
 
     def metrics(self, *, metrics: Names = COLUMNS, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Metrics of one model with their intervals, by method."""
         names = _names(metrics)
         for name in names:
             _known("metrics", name, METRICS)
-        draw = functools.partial(figures.metric_intervals, metrics=names)
-        return self._of_model(draw, model, task, methods, most=MOST_COMPARED)
+        draw = partial(figures.metric_intervals, metrics=names)
+        return self._drawn(draw, model, task, methods, most=MOST_COMPARED)
 
     def subjects(self, *, metric: str = "auroc", model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Differences of a metric to the leader, in every subject of one task."""
         _known("metric", metric, METRICS)
-        return self._of_task(functools.partial(figures.subject_differences, metric=metric), model, task, methods)
+        return self._drawn(
+            partial(figures.subject_differences, metric=metric), model, task, methods, one=_MODEL_AND_TASK
+        )
 
     def cost(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Quality against what a method costs, on one task."""
-        return self._of_task(figures.cost_quality, model, task, methods, most=MOST_COMPARED)
+        return self._drawn(figures.cost_quality, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def forest(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Differences to the best method with their intervals, on one task."""
-        return self._of_task(_tested(figures.differences_to_best), model, task, methods, most=MOST_COMPARED)
+        return self._drawn(figures.differences_to_best, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def wins(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Matrix of which method is significantly better than which, on one task."""
-        return self._of_task(_tested(figures.win_matrix), model, task, methods, most=MOST_COMPARED)
+        return self._drawn(figures.win_matrix, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def __call__(self, kind: str, **options: Any) -> Figure:
         """The figure of this name.
@@ -100,16 +98,45 @@ class Figures:
             _known(f"figure {name!r}, option", option, inspect.signature(draw).parameters)
         return draw(**options)  # type: ignore[no-any-return]
 
-    def _of_model(self, draw: Draw, model: Names, task: Names, methods: Names, *, most: int = MOST_METHODS) -> Figure:
-        tables = self._chosen(model, task, methods)
-        _one("model", [place_of(table)[0] for table in tables])
-        return _drawn(draw(_fitting(tables, most)))
+    def _drawn(
+        self, draw: Callable[[Sequence[Table]], Figure], model: Names, task: Names, methods: Names,
+        *, one: Sequence[str] = ("model",), most: int = MOST_METHODS,
+    ) -> Figure:  # fmt: skip
+        """The figure of the tables that were chosen, as one that a notebook shows by itself.
 
-    def _of_task(self, draw: Draw, model: Names, task: Names, methods: Names, *, most: int = MOST_METHODS) -> Figure:
+        Args:
+            draw: the figure of some tables.
+            model: models that were asked for.
+            task: tasks that were asked for.
+            methods: methods that were asked for.
+            one: of `_MODEL_AND_TASK`, what the figure shows only one of.
+            most: methods on one figure.
+
+        Raises:
+            UserError: an unknown name, nothing to draw, or more than fits on the figure.
+        """
         tables = self._chosen(model, task, methods)
-        _one("model", [place_of(table)[0] for table in tables])
-        _one("task", [place_of(table)[1] for table in tables])
-        return _drawn(draw(_fitting(tables, most)))
+        found = {
+            what: list(dict.fromkeys(place_of(table)[i] for table in tables)) for i, what in enumerate(_MODEL_AND_TASK)
+        }
+        for what in one:
+            if len(found[what]) > 1:
+                raise UserError(
+                    f"this figure shows one {what}, and there are {listed(found[what])}; choose one:"
+                    f" {what}={found[what][0]!r}"
+                )
+        keys = {line.key for table in tables for line in table.lines}
+        for what, names, room, option in (
+            ("models", found["model"], MOST_MODELS, "model"), ("tasks", found["task"], MOST_TASKS, "task"),
+            ("methods", keys, most, "methods"),
+        ):  # fmt: skip
+            if len(names) > room:
+                raise UserError(f"one figure has room for {room} {what}, got {len(names)}; choose some: {option}=...")
+        if draw in {figures.differences_to_best, figures.win_matrix} and not has_matrix(tables[0]):
+            raise UserError("no two of these methods were tested against each other, so there is nothing to draw")
+        figure = draw(tables)
+        figure.__class__ = _kind()  # shown by itself, whether matplotlib was set up there or not
+        return figure
 
     def _chosen(self, model: Names, task: Names, methods: Names) -> list[Table]:
         """The tables of these models and tasks, with the lines of these methods."""
@@ -144,45 +171,7 @@ def _known(what: str, name: str, known: Iterable[str]) -> None:
         raise UserError(f"{what}: expected one of {', '.join(there)}, got {name!r}.{did_you_mean(name, there)}")
 
 
-def _tested(draw: Draw) -> Draw:
-    """A drawing of tests, which says where there are none."""
-
-    def drawn(tables: Sequence[Table]) -> Figure:
-        if not has_matrix(tables[0]):
-            raise UserError("no two of these methods were tested against each other, so there is nothing to draw")
-        return draw(tables)
-
-    return drawn
-
-
-def _one(what: str, names: Sequence[str]) -> None:
-    several = list(dict.fromkeys(names))
-    if len(several) > 1:
-        raise UserError(
-            f"this figure shows one {what}, and there are {listed(several)}; choose one: {what}={several[0]!r}"
-        )
-
-
-def _fitting(tables: Sequence[Table], most_methods: int = MOST_METHODS) -> Sequence[Table]:
-    """The tables, if they fit on one figure."""
-    counts = {
-        "models": (len({place_of(table)[0] for table in tables}), MOST_MODELS, "model"),
-        "tasks": (len({place_of(table)[1] for table in tables}), MOST_TASKS, "task"),
-        "methods": (len({line.key for table in tables for line in table.lines}), most_methods, "methods"),
-    }
-    for what, (number, most, option) in counts.items():
-        if number > most:
-            raise UserError(f"one figure has room for {most} {what}, got {number}; choose some: {option}=...")
-    return tables
-
-
-def _drawn(figure: Figure) -> Figure:
-    """The figure as one that a notebook shows by itself, whether matplotlib was set up there or not."""
-    figure.__class__ = _kind()
-    return figure
-
-
-@functools.cache
+@cache
 def _kind() -> type[Figure]:
     from matplotlib.figure import Figure as Base
 

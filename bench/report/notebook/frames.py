@@ -44,13 +44,26 @@ def long(tables: Sequence[Table]) -> DataFrame:
     is the mean over seeds, and `low` and `high` are the ends of its 95 % interval for these subjects and other
     questions. All are fractions, NaN where there is none. Of a negative `rmsce`, `value` keeps the sign, `mean` is 0.
     """
-    records = [
-        {**_of_line(table, line), **_of_row(row), **_value(table, line, row, name)}
-        for table in tables
-        for line in table.lines
-        for row in line.rows
-        for name in _metrics(table)
-    ]
+    records = []
+    for table in tables:
+        names = _metrics(table)
+        for line in table.lines:
+            for row in line.rows:
+                common = {**_of_line(table, line), **_of_row(row)}
+                for name in names:
+                    summary, estimate, is_ok = row.metrics.get(name), line.estimate(name), row.status == "ok"
+                    low, high = (estimate.ends if is_ok else None) or (None, None)
+                    records.append({
+                        **common,
+                        "metric": name,
+                        "value": summary and summary.of(table.average),
+                        "std": summary and summary.std,
+                        "mean": estimate.mean if is_ok else None,
+                        "low": low,
+                        "high": high,
+                        "n_undefined": summary and (summary.n_undefined if table.average == "subjects" else 0),
+                        "note": "; ".join(estimate.notes) if is_ok and estimate.notes else None,
+                    })  # fmt: skip
     return _frame(records, LONG)
 
 
@@ -59,22 +72,6 @@ def _metrics(table: Table) -> Sequence[str]:
     if table.metrics is not None:
         return table.metrics
     return [name for name in METRICS if name in COLUMNS or any(name in line.estimates for line in table.lines)]
-
-
-def _value(table: Table, line: Line, row: ResultRow, name: str) -> dict[str, Any]:
-    summary, estimate = row.metrics.get(name), line.estimate(name)
-    is_ok = row.status == "ok"
-    low, high = (estimate.ends if is_ok else None) or (None, None)
-    return {
-        "metric": name,
-        "value": summary and summary.of(table.average),
-        "std": summary and summary.std,
-        "mean": estimate.mean if is_ok else None,
-        "low": low,
-        "high": high,
-        "n_undefined": summary and (summary.n_undefined if table.average == "subjects" else 0),
-        "note": "; ".join(estimate.notes) if is_ok and estimate.notes else None,
-    }
 
 
 def _of_line(table: Table, line: Line) -> dict[str, Any]:
@@ -142,42 +139,28 @@ def questions(
     """
     import pandas as pd
 
-    parts = [
-        _answers(table, line, row, records_of, texts_of)
-        for table in tables
-        for line in table.lines
-        for row in line.rows
-    ]
-    columns = {name: [value for part in parts for value in part[name]] for name in QUESTIONS}
+    columns: dict[str, list[Any]] = {name: [] for name in QUESTIONS}
+    for table in tables:
+        for line in table.lines:
+            for row in line.rows:
+                common, found, n = {**_of_line(table, line), **_of_row(row)}, {}, 1  # without numbers a row says why
+                if row.status == "ok":
+                    records, texts = records_of(row), texts_of(row.task, row.task_version)
+                    asked, n = [texts.get(key) for key in records.id], len(records.id)
+                    found = {
+                        "id": records.id,
+                        "subject": map(plain, records.subject),
+                        "correct": records.correct.tolist(),
+                        "confidence": records.confidence.tolist(),
+                        "score": [None] * n if records.score is None else records.score.tolist(),
+                        "answer": records.answer,
+                        "parsed": records.parsed.tolist(),
+                        "text": [text and text.text for text in asked],
+                        "gold": [text and text.gold for text in asked],
+                    }
+                for name, column in columns.items():
+                    column.extend(found.get(name, [common.get(name)] * n))
     return _typed(pd.DataFrame(columns))
-
-
-def _answers(
-    table: Table,
-    line: Line,
-    row: ResultRow,
-    records_of: Callable[[ResultRow], Records],
-    texts_of: Callable[[str, int], Mapping[str, QuestionText]],
-) -> Mapping[str, Sequence[Any]]:
-    """Columns of one result; of one without numbers a single row, which says why."""
-    common = {**_of_line(table, line), **_of_row(row)}
-    if row.status != "ok":
-        return {name: [common.get(name)] for name in QUESTIONS}
-    records, texts = records_of(row), texts_of(row.task, row.task_version)
-    found = [texts.get(key) for key in records.id]
-    n = len(records.id)
-    return {
-        **{name: [common.get(name)] * n for name in QUESTIONS},
-        "id": records.id,
-        "subject": [plain(subject) for subject in records.subject],
-        "correct": records.correct.tolist(),
-        "confidence": records.confidence.tolist(),
-        "score": [None] * n if records.score is None else records.score.tolist(),
-        "answer": records.answer,
-        "parsed": records.parsed.tolist(),
-        "text": [text and text.text for text in found],
-        "gold": [text and text.gold for text in found],
-    }
 
 
 def pairs(records: Sequence[Mapping[str, Any]]) -> DataFrame:

@@ -8,15 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from bench.api import UserError
 from bench.api.options import from_keywords
 from bench.report import recomputed, write
 from bench.report.notebook import frames
 from bench.report.notebook.figures import Figures, Names
-from bench.report.notebook.page import Page
-from bench.report.notebook.shown import Sentences, ShownTable
+from bench.report.notebook.shown import Page, Sentences, ShownTable
 from bench.report.selection import Layout, Selection, View, Wanted
 from bench.report.tables import build, comparison, published
 from bench.report.tables.caption import apart
@@ -34,15 +33,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Say = Callable[[str], None]
-
-
-class Done(Protocol):
-    """Account of a run, `bench.run.pipeline.RunReport`."""
-
-    plan: list[str]
-    rows: list[ResultRow]
-    paths: list[Path]
-    notes: list[str]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,26 +67,14 @@ class Results:
         refuse_unknown_metrics(selection)
         notes = cells.passed_over(selection.results, partial=selection.partial)
         rows = recomputed.rows_of(selection.results, cache, partial=selection.partial, say=say)
-        found = cls._made(selection, rows, cache, say)
+        found = cls.of_rows(selection, cache, rows, say)
         chosen(found.whole, selection)  # a method that is not there is said now
         shown = [row for table in found.tables for row in table.rows]
         return replace(found, rows=tuple(shown), notes=tuple(notes))
 
     @classmethod
-    def of_run(cls, selection: Selection, cache: Path | None, done: Done, say: Say) -> Results:
-        """Results of a run.
-
-        Args:
-            selection: the folder that it wrote to.
-            cache: as in `load`.
-            done: its account; without rows where it was a dry one.
-            say: as in `load`.
-        """
-        found = cls._made(selection, done.rows, cache, say) if done.rows else cls(selection, ())
-        return replace(found, notes=tuple(done.notes), plan=tuple(done.plan), paths=tuple(done.paths))
-
-    @classmethod
-    def _made(cls, selection: Selection, rows: Sequence[ResultRow], cache: Path | None, say: Say) -> Results:
+    def of_rows(cls, selection: Selection, cache: Path | None, rows: Sequence[ResultRow], say: Say) -> Results:
+        """Results that a run has written to the selection's folder; `cache` and `say` as in `load`."""
         every = replace(selection, methods=(), metrics=(), headline=None)
         return cls(selection, tuple(rows), whole=tuple(tables_of(every, cache, say, rows)))
 

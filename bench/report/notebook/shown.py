@@ -1,11 +1,15 @@
-"""Tables and sentences as notebooks, terminals and Markdown show them: all of it views of the same grids."""
+"""Tables, sentences and written pages as notebooks, terminals and Markdown show them."""
 
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from bench.report.tables import formats, html
 
@@ -14,6 +18,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from bench.report.tables.grid import TableViews
+
+    _Path = Path
+else:
+    _Path = type(Path())  # before Python 3.12 `Path` itself can't be extended
 
 _WIDTH = 160
 """Columns of a table as plain text, where nobody says how wide it may be."""
@@ -70,3 +78,17 @@ class Sentences(tuple[str, ...]):
 
     def _repr_html_(self) -> str:
         return html.paragraphs(self)
+
+
+class Page(_Path):
+    """Path of a written page."""
+
+    def _repr_html_(self) -> str | None:
+        """A link and the page in a frame, addressed from the notebook's folder, so that no machine's path is shown."""
+        if not self.is_file():
+            return None
+        address = escape(quote(Path(os.path.relpath(self)).as_posix()))
+        return (
+            f'<p><a href="{address}" target="_blank">{escape(self.name)}</a></p>'
+            f'<iframe src="{address}" width="100%" height="640" style="border:0"></iframe>'
+        )
