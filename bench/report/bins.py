@@ -24,7 +24,7 @@ Z = 1.959963984540054
 """Quantile of the normal distribution that leaves 2.5 % above it."""
 
 
-class Bins(NamedTuple):
+class DiagramBins(NamedTuple):
     """Answers by confidence, in equal-width bins; NaN where a bin is empty."""
 
     confidence: FloatArray
@@ -43,14 +43,14 @@ class Bins(NamedTuple):
     """(s, b): share of right answers of each seed."""
 
 
-def joined(bins: Bins) -> tuple[FloatArray, FloatArray]:
+def joined(bins: DiagramBins) -> tuple[FloatArray, FloatArray]:
     """Mean confidences and rates of bins to join by a line; NaN where the line is broken by a bin with few answers."""
     filled = bins.answers > 0
     few = bins.answers[filled] < FEW
     return np.where(few, np.nan, bins.confidence[filled]), np.where(few, np.nan, bins.rate[filled])
 
 
-def bins_of(records: Sequence[Records], bins: int = BINS) -> Bins:
+def bins_of(records: Sequence[Records], bins: int = BINS) -> DiagramBins:
     """Answers of one or several seeds by confidence, in the bins of `bench.metrics.ece`.
 
     The questions of several seeds are the same ones, so intervals are as wide as one seed's: seeds add no questions.
@@ -64,7 +64,7 @@ def bins_of(records: Sequence[Records], bins: int = BINS) -> Bins:
         total[s] = np.bincount(group, weights=run.confidence, minlength=bins)
     rate = _ratio(right.sum(axis=0), count.sum(axis=0))
     low, high = wilson(rate, count.mean(axis=0))
-    return Bins(
+    return DiagramBins(
         confidence=_ratio(total.sum(axis=0), count.sum(axis=0)), rate=rate, low=low, high=high,
         answers=count.mean(axis=0), right=right.mean(axis=0), by_seed=_ratio(right, count),
     )  # fmt: skip

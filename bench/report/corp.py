@@ -26,7 +26,7 @@ POINTS = 41
 _SEED = 2021
 
 
-class Curve(NamedTuple):
+class ReliabilityCurve(NamedTuple):
     """A reliability curve of all answers of all seeds, at up to `POINTS` confidences."""
 
     confidence: FloatArray
@@ -48,7 +48,9 @@ class Pooled(NamedTuple):
     """Miscalibration part of Brier."""
 
 
-def curve_of(records: Sequence[Records], *, draws: int = DRAWS, level: float = LEVEL, seed: int = _SEED) -> Curve:
+def curve_of(
+    records: Sequence[Records], *, draws: int = DRAWS, level: float = LEVEL, seed: int = _SEED
+) -> ReliabilityCurve:
     """The curve and its band, the same for the same records.
 
     Seeds ask the same questions in the same order, so in a draw a question has one random number, which all seeds
@@ -60,19 +62,25 @@ def curve_of(records: Sequence[Records], *, draws: int = DRAWS, level: float = L
         level: share of draws within the band.
         seed: of the random numbers.
     """
-    sorted_, order, start = _sorted(records)
-    size = np.diff(np.append(start, sorted_.size))
-    value = sorted_[start]
+    confidence = np.concatenate([run.confidence for run in records])
+    order = np.argsort(confidence, kind="stable")
+    ascending = confidence[order]
+    start = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))  # of each different confidence
+    size = np.diff(np.append(start, ascending.size))
+    at = value = ascending[start]
+    if value.size > POINTS:  # evenly in value and evenly in rank
+        even = np.linspace(value[0], value[-1], POINTS // 2 + 1)
+        ranked = np.quantile(ascending, np.linspace(0, 1, POINTS - even.size + 2)[1:-1], method="nearest")
+        at = np.unique(np.concatenate([even, ranked]))
     correct = np.concatenate([run.correct for run in records])
     question = np.concatenate([np.arange(run.correct.size) for run in records])[order]
-    at = _points(sorted_, value)
     rng = np.random.default_rng(seed)
     drawn = np.empty((draws, at.size))
     for k in range(draws):
-        outcome = rng.random(int(question.max()) + 1)[question] < sorted_
+        outcome = rng.random(int(question.max()) + 1)[question] < ascending
         drawn[k] = np.interp(at, value, _isotonic(outcome, start, size))
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return Curve(at, np.interp(at, value, _isotonic(correct[order], start, size)), low, high)
+    return ReliabilityCurve(at, np.interp(at, value, _isotonic(correct[order], start, size)), low, high)
 
 
 def pooled(records: Sequence[Records], bins: int = BINS) -> Pooled:
@@ -82,14 +90,6 @@ def pooled(records: Sequence[Records], bins: int = BINS) -> Pooled:
     return Pooled(ece(confidence, correct, bins=bins), corp(confidence, correct).mcb)
 
 
-def _sorted(records: Sequence[Records]) -> tuple[FloatArray, IntArray, IntArray]:
-    """All confidences ascending, their order, and where each different one starts."""
-    confidence = np.concatenate([run.confidence for run in records])
-    order = np.argsort(confidence, kind="stable")
-    ascending = confidence[order]
-    return ascending, order, np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
-
-
 def _isotonic(correct: BoolArray, start: IntArray, size: IntArray) -> FloatArray:
     """Isotonic regression of answers in the order of confidence, (n,), at each different confidence, (d,)."""
     from scipy.optimize import isotonic_regression
@@ -97,12 +97,3 @@ def _isotonic(correct: BoolArray, start: IntArray, size: IntArray) -> FloatArray
     hits = np.add.reduceat(correct.astype(np.float64), start)
     fit: FloatArray = isotonic_regression(hits / size, weights=size).x
     return np.clip(fit, 0.0, 1.0)  # rounding of a weighted mean
-
-
-def _points(ascending: FloatArray, value: FloatArray) -> FloatArray:
-    """Confidences to draw at: all different ones if few, else evenly in value and evenly in rank."""
-    if value.size <= POINTS:
-        return value
-    even = np.linspace(value[0], value[-1], POINTS // 2 + 1)
-    ranked = np.quantile(ascending, np.linspace(0, 1, POINTS - even.size + 2)[1:-1], method="nearest")
-    return np.unique(np.concatenate([even, ranked]))

@@ -6,14 +6,9 @@ so that the page can be read on paper and with any kind of colour vision.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-from bench.api import Piece, Strip, Strips
+from bench.api import Piece, Strips
 from bench.progress import visible
-from bench.report.page.elements import Element, el, html
+from bench.report.page.elements import Element, el, hash_of, html
 from bench.report.style import tint
 from bench.report.text import plain
 
@@ -37,19 +32,6 @@ rt { font-size: .55em; color: #444; user-select: none; }
 """
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """Colours of numbers from 0 to the largest one."""
-
-    top: float
-
-    def step(self, value: float) -> int:
-        """Number of a colour, from 0; 0 and 0 alone may stay white."""
-        if value <= 0 or self.top <= 0:
-            return 0
-        return max(1, min(STEPS, round(STEPS * value / self.top)))
-
-
 def page(title: str, given: Strips) -> str:
     """The whole file as text.
 
@@ -58,56 +40,43 @@ def page(title: str, given: Strips) -> str:
         given: the texts, checked.
     """
     values = [piece.value for strip in given.strips for piece in strip.pieces if piece.value is not None]
-    scale, style = _Scale(max(values, default=0.0)), _STYLE + "".join(_rules(given))
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    top, style = max(values, default=0.0), _STYLE
+    for step in range(STEPS + 1):
+        style += f".c{step} {{ background: {tint(_FULL, step / STEPS)}; }}\n"
+    for number, line in zip(range(len(given.marks)), _LINES, strict=False):
+        style += f".m{number} {{ text-decoration: underline {line} 2px; text-underline-offset: 4px; }}\n"
+    policy = f"default-src 'none'; style-src '{hash_of(style)}'; base-uri 'none'; form-action 'none'"
     head = el(
-        "head", {},
+        "head",
         el("meta", {"charset": "utf-8"}),
         el("meta", {"http-equiv": "Content-Security-Policy", "content": policy}),
         el("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
-        el("title", {}, plain(title)), el("style", {}, style),
+        el("title", plain(title)), el("style", style),
     )  # fmt: skip
-    body = el(
-        "body", {}, el("h1", {}, plain(title)), el("p", {"class": "about"}, visible(given.about)),
-        *_legend(given, scale), *(part for strip in given.strips for part in _strip(strip, given, scale)),
-    )  # fmt: skip
-    return f"<!doctype html>\n{html(el('html', {'lang': 'en'}, head, body))}\n"
-
-
-def _rules(given: Strips) -> Iterator[str]:
-    for step in range(STEPS + 1):
-        yield f".c{step} {{ background: {tint(_FULL, step / STEPS)}; }}\n"
-    for number, line in zip(range(len(given.marks)), _LINES, strict=False):
-        yield f".m{number} {{ text-decoration: underline {line} 2px; text-underline-offset: 4px; }}\n"
-
-
-def _legend(given: Strips, scale: _Scale) -> Iterator[Element]:
-    steps = [el("span", {"class": f"c{k}"}, format(scale.top * k / STEPS, ".2g")) for k in range(0, STEPS + 1, 2)]
-    swatches = el("span", {"class": "scale"}, *steps)
-    yield el("p", {}, f"Colour and small number: {visible(given.value)} ", swatches)
+    steps = [el("span", {"class": f"c{k}"}, format(top * k / STEPS, _NUMBER)) for k in range(0, STEPS + 1, 2)]
+    value = el("p", f"Colour and small number: {visible(given.value)} ", el("span", {"class": "scale"}, *steps))
+    body = el("body", el("h1", plain(title)), el("p", {"class": "about"}, visible(given.about)), value)
     told: list[Element | str] = []
     for number, meaning in enumerate(given.marks.values()):
         told += ["; " if told else "Line below: ", el("span", {"class": f"m{number}"}, visible(meaning))]
     if told:
-        yield el("p", {"class": "marks"}, *told)
+        body.append(el("p", {"class": "marks"}, *told))
+    marks = {mark: f"m{number}" for number, mark in enumerate(given.marks)}
+    for strip in given.strips:
+        body.append(el("h2", plain(strip.title)))
+        if strip.caption:
+            body.append(el("p", {"class": "caption"}, visible(strip.caption)))
+        pieces = (_piece(piece, marks.get(piece.mark, ""), top) for piece in strip.pieces)
+        body.append(el("p", {"class": "text"}, *pieces))
+    return f"<!doctype html>\n{html(el('html', {'lang': 'en'}, head, body))}\n"
 
 
-def _strip(strip: Strip, given: Strips, scale: _Scale) -> Iterator[Element]:
-    yield el("h2", {}, plain(strip.title))
-    if strip.caption:
-        yield el("p", {"class": "caption"}, visible(strip.caption))
-    yield el("p", {"class": "text"}, *(_piece(piece, given, scale) for piece in strip.pieces))
-
-
-def _piece(piece: Piece, given: Strips, scale: _Scale) -> Element | str:
+def _piece(piece: Piece, mark: str, top: float) -> Element | str:
+    """A piece in the colour of its number; 0 and 0 alone may stay white."""
     text = visible(piece.text)
-    if piece.value is None and not piece.mark:
-        return text
-    marks = [f"m{list(given.marks).index(piece.mark)}"] if piece.mark else []
     if piece.value is None:
-        return el("span", {"class": marks[0], "title": piece.told or None}, text)
-    number = format(piece.value, _NUMBER)
-    told = f"{piece.value:{_EXACT}}: {piece.told}" if piece.told else f"{piece.value:{_EXACT}}"
-    inner = el("span", {"class": " ".join([f"c{scale.step(piece.value)}", *marks])}, text)
-    return el("ruby", {"title": visible(told)}, inner, el("rt", {}, number))
+        return el("span", {"class": mark, "title": piece.told or None}, text) if mark else text
+    step = max(1, min(STEPS, round(STEPS * piece.value / top))) if piece.value > 0 else 0
+    exact = format(piece.value, _EXACT) + (f": {piece.told}" if piece.told else "")
+    inner = el("span", {"class": f"c{step} {mark}".rstrip()}, text)
+    return el("ruby", {"title": visible(exact)}, inner, el("rt", format(piece.value, _NUMBER)))

@@ -10,7 +10,6 @@ import numpy as np
 from bench.report.figures.board import RecordsOf, board_of
 from bench.report.figures.drawing import boxes, segments, styled, upright
 from bench.report.figures.grid import method_grid
-from bench.report.figures.notes import note_of
 from bench.report.figures.numbers import HISTOGRAM_BINS, bin_boxes, histogram_of
 from bench.report.style import FAINT, INK, WRONG
 from bench.report.tables.model import Line, Table
@@ -37,8 +36,7 @@ def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf, *, rem
     """
     with styled():
         board = board_of(tables)
-        note = note_of(
-            board,
+        note = board.note(
             f"Shares of all answers in {HISTOGRAM_BINS} equal bins of confidence: right answers upwards in the method's"
             f" colour, wrong ones downwards in grey{SEEDS if board.n_seeds > 1 else ''}. Each panel has its own scale;"
             " the number is the share in the fullest bin. Dashed: a confidence of 50 %.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
 from bench.report.averages import mean_of
-from bench.report.figures.board import Board, board_of, is_unranked, on_unranked
+from bench.report.figures.board import board_of, on_unranked, unranked
 from bench.report.figures.drawing import (
     absent,
     around,
@@ -21,10 +21,8 @@ from bench.report.figures.drawing import (
     segments,
     styled,
 )
-from bench.report.figures.notes import note_of
-from bench.report.figures.whiskers import on_whiskers, whisker
 from bench.report.front import front
-from bench.report.style import MUTED, PANEL_WIDTH, TEXT_WIDTH
+from bench.report.style import MUTED, PANEL_WIDTH, TEXT_WIDTH, Style
 from bench.report.tables.model import Line, Table
 from bench.report.text import averaged, with_arrow
 
@@ -65,16 +63,20 @@ def cost_quality(
     """
     with styled():
         board = board_of(tables)
-        model, task = board.place
-        table = board.tables[model, task]
+        model, task, table = board.single
         column = [line for line in board.column(model, task) if line.done]
-        unranked = {line.key for line in column if is_unranked(table, line)}
+        hollow = unranked(table, column)
         kinds = {line.key.recalibration for line in column}
         fronts = {(metric, cost): front(table, metric, cost, kinds) for metric in metrics for cost in costs}
         hidden = any({*keys} - {line.key for line in column} for keys in fronts.values())
-        note = note_of(
-            board,
-            f"Values are {averaged(table.average)}{SEEDS if board.n_seeds > 1 else ''}. {on_whiskers(board, metrics)}",
+        lacking = [(COSTS[cost], [line.key.label for line in column if not getattr(line, cost)]) for cost in costs]
+        unknown = [
+            f"{name}: {'all methods' if len(labels) == len(column) else ', '.join(labels)}"
+            for name, labels in lacking
+            if labels
+        ]
+        note = board.note(
+            f"Values are {averaged(table.average)}{SEEDS if board.n_seeds > 1 else ''}. {board.on_whiskers(metrics)}",
             "Stepped line: the Pareto front, methods than which none is at once as cheap and better, or cheaper and as"
             f" good{'; methods that are not drawn count too' * hidden}.",
             on_unranked(table, column, ", so hollow and not on the front"),
@@ -82,18 +84,20 @@ def cost_quality(
             " through it in one pass. Generated: each token waits for the one before."
             + " Seconds: without the model's passes, on this run's machine."
             * ("seconds" in costs),
-            _methods_without_cost(column, costs),
+            f"Not known, and so not drawn: {'; '.join(unknown)}." if unknown else "",
             metrics=metrics,
             remark=remark,
         )
-        styles = [line.style._replace(fill="none") if line.key in unranked else line.style for line in column]
+        styles = [line.style._replace(fill="none") if line.key in hollow else line.style for line in column]
         figure, axes = drawing(
             (len(metrics), len(costs)), (TEXT_WIDTH if len(costs) > 2 else PANEL_WIDTH, HEIGHT * len(metrics) + 0.3),  # noqa: PLR2004
             title=f"{model} on {task}: cost and quality", note=note, lines=False, sharey="row",
             key=[(line.key.label, style) for line, style in zip(column, styles, strict=True)],
         )  # fmt: skip
         for i, metric in enumerate(metrics):
-            ends = _ends(board, column, metric)
+            whiskers = [board.whisker(line, metric) for line in column]
+            values = [value for line in column for value in line.estimate(metric).by_seed]
+            values += [end for ends in whiskers for end in ends or ()]
             for j, cost in enumerate(costs):
                 here = axes[i, j]
                 here.set_label(f"{cost}/{metric}")
@@ -104,16 +108,17 @@ def cost_quality(
                     absent(here, "not known")
                     continue
                 _logarithmic(here, [value for values in prices for value in values])
-                here.set_ylim(*ends)
+                here.set_ylim(*(around(values, 0.05) if values else METRICS[metric].bounds))
                 scale(here.yaxis, metric)
                 here.grid(axis="y")
-                _front(here, [line for key in fronts[metric, cost] for line in column if line.key == key], metric, cost)
-                for line, style, price in zip(column, styles, prices, strict=True):
-                    mean = line.estimate(metric).mean
-                    if mean is not None and price:
-                        x = sum(price) / len(price)
-                        _extents(here, line, metric, x, price, whisker(board, line, metric))
-                        here.plot([x], [mean], label=f"{line.key.label}/mean", **dot_settings(style, MARKER))
+                on = [line for key in fronts[metric, cost] for line in column if line.key == key]
+                points = [(mean_of(getattr(line, cost)), line.estimate(metric).mean) for line in on]
+                if points:  # steps between the drawn methods of the front, the cheapest first, and on to the right end
+                    x, y = zip(*points, (here.get_xlim()[1], points[-1][1]), strict=True)
+                    here.step(x, y, where="post", label="front", color=MUTED, linewidth=0.8, zorder=0.8)
+                for line, style, price, ends in zip(column, styles, prices, whiskers, strict=True):
+                    if price:
+                        _method(here, line, metric, price, ends, style)
         return figure
 
 
@@ -136,19 +141,13 @@ def _logarithmic(axes: Axes, prices: Sequence[float]) -> None:
     axes.set_xticks([], minor=True)
 
 
-def _front(axes: Axes, on: Sequence[Line], metric: str, cost: str) -> None:
-    """The Pareto front as steps between the drawn ones of its methods, the cheapest first, and on to the right end."""
-    points = [(mean_of(getattr(line, cost)), line.estimate(metric).mean) for line in on]
-    if points:
-        x, y = zip(*points, (axes.get_xlim()[1], points[-1][1]), strict=True)
-        axes.step(x, y, where="post", label="front", color=MUTED, linewidth=0.8, zorder=0.8)
-
-
-def _extents(
-    axes: Axes, line: Line, metric: str, x: float, prices: Sequence[float], ends: tuple[float, float] | None
+def _method(
+    axes: Axes, line: Line, metric: str, prices: Sequence[float], ends: tuple[float, float] | None, style: Style
 ) -> None:
-    """Whisker, range of costs and dashes of seeds of a method."""
-    value, label, colour = line.estimate(metric), line.key.label, line.style.colour
+    """Marker, whisker, range of costs and dashes of seeds of a method; none where the metric is undefined."""
+    value, label, colour, x = line.estimate(metric), line.key.label, line.style.colour, sum(prices) / len(prices)
+    if value.mean is None:
+        return
     if ends is not None:
         segments(axes, [[(x, ends[0]), (x, ends[1])]], f"{label}/whisker", colors=colour, linewidths=0.6)
     if len(set(prices)) > 1:
@@ -156,20 +155,4 @@ def _extents(
         segments(axes, across, f"{label}/costs", colors=colour, linewidths=0.6)
     if len(value.by_seed) > 1:
         seed_marks(axes, [x] * len(value.by_seed), value.by_seed, f"{label}/seeds", colour=colour)
-
-
-def _ends(board: Board, column: Sequence[Line], metric: str) -> tuple[float, float]:
-    """The axis of a metric, around all values and whiskers."""
-    values = [value for line in column for value in line.estimate(metric).by_seed]
-    values += [end for line in column for end in whisker(board, line, metric) or ()]
-    return around(values, 0.05) if values else METRICS[metric].bounds
-
-
-def _methods_without_cost(column: Sequence[Line], costs: Sequence[str]) -> str:
-    """Methods without a marker on some axes."""
-    parts = [
-        f"{COSTS[cost]}: {'all methods' if len(lacking) == len(column) else ', '.join(lacking)}"
-        for cost in costs
-        if (lacking := [line.key.label for line in column if not getattr(line, cost)])
-    ]
-    return f"Not known, and so not drawn: {'; '.join(parts)}." if parts else ""
+    axes.plot([x], [value.mean], label=f"{label}/mean", **dot_settings(style, MARKER))

@@ -147,12 +147,14 @@ def absent(axes: Axes, reason: str) -> None:
 
 def scale(axis: Axis, metric: str, most: int = 5) -> None:
     """Round ticks, in percent where the metric is a fraction."""
-    tick_in(axis, 100 if METRICS[metric].is_fraction else 1, most)
+    ticks(axis, most, percent=METRICS[metric].is_fraction)
 
 
-def tick_in(axis: Axis, factor: float, most: int = 5) -> None:
-    """Round ticks, at most so many, named by a multiple of the values."""
+def ticks(axis: Axis, most: int = 5, *, percent: bool = True) -> None:
+    """Round ticks, at most so many."""
     from matplotlib.ticker import MaxNLocator
+
+    factor = 100 if percent else 1
 
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
     axis.set_major_formatter(lambda value, _: f"{round(factor * value, 6):g}".replace("-", MINUS))
@@ -265,8 +267,16 @@ def dot_settings(style: Style, size: float = MARKER_SIZE, *, hollow: bool = Fals
     return {"linestyle": "none", **marker_settings(style, size), **inside}
 
 
+def difference_axis(axes: Axes, values: Sequence[float | None], most: int = 5, *, percent: bool) -> None:
+    """An axis around 0 and all known values, with the line at 0 that differences are read against."""
+    axes.set_xlim(*around([0.0, *(value for value in values if value is not None)]))
+    ticks(axes.xaxis, most, percent=percent)
+    axes.grid(axis="x")
+    vertical_zero(axes)
+
+
 def vertical_zero(axes: Axes) -> None:
-    """The line that differences are read against."""
+    """The line at 0."""
     axes.axvline(0, color=INK, linewidth=0.6, zorder=0.6, label="zero")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bench.report.figures.board import Board
+from bench.report.figures.board import Board, leading_first
 from bench.report.figures.drawing import absent, drawing, fractions, short
 from bench.report.style import MAX_HEIGHT, TEXT_WIDTH
 from bench.report.tables.model import Line
@@ -45,7 +45,10 @@ def method_grid(
     where = f"{model} on {tasks[0]}" if len(tasks) == 1 else model
     figure, axes = drawing((rows, across), (width, height * rows + 0.3), title=f"{where}: {kind}", note=note)
     for k, task in enumerate(tasks):
-        lines = board.leading_first(model, task) if len(tasks) == 1 else board.column(model, task)
+        lines = board.column(model, task)
+        if len(tasks) == 1:
+            leading = [line.key for line in board.leading(model, task)]
+            lines = leading_first(board.sorted_column(model, task), leading)
         for i in range(rows * per_task):
             row, column = divmod(i, per_task)
             here = axes[row, k * per_task + column]

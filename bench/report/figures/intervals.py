@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.report.figures.board import Board, board_of, is_unranked, marked, on_unranked
+from bench.report.figures.board import Board, board_of, marked, on_unranked, unranked
 from bench.report.figures.drawing import (
     LINE,
     around,
@@ -19,8 +19,6 @@ from bench.report.figures.drawing import (
     short,
     styled,
 )
-from bench.report.figures.notes import note_of
-from bench.report.figures.whiskers import on_whiskers, whisker
 from bench.report.style import INK, MAX_HEIGHT, MUTED, TEXT_WIDTH
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import COLUMNS, Table
@@ -53,10 +51,9 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
         board = board_of(tables)
         model, tasks, rows = board.model, board.tasks, len(board.methods)
         leads = f"; {LEADS}: no ranked method is significantly better" * any(board.leading(model, t) for t in tasks)
-        floor = "ece" in metrics and any(FLOOR in row.metrics for row in board.rows)
-        note = note_of(
-            board,
-            f"Dots: {averaged(tables[0].average)}{SEEDS if board.n_seeds > 1 else ''}. {on_whiskers(board, metrics)}",
+        floor = "ece" in metrics and any(FLOOR in row.metrics for line in board.lines for row in line.done)
+        note = board.note(
+            f"Dots: {averaged(tables[0].average)}{SEEDS if board.n_seeds > 1 else ''}. {board.on_whiskers(metrics)}",
             f"Rows are sorted by {METRICS[tables[0].headline].label} within each group of methods{leads}.",
             *_hollow(board),
             "Stroke in a row of ECE: what perfectly calibrated confidences like these would have." if floor else "",
@@ -72,48 +69,39 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
             note=note, sharey="row", sharex="col",
         )  # fmt: skip
         for j, metric in enumerate(metrics):
-            ends = _ends(board, metric)
+            values: list[float] = []  # the same axis for all tasks
+            for line in board.lines:
+                values += [*line.estimate(metric).by_seed, *(board.whisker(line, metric) or ())]
+                floor_ = line.estimate(FLOOR).mean if metric == "ece" and line.done else None
+                values += [] if floor_ is None else [floor_]
+            low, high = METRICS[metric].bounds
             for i, task in enumerate(tasks):
                 here = axes[i, j]
                 here.set_label(f"{task}/{metric}")
                 unit = " (%)" * METRICS[metric].is_fraction
                 here.set_title(with_arrow(metric) + unit if not i else "", loc="left")
                 here.set_ylabel(short(task, 24) if len(tasks) > 1 and not j else "")
-                here.set_xlim(*ends)
+                here.set_xlim(*(around(values, 0.02) if values else (max(low, 0.0), min(high, 1.0))))
                 scale(here.xaxis, metric, 3)
                 here.grid(axis="x")
-                leading = board.leading(model, task)
-                name_rows(here, [marked(line, leading) for line in board.sorted_column(model, task)])
+                name_rows(here, marked(board.sorted_column(model, task), board.leading(model, task)))
                 _dots(here, board, task, metric)
         return figure
 
 
 def _hollow(board: Board) -> list[str]:
     """Sentences on lines outside the ranks, each once and with its task where there are several."""
-    found = [
-        (task, on_unranked(board.tables[place], list(board.cells[place].values()), ", so hollow"))
-        for place, task in ((place, place[1]) for place in board.tables)
-    ]
+    found = [(task, on_unranked(table, table.lines, ", so hollow")) for (_, task), table in board.tables.items()]
     told = [(task, sentence) for task, sentence in found if sentence]
     if len({sentence for _, sentence in told}) == 1 and len(told) == len(found):
         return [told[0][1]]
     return [f"On {plain(task)}: {sentence[0].lower()}{sentence[1:]}" for task, sentence in told]
 
 
-def _ends(board: Board, metric: str) -> tuple[float, float]:
-    """The axis of a metric, the same for all tasks: around all values, whiskers and floors."""
-    values: list[float] = []
-    for _, _, line in board.everything():
-        values += [*line.estimate(metric).by_seed, *(whisker(board, line, metric) or ())]
-        floor = line.estimate(FLOOR).mean if metric == "ece" and line.done else None
-        values += [] if floor is None else [floor]
-    low, high = METRICS[metric].bounds
-    return around(values, 0.02) if values else (max(low, 0.0), min(high, 1.0))
-
-
 def _dots(axes: Axes, board: Board, task: str, metric: str) -> None:
-    place = board.model, task
-    for i, line in enumerate(board.sorted_column(*place)):
+    column, table = board.sorted_column(board.model, task), board.tables.get((board.model, task))
+    hollow = unranked(table, column) if table else {}
+    for i, line in enumerate(column):
         estimate, label = line.estimate(metric), line.key.label
         if estimate.mean is None:
             words: str = line.status
@@ -121,7 +109,7 @@ def _dots(axes: Axes, board: Board, task: str, metric: str) -> None:
                 words = "undefined" if line.has_confidences else "only an order"
             axes.text(0.03, i, words, transform=axes.get_yaxis_transform(), va="center", color=MUTED)
             continue
-        ends = whisker(board, line, metric)
+        ends = board.whisker(line, metric)
         if ends is not None:
             across = [[(ends[0], i), (ends[1], i)]]
             segments(axes, across, f"{label}/whisker", colors=line.style.colour, linewidths=1.1)
@@ -132,5 +120,5 @@ def _dots(axes: Axes, board: Board, task: str, metric: str) -> None:
         if floor is not None:
             stroke = [[(floor, i - 0.35), (floor, i + 0.35)]]
             segments(axes, stroke, f"{label}/floor", colors=MUTED, linewidths=0.9)
-        style = line.style._replace(fill="none") if is_unranked(board.tables[place], line) else line.style
+        style = line.style._replace(fill="none") if line.key in hollow else line.style
         axes.plot([estimate.mean], [i], label=f"{label}/mean", zorder=2.2, **dot_settings(style, DOT))

@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from bench.api import MeasureColumn
-from bench.api.analyses import Value
-from bench.report.figures.drawing import (
-    AXIS,
-    absent,
-    around,
-    beside,
-    dot_row,
-    drawing,
-    name_rows,
-    styled,
-    tick_in,
-    vertical_zero,
-)
+from bench.report.figures.drawing import AXIS, absent, beside, difference_axis, dot_row, drawing, name_rows, styled
 from bench.report.measures import interval_text, title, value_text
 from bench.report.style import TEXT_WIDTH, built_in
 from bench.stats.measured import Measured
@@ -53,20 +39,17 @@ def dots_of_measures(found: Measured) -> Figure | None:
             absent(axes, "not known")
             return figure
         name_rows(axes, [str(row[found.naming]) for row, _ in shown])
-        intervals = [_interval(column, row) for row, _ in shown]
-        axes.set_xlim(*around([0.0, *(value for _, value in shown), *(end for ends in intervals for end in ends)]))
-        tick_in(axes.xaxis, 100 if column.kind in {"percent", "points"} else 1, 6)
-        axes.grid(axis="x")
-        vertical_zero(axes)
+        known = (int, float)
+        intervals = [(row[column.low], row[column.high]) if column.low else (None, None) for row, _ in shown]
+        ends = [
+            (low, high) if isinstance(low, known) and isinstance(high, known) else (None, None)
+            for low, high in intervals
+        ]
+        every = [*(value for _, value in shown), *(end for both in ends for end in both)]
+        difference_axis(axes, every, 6, percent=column.kind in {"percent", "points"})
         style = built_in().of(found.method)._replace(marker="o", fill="full")
-        for i, ((row, value), ends) in enumerate(zip(shown, intervals, strict=True)):
-            dot_row(axes, i, value, ends or (None, None), (str(i), "value"), style)
+        for i, ((row, value), both) in enumerate(zip(shown, ends, strict=True)):
+            dot_row(axes, i, value, both, (str(i), "value"), style)
             between = interval_text(column, row)
             beside(axes, i, value_text(column, value) + f" ({between})" * bool(between))
         return figure
-
-
-def _interval(column: MeasureColumn, row: Mapping[str, Value]) -> tuple[float, ...]:
-    """Both ends; none where there is no interval."""
-    low, high = (row[column.low], row[column.high]) if column.low else (None, None)
-    return (low, high) if isinstance(low, int | float) and isinstance(high, int | float) else ()

@@ -40,7 +40,7 @@ def histogram_of(records: Sequence[Records], bins: int = HISTOGRAM_BINS) -> Hist
     return Histogram(right, wrong)
 
 
-class Curve(NamedTuple):
+class RiskCurve(NamedTuple):
     """Risk at growing coverage."""
 
     coverage: FloatArray
@@ -51,23 +51,19 @@ class Curve(NamedTuple):
     """(k,): of the order that has all right answers first."""
 
 
-def curve_of(records: Sequence[Records], points: int = CURVE_POINTS) -> Curve:
+def curve_of(records: Sequence[Records], points: int = CURVE_POINTS) -> RiskCurve:
     """Risk-coverage curves of the seeds, at up to `points` coverages."""
     n = records[0].correct.size
     k = np.unique(np.linspace(1, n, min(points, n)).round())
-    coverage = k / n
-    risk = np.stack([_risk(run, coverage) for run in records])
-    mistakes = np.count_nonzero(~records[0].correct)
-    return Curve(coverage, risk, np.maximum(0.0, k - (n - mistakes)) / k)
-
-
-def _risk(run: Records, coverage: FloatArray) -> FloatArray:
-    _, group, size = np.unique(-run.order, return_inverse=True, return_counts=True)
-    accepted = np.cumsum(np.append(0, size))
-    mistakes = np.cumsum(np.append(0, np.bincount(group, weights=~run.correct)))
-    k = coverage * run.correct.size
-    risk: FloatArray = np.interp(k, accepted, mistakes) / k  # within a tie every order is equally likely
-    return risk
+    coverage, risk = k / n, []
+    for run in records:
+        _, group, size = np.unique(-run.order, return_inverse=True, return_counts=True)
+        accepted = np.cumsum(np.append(0, size))
+        mistakes = np.cumsum(np.append(0, np.bincount(group, weights=~run.correct)))
+        at = coverage * run.correct.size
+        risk.append(np.interp(at, accepted, mistakes) / at)  # within a tie every order is equally likely
+    right = n - np.count_nonzero(~records[0].correct)
+    return RiskCurve(coverage, np.stack(risk), np.maximum(0.0, k - right) / k)
 
 
 def bin_boxes(heights: FloatArray, base: float = 0.0) -> FloatArray:

@@ -20,7 +20,6 @@ from bench.report.figures.drawing import (
     styled,
     upright,
 )
-from bench.report.figures.notes import note_of
 from bench.report.figures.reliability import X_LABEL, Y_LABEL
 from bench.report.style import MAX_HEIGHT, PANEL_WIDTH, TEXT_WIDTH
 from bench.report.tables.model import Line, Table
@@ -49,8 +48,7 @@ def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, rema
     """
     with styled():
         board = board_of(tables)
-        note = note_of(
-            board,
+        note = board.note(
             f"Curves: mean confidence and share of right answers in each of {BINS} equal bins, all subjects"
             f"{' and seeds' if board.n_seeds > 1 else ''} together; the larger a marker, the more answers. Vertical"
             f" lines: 95 % Wilson (binomial) intervals{' for one seed' if board.n_seeds > 1 else ''}. Bins with fewer"

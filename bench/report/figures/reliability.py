@@ -9,10 +9,9 @@ import numpy as np
 
 from bench.report import corp
 from bench.report.bins import BINS, FEW, bins_of, joined
-from bench.report.figures.board import Board, RecordsOf, board_of
+from bench.report.figures.board import RecordsOf, board_of
 from bench.report.figures.drawing import REFERENCE, boxes, dot_settings, seed_marks, segments, styled, upright
 from bench.report.figures.grid import method_grid
-from bench.report.figures.notes import note_of
 from bench.report.figures.numbers import bin_boxes
 from bench.report.grouping import ece_bins_of
 from bench.report.style import BAND_COLOUR, MUTED
@@ -43,10 +42,12 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
     """
     with styled():
         board = board_of(tables)
+        alone = sorted({line.key.label for line in board.lines if line.done and not line.has_confidences})
+        order = f"Only an order, so no diagram: {', '.join(alone)} (scores without a scale)." if alone else ""
         return method_grid(
             board, "reliability", (X_LABEL, Y_LABEL),
             lambda axes, line: _diagram(axes, line, [records_of(row) for row in line.done]),
-            note_of(board, explained(seeds=board.n_seeds > 1), _on_order_alone(board), remark=remark),
+            board.note(explained(seeds=board.n_seeds > 1), order, remark=remark),
         )  # fmt: skip
 
 
@@ -63,17 +64,11 @@ def explained(*, seeds: bool) -> str:
     )
 
 
-def _on_order_alone(board: Board) -> str:
-    """The methods that have no curve because their scores have no scale."""
-    names = sorted({line.key.label for _, _, line in board.everything() if line.done and not line.has_confidences})
-    return f"Only an order, so no diagram: {', '.join(names)} (scores without a scale)." if names else ""
-
-
 def _diagram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
     bins, style = bins_of(records), line.style
     curve, pooled = corp.curve_of(records), corp.pooled(records, ece_bins_of(line.done[0]))
     if curve.confidence.size == 1:  # a stroke, where all confidences are the same
-        curve = corp.Curve(*(np.repeat(values, 2) for values in curve))
+        curve = corp.ReliabilityCurve(*(np.repeat(values, 2) for values in curve))
         curve = curve._replace(confidence=curve.confidence + np.array([-0.02, 0.02]))
     axes.fill_between(
         curve.confidence, curve.low, curve.high, facecolor=BAND_COLOUR, linewidth=0, zorder=0.4, label="band"

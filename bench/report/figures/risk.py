@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.report.figures.board import RecordsOf, board_of
-from bench.report.figures.drawing import absent, drawing, line_settings, short, styled, tick_in
-from bench.report.figures.notes import note_of
-from bench.report.figures.numbers import Curve, curve_of
+from bench.report.figures.drawing import absent, drawing, line_settings, short, styled, ticks
+from bench.report.figures.numbers import RiskCurve, curve_of
 from bench.report.style import INK, MUTED, PANEL_WIDTH, TEXT_WIDTH
 from bench.report.tables.model import Line, Table
 
@@ -44,8 +43,7 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
     with styled():
         board = board_of(tables)
         model, n_tasks = board.model, len(board.tasks)
-        note = note_of(
-            board,
+        note = board.note(
             "Share of mistakes among the most confident answers, all subjects together; within equal confidences the"
             " expected share."
             f"{' Means over seeds; shaded: smallest to largest seed.' if board.n_seeds > 1 else ''}"
@@ -71,7 +69,7 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
         return figure
 
 
-def _curves(axes: Axes, drawn: Sequence[tuple[Line, Curve]]) -> None:
+def _curves(axes: Axes, drawn: Sequence[tuple[Line, RiskCurve]]) -> None:
     if not drawn:
         absent(axes, "no result")
         return
@@ -80,8 +78,8 @@ def _curves(axes: Axes, drawn: Sequence[tuple[Line, Curve]]) -> None:
         *(float(curve.risk.mean(axis=0)[curve.coverage >= min(FIRST, curve.coverage[-1])].max()) for _, curve in drawn),
     )
     axes.set(xlim=(0, 1), ylim=(0, 1.04 * highest))
-    tick_in(axes.xaxis, 100)
-    tick_in(axes.yaxis, 100)
+    ticks(axes.xaxis)
+    ticks(axes.yaxis)
     some = drawn[0][1]
     total = float(some.risk[0, -1])
     axes.plot([0, 1], [total, total], label="all kept", color=INK, linewidth=0.5, dashes=(1, 2), zorder=0.5)

@@ -20,7 +20,6 @@ from bench.report.figures.drawing import (
     styled,
     vertical_zero,
 )
-from bench.report.figures.notes import note_of
 from bench.report.style import MAX_HEIGHT, MUTED, TEXT_WIDTH
 from bench.report.tables.model import Line, Table
 from bench.report.text import averaged, plain, shown, with_arrow
@@ -54,21 +53,26 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
     """
     with styled():
         board = board_of(tables)
-        model, task = board.place
+        model, task, table = board.single
         column = [line for line in board.sorted_column(model, task) if line.done]
         label = METRICS[metric].label
-        leader = leader_of(board.tables[model, task], metric)
+        leader = leader_of(table, metric)
         own = _by_subject(leader, metric) if leader else {}
-        subjects = _ordered(column, own)
+        counts = {
+            s: values.get("n") or 0 for line in column for row in line.done for s, values in row.per_subject.items()
+        }
+        known_first = sorted(
+            counts, key=lambda subject: (own.get(subject) is None, -(own.get(subject) or 0.0), subject)
+        )
+        subjects = {s: f"{short(s.replace('_', ' '), 27)} ({counts[s]:,.0f})" for s in known_first}
         is_alone = leader is not None and [line.key for line in column] == [leader.key]
         blank = sum(own.get(subject) is None for subject in subjects)
         name = plain(leader.key.label) if leader else ""
         lacking = [line.key.label for line in column if line.estimate(metric).mean is None]
-        of = "mean" if tables[0].average == "subjects" else "all"
+        of = "mean" if table.average == "subjects" else "all"
         rows = (of, *subjects)
         minus = "" if is_alone else f" minus that of {name}"
-        note = note_of(
-            board,
+        note = board.note(
             f"{label}{' of each method' * (not is_alone)} in each subject{minus}"
             f"{', means over seeds' if board.n_seeds > 1 else ''}; at the right,"
             f" {'the number' if is_alone else f'the number of {name} itself'}."
@@ -79,7 +83,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
             else "",
             f"{label} of {name} is undefined in {blank} of {len(subjects)} subjects." if leader and blank else "",
             f"{label} is undefined for {', '.join(lacking)}." if leader and lacking else "",
-            f"Row at the top: {averaged(tables[0].average)}. In a row, methods stand in the order of the key, top down."
+            f"Row at the top: {averaged(table.average)}. In a row, methods stand in the order of the key, top down."
             if len(column) > 1
             else "",
             metrics=[metric],
@@ -100,11 +104,15 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
             return figure
         values: dict[str, float | None] = {of: leader.estimate(metric).mean, **own}
         base = dict.fromkeys(rows, 0.0) if is_alone else values
-        differences = [
-            [_minus(each.get(row), base.get(row)) for row in rows]
-            for each in ({of: line.estimate(metric).mean, **_by_subject(line, metric)} for line in column)
-        ]
-        known = [difference for each in differences for difference in each if difference is not None]
+        differences = []
+        for line in column:
+            pairs = enumerate(
+                ({of: line.estimate(metric).mean, **_by_subject(line, metric)}.get(row), base.get(row)) for row in rows
+            )
+            differences.append(
+                [(i, value - other) for i, (value, other) in pairs if value is not None and other is not None]
+            )
+        known = [difference for each in differences for _, difference in each]
         axes.set_xlim(*around([*known, *[0.0] * (not is_alone or not known)], 0.05))
         scale(axes.xaxis, metric, 7)
         axes.grid(axis="x")
@@ -112,8 +120,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
             vertical_zero(axes)
         for k, (line, each) in enumerate(zip(column, differences, strict=True)):
             shift = 0.0 if len(column) == 1 else SPREAD * (k / (len(column) - 1) - 0.5)
-            dots = [(difference, i + shift) for i, difference in enumerate(each) if difference is not None]
-            x, y = [x for x, _ in dots], [y for _, y in dots]
+            x, y = [difference for _, difference in each], [i + shift for i, _ in each]
             axes.plot(x, y, label=f"{line.key.label}/dots", zorder=2, **dot_settings(line.style, DOT))
         for i, row in enumerate(rows):
             value = values.get(row)
@@ -134,18 +141,3 @@ def _by_subject(line: Line, metric: str) -> Values:
     """Means over seeds; None where it is undefined."""
     subjects = dict.fromkeys(subject for row in line.done for subject in row.per_subject)
     return {s: line.in_subject(s, metric) for s in subjects}
-
-
-def _ordered(column: Sequence[Line], own: Values) -> Mapping[str, str]:
-    """Subjects and what is written at their rows; the leader's largest value first, those without one last."""
-    counts = {s: values.get("n") for line in column for row in line.done for s, values in row.per_subject.items()}
-
-    def place(subject: str) -> tuple[bool, float, str]:
-        value = own.get(subject)
-        return value is None, -(value or 0.0), subject
-
-    return {s: f"{short(s.replace('_', ' '), 27)} ({counts[s] or 0:,.0f})" for s in sorted(counts, key=place)}
-
-
-def _minus(value: float | None, other: float | None) -> float | None:
-    return None if value is None or other is None else value - other

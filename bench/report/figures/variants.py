@@ -5,22 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.report.figures.drawing import (
-    AXIS,
-    around,
-    beside,
-    dot_row,
-    drawing,
-    name_rows,
-    scale,
-    styled,
-    vertical_zero,
-)
+from bench.report.figures.drawing import AXIS, beside, difference_axis, dot_row, drawing, name_rows, styled
 from bench.report.style import TEXT_WIDTH, built_in
 from bench.report.text import interval_text, signed, with_arrow
 from bench.report.variants import is_long, sorted_rows, tested, title
 from bench.stats.influence import TESTED
-from bench.stats.variants import VariantRow, Variants
+from bench.stats.variants import Variants
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,32 +41,22 @@ def differences_of_variants(found: Variants) -> Figure:
             (1, len(metrics)), (TEXT_WIDTH, ROW * len(names) + AXIS), title=title(found), note=note, sharey=True
         )
         style = built_in().of(found.method)._replace(marker="o", fill="full")
-        for here, metric in zip(axes.flat, metrics, strict=True):
-            rows = {row.variant: row for row in found.of(metric)}
-            shown = [rows[name] for name in names]
-            known = [row.difference for row in shown if row.difference is not None]
-            here.set_label(metric)
-            here.set_title(f"{with_arrow(metric)}, difference", loc="left")
-            here.set_xlim(
-                *around([0.0, *(end for of in known for end in (of.value, of.low, of.high) if end is not None)])
-            )
-            scale(here.xaxis, metric, 4)
-            here.grid(axis="x")
-            vertical_zero(here)
+        for here, name in zip(axes.flat, metrics, strict=True):
+            rows = {row.variant: row for row in found.of(name)}
+            shown = [rows[each] for each in names]
+            metric, known = METRICS[name], [row.difference for row in shown if row.difference is not None]
+            here.set_label(name)
+            here.set_title(f"{with_arrow(name)}, difference", loc="left")
+            ends = [end for of in known for end in (of.value, of.low, of.high)]
+            difference_axis(here, ends, 4, percent=metric.is_fraction)
             name_rows(here, names)
             for i, row in enumerate(shown):
-                beside(here, i, _numbers(row))
                 of = row.difference
                 if of is None:
+                    beside(here, i, "undefined")
                     continue
+                between = "" if of.low is None or of.high is None else f" ({interval_text(metric, of.low, of.high)})"
+                beside(here, i, f"{signed(metric, of.value)}{between}")
                 decided = row.p_corrected is not None and row.p_corrected < _ALPHA
                 dot_row(here, i, of.value, (of.low, of.high), (row.variant, "difference"), style, hollow=not decided)
         return figure
-
-
-def _numbers(row: VariantRow) -> str:
-    metric, found = METRICS[row.metric], row.difference
-    if found is None:
-        return "undefined"
-    ends = "" if found.low is None or found.high is None else f" ({interval_text(metric, found.low, found.high)})"
-    return f"{signed(metric, found.value)}{ends}"

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from bench.metrics import METRICS
 from bench.report.figures.board import board_of, marked, on_unranked
 from bench.report.figures.drawing import beside, boxes, drawing, name_rows, short, styled
-from bench.report.figures.forest import comparisons_of
-from bench.report.figures.notes import note_of
+from bench.report.figures.forest import all_differences
 from bench.report.grouping import Key
 from bench.report.standings.compute import Standings
 from bench.report.style import FAINT, INK, LOSS, MUTED, PANEL_WIDTH, TEXT_WIDTH, TIE, WIN
@@ -47,7 +46,7 @@ def has_matrix(table: Table) -> bool:
     """Whether two of its lines were tested against each other."""
     shown = {line.key for line in table.lines if line.done}
     pairs = table.standings.pairs if table.standings else ()
-    return bool(comparisons_of(table)) and any({pair.first, pair.second} <= shown for pair in pairs)
+    return bool(all_differences(table)) and any({pair.first, pair.second} <= shown for pair in pairs)
 
 
 def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: str = "") -> Figure:
@@ -64,14 +63,12 @@ def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: 
     """
     with styled():
         board = board_of(tables)
-        model, task = board.place
-        table = board.tables[model, task]
-        shown = [comparison.metric for comparison in comparisons_of(table, metrics)]
+        model, task, table = board.single
+        shown = [differences.metric for differences in all_differences(table, metrics)]
         if not has_matrix(table) or table.standings is None:
             raise ValueError("expected a table with tested pairs, got none")
         column, leading = [line for line in board.sorted_column(model, task) if line.done], board.leading(model, task)
-        note = note_of(
-            board,
+        note = board.note(
             "Each row against each column, on the same questions: + the row is significantly better, \u2212 worse, dot:"
             " the two can't be distinguished, empty: not tested. P values are corrected for all pairs. Beside it: wins"
             f"{EN_DASH}ties{EN_DASH}losses. Rows and columns are sorted as in the table; {LEADS}: no ranked method is"
@@ -79,21 +76,19 @@ def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: 
             on_unranked(table, column),
             remark=remark,
         )
+        width = TEXT_WIDTH
+        if len(shown) == 1:
+            width = min(width, max(PANEL_WIDTH, 1.9 + 0.8 * ROW * len(column)))
         figure, axes = drawing(
-            (1, len(shown)), (_width(len(column)) if len(shown) == 1 else TEXT_WIDTH, ROW * len(column) + NAMES),
-            title=f"{model} on {task}: wins, ties and losses", note=note, sharey=True,
+            (1, len(shown)), (width, ROW * len(column) + NAMES), title=f"{model} on {task}: wins, ties and losses",
+            note=note, sharey=True,
         )  # fmt: skip
         for here, metric in zip(axes.flat, shown, strict=True):
             here.set_label(metric)
             here.set_title(with_arrow(metric), loc="left")
-            name_rows(here, [marked(line, leading) for line in column])
+            name_rows(here, marked(column, leading))
             _matrix(here, column, states_of(table.standings, metric))
         return figure
-
-
-def _width(methods: int) -> float:
-    """Inches of a single matrix."""
-    return min(TEXT_WIDTH, max(PANEL_WIDTH, 1.9 + 0.8 * ROW * methods))
 
 
 def _matrix(axes: Axes, column: Sequence[Line], states: Mapping[tuple[Key, Key], State]) -> None:

@@ -20,7 +20,7 @@ from bench.report.figures.board import RecordsOf, board_of, place_of
 from bench.report.figures.confidence import confidence_histograms
 from bench.report.figures.cost import cost_quality
 from bench.report.figures.drawing import save
-from bench.report.figures.forest import comparisons_of, differences_to_best
+from bench.report.figures.forest import all_differences, differences_to_best
 from bench.report.figures.intervals import metric_intervals
 from bench.report.figures.overview import reliability_overview
 from bench.report.figures.reliability import reliability
@@ -77,60 +77,51 @@ def write_figures(
     if unknown or not formats:
         got = ", ".join(map(plain, unknown)) or "none"
         raise UserError(f"unknown figure format {got!r}; expected some of {', '.join(FORMATS)}")
-    for alike in [each for each in _by_budget(tables).values() if _has_numbers(each)] or [list(tables)]:
+    by_budget: dict[int, list[Table]] = {}
+    for table in tables:
+        by_budget.setdefault(budget_of(table.rows[0]), []).append(table)
+    for alike in [each for each in by_budget.values() if _has_numbers(each)] or [list(tables)]:
         board_of(alike)
     ensure_writable(out)
+    records: dict[tuple[object, ...], Records] = {}  # by what the path of a row is made of; rows have no hash
+
+    def remembered(row: ResultRow) -> Records:
+        """Records that were given before; without texts, which figures don't show."""
+        cell = (row.model, row.task, row.method, row.preset, row.seed, row.limit, config_digest(row.config))
+        if cell not in records:
+            records[cell] = replace(records_of(row), id=(), subject=(), answer=())
+        return records[cell]
+
     paths: list[Path] = []
     stems: set[str] = set()
-    for stem, draw in _figures(tables, _once(records_of)):
-        name = _unused(stem, stems)
-        say(name)
-        figure = draw()
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            paths += [save(figure, out / f"{name}.{kind}") for kind in formats]
-        except OSError as error:
-            reason = error.strerror or error
-            raise UserError(f"figure {str(out / name)!r} can't be written ({reason}); name another folder") from error
+    for budget, alike in sorted(by_budget.items()):  # tuned results have figures of their own
+        for stem, draw in _figures(alike, remembered, f"{SEPARATOR}tuned{budget}" if budget else ""):
+            name = stem
+            if name.casefold() in stems:  # `a/b` on all tasks and `a` on task `b` would share theirs
+                name = f"{name}-{hashlib.sha256(str(len(stems)).encode()).hexdigest()[:8]}"
+            stems.add(name.casefold())
+            say(name)
+            figure = draw()
+            try:
+                out.mkdir(parents=True, exist_ok=True)
+                paths += [save(figure, out / f"{name}.{kind}") for kind in formats]
+            except OSError as error:
+                reason = error.strerror or error
+                raise UserError(
+                    f"figure {str(out / name)!r} can't be written ({reason}); name another folder"
+                ) from error
     return paths
 
 
-def _once(records_of: RecordsOf) -> RecordsOf:
-    """Gives what was given before; without texts, which figures don't show."""
-    kept: dict[tuple[object, ...], Records] = {}  # by what the path of a row is made of; rows have no hash
-
-    def remembered(row: ResultRow) -> Records:
-        cell = (row.model, row.task, row.method, row.preset, row.seed, row.limit, config_digest(row.config))
-        if cell not in kept:
-            kept[cell] = replace(records_of(row), id=(), subject=(), answer=())
-        return kept[cell]
-
-    return remembered
-
-
-def _figures(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """Name and drawing of every figure that has something in it; tuned results have figures of their own."""
-    for budget, alike in _by_budget(tables).items():
-        yield from _alike_tuned(alike, records_of, f"{SEPARATOR}tuned{budget}" if budget else "")
-
-
-def _by_budget(tables: Sequence[Table]) -> dict[int, list[Table]]:
-    """Tables by their budget of tuning, ascending."""
-    budgets = sorted({budget_of(table.rows[0]) for table in tables})
-    return {budget: [table for table in tables if budget_of(table.rows[0]) == budget] for budget in budgets}
-
-
-def _alike_tuned(
-    tables: Sequence[Table], records_of: RecordsOf, tuned: str
-) -> Iterator[tuple[str, Callable[[], Figure]]]:
+def _figures(tables: Sequence[Table], records_of: RecordsOf, tuned: str) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """Name and drawing of every figure that has something in it."""
     keys = {line.key for table in tables for line in table.lines}
     for recalibration in sorted({key.recalibration for key in keys}):
         block = _with_lines(tables, {key for key in keys if key.recalibration == recalibration})
         ending = f"{tuned}{SEPARATOR}{safe_name(recalibration)}" if recalibration else tuned
         for kind in _kinds(block, records_of):
-            for page in _pages(kind):
-                drawn = partial(kind.draw, page.tables, remark=page.remark)
-                yield f"{kind.stem}{ending}{page.ending}", drawn
+            for page, number, remark in _pages(kind):
+                yield f"{kind.stem}{ending}{number}", partial(kind.draw, page, remark=remark)
 
 
 class Kind(NamedTuple):
@@ -165,7 +156,7 @@ def _kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[Kind]:
             yield Kind(f"{stem}--subjects-auroc", partial(subject_differences, metric="auroc"), [table])
             yield Kind(f"{stem}--subjects-brier", partial(subject_differences, metric="brier"), [table])
             yield Kind(f"{stem}--cost", cost_quality, [table], compares=True)
-            if comparisons_of(table):
+            if all_differences(table):
                 yield Kind(f"{stem}--forest", differences_to_best, [table], compares=True)
             if has_matrix(table):
                 yield Kind(f"{stem}--wins", win_matrix, [table], compares=True)
@@ -180,47 +171,32 @@ def _with_lines(tables: Iterable[Table], keys: Collection[Key]) -> list[Table]:
 # --- how much fits on one figure --------------------------------------------------------------------------------------
 
 
-class Page(NamedTuple):
-    """Tables for one figure."""
-
-    tables: Sequence[Table]
-    ending: str
-    """Ending of the file's name; empty for the only page."""
-    remark: str
-
-
-def _pages(kind: Kind) -> list[Page]:
-    """Tables in portions that fit; portions without any number are left out."""
+def _pages(kind: Kind) -> Iterator[tuple[Sequence[Table], str, str]]:
+    """Tables that fit on one figure, the ending of its name and a remark; without those that have no number."""
     tables = kind.tables
     if not _has_numbers(tables):
-        return []
+        return
     board = board_of(tables)
     keys_in_order = [method.key for method in board.methods]
     if len(tables) == 1:
         keys_in_order = [line.key for line in tables[0].lines]  # the best are on the first figure
-    most_methods = MOST_COMPARED if kind.compares else MOST_METHODS
-    most_tasks = MOST_TASKS
+    most_methods, most_tasks = MOST_METHODS, MOST_TASKS
     if kind.compares:
+        most_methods = MOST_COMPARED
         most_tasks = max(1, min(MOST_TASKS, MOST_ROWS // min(len(keys_in_order), most_methods)))
     portions = [
-        _with_lines((table for table in tables if _is_on(table, models, tasks)), keys)
+        _with_lines((table for table in tables if place_of(table)[0] in models and place_of(table)[1] in tasks), keys)
         for models in _portions(board.models, MOST_MODELS)
         for tasks in _portions(board.tasks, most_tasks)
         for keys in _portions(keys_in_order, most_methods)
     ]
     shown = list(filter(_has_numbers, portions))
-    if len(portions) == 1:
-        return [Page(shown[0], "", "")]
-    return [Page(page, f"{SEPARATOR}{k}", f"Figure {k} of {len(shown)}.") for k, page in enumerate(shown, start=1)]
+    for k, page in enumerate(shown, start=1):
+        yield (page, f"{SEPARATOR}{k}", f"Figure {k} of {len(shown)}.") if len(portions) > 1 else (page, "", "")
 
 
 def _has_numbers(tables: Sequence[Table]) -> bool:
     return any(line.done for table in tables for line in table.lines)
-
-
-def _is_on(table: Table, models: Sequence[str], tasks: Sequence[str]) -> bool:
-    model, task = place_of(table)
-    return model in models and task in tasks
 
 
 def _portions(values: Sequence[T], most: int) -> list[Sequence[T]]:
@@ -230,17 +206,6 @@ def _portions(values: Sequence[T], most: int) -> list[Sequence[T]]:
     return [values[start:end] for start, end in pairwise(bounds)]
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
-
-
 def safe_name(name: str) -> str:
     """A task or recalibration as a part of a file name."""
     return name if NAME.fullmatch(name) else model_folder(f"/{name}")
-
-
-def _unused(stem: str, used: set[str]) -> str:
-    """The name, with a hash where another figure has it: `a/b` on all tasks and `a` on task `b` would share theirs."""
-    if stem.casefold() in used:
-        stem = f"{stem}-{hashlib.sha256(str(len(used)).encode()).hexdigest()[:8]}"
-    used.add(stem.casefold())
-    return stem

@@ -45,9 +45,9 @@ from typing import Any
 
 from bench.api import UserError
 from bench.metrics import METRICS
-from bench.metrics.summary import Average
 from bench.report.competition import judged_by
 from bench.report.page import disagreements, pairs, questions, transfer, verdict
+from bench.report.page.board import name_of
 from bench.report.page.lines import Footnotes, line_of, missing_line
 from bench.report.tables import legend
 from bench.report.tables.caption import apart, limit_of, preset_of
@@ -71,6 +71,12 @@ _COSTS: Mapping[str, tuple[str, str]] = {
     "seconds": ("Seconds", "Fitting and predicting, without reading the model"),
 }
 """Columns of costs: heading, and what it means."""
+_PARTS: Mapping[str, str] = {
+    "paper": "Methods of the paper",
+    "untrained": "Other methods, which learn nothing",
+    "trained": "Other methods, which learn",
+}
+"""Headings of the parts of the table, by group."""
 _NOTES: Mapping[str, str] = {
     "ece": "calibration error / by chance",
     "rmsce": "calibration error, without chance",
@@ -115,18 +121,27 @@ def payload(
     if len(presets) > 1:
         raise UserError(f"results have presets {', '.join(presets)}; one page shows one, choose it with --preset")
     methods, rows = methods_of(tables), [row for table in tables for row in table.rows]
-    headlines, average = _headlines(tables), tables[0].average if tables else "questions"
-    texts = questions.Texts(questions.FEW if len(tables) > _MANY else questions.EACH)
-    page = _Page(methods, records_of, functools.cache(asked), headlines, texts, disagreements.depth_of(tables))
-    blocks, parts = [page.block(table) for table in tables], sorted({line.part for line in methods})
-    _name_apart(blocks, tables)
-    names = [" · ".join(filter(None, (block["model"], block["task"], block["label"]))) for block in blocks]
+    standings = [line.standing for table in tables for line in table.lines if line.standing]
+    first, average = tables[0].headline if tables else HEADLINE, tables[0].average if tables else "questions"
+    headlines = {first: legend.for_page(methods, average, first)}
+    for name in METRICS:
+        if name != first and any(name in standing.ranks for standing in standings):
+            headlines[name] = legend.for_page(methods, average, name)
+    texts = questions.QuestionTexts(questions.FEW if len(tables) > _MANY else questions.EACH)
+    page = _Page(methods, records_of, functools.cache(asked), list(headlines), texts, disagreements.depth_of(tables))
+    labels = apart([table.rows[0] for table in tables])
+    blocks = [page.block(table, label) for table, label in zip(tables, labels, strict=True)]
+    names = list(map(name_of, blocks))
+    parts = sorted({line.part for line in methods})
+    costs = [line["costs"] for block in blocks for line in block["lines"] if line["status"] == "ok"]
+    told = {name: {line.get(name) for line in costs} for name in _COSTS}  # questions and seeds only where they differ
+    codes = [row.provenance.get("code") for row in rows]  # of a file, which may hold anything
     return {
         "preset": presets[0],
         "count": {
             "results": len(rows),
             "ok": sum(row.status == "ok" for row in rows),
-            "dirty": sum(map(_is_dirty, rows)),
+            "dirty": sum(isinstance(code, Mapping) and bool(code.get("dirty")) for code in codes),
         },
         "metrics": list(map(_metric, METRICS)),
         "sets": _sets(tables[0].metrics if tables else None),
@@ -134,26 +149,30 @@ def payload(
             {"name": line.method, "colour": line.style.colour, "group": line.group, "part": parts.index(line.part)}
             for line in methods
         ],
-        "headline": headlines[0],
-        "headlines": {name: _ranks_in_words(methods, average, name) for name in headlines},
-        "parts": [_name_of_part(*part) for part in parts],
-        "costs": _costs(blocks),
+        "headline": first,
+        "headlines": {name: f"{words['leads']} {words['ranks']}" for name, words in headlines.items()},
+        "parts": [
+            _PARTS[GROUPS[group]] + (f", recalibrated by {plain(recalibration)}" if recalibration else "")
+            for recalibration, group in parts
+        ],
+        "costs": [
+            {"key": name, "label": label, "title": title}
+            for name, (label, title) in _COSTS.items()
+            if (len(told[name]) > 1 if name in {"n", "seeds"} else told[name] - {None})
+        ],
         "verdict": verdict.of(tables, names) if tables else None,
         "blocks": blocks,
         "verdicts": pairs.VERDICTS,
-        "words": legend.for_page(methods, average, headlines[0]),
-        "asked": page.texts.shortened(blocks),
-        "asked_limit": page.texts.limit,
+        "words": headlines[first],
+        "asked": texts.shortened(blocks),
+        "asked_limit": texts.limit,
         "csv": comma_separated(records(tables)).splitlines(),
         "differences": [pairs.differences(table, name) for table, name in zip(tables, names, strict=True)],
         "transfer": transfer.section(shift) if shift else "",
-        "disagreements": [*page.depth, page.texts.brief_limit],
+        "disagreements": [*page.depth, texts.brief_limit],
         "footnotes": page.footnotes.texts,
         "provenance": list(_provenance(rows)),
     }
-
-
-# --- blocks -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -164,33 +183,51 @@ class _Page:
     records_of: Callable[[ResultRow], Records]
     asked: Callable[[str, int], Mapping[str, QuestionText]]
     headlines: Sequence[str]
-    texts: questions.Texts
+    texts: questions.QuestionTexts
     depth: disagreements.Depth
     footnotes: Footnotes = field(default_factory=Footnotes)
     rows: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     """Numbers of the rows of CSV, which has a heading."""
 
-    def block(self, table: Table) -> dict[str, Any]:
-        """One model and task, with a line for each method of the page."""
-        first, lines = table.rows[0], table.placed
-        answers = [[self.records_of(row) for row in line.done] for line in lines]
+    def block(self, table: Table, label: str) -> dict[str, Any]:
+        """One model and task, with a line for each method of the page; a label tells it from others of both."""
+        first, column = table.rows[0], {line.key: k for k, line in enumerate(table.placed)}
+        answers = [[self.records_of(row) for row in line.done] for line in table.placed]
         found = {subject for runs in answers for run in runs for subject in run.subject}
         subjects = sorted(found.union(*(row.per_subject for row in table.rows)))
-        asked = self.asked(first.task, first.task_version)
-        usual = (k for k, line in enumerate(lines) if line.done and line.standing and not line.standing.labels)
-        wanted = questions.Wanted(disagreements.wanted(table, self.depth), self.depth.each, next(usual, None))
-        chosen = questions.chosen(first, answers, subjects, asked, self.texts, wanted)
-        ordered = self._ordered(table)
+        per_subject = [
+            {s: n for s, values in row.per_subject.items() if (n := values.get("n")) is not None} for row in table.rows
+        ]
+        usual = (k for k, line in enumerate(table.placed) if line.done and line.standing and not line.standing.labels)
+        chosen = questions.chosen(
+            first, answers, subjects, self.asked(first.task, first.task_version), self.texts,
+            disputed=disagreements.wanted(table, self.depth), each_way=self.depth.each, base=next(usual, None),
+        )  # fmt: skip
+        ordered, lines = self._ordered(table), []
+        index = {line.key.method: i for i, line in enumerate(self.methods)}
+        for line in ordered:
+            if isinstance(line, int):
+                lines.append({"method": line, "column": None, **missing_line(self.footnotes)})
+            else:
+                place = {"method": index[line.key.method], "column": column[line.key], "csv": next(self.rows)}
+                lines.append({**place, **line_of(line, subjects, self.footnotes)})
+        places = {line if isinstance(line, int) else line.key: i for i, line in enumerate(ordered)}
+        headlines = {}
+        for name in self.headlines:
+            order = (line if isinstance(line, int) else line.key for line in self._ordered(table.ordered_by(name)))
+            leads = (line.key for line in table.leaders(name) if line.key in places)
+            headlines[name] = {"order": [places[key] for key in order], "leads": [places[key] for key in leads]}
+        titles = set(map(plain, (f"{first.model} on {first.task}", preset_of(first), limit_of(first))))
         return {
             "model": table.model,
             "task": table.task,
-            "label": "",
-            "facts": [fact for fact in table.facts if fact not in _titles(first)],
+            "label": label,
+            "facts": [fact for fact in table.facts if fact not in titles],  # the page says them elsewhere
             "caption": ". ".join((table.facts[0], " ".join(table.facts[1:]))),
             "subjects": list(map(plain, subjects)),
-            "sizes": [_size_of(table.rows, subject) for subject in subjects],
-            "lines": list(self._lines(table, ordered, subjects)),
-            "headlines": {name: self._by(table, name, ordered) for name in self.headlines},
+            "sizes": [next((int(n[subject]) for n in per_subject if subject in n), None) for subject in subjects],
+            "lines": lines,
+            "headlines": headlines,
             "questions": chosen,
             "pairs": pairs.of(table),
             "textless": chosen is not None and -1 in chosen["asked"],
@@ -205,71 +242,6 @@ class _Page:
             found += [line for line in table.lines if line.part == part]
             found += [i for i, m in enumerate(self.methods) if m.key.method not in run and m.part == part]
         return found
-
-    def _lines(self, table: Table, ordered: Sequence[Line | int], subjects: Sequence[str]) -> Iterator[dict[str, Any]]:
-        column = {line.key: k for k, line in enumerate(table.placed)}
-        index = {line.key.method: i for i, line in enumerate(self.methods)}
-        for line in ordered:
-            if isinstance(line, int):
-                yield {"method": line, "column": None, **missing_line(self.footnotes)}
-            else:
-                k = column[line.key]
-                place = {"method": index[line.key.method], "column": k}
-                yield {**place, "csv": next(self.rows), **line_of(line, subjects, self.footnotes)}
-
-    def _by(self, table: Table, headline: str, ordered: Sequence[Line | int]) -> dict[str, list[int]]:
-        """Order of the block's lines by another headline metric, and those of them that lead."""
-        place = {line if isinstance(line, int) else line.key: i for i, line in enumerate(ordered)}
-        other = self._ordered(table.ordered_by(headline))
-        leaders = [place[line.key] for line in table.leaders(headline) if line.key in place]
-        return {"order": [place[line if isinstance(line, int) else line.key] for line in other], "leads": leaders}
-
-
-def _headlines(tables: Sequence[Table]) -> list[str]:
-    """Metrics that lines can be ordered by: that of the tables, then others that have ranks."""
-    first = tables[0].headline if tables else HEADLINE
-    standings = [line.standing for table in tables for line in table.lines if line.standing]
-    ranked = [name for name in METRICS if any(name in standing.ranks for standing in standings)]
-    return list(dict.fromkeys((first, *ranked)))
-
-
-def _ranks_in_words(methods: Sequence[Line], average: Average, headline: str) -> str:
-    words = legend.for_page(methods, average, headline)
-    return f"{words['leads']} {words['ranks']}"
-
-
-def _name_of_part(recalibration: str, group: int) -> str:
-    """Heading of a part of the table."""
-    titles = {"paper": "Methods of the paper", "untrained": "Other methods, which learn nothing"}
-    title = titles.get(GROUPS[group], "Other methods, which learn")
-    return f"{title}, recalibrated by {plain(recalibration)}" if recalibration else title
-
-
-def _costs(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Columns of costs that something stands in; questions and seeds only where they differ."""
-    lines = [line["costs"] for block in blocks for line in block["lines"] if line["status"] == "ok"]
-    differing = [name for name in ("n", "seeds") if len({line.get(name) for line in lines}) > 1]
-    return [
-        {"key": name, "label": label, "title": title}
-        for name, (label, title) in _COSTS.items()
-        if (any(name in line for line in lines) if name not in {"n", "seeds"} else name in differing)
-    ]
-
-
-def _titles(row: ResultRow) -> tuple[str, ...]:
-    """Facts of a caption that the page says elsewhere."""
-    return tuple(map(plain, (f"{row.model} on {row.task}", preset_of(row), limit_of(row))))
-
-
-def _name_apart(blocks: Sequence[dict[str, Any]], tables: Sequence[Table]) -> None:
-    """Give blocks of one model and task a label that says how they differ."""
-    for block, label in zip(blocks, apart([table.rows[0] for table in tables]), strict=True):
-        block["label"] = label
-
-
-def _size_of(rows: Sequence[ResultRow], subject: str) -> int | None:
-    sizes = (row.per_subject[subject].get("n") for row in rows if subject in row.per_subject)
-    return next((int(size) for size in sizes if size is not None), None)
 
 
 # --- columns and provenance -------------------------------------------------------------------------------------------
@@ -296,12 +268,6 @@ def _sets(chosen: Sequence[str] | None) -> list[dict[str, Any]]:
     sets = {**({"Chosen": chosen} if chosen else {}), **_SETS}
     known = {label: [names.index(name) for name in members if name in METRICS] for label, members in sets.items()}
     return [{"label": label, "metrics": members} for label, members in {**known, "All": [*range(len(names))]}.items()]
-
-
-def _is_dirty(row: ResultRow) -> bool:
-    """Whether code with uncommitted changes made it; False where its file, which may hold anything, tells nothing."""
-    code = row.provenance.get("code")
-    return isinstance(code, Mapping) and bool(code.get("dirty"))
 
 
 def _provenance(rows: Sequence[ResultRow]) -> Iterator[list[Any]]:

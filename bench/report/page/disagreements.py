@@ -6,7 +6,7 @@ second, and the ten of which the second is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -35,17 +35,17 @@ _DEPTHS = (Depth(10, all_pairs=True), Depth(10, all_pairs=False), Depth(5, all_p
 """The first that fits into the budget, or the last."""
 
 
-def depth_of(tables: Iterable[Table]) -> Depth:
+def depth_of(tables: Sequence[Table]) -> Depth:
     """The depth for which a page with these tables has room."""
-    found = list(tables)
-    return next((depth for depth in _DEPTHS if sum(_size(table, depth) for table in found) <= _BUDGET), _DEPTHS[-1])
-
-
-def _size(table: Table, depth: Depth) -> int:
-    """Bytes that the disagreements of a table take at most."""
-    n = max((line.n or 0 for line in table.lines), default=0)
-    rows = min(n, 2 * depth.each * len(wanted(table, depth)))
-    return rows * (_BYTES + _BYTES_EACH * len(table.lines))
+    for depth in _DEPTHS:
+        total = 0
+        for table in tables:
+            n = max((line.n or 0 for line in table.lines), default=0)
+            rows = min(n, 2 * depth.each * len(wanted(table, depth)))
+            total += rows * (_BYTES + _BYTES_EACH * len(table.lines))
+        if total <= _BUDGET:
+            return depth
+    return _DEPTHS[-1]
 
 
 def wanted(table: Table, depth: Depth) -> list[tuple[int, int]]:

@@ -18,7 +18,6 @@ constant confidence, `worse` that the line's is no better.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,9 +51,6 @@ class Footnotes:
         return self.texts.index(text) + 1
 
 
-# --- one line ---------------------------------------------------------------------------------------------------------
-
-
 def line_of(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
     """One line without its method's index and its column.
 
@@ -63,7 +59,7 @@ def line_of(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[s
         subjects: of the block, in the order of columns `subjects`.
         footnotes: notes on it are added.
     """
-    head = {
+    found: dict[str, Any] = {
         "variant": line.variant,
         "status": line.status,
         "reasons": list(map(footnotes.number, line.reasons)),
@@ -73,83 +69,52 @@ def line_of(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[s
         "n": line.n,
     }
     if line.status != "ok":
-        return head
-    return {**head, **_effort(line), **_numbers(line, subjects, footnotes), **_standing(line)}
+        return found
+    first, seen, seconds, labels = line.done[0], line.done[0].labels_seen, mean_of(line.seconds), labels_of(line)
+    amounts = {"tokens": mean_of(line.tokens), "generated": mean_of(line.generated), "parameters": first.n_parameters}
+    costs = {} if line.n is None else {"n": count(line.n)}
+    costs["seeds"] = str(line.runs) if len(line.seeds) == line.runs else f"{len(line.seeds)} of {line.runs}"
+    costs["labels"] = count(labels) if labels else "none"
+    costs |= {name: compact(amount) for name, amount in amounts.items() if amount is not None}
+    if seconds is not None:
+        costs["seconds"] = "< 0.1" if seconds < _SHORT else f"{seconds:,.1f}"
+    found |= {
+        "labels": [seen.train, seen.validation, seen.gold],
+        "trained_on": None if first.train_on is None else plain(first.train_on),
+        "parameters": first.n_parameters,
+        **{name: n if n is None else round(n) for name, n in amounts.items() if name != "parameters"},
+        "seconds": None if seconds is None else round(seconds, 2),
+        "training": training.sentences(line.training),
+        "costs": costs,
+        **{name: [] for name in ("mean", "text", "std", "best", "remarks", "between", "subjects")},
+    }
+    for name, metric in METRICS.items():
+        value = line.estimates.get(name, MetricValue(notes=(f"{metric.label} was not computed",)))
+        found["mean"].append(None if value.mean is None else round(value.mean, DIGITS))
+        found["text"].append(_shown(metric, value.mean))
+        found["std"].append(_shown(metric, value.std))
+        found["best"].append(value.best)
+        found["remarks"].append(list(map(footnotes.number, value.notes)))
+        found["between"].append(_shown(metric, value.spread))
+        found["subjects"].append([_shown(metric, line.in_subject(subject, name)) for subject in subjects])
+    if line.standing is not None:
+        estimates = [(metric, line.estimate(name)) for name, metric in METRICS.items()]
+        found |= {
+            "ci": [value.ends and [shown(metric, end) for end in value.ends] for metric, value in estimates],
+            "half": [_shown(metric, value.half) for metric, value in estimates],
+            "rank": dict(line.standing.ranks),
+            "calibrated_p": probability(line.standing.calibrated_p),
+            "calibrated": line.is_calibrated and line.orders_answers,
+            "constant": _shown(METRICS["brier"], line.standing.constant),
+            "worse": line.is_worse_than_constant,
+        }
+    return found
 
 
 def missing_line(footnotes: Footnotes) -> dict[str, Any]:
     """The line of a method that others of the page were compared with, but that was not run here."""
     reasons = [footnotes.number(_NOT_RUN)]
     return {"variant": "", "status": "missing", "reasons": reasons, "notes": [], "seeds": [], "runs": 0, "n": None}
-
-
-def _effort(line: Line) -> dict[str, Any]:
-    """Labels, parameters, tokens, seconds and training; means over seeds."""
-    first = line.done[0]
-    tokens, generated, seconds = mean_of(line.tokens), mean_of(line.generated), mean_of(line.seconds)
-    return {
-        "labels": [first.labels_seen.train, first.labels_seen.validation, first.labels_seen.gold],
-        "trained_on": None if first.train_on is None else plain(first.train_on),
-        "parameters": first.n_parameters,
-        "tokens": None if tokens is None else round(tokens),
-        "generated": None if generated is None else round(generated),
-        "seconds": None if seconds is None else round(seconds, 2),
-        "training": training.sentences(line.training),
-        "costs": _costs(line),
-    }
-
-
-def _costs(line: Line) -> dict[str, str]:
-    """Texts of the columns of costs, where they are known."""
-    labels, parameters, seconds = labels_of(line), line.done[0].n_parameters, mean_of(line.seconds)
-    tokens, generated = mean_of(line.tokens), mean_of(line.generated)
-    found = {
-        "n": None if line.n is None else count(line.n),
-        "seeds": str(line.runs) if len(line.seeds) == line.runs else f"{len(line.seeds)} of {line.runs}",
-        "labels": count(labels) if labels else "none",
-        "tokens": None if tokens is None else compact(tokens),
-        "generated": None if generated is None else compact(generated),
-        "parameters": None if parameters is None else compact(parameters),
-        "seconds": None if seconds is None else "< 0.1" if seconds < _SHORT else f"{seconds:,.1f}",
-    }
-    return {name: text for name, text in found.items() if text is not None}
-
-
-def _numbers(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
-    """The metrics, each a column over METRICS."""
-    columns: dict[str, list[Any]] = defaultdict(list)
-    for name, metric in METRICS.items():
-        found = line.estimates.get(name, MetricValue(notes=(f"{metric.label} was not computed",)))
-        columns["mean"].append(None if found.mean is None else round(found.mean, DIGITS))
-        columns["text"].append(_shown(metric, found.mean))
-        columns["std"].append(_shown(metric, found.std))
-        columns["best"].append(found.best)
-        columns["remarks"].append(list(map(footnotes.number, found.notes)))
-        columns["between"].append(_shown(metric, found.spread))
-        columns["subjects"].append([_shown(metric, line.in_subject(subject, name)) for subject in subjects])
-    return columns
-
-
-def _standing(line: Line) -> dict[str, Any]:
-    """Intervals, ranks and tests, where they were computed."""
-    standing = line.standing
-    if standing is None:
-        return {}
-    found = [(METRICS[name], line.estimate(name)) for name in METRICS]
-    return {
-        "ci": [_ends(metric, estimate) for metric, estimate in found],
-        "half": [_shown(metric, estimate.half) for metric, estimate in found],
-        "rank": dict(standing.ranks),
-        "calibrated_p": probability(standing.calibrated_p),
-        "calibrated": line.is_calibrated and line.orders_answers,
-        "constant": _shown(METRICS["brier"], standing.constant),
-        "worse": line.is_worse_than_constant,
-    }
-
-
-def _ends(metric: Metric, estimate: MetricValue) -> list[str] | None:
-    """Ends of the interval for these subjects; None where there is none."""
-    return None if estimate.ends is None else [shown(metric, end) for end in estimate.ends]
 
 
 def _shown(metric: Metric, value: float | None) -> str | None:

@@ -10,18 +10,18 @@ verdict, one of `VERDICTS`, is on the line at i, and p is corrected for all pair
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations
 from typing import Any
 
 from bench.metrics import METRICS
 from bench.report.competition import judged_by
 from bench.report.grouping import Key
-from bench.report.page.elements import Element, el, html
+from bench.report.page.elements import el, html
+from bench.report.page.elements import table as table_of
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, interval_text, plain, precise, probability
-from bench.report.verdict.judgement import Judgement, judged
+from bench.report.verdict.judgement import judged
 from bench.stats import TESTED
 
 _ALPHA = 0.05
@@ -39,52 +39,50 @@ def of(table: Table) -> dict[str, Any] | None:
     Args:
         table: of the block; its lines that are not shown are in no pair, but p values are corrected for them too.
     """
-    found = _by_ends(table)
-    columns = columns_of(table)
+    found, columns = _by_ends(table), columns_of(table)
     if not columns:
         return None
-    keys = [table.placed[k].key for k in columns]
+    ends = list(combinations((table.placed[k].key for k in columns), 2))
+    there = {metric for _, _, metric in found}
     return {
         "columns": columns,
         "best": {kind: columns.index(k) for kind, k in best_of(table).items()},
         "metrics": {
-            name: [_told(pair) if (pair := found.get((*ends, name))) else None for ends in combinations(keys, 2)]
+            name: [_told(pair) if (pair := found.get((*each, name))) else None for each in ends]
             for name in TESTED
-            if any(metric == name for _, _, metric in found)
+            if name in there
         },
     }
 
 
 def _by_ends(table: Table) -> dict[tuple[Key, Key, str], Pair]:
     """Pairs by first, second and metric, the line that is placed first as the first."""
-    place = {line.key: i for i, line in enumerate(table.placed)}
-    pairs = [
-        pair
-        for pair in (table.standings.pairs if table.standings else ())
-        if pair.first in place and pair.second in place
-    ]
-    turned = (pair if place[pair.first] < place[pair.second] else pair.reversed() for pair in pairs)
-    return {(pair.first, pair.second, pair.metric): pair for pair in turned}
+    place, found = {line.key: i for i, line in enumerate(table.placed)}, {}
+    for pair in table.standings.pairs if table.standings else ():
+        if pair.first in place and pair.second in place:
+            turned = pair if place[pair.first] < place[pair.second] else pair.reversed()
+            found[turned.first, turned.second, turned.metric] = turned
+    return found
 
 
 def columns_of(table: Table) -> list[int]:
     """Places in `table.placed` of the lines that were tested with another one that is shown."""
-    found = _by_ends(table)
-    tested = {key for key, _, _ in found} | {key for _, key, _ in found}
+    tested = {key for *ends, _ in _by_ends(table) for key in ends}
     return [k for k, line in enumerate(table.placed) if line.key in tested]
 
 
 def best_of(table: Table) -> dict[str, int]:
-    """Recalibration -> place in `table.placed` of its best line that was tested, by the headline metric."""
-    place = {table.placed[k].key: k for k in columns_of(table)}
-    found = {block.recalibration: _best_of(block, place) for block in judged(table, table.headline)}
-    return {kind: place[key] for kind, key in found.items() if key is not None}
+    """Recalibration -> place in `table.placed` of its best line that was tested, by the headline metric.
 
-
-def _best_of(block: Judgement, keys: Collection[Key]) -> Key | None:
-    """The leader with the best mean; where none is tested, the best mean."""
-    lines = (*block.leaders, *block.ranked, *block.known, *block.unknown)
-    return next((line.key for line in lines if line.key in keys), None)
+    It is the leader with the best mean; where none is tested, the line with the best mean.
+    """
+    place, found = {table.placed[k].key: k for k in columns_of(table)}, {}
+    for block in judged(table, table.headline):
+        lines = (*block.leaders, *block.ranked, *block.known, *block.unknown)
+        places = [place[line.key] for line in lines if line.key in place]
+        if places:
+            found[block.recalibration] = places[0]
+    return found
 
 
 def _told(pair: Pair) -> list[str]:
@@ -118,29 +116,24 @@ def differences(table: Table, where: str) -> str:
     rows = [pair if pair.second == reference.key else pair.reversed() for pair in own]
     rows.sort(key=lambda pair: pair.difference * (-1 if metric.higher_is_better else 1))
     label, unit = labels[reference.key], "percentage points" if metric.is_fraction else "nats"
-    caption = (
-        f"{where}: {metric.label} of each method minus that of {label}, in {unit};"
-        f" {'more' if metric.higher_is_better else 'less'} is better"
-    )
-    head = _row("th", ("Method", "Difference", "95 % interval", "p corrected", f"Beside {label}"))
-    told = ((labels[pair.first], *_told(pair)) for pair in rows)
-    body = (_row("td", (*texts, VERDICTS[verdict])) for *texts, verdict in told)
-    parts = el("caption", {}, el("span", {}, caption)), el("thead", {}, head), el("tbody", {}, *body)
-    return html(el("div", {"class": "wide"}, el("table", {"class": "cards"}, *parts)), *_untested(table))
-
-
-def _untested(table: Table) -> Iterator[Element]:
-    """The sentence on lines with results that are in no pair; nothing where there are none."""
+    better = "more" if metric.higher_is_better else "less"
+    caption = f"{where}: {metric.label} of each method minus that of {label}, in {unit}; {better} is better"
+    scope = {"scope": "col"}
+    names = ("Difference", "95 % interval", "p corrected", f"Beside {label}")
+    headings = [el("th", scope, "Method"), *(el("th", scope, _class(i), name) for i, name in enumerate(names))]
+    body = []
+    for pair in rows:
+        *texts, verdict = _told(pair)
+        cells = (el("td", _class(i), text) for i, text in enumerate((*texts, VERDICTS[verdict])))
+        body.append(el("tr", el("th", {"scope": "row"}, labels[pair.first]), *cells))
+    made = table_of({"class": "cards"}, el("caption", el("span", caption)), headings, el("tbody", *body))
     left_out, tested = table.standings.left_out if table.standings else {}, columns_of(table)
-    lines = [line for k, line in enumerate(table.placed) if line.done and k not in tested]
-    told = (f"{plain(line.key.label)} ({plain(left_out.get(line.key, _ALONE))})" for line in lines)
-    if lines:
-        yield el("p", {"class": "muted legend"}, f"Not compared: {'; '.join(told)}.")
+    others = (line.key for k, line in enumerate(table.placed) if line.done and k not in tested)
+    named = "; ".join(f"{labels[key]} ({plain(left_out.get(key, _ALONE))})" for key in others)
+    alone = el("p", {"class": "muted legend"}, f"Not compared: {named}.") if named else None
+    return html(el("div", {"class": "wide"}, made), *([] if alone is None else [alone]))
 
 
-def _row(tag: str, texts: Iterable[str]) -> Element:
-    """A table row; its first cell is the heading of the others."""
-    first, *others = texts
-    scope = "col" if tag == "th" else None
-    cells = (el(tag, {"scope": scope, "class": "num" if i < _NUMBERS else None}, text) for i, text in enumerate(others))
-    return el("tr", {}, el("th", {"scope": scope or "row"}, first), *cells)
+def _class(cell: int) -> dict[str, str]:
+    """Class of a cell after the method: numbers, then words."""
+    return {"class": "num"} if cell < _NUMBERS else {}

@@ -13,14 +13,14 @@ from xml.etree import ElementTree
 
 from bench.report.competition import judged_by
 from bench.report.figures import cost_quality, differences_to_best, reliability, win_matrix
-from bench.report.figures.board import RecordsOf
+from bench.report.figures.board import RecordsOf, leading_first
 from bench.report.figures.drawing import content, height_of
-from bench.report.figures.forest import SECOND, comparisons_of
+from bench.report.figures.forest import SECOND, all_differences
 from bench.report.figures.reliability import explained
 from bench.report.figures.wins import has_matrix
 from bench.report.page.elements import Element, el, html
 from bench.report.style import BAND, BAND_COLOUR, FAINT, INK, LOSS, MUTED, TIE, WIN
-from bench.report.tables.model import Line, Table
+from bench.report.tables.model import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,24 +57,35 @@ def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
         tables: of the page.
         records_of: gives the questions of a result.
     """
-    most, metrics = max(4, MOST_DIAGRAMS // max(len(tables), 1)), 1 if len(tables) > MANY else 2
-    return [_of_table(table, records_of, f"t{k}", most, metrics) for k, table in enumerate(tables)]
-
-
-def _of_table(table: Table, records_of: RecordsOf, name: str, most: int, n_metrics: int) -> Pictures:
-    done = [line for line in table.lines if line.done]
-    if not done:
-        return Pictures("", "", "", "")
-    shown = table.only([line.key for line in done])
-    metrics = list(dict.fromkeys((judged_by(table.headline), SECOND)))[:n_metrics]
-    tested = [comparison.metric for comparison in comparisons_of(shown, metrics)]
-    forests = [differences_to_best([shown], metrics=[metric]) for metric in tested]
-    wins = [win_matrix([shown], metrics=[metric]) for metric in tested] if has_matrix(shown) else []
-    cost = cost_quality([shown], metrics=metrics, costs=("tokens", "generated"))
-    return Pictures(
-        _together(forests, f"{name}f"), _together(wins, f"{name}w"), _together([cost], f"{name}c"),
-        html(*_diagrams(shown, records_of, f"{name}r", most)),
-    )  # fmt: skip
+    most, n_metrics = max(4, MOST_DIAGRAMS // max(len(tables), 1)), 1 if len(tables) > MANY else 2
+    found = []
+    for k, table in enumerate(tables):
+        done = [line.key for line in table.lines if line.done]
+        if not done:
+            found.append(Pictures("", "", "", ""))
+            continue
+        shown = table.only(done)
+        metrics = list(dict.fromkeys((judged_by(table.headline), SECOND)))[:n_metrics]
+        tested = [[differences.metric] for differences in all_differences(shown, metrics)]
+        forests = [differences_to_best([shown], metrics=metric) for metric in tested]
+        wins = [win_matrix([shown], metrics=metric) for metric in tested] if has_matrix(shown) else []
+        cost = cost_quality([shown], metrics=metrics, costs=("tokens", "generated"))
+        leading = [line.key for line in shown.leaders()]
+        lines = leading_first(shown.lines, leading)
+        diagrams = [
+            el("figure", {"data-method": line.key.label, "class": "leads" if line.key in leading else None},
+               inlined(reliability([shown.only([line.key])], records_of), f"t{k}r{i}"))
+            for i, line in enumerate(lines[:most])
+        ]  # fmt: skip
+        note = explained(seeds=any(len(line.done) > 1 for line in lines))
+        if lines[most:]:
+            names = ", ".join(line.key.label for line in lines[most:])
+            note += f" A page of this size has no room for {names}: bench report --figures DIR draws all."
+        drawn = html(el("p", {"class": "legend muted"}, note), el("div", {"class": "diagrams"}, *diagrams))
+        found.append(
+            Pictures(_together(forests, f"t{k}f"), _together(wins, f"t{k}w"), _together([cost], f"t{k}c"), drawn)
+        )
+    return found
 
 
 def _together(figures: Sequence[Figure], name: str) -> str:
@@ -84,25 +95,7 @@ def _together(figures: Sequence[Figure], name: str) -> str:
     drawn = (inlined(figure, f"{name}{k}") for k, figure in enumerate(figures))
     note = figures[0].get_supxlabel().replace("\n", " ")
     caption = el("figcaption", {"class": "legend muted"}, note)
-    return html(el("figure", {}, el("div", {"class": "charts"}, *drawn), caption))
-
-
-def _diagrams(table: Table, records_of: RecordsOf, name: str, most: int) -> Iterator[Element]:
-    """Reliability diagrams, the leading methods first."""
-    leading = [line.key for line in table.leaders()]
-    lines = sorted(table.lines, key=lambda line: leading.index(line.key) if line.key in leading else len(leading))
-    seeds = any(len(line.done) > 1 for line in lines)
-    yield el("p", {"class": "legend muted"}, explained(seeds=seeds), *_left_out(lines[most:]))
-    yield el("div", {"class": "diagrams"}, *(
-        el("figure", {"data-method": line.key.label, "class": "leads" if line.key in leading else None},
-           inlined(reliability([table.only([line.key])], records_of), f"{name}{k}"))
-        for k, line in enumerate(lines[:most])
-    ))  # fmt: skip
-
-
-def _left_out(lines: Sequence[Line]) -> tuple[str, ...]:
-    names = ", ".join(line.key.label for line in lines)
-    return (f" A page of this size has no room for {names}: bench report --figures DIR draws all.",) if lines else ()
+    return html(el("figure", el("div", {"class": "charts"}, *drawn), caption))
 
 
 # --- SVG --------------------------------------------------------------------------------------------------------------
@@ -122,19 +115,12 @@ def inlined(figure: Figure, name: str) -> Element:
         text.set(visible=False, in_layout=False)
     figure.set_figheight(figure.get_figheight() - height_of(note, title))
     root = ElementTree.fromstring(content(figure, "svg", transparent=True))  # noqa: S314 - written by matplotlib here
-    plain = ElementTree.Element("svg", {
-        "class": "chart", "viewBox": root.get("viewBox", ""), "role": "img", "aria-label": label,
-    })  # fmt: skip
-    found = dict.fromkeys(id_ for element in root.iter() for id_ in _references(element))
-    ids = {id_: f"{name}-{k}" for k, id_ in enumerate(found)}
-    plain.extend(child for each in root for child in _simplified(each, ids))
-    return plain
-
-
-def _references(element: Element) -> Iterator[str]:
-    """Ids that an element points to."""
-    yield element.get(_LINK, "#")[1:]
-    yield from _REFERENCE.findall(element.get("clip-path", ""))
+    found: dict[str, str] = {}
+    for element in root.iter():
+        for id_ in (element.get(_LINK, "#")[1:], *_REFERENCE.findall(element.get("clip-path", ""))):
+            found.setdefault(id_, f"{name}-{len(found)}")
+    attributes = {"class": "chart", "viewBox": root.get("viewBox", ""), "role": "img", "aria-label": label}
+    return el("svg", attributes, *(child for each in root for child in _simplified(each, found)))
 
 
 def _simplified(element: Element, ids: Mapping[str, str]) -> Iterator[Element]:
@@ -153,17 +139,17 @@ def _simplified(element: Element, ids: Mapping[str, str]) -> Iterator[Element]:
                     del child.attrib[key]
     if tag in {"g", "defs"} and (not children or (tag == "g" and not attributes)):
         yield from children
-        return
-    made = ElementTree.Element(tag, attributes)
-    made.text = (element.text or "").strip() or None
-    made.extend(children)
-    yield made
+    else:
+        yield el(tag, attributes, (element.text or "").strip() or None, *children)
 
 
 def _attributes(element: Element, ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for key, value in element.items():
         if key == "style":
-            yield from _styles(value)
+            for declaration in value.split(";"):
+                name, _, of = (part.strip() for part in declaration.partition(":"))
+                if name and name not in {"font-family", "stroke-linejoin", "stroke-linecap"}:
+                    yield name, f"var({_COLOURS[of]})" if of in _COLOURS else of
         elif key == _LINK:
             yield "href", f"#{ids[value[1:]]}"
         elif key == "clip-path":
@@ -174,10 +160,3 @@ def _attributes(element: Element, ids: Mapping[str, str]) -> Iterator[tuple[str,
         elif not (key == "transform" and value.startswith("rotate(-0 ")):
             short = _NUMBER.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), value)
             yield key, re.sub(r" ?([MLCQz]) ?", r"\1", " ".join(short.split())) if key == "d" else short
-
-
-def _styles(style: str) -> Iterator[tuple[str, str]]:
-    for declaration in style.split(";"):
-        key, _, value = (part.strip() for part in declaration.partition(":"))
-        if key and key not in {"font-family", "stroke-linejoin", "stroke-linecap"}:
-            yield key, f"var({_COLOURS[value]})" if value in _COLOURS else value

@@ -6,8 +6,6 @@ other script, and with Trusted Types no text that becomes markup.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -17,8 +15,8 @@ from typing import Any
 
 from bench.api import UserError
 from bench.progress import visible
-from bench.report.page import transfer
 from bench.report.page.board import board, colours
+from bench.report.page.elements import hash_of
 from bench.report.page.pictures import Pictures
 from bench.store.files import write_whole
 
@@ -32,8 +30,8 @@ _SCRIPTS = (
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 """Characters that could end the data's element or be no UTF-8; inside JSON strings all of it can be escaped."""
 _SLOT = re.compile(r"\{\{([a-z]+)\}\}")
-
-
+_LINK = '<a href="#transfer">Shift</a>'
+"""Entry of the section on shift in the page's navigation."""
 _FIRST = b"<!doctype html"
 """Beginning of every page."""
 
@@ -69,8 +67,18 @@ def html(payload: Mapping[str, Any], pictures: Sequence[Pictures] = ()) -> str:
     del shown["transfer"], shown["differences"]  # markup, which stands there already
     style = "\n".join([*map(_asset, _STYLES), colours(shown)])
     script = "\n".join(map(_asset, _SCRIPTS))
-    parts |= {"policy": policy(style, script), "style": style, "script": script, "data": embedded(shown)}
-    parts |= {"transfer": shift, "shift": transfer.link() if shift else ""}
+    policy = (
+        "default-src 'none'",
+        f"script-src '{hash_of(script)}'",
+        f"style-src '{hash_of(style)}'",
+        "img-src data:",  # the empty icon, without which a browser would ask the server for one
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+    parts |= {"policy": "; ".join(policy), "style": style, "script": script, "data": embedded(shown)}
+    parts |= {"transfer": shift, "shift": _LINK if shift else ""}
     return _SLOT.sub(lambda slot: parts[slot[1]], _asset("page.html"))
 
 
@@ -91,26 +99,6 @@ def _visible(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_visible(key): _visible(item) for key, item in value.items()}
     return [_visible(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def policy(style: str, script: str) -> str:
-    """The Content-Security-Policy of a file with this style and this script."""
-    return "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src '{_hash(script)}'",
-            f"style-src '{_hash(style)}'",
-            "img-src data:",  # the empty icon, without which a browser would ask the server for one
-            "base-uri 'none'",
-            "form-action 'none'",
-            "require-trusted-types-for 'script'",
-            "trusted-types 'none'",
-        )
-    )
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _asset(name: str) -> str:

@@ -49,47 +49,36 @@ def server(path: Path, port: int) -> ThreadingHTTPServer:
     if not path.is_file():
         raise UserError(f"there is no page {str(path)!r} to show; write it first: bench report")
 
-    class Handler(_Handler):
-        page = path
+    class Handler(BaseHTTPRequestHandler):
+        """Answers GET and HEAD of `/`."""
+
+        def do_GET(self) -> None:
+            host = (self.headers.get("Host") or "").rpartition(":")[0]
+            if host not in {_LOOPBACK, "localhost"}:  # another site's name that was made to point here
+                self.send_error(HTTPStatus.FORBIDDEN)
+                return
+            try:
+                body = path.read_bytes() if self.path == "/" else None
+            except OSError:
+                body = None
+            if body is None:
+                self.send_error(HTTPStatus.NOT_FOUND)
+                return
+            self.send_response(HTTPStatus.OK)
+            for name, value in _HEADERS.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET  # noqa: N815 - the parent's way of naming
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's name
+            """Say nothing."""
 
     try:
         return ThreadingHTTPServer((_LOOPBACK, port), Handler)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"port {port} of {_LOOPBACK} can't be used ({reason}); name another one") from error
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD of `/`."""
-
-    page: Path
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's name
-        """Say nothing."""
-
-    def _answer(self) -> None:
-        host = (self.headers.get("Host") or "").rpartition(":")[0]
-        if host not in {_LOOPBACK, "localhost"}:  # another site's name that was made to point here
-            self.send_error(HTTPStatus.FORBIDDEN)
-            return
-        if self.path != "/":
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return
-        try:
-            body = self.page.read_bytes()
-        except OSError:
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return
-        self.send_response(HTTPStatus.OK)
-        for name, value in _HEADERS.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from bench.metrics import METRICS
-from bench.report.page.elements import Element, el, html
-from bench.report.tables.grid import Cell, Grid
+from bench.report.page.elements import Element, el, html, table
+from bench.report.tables.grid import Grid
 from bench.report.text import plain, seeds_text
 from bench.report.transfer.model import METRICS_SHOWN, Matrix
 from bench.report.transfer.stored import Unshown
@@ -38,40 +38,32 @@ def section(shift: Shift) -> str:
     """Markup of the section; empty where no model has a matrix."""
     if not shift.matrices:
         return ""
-    children = [
-        child
-        for each in shift.matrices
-        for child in (_unshown(each) if isinstance(each, Unshown) else _shown(each, shift))
-    ]
+    children = []
+    for matrix in shift.matrices:
+        if isinstance(matrix, Unshown):
+            model = plain(matrix.model)
+            reason = f"There is a matrix of {model}, which is not shown: {plain(matrix.reason)}."
+            children += [el("h3", model), el("p", reason)]
+        else:
+            children += _shown(matrix, shift)
     title = el("h2", {"id": "transfer-title"}, TITLE)
     about = el("p", {"class": "muted legend"}, _ABOUT)
     attributes = {"id": "transfer", "aria-labelledby": "transfer-title", "tabindex": "-1"}
     return html(el("section", attributes, title, about, *children))
 
 
-def link() -> str:
-    """Entry of the section in the page's navigation."""
-    return html(el("a", {"href": "#transfer"}, "Shift"))
-
-
-def _unshown(matrix: Unshown) -> Iterator[Element]:
-    model = plain(matrix.model)
-    yield el("h3", {}, model)
-    yield el("p", {}, f"There is a matrix of {model}, which is not shown: {plain(matrix.reason)}.")
-
-
 def _shown(matrix: Matrix, shift: Shift) -> Iterator[Element]:
     about, every = matrix.about, matrix.methods
     names = [name for name in every if shift.methods is None or name in shift.methods]
     if len(shift.matrices) > 1:
-        yield el("h3", {}, plain(about.model))
+        yield el("h3", plain(about.model))
     seeds, tests = seeds_text(about.seeds), ", ".join(about.tests)
     facts = " ".join((f"{plain(about.model)}. Preset {about.preset}, {seeds}; tested on {tests}.", *matrix.remarks))
     hidden = f" Shown are {len(names)} of {len(every)} methods; ranks, prices and sentences are of all."
     yield el("p", {"class": "muted legend"}, facts + hidden * (len(every) > len(names)))
     first, *others = verdict(matrix)
-    yield el("p", {"class": "said"}, el("b", {}, first))
-    yield el("ul", {"class": "said"}, *(el("li", {}, sentence) for sentence in others))
+    yield el("p", {"class": "said"}, el("b", first))
+    yield el("ul", {"class": "said"}, *(el("li", sentence) for sentence in others))
     unwanted = {plain(name) for name in every} - set(map(plain, names))
     grids = views(matrix).grids
     label = METRICS[METRICS_SHOWN[0]].label
@@ -79,27 +71,23 @@ def _shown(matrix: Matrix, shift: Shift) -> Iterator[Element]:
     yield from (_table(grid, unwanted) for grid in open_)
     folded = [_table(grid, unwanted) for grid in grids if grid not in open_]
     if folded:
-        yield el("details", {}, el("summary", {}, "The same in other metrics"), *folded)
+        yield el("details", el("summary", "The same in other metrics"), *folded)
     legend = dict.fromkeys(sentence for grid in grids for sentence in grid.legend)
-    yield el("ul", {"class": "muted words"}, *(el("li", {}, sentence) for sentence in legend))
+    yield el("ul", {"class": "muted words"}, *(el("li", sentence) for sentence in legend))
 
 
 def _table(grid: Grid, hidden: Collection[str]) -> Element:
     """A table of the analysis without some of its methods; it scrolls by itself where it is too wide."""
     labels = [plain(f"{column.span} {column.label}").strip() for column in grid.columns]
-    heads = (el("th", {"scope": "col", "class": "num" if i else "name"}, label) for i, label in enumerate(labels))
+    headings = (el("th", {"scope": "col", "class": "num" if i else "name"}, label) for i, label in enumerate(labels))
     rows = []
     for row in grid.rows:
-        first, *cells = row.cells
+        first, *others = row.cells
         if first.text not in hidden:
-            name = el("th", {"scope": "row", "class": "name"}, el("bdi", {}, first.text))
-            texts = (_cell(cell, label) for cell, label in zip(cells, labels[1:], strict=True))
-            rows.append(el("tr", {"class": "apart" if row.is_apart else None}, name, *texts))
-    parts = el("caption", {}, grid.facts[0]), el("thead", {}, el("tr", {}, *heads)), el("tbody", {}, *rows)
-    return el("div", {"class": "wide", "tabindex": "0", "role": "region", "aria-label": grid.facts[0]},
-              el("table", {"class": "cards"}, *parts))  # fmt: skip
-
-
-def _cell(cell: Cell, label: str) -> Element:
-    notes = el("small", {"class": "muted"}, f" {'; '.join(map(plain, cell.notes))}") if cell.notes else None
-    return el("td", {"class": "num", "data-label": label}, el("bdi", {}, cell.text + cell.mark), notes)
+            cells = [el("th", {"scope": "row", "class": "name"}, el("bdi", first.text))]
+            for cell, label in zip(others, labels[1:], strict=True):
+                notes = el("small", {"class": "muted"}, f" {'; '.join(map(plain, cell.notes))}") if cell.notes else None
+                cells.append(el("td", {"class": "num", "data-label": label}, el("bdi", cell.text + cell.mark), notes))
+            rows.append(el("tr", {"class": "apart" if row.is_apart else None}, *cells))
+    made = table({"class": "cards"}, el("caption", grid.facts[0]), headings, el("tbody", *rows))
+    return el("div", {"class": "wide", "tabindex": "0", "role": "region", "aria-label": grid.facts[0]}, made)

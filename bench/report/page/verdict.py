@@ -14,7 +14,7 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report.competition import judged_by
 from bench.report.tables.model import Table
-from bench.report.text import ARROWS, EN_DASH, metric_name
+from bench.report.text import EN_DASH, metric_name
 from bench.report.verdict import summary_of, verdict_of
 from bench.report.verdict.verdicts import FEW
 
@@ -54,7 +54,11 @@ def of(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
         names: of the tables, for the sentences.
     """
     whole = [table.whole() for table in tables]
-    metric = judged_by(tables[0].headline)
+    name = judged_by(tables[0].headline)
+    metric, metric_told = METRICS[name], metric_name(name)
+    better = {True: "more is better", False: "less is better", None: "neither more nor less is better"}
+    about = _BRIER if name == "brier" else f"Methods are judged by {metric_told}: {better[metric.higher_is_better]}."
+    unit = f" (points of {metric.label})" if metric.is_fraction else " (nats)"
     summary = summary_of(whole).rows
     rows = []
     for row in summary:
@@ -65,25 +69,13 @@ def of(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
     ahead = _AHEAD_OF_SEVERAL if any(row.models > 1 for row in summary) else _AHEAD
     words = [[title, list(verdict_of(table).sentences)] for title, table in zip(names, whole, strict=True)]
     return {
-        "title": f"Who leads, by {metric_name(metric)}",
-        "explained": [f"{_explained(metric)} {_STATES}", f"{ahead} {_COST} {_ORDER}"],
+        "title": f"Who leads, by {metric_told}",
+        "explained": [f"{about} {_STATES}", f"{ahead} {_COST} {_ORDER}"],
         "columns": [
             ["Benchmark", ""], ["Leads", "Leads"], ["Sure?", "Sure?"],
-            [f"Best ahead of second by{_unit(metric)}", "Best ahead of second by"],
+            [f"Best ahead of second by{unit}", "Best ahead of second by"],
             ["Orders answers best (AUROC)", "Orders answers best (AUROC)"], ["Cost of the leader", "Cost"],
         ],
         "rows": rows,
         "words": words,
     }  # fmt: skip
-
-
-def _explained(metric: str) -> str:
-    """The sentence on the metric that judges."""
-    if metric == "brier":
-        return _BRIER
-    better = {True: "more is better", False: "less is better", None: "neither more nor less is better"}
-    return f"Methods are judged by {metric_name(metric)}: {better[METRICS[metric].higher_is_better]}."
-
-
-def _unit(metric: str) -> str:
-    return f" (points of {METRICS[metric].label}{ARROWS[None]})" if METRICS[metric].is_fraction else " (nats)"

@@ -14,7 +14,7 @@ import pytest
 from bench.api.early_stopping import TrainingStage
 from bench.api.errors import UserError
 from bench.report.competition import Competition
-from bench.report.figures.board import is_unranked
+from bench.report.figures.board import unranked
 from bench.report.front import competing
 from bench.report.multiverse.compute import computed
 from bench.report.selection import MultiverseRequest
@@ -153,7 +153,7 @@ def test_consumers_follow_the_competition(planted: tuple[Case, Table, Path]) -> 
     assert names(competing(table, case.metric)) == (case.ranked or names(table.competition().comparable))
     done = [line for line in table.lines if line.done]
     outside = {name for name, why in case.excluded.items() if why != "not tested"}
-    assert names(line for line in done if is_unranked(table, line)) == names(done) & outside
+    assert {key.method for key in unranked(table, done)} == names(done) & outside
     try:
         multiverse = computed(MultiverseRequest(MODEL, TASK, folder), None, settings=FAST)
     except UserError:

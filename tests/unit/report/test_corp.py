@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.isotonic import IsotonicRegression
 
 from bench import metrics
-from bench.report.corp import POINTS, Curve, curve_of, pooled
+from bench.report.corp import POINTS, ReliabilityCurve, curve_of, pooled
 from bench.results.records import Records
 
 
@@ -97,7 +97,7 @@ def test_seeds_that_say_the_same_don_t_make_the_band_narrower():
     """Another seed asks the same questions again; taken as new ones, three would make it narrower by about 0.6."""
     run = calibrated(np.random.default_rng(3), 400)
     one, three = curve_of([run]), curve_of([run] * 3)
-    for name in Curve._fields:
+    for name in ReliabilityCurve._fields:
         np.testing.assert_allclose(getattr(three, name), getattr(one, name), atol=1e-9)
 
 

@@ -17,7 +17,7 @@ from bench.metrics import METRICS
 from bench.report import page
 from bench.report.page import disagreements, pairs
 from bench.report.page.disagreements import Depth, most
-from bench.report.page.questions import Texts
+from bench.report.page.questions import QuestionTexts
 from bench.report.page.render import html
 from bench.report.selection import Selection
 from bench.report.tables.request import tables_of
@@ -253,7 +253,7 @@ def test_the_questions_added_are_in_no_group(built):
 
 
 def test_texts_of_disagreements_give_way_before_those_of_groups(monkeypatch):
-    texts = Texts()
+    texts = QuestionTexts()
     written = "w" * 300 + "\n\n  (a): tin\n  (b): bronze"
     asked = [QuestionText(f"q{i}", "", written, ("tin", "bronze"), "a") for i in range(40)]
     for i, question in enumerate(asked):
