@@ -37,8 +37,6 @@ class DiagramBins(NamedTuple):
     """(b,): upper end."""
     answers: FloatArray
     """(b,): how many; mean over seeds."""
-    right: FloatArray
-    """(b,): how many of them are right; mean over seeds."""
     by_seed: FloatArray
     """(s, b): share of right answers of each seed."""
 
@@ -50,23 +48,23 @@ def joined(bins: DiagramBins) -> tuple[FloatArray, FloatArray]:
     return np.where(few, np.nan, bins.confidence[filled]), np.where(few, np.nan, bins.rate[filled])
 
 
-def bins_of(records: Sequence[Records], bins: int = BINS) -> DiagramBins:
+def bins_of(records: Sequence[Records]) -> DiagramBins:
     """Answers of one or several seeds by confidence, in the bins of `bench.metrics.ece`.
 
     The questions of several seeds are the same ones, so intervals are as wide as one seed's: seeds add no questions.
     """
-    count = np.zeros((len(records), bins))
+    count = np.zeros((len(records), BINS))
     right, total = np.zeros_like(count), np.zeros_like(count)
     for s, run in enumerate(records):
-        group = bin_of(run.confidence, bins)
-        count[s] = np.bincount(group, minlength=bins)
-        right[s] = np.bincount(group, weights=run.correct, minlength=bins)
-        total[s] = np.bincount(group, weights=run.confidence, minlength=bins)
+        group = bin_of(run.confidence, BINS)
+        count[s] = np.bincount(group, minlength=BINS)
+        right[s] = np.bincount(group, weights=run.correct, minlength=BINS)
+        total[s] = np.bincount(group, weights=run.confidence, minlength=BINS)
     rate = _ratio(right.sum(axis=0), count.sum(axis=0))
     low, high = wilson(rate, count.mean(axis=0))
     return DiagramBins(
         confidence=_ratio(total.sum(axis=0), count.sum(axis=0)), rate=rate, low=low, high=high,
-        answers=count.mean(axis=0), right=right.mean(axis=0), by_seed=_ratio(right, count),
+        answers=count.mean(axis=0), by_seed=_ratio(right, count),
     )  # fmt: skip
 
 

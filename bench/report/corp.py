@@ -39,18 +39,7 @@ class ReliabilityCurve(NamedTuple):
     """(g,): upper end."""
 
 
-class Pooled(NamedTuple):
-    """Calibration of all answers, those of several seeds together."""
-
-    ece: float
-    """In the bins of `bench.metrics.ece`."""
-    mcb: float
-    """Miscalibration part of Brier."""
-
-
-def curve_of(
-    records: Sequence[Records], *, draws: int = DRAWS, level: float = LEVEL, seed: int = _SEED
-) -> ReliabilityCurve:
+def curve_of(records: Sequence[Records], *, draws: int = DRAWS, seed: int = _SEED) -> ReliabilityCurve:
     """The curve and its band, the same for the same records.
 
     Seeds ask the same questions in the same order, so in a draw a question has one random number, which all seeds
@@ -59,7 +48,6 @@ def curve_of(
     Args:
         records: of the seeds of one method, with confidences.
         draws: of answers that are right with the probability that the confidence says.
-        level: share of draws within the band.
         seed: of the random numbers.
     """
     confidence = np.concatenate([run.confidence for run in records])
@@ -79,15 +67,15 @@ def curve_of(
     for k in range(draws):
         outcome = rng.random(int(question.max()) + 1)[question] < ascending
         drawn[k] = np.interp(at, value, _isotonic(outcome, start, size))
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return ReliabilityCurve(at, np.interp(at, value, _isotonic(correct[order], start, size)), low, high)
 
 
-def pooled(records: Sequence[Records], bins: int = BINS) -> Pooled:
-    """Calibration of the answers of all subjects and seeds together."""
+def pooled(records: Sequence[Records], bins: int = BINS) -> tuple[float, float]:
+    """ECE, and MCB, the miscalibration part of Brier, of the answers of all subjects and seeds together."""
     confidence = np.concatenate([run.confidence for run in records])
     correct = np.concatenate([run.correct for run in records])
-    return Pooled(ece(confidence, correct, bins=bins), corp(confidence, correct).mcb)
+    return ece(confidence, correct, bins=bins), corp(confidence, correct).mcb
 
 
 def _isotonic(correct: BoolArray, start: IntArray, size: IntArray) -> FloatArray:

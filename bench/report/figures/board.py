@@ -47,6 +47,11 @@ class Board:
         return _only(self.models, "model")
 
     @property
+    def where(self) -> str:
+        """Model of a figure of one, with its task if there is no other; for titles."""
+        return f"{self.model} on {self.tasks[0]}" if len(self.tasks) == 1 else self.model
+
+    @property
     def single(self) -> tuple[str, str, Table]:
         """Model, task and table of a figure of one table.
 

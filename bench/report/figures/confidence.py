@@ -23,6 +23,7 @@ HEADROOM = 1.08
 SEEDS = ", means over seeds; lines: smallest to largest seed"
 
 
+@styled()
 def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
     """Axes for each method and task of a model: confidences of right answers above the line, of wrong ones below.
 
@@ -34,18 +35,17 @@ def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf, *, rem
     Raises:
         UserError: as `board_of`.
     """
-    with styled():
-        board = board_of(tables)
-        note = board.note(
-            f"Shares of all answers in {HISTOGRAM_BINS} equal bins of confidence: right answers upwards in the method's"
-            f" colour, wrong ones downwards in grey{SEEDS if board.n_seeds > 1 else ''}. Each panel has its own scale;"
-            " the number is the share in the fullest bin. Dashed: a confidence of 50 %.",
-            remark=remark,
-        )
-        return method_grid(
-            board, "confidence", ("confidence (%)", "answers"),
-            lambda axes, line: _histogram(axes, line, [records_of(row) for row in line.done]), note,
-        )  # fmt: skip
+    board = board_of(tables)
+    note = board.note(
+        f"Shares of all answers in {HISTOGRAM_BINS} equal bins of confidence: right answers upwards in the method's"
+        f" colour, wrong ones downwards in grey{SEEDS if board.n_seeds > 1 else ''}. Each panel has its own scale;"
+        " the number is the share in the fullest bin. Dashed: a confidence of 50 %.",
+        remark=remark,
+    )
+    return method_grid(
+        board, "confidence", ("confidence (%)", "answers"),
+        lambda axes, line: _histogram(axes, line, [records_of(row) for row in line.done]), note,
+    )  # fmt: skip
 
 
 def _histogram(axes: Axes, line: Line, records: Sequence[Records]) -> None:

@@ -47,6 +47,7 @@ COSTS: Mapping[str, str] = MappingProxyType(
 """Attributes of `Line`, by seed, and their names."""
 
 
+@styled()
 def cost_quality(
     tables: Sequence[Table], *, metrics: Sequence[str] = QUALITY, costs: Sequence[str] = tuple(COSTS), remark: str = ""
 ) -> Figure:
@@ -61,65 +62,64 @@ def cost_quality(
     Raises:
         UserError: as `board_of`.
     """
-    with styled():
-        board = board_of(tables)
-        model, task, table = board.single
-        column = [line for line in board.column(model, task) if line.done]
-        hollow = unranked(table, column)
-        kinds = {line.key.recalibration for line in column}
-        fronts = {(metric, cost): front(table, metric, cost, kinds) for metric in metrics for cost in costs}
-        hidden = any({*keys} - {line.key for line in column} for keys in fronts.values())
-        lacking = [(COSTS[cost], [line.key.label for line in column if not getattr(line, cost)]) for cost in costs]
-        unknown = [
-            f"{name}: {'all methods' if len(labels) == len(column) else ', '.join(labels)}"
-            for name, labels in lacking
-            if labels
-        ]
-        note = board.note(
-            f"Values are {averaged(table.average)}{SEEDS if board.n_seeds > 1 else ''}. {board.on_whiskers(metrics)}",
-            "Stepped line: the Pareto front, methods than which none is at once as cheap and better, or cheaper and as"
-            f" good{'; methods that are not drawn count too' * hidden}.",
-            on_unranked(table, column, ", so hollow and not on the front"),
-            "Positions read: the least that the model must read for this method alone, training and test; many go"
-            " through it in one pass. Generated: each token waits for the one before."
-            + " Seconds: without the model's passes, on this run's machine."
-            * ("seconds" in costs),
-            f"Not known, and so not drawn: {'; '.join(unknown)}." if unknown else "",
-            metrics=metrics,
-            remark=remark,
-        )
-        styles = [line.style._replace(fill="none") if line.key in hollow else line.style for line in column]
-        figure, axes = drawing(
-            (len(metrics), len(costs)), (TEXT_WIDTH if len(costs) > 2 else PANEL_WIDTH, HEIGHT * len(metrics) + 0.3),  # noqa: PLR2004
-            title=f"{model} on {task}: cost and quality", note=note, lines=False, sharey="row",
-            key=[(line.key.label, style) for line, style in zip(column, styles, strict=True)],
-        )  # fmt: skip
-        for i, metric in enumerate(metrics):
-            whiskers = [board.whisker(line, metric) for line in column]
-            values = [value for line in column for value in line.estimate(metric).by_seed]
-            values += [end for ends in whiskers for end in ends or ()]
-            for j, cost in enumerate(costs):
-                here = axes[i, j]
-                here.set_label(f"{cost}/{metric}")
-                here.set_xlabel(COSTS[cost] if i + 1 == len(metrics) else "")
-                here.set_ylabel("" if j else with_arrow(metric) + " (%)" * METRICS[metric].is_fraction)
-                prices = [getattr(line, cost) for line in column]
-                if not any(prices):
-                    absent(here, "not known")
-                    continue
-                _logarithmic(here, [value for values in prices for value in values])
-                here.set_ylim(*(around(values, 0.05) if values else METRICS[metric].bounds))
-                scale(here.yaxis, metric)
-                here.grid(axis="y")
-                on = [line for key in fronts[metric, cost] for line in column if line.key == key]
-                points = [(mean_of(getattr(line, cost)), line.estimate(metric).mean) for line in on]
-                if points:  # steps between the drawn methods of the front, the cheapest first, and on to the right end
-                    x, y = zip(*points, (here.get_xlim()[1], points[-1][1]), strict=True)
-                    here.step(x, y, where="post", label="front", color=MUTED, linewidth=0.8, zorder=0.8)
-                for line, style, price, ends in zip(column, styles, prices, whiskers, strict=True):
-                    if price:
-                        _method(here, line, metric, price, ends, style)
-        return figure
+    board = board_of(tables)
+    model, task, table = board.single
+    column = [line for line in board.column(model, task) if line.done]
+    hollow = unranked(table, column)
+    kinds = {line.key.recalibration for line in column}
+    fronts = {(metric, cost): front(table, metric, cost, kinds) for metric in metrics for cost in costs}
+    hidden = any({*keys} - {line.key for line in column} for keys in fronts.values())
+    lacking = [(COSTS[cost], [line.key.label for line in column if not getattr(line, cost)]) for cost in costs]
+    unknown = [
+        f"{name}: {'all methods' if len(labels) == len(column) else ', '.join(labels)}"
+        for name, labels in lacking
+        if labels
+    ]
+    note = board.note(
+        f"Values are {averaged(table.average)}{SEEDS if board.n_seeds > 1 else ''}. {board.on_whiskers(metrics)}",
+        "Stepped line: the Pareto front, methods than which none is at once as cheap and better, or cheaper and as"
+        f" good{'; methods that are not drawn count too' * hidden}.",
+        on_unranked(table, column, ", so hollow and not on the front"),
+        "Positions read: the least that the model must read for this method alone, training and test; many go"
+        " through it in one pass. Generated: each token waits for the one before."
+        + " Seconds: without the model's passes, on this run's machine."
+        * ("seconds" in costs),
+        f"Not known, and so not drawn: {'; '.join(unknown)}." if unknown else "",
+        metrics=metrics,
+        remark=remark,
+    )
+    styles = [line.style._replace(fill="none") if line.key in hollow else line.style for line in column]
+    figure, axes = drawing(
+        (len(metrics), len(costs)), (TEXT_WIDTH if len(costs) > 2 else PANEL_WIDTH, HEIGHT * len(metrics) + 0.3),  # noqa: PLR2004
+        title=f"{model} on {task}: cost and quality", note=note, lines=False, sharey="row",
+        key=[(line.key.label, style) for line, style in zip(column, styles, strict=True)],
+    )  # fmt: skip
+    for i, metric in enumerate(metrics):
+        whiskers = [board.whisker(line, metric) for line in column]
+        values = [value for line in column for value in line.estimate(metric).by_seed]
+        values += [end for ends in whiskers for end in ends or ()]
+        for j, cost in enumerate(costs):
+            here = axes[i, j]
+            here.set_label(f"{cost}/{metric}")
+            here.set_xlabel(COSTS[cost] if i + 1 == len(metrics) else "")
+            here.set_ylabel("" if j else with_arrow(metric) + " (%)" * METRICS[metric].is_fraction)
+            prices = [getattr(line, cost) for line in column]
+            if not any(prices):
+                absent(here, "not known")
+                continue
+            _logarithmic(here, [value for values in prices for value in values])
+            here.set_ylim(*(around(values, 0.05) if values else METRICS[metric].bounds))
+            scale(here.yaxis, metric)
+            here.grid(axis="y")
+            on = [line for key in fronts[metric, cost] for line in column if line.key == key]
+            points = [(mean_of(getattr(line, cost)), line.estimate(metric).mean) for line in on]
+            if points:  # steps between the drawn methods of the front, the cheapest first, and on to the right end
+                x, y = zip(*points, (here.get_xlim()[1], points[-1][1]), strict=True)
+                here.step(x, y, where="post", label="front", color=MUTED, linewidth=0.8, zorder=0.8)
+            for line, style, price, ends in zip(column, styles, prices, whiskers, strict=True):
+                if price:
+                    _method(here, line, metric, price, ends, style)
+    return figure
 
 
 def _logarithmic(axes: Axes, prices: Sequence[float]) -> None:

@@ -64,6 +64,7 @@ def all_differences(table: Table, metrics: Sequence[str] = ()) -> list[Differenc
     return found
 
 
+@styled()
 def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: str = "") -> Figure:
     """One row for each method, sorted as the table; the difference to the best by each metric.
 
@@ -76,29 +77,28 @@ def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (),
         UserError: as `board_of`.
         ValueError: the table has no tested pair.
     """
-    with styled():
-        board = board_of(tables)
-        model, task, table = board.single
-        found = all_differences(table, metrics)
-        if not found:
-            raise ValueError("expected a table with tested pairs, got none")
-        column, leading = board.sorted_column(model, task), board.leading(model, task)
-        note = board.note(
-            f"Each method's value minus the best one's, on the same questions, with the"
-            f" {100 * (1 - found[0].alpha):g} % interval of this pair alone. Filled: significantly different,"
-            " corrected for all pairs; hollow, and ≈: can't be distinguished from the best. Rows are sorted as in the"
-            f" table; {LEADS}: no ranked method is significantly better by {METRICS[table.headline].label}.",
-            on_unranked(table, column),
-            remark=remark,
-        )
-        figure, axes = drawing(
-            (1, len(found)), (TEXT_WIDTH if len(found) > 1 else PANEL_WIDTH, ROW * len(column) + AXIS),
-            title=f"{model} on {task}: differences to the best method", note=note, sharey=True,
-        )  # fmt: skip
-        for here, differences in zip(axes.flat, found, strict=True):
-            _draw(here, differences, column)
-            name_rows(here, marked(column, leading))
-        return figure
+    board = board_of(tables)
+    model, task, table = board.single
+    found = all_differences(table, metrics)
+    if not found:
+        raise ValueError("expected a table with tested pairs, got none")
+    column, leading = board.sorted_column(model, task), board.leading(model, task)
+    note = board.note(
+        f"Each method's value minus the best one's, on the same questions, with the"
+        f" {100 * (1 - found[0].alpha):g} % interval of this pair alone. Filled: significantly different,"
+        " corrected for all pairs; hollow, and ≈: can't be distinguished from the best. Rows are sorted as in the"
+        f" table; {LEADS}: no ranked method is significantly better by {METRICS[table.headline].label}.",
+        on_unranked(table, column),
+        remark=remark,
+    )
+    figure, axes = drawing(
+        (1, len(found)), (TEXT_WIDTH if len(found) > 1 else PANEL_WIDTH, ROW * len(column) + AXIS),
+        title=f"{model} on {task}: differences to the best method", note=note, sharey=True,
+    )  # fmt: skip
+    for here, differences in zip(axes.flat, found, strict=True):
+        _draw(here, differences, column)
+        name_rows(here, marked(column, leading))
+    return figure
 
 
 def _draw(axes: Axes, differences: Differences, column: Sequence[Line]) -> None:

@@ -42,8 +42,7 @@ def method_grid(
     rows, across = -(-len(board.methods) // per_task), per_task * len(tasks)
     width = min(TEXT_WIDTH, 0.6 + SIDE * across)
     height = min(SIDE, (width - 0.6) / across + 0.25, (MAX_HEIGHT - RESERVE) / rows)
-    where = f"{model} on {tasks[0]}" if len(tasks) == 1 else model
-    figure, axes = drawing((rows, across), (width, height * rows + 0.3), title=f"{where}: {kind}", note=note)
+    figure, axes = drawing((rows, across), (width, height * rows + 0.3), title=f"{board.where}: {kind}", note=note)
     for k, task in enumerate(tasks):
         lines = board.column(model, task)
         if len(tasks) == 1:

@@ -36,6 +36,7 @@ FLOOR = "ece_floor"
 SEEDS = ", means over seeds; thin strokes: each seed"
 
 
+@styled()
 def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMNS, remark: str = "") -> Figure:
     """Axes for each metric and task of a model, one dot and its interval for each method.
 
@@ -47,46 +48,44 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
     Raises:
         UserError: as `board_of`.
     """
-    with styled():
-        board = board_of(tables)
-        model, tasks, rows = board.model, board.tasks, len(board.methods)
-        leads = f"; {LEADS}: no ranked method is significantly better" * any(board.leading(model, t) for t in tasks)
-        floor = "ece" in metrics and any(FLOOR in row.metrics for line in board.lines for row in line.done)
-        note = board.note(
-            f"Dots: {averaged(tables[0].average)}{SEEDS if board.n_seeds > 1 else ''}. {board.on_whiskers(metrics)}",
-            f"Rows are sorted by {METRICS[tables[0].headline].label} within each group of methods{leads}.",
-            *_hollow(board),
-            "Stroke in a row of ECE: what perfectly calibrated confidences like these would have." if floor else "",
-            "Axes don't begin at 0.",
-            metrics=metrics,
-            remark=remark,
-        )
-        room = (MAX_HEIGHT - RESERVE) / len(tasks) - AXIS
-        height = max(LINE, min(ROW, room / rows)) * rows + AXIS
-        where = f"{model} on {tasks[0]}" if len(tasks) == 1 else model
-        figure, axes = drawing(
-            (len(tasks), len(metrics)), (TEXT_WIDTH, height * len(tasks)), title=f"{where}: metrics of all methods",
-            note=note, sharey="row", sharex="col",
-        )  # fmt: skip
-        for j, metric in enumerate(metrics):
-            values: list[float] = []  # the same axis for all tasks
-            for line in board.lines:
-                values += [*line.estimate(metric).by_seed, *(board.whisker(line, metric) or ())]
-                floor_ = line.estimate(FLOOR).mean if metric == "ece" and line.done else None
-                values += [] if floor_ is None else [floor_]
-            low, high = METRICS[metric].bounds
-            for i, task in enumerate(tasks):
-                here = axes[i, j]
-                here.set_label(f"{task}/{metric}")
-                unit = " (%)" * METRICS[metric].is_fraction
-                here.set_title(with_arrow(metric) + unit if not i else "", loc="left")
-                here.set_ylabel(short(task, 24) if len(tasks) > 1 and not j else "")
-                here.set_xlim(*(around(values, 0.02) if values else (max(low, 0.0), min(high, 1.0))))
-                scale(here.xaxis, metric, 3)
-                here.grid(axis="x")
-                name_rows(here, marked(board.sorted_column(model, task), board.leading(model, task)))
-                _dots(here, board, task, metric)
-        return figure
+    board = board_of(tables)
+    model, tasks, rows = board.model, board.tasks, len(board.methods)
+    leads = f"; {LEADS}: no ranked method is significantly better" * any(board.leading(model, t) for t in tasks)
+    floor = "ece" in metrics and any(FLOOR in row.metrics for line in board.lines for row in line.done)
+    note = board.note(
+        f"Dots: {averaged(tables[0].average)}{SEEDS if board.n_seeds > 1 else ''}. {board.on_whiskers(metrics)}",
+        f"Rows are sorted by {METRICS[tables[0].headline].label} within each group of methods{leads}.",
+        *_hollow(board),
+        "Stroke in a row of ECE: what perfectly calibrated confidences like these would have." if floor else "",
+        "Axes don't begin at 0.",
+        metrics=metrics,
+        remark=remark,
+    )
+    room = (MAX_HEIGHT - RESERVE) / len(tasks) - AXIS
+    height = max(LINE, min(ROW, room / rows)) * rows + AXIS
+    figure, axes = drawing(
+        (len(tasks), len(metrics)), (TEXT_WIDTH, height * len(tasks)), title=f"{board.where}: metrics of all methods",
+        note=note, sharey="row", sharex="col",
+    )  # fmt: skip
+    for j, metric in enumerate(metrics):
+        values: list[float] = []  # the same axis for all tasks
+        for line in board.lines:
+            values += [*line.estimate(metric).by_seed, *(board.whisker(line, metric) or ())]
+            floor_ = line.estimate(FLOOR).mean if metric == "ece" and line.done else None
+            values += [] if floor_ is None else [floor_]
+        low, high = METRICS[metric].bounds
+        for i, task in enumerate(tasks):
+            here = axes[i, j]
+            here.set_label(f"{task}/{metric}")
+            unit = " (%)" * METRICS[metric].is_fraction
+            here.set_title(with_arrow(metric) + unit if not i else "", loc="left")
+            here.set_ylabel(short(task, 24) if len(tasks) > 1 and not j else "")
+            here.set_xlim(*(around(values, 0.02) if values else (max(low, 0.0), min(high, 1.0))))
+            scale(here.xaxis, metric, 3)
+            here.grid(axis="x")
+            name_rows(here, marked(board.sorted_column(model, task), board.leading(model, task)))
+            _dots(here, board, task, metric)
+    return figure
 
 
 def _hollow(board: Board) -> list[str]:

@@ -35,6 +35,7 @@ SMALLEST, LARGEST = 0.8, 3.4
 """Points of a marker, for a bin with next to no answers and for one with all."""
 
 
+@styled()
 def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
     """Axes for each model (down) and task (across) with the curves of all methods.
 
@@ -46,41 +47,40 @@ def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, rema
     Raises:
         UserError: as `board_of`.
     """
-    with styled():
-        board = board_of(tables)
-        note = board.note(
-            f"Curves: mean confidence and share of right answers in each of {BINS} equal bins, all subjects"
-            f"{' and seeds' if board.n_seeds > 1 else ''} together; the larger a marker, the more answers. Vertical"
-            f" lines: 95 % Wilson (binomial) intervals{' for one seed' if board.n_seeds > 1 else ''}. Bins with fewer"
-            f" than {FEW} answers are not joined.",
-            remark=remark,
-        )
-        several, shape = len(board.models) > 1, (len(board.models), len(board.tasks))
-        width = PANEL_WIDTH if shape[1] == 1 else TEXT_WIDTH
-        figure, axes = drawing(
-            shape, (width, min(HIGHEST, (MAX_HEIGHT - RESERVE) / shape[0], width / shape[1]) * shape[0]),
-            title="Reliability" if several else f"{board.models[0]}: reliability", note=note, key=board.legend,
-        )  # fmt: skip
-        for m, model in enumerate(board.models):
-            for k, task in enumerate(board.tasks):
-                here = axes[m, k]
-                here.set_label(f"{m}/{k}")
-                fractions(here)
-                here.tick_params(labelleft=not k, labelbottom=m + 1 == shape[0])
-                here.set_title(short(task, 24) if not m else "")
-                here.set_xlabel(X_LABEL if m + 1 == shape[0] else "")
-                name = f"{short(model.rsplit('/', 1)[-1], 24)}\n" if several else ""
-                here.set_ylabel(f"{name}{Y_LABEL}" if not k else "")
-                column = board.column(model, task)
-                if not any(line.has_confidences for line in column):
-                    states = ["only an order" if line.done else line.status for line in column]
-                    absent(here, " / ".join(dict.fromkeys(states)))
-                    continue
-                here.plot([0, 1], [0, 1], label="diagonal", **REFERENCE)
-                for line in column:
-                    if line.has_confidences:
-                        _curve(here, line, [records_of(row) for row in line.done])
-        return figure
+    board = board_of(tables)
+    note = board.note(
+        f"Curves: mean confidence and share of right answers in each of {BINS} equal bins, all subjects"
+        f"{' and seeds' if board.n_seeds > 1 else ''} together; the larger a marker, the more answers. Vertical"
+        f" lines: 95 % Wilson (binomial) intervals{' for one seed' if board.n_seeds > 1 else ''}. Bins with fewer"
+        f" than {FEW} answers are not joined.",
+        remark=remark,
+    )
+    several, shape = len(board.models) > 1, (len(board.models), len(board.tasks))
+    width = PANEL_WIDTH if shape[1] == 1 else TEXT_WIDTH
+    figure, axes = drawing(
+        shape, (width, min(HIGHEST, (MAX_HEIGHT - RESERVE) / shape[0], width / shape[1]) * shape[0]),
+        title="Reliability" if several else f"{board.models[0]}: reliability", note=note, key=board.legend,
+    )  # fmt: skip
+    for m, model in enumerate(board.models):
+        for k, task in enumerate(board.tasks):
+            here = axes[m, k]
+            here.set_label(f"{m}/{k}")
+            fractions(here)
+            here.tick_params(labelleft=not k, labelbottom=m + 1 == shape[0])
+            here.set_title(short(task, 24) if not m else "")
+            here.set_xlabel(X_LABEL if m + 1 == shape[0] else "")
+            name = f"{short(model.rsplit('/', 1)[-1], 24)}\n" if several else ""
+            here.set_ylabel(f"{name}{Y_LABEL}" if not k else "")
+            column = board.column(model, task)
+            if not any(line.has_confidences for line in column):
+                states = ["only an order" if line.done else line.status for line in column]
+                absent(here, " / ".join(dict.fromkeys(states)))
+                continue
+            here.plot([0, 1], [0, 1], label="diagonal", **REFERENCE)
+            for line in column:
+                if line.has_confidences:
+                    _curve(here, line, [records_of(row) for row in line.done])
+    return figure
 
 
 def _curve(axes: Axes, line: Line, records: Sequence[Records]) -> None:

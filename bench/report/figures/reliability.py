@@ -29,6 +29,7 @@ COUNTS = 0.16
 """Share of the height that the fullest bin's count takes."""
 
 
+@styled()
 def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
     """Axes for each method and task of a model: curve and band, ten bins with intervals, and the counts at the foot.
 
@@ -40,15 +41,14 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
     Raises:
         UserError: as `board_of`.
     """
-    with styled():
-        board = board_of(tables)
-        alone = sorted({line.key.label for line in board.lines if line.done and not line.has_confidences})
-        order = f"Only an order, so no diagram: {', '.join(alone)} (scores without a scale)." if alone else ""
-        return method_grid(
-            board, "reliability", (X_LABEL, Y_LABEL),
-            lambda axes, line: _diagram(axes, line, [records_of(row) for row in line.done]),
-            board.note(explained(seeds=board.n_seeds > 1), order, remark=remark),
-        )  # fmt: skip
+    board = board_of(tables)
+    alone = sorted({line.key.label for line in board.lines if line.done and not line.has_confidences})
+    order = f"Only an order, so no diagram: {', '.join(alone)} (scores without a scale)." if alone else ""
+    return method_grid(
+        board, "reliability", (X_LABEL, Y_LABEL),
+        lambda axes, line: _diagram(axes, line, [records_of(row) for row in line.done]),
+        board.note(explained(seeds=board.n_seeds > 1), order, remark=remark),
+    )  # fmt: skip
 
 
 def explained(*, seeds: bool) -> str:
@@ -66,7 +66,7 @@ def explained(*, seeds: bool) -> str:
 
 def _diagram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
     bins, style = bins_of(records), line.style
-    curve, pooled = corp.curve_of(records), corp.pooled(records, ece_bins_of(line.done[0]))
+    curve, (ece, mcb) = corp.curve_of(records), corp.pooled(records, ece_bins_of(line.done[0]))
     if curve.confidence.size == 1:  # a stroke, where all confidences are the same
         curve = corp.ReliabilityCurve(*(np.repeat(values, 2) for values in curve))
         curve = curve._replace(confidence=curve.confidence + np.array([-0.02, 0.02]))
@@ -88,7 +88,7 @@ def _diagram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
     pale = few & (bins.answers > 0)
     axes.plot(bins.confidence[~few], bins.rate[~few], label="rate", **dot_settings(style, 2.2))
     axes.plot(bins.confidence[pale], bins.rate[pale], label="few", alpha=PALE, **dot_settings(style, 2.2))
-    axes.set_title(f"{axes.get_title()}\nECE {100 * pooled.ece:.1f}, MCB {100 * pooled.mcb:.1f}", pad=3)
+    axes.set_title(f"{axes.get_title()}\nECE {100 * ece:.1f}, MCB {100 * mcb:.1f}", pad=3)
     most = int(np.argmax(bins.answers))
     axes.text(
         (most + 0.5) / BINS, COUNTS, f"{bins.answers[most]:,.0f}", transform=axes.get_xaxis_transform(), va="bottom",

@@ -29,6 +29,7 @@ FIRST = 0.05
 """Coverage from which on the axis holds all curves; before it a few answers make them jump."""
 
 
+@styled()
 def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
     """Axes for each task of a model: the share of mistakes among the most confident answers, for all methods.
 
@@ -40,33 +41,31 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
     Raises:
         UserError: as `board_of`.
     """
-    with styled():
-        board = board_of(tables)
-        model, n_tasks = board.model, len(board.tasks)
-        note = board.note(
-            "Share of mistakes among the most confident answers, all subjects together; within equal confidences the"
-            " expected share."
-            f"{' Means over seeds; shaded: smallest to largest seed.' if board.n_seeds > 1 else ''}"
-            " Grey line: the best order possible; dotted: all answers kept. The area below a curve is AURC.",
-            f"Curves may begin above the panel: it holds them from a coverage of {100 * FIRST:g} % on.",
-            remark=remark,
-        )
-        where = f"{model} on {board.tasks[0]}" if n_tasks == 1 else model
-        shape = -(-n_tasks // ACROSS), min(ACROSS, n_tasks)
-        figure, axes = drawing(
-            shape, (PANEL_WIDTH if n_tasks == 1 else TEXT_WIDTH, HEIGHT * shape[0]),
-            title=f"{where}: risk and coverage", note=note, key=board.legend,
-        )  # fmt: skip
-        for spare in axes.flat[n_tasks:]:
-            spare.set_axis_off()
-        for here, task in zip(axes.flat, board.tasks, strict=False):
-            here.set_label(task)
-            here.set(xlabel="coverage: answers kept (%)", ylabel="mistakes (%)")
-            if n_tasks > 1:
-                here.set_title(short(task, 24))
-            lines = [line for line in board.column(model, task) if line.done]
-            _curves(here, [(line, curve_of([records_of(row) for row in line.done])) for line in lines])
-        return figure
+    board = board_of(tables)
+    model, n_tasks = board.model, len(board.tasks)
+    note = board.note(
+        "Share of mistakes among the most confident answers, all subjects together; within equal confidences the"
+        " expected share."
+        f"{' Means over seeds; shaded: smallest to largest seed.' if board.n_seeds > 1 else ''}"
+        " Grey line: the best order possible; dotted: all answers kept. The area below a curve is AURC.",
+        f"Curves may begin above the panel: it holds them from a coverage of {100 * FIRST:g} % on.",
+        remark=remark,
+    )
+    shape = -(-n_tasks // ACROSS), min(ACROSS, n_tasks)
+    figure, axes = drawing(
+        shape, (PANEL_WIDTH if n_tasks == 1 else TEXT_WIDTH, HEIGHT * shape[0]),
+        title=f"{board.where}: risk and coverage", note=note, key=board.legend,
+    )  # fmt: skip
+    for spare in axes.flat[n_tasks:]:
+        spare.set_axis_off()
+    for here, task in zip(axes.flat, board.tasks, strict=False):
+        here.set_label(task)
+        here.set(xlabel="coverage: answers kept (%)", ylabel="mistakes (%)")
+        if n_tasks > 1:
+            here.set_title(short(task, 24))
+        lines = [line for line in board.column(model, task) if line.done]
+        _curves(here, [(line, curve_of([records_of(row) for row in line.done])) for line in lines])
+    return figure
 
 
 def _curves(axes: Axes, drawn: Sequence[tuple[Line, RiskCurve]]) -> None:

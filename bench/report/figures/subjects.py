@@ -37,6 +37,7 @@ Values = Mapping[str, float | None]
 """Subject -> mean over seeds; None where it is undefined."""
 
 
+@styled()
 def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remark: str = "") -> Figure:
     """One row for each subject, one marker for each method: its value minus the leader's in that subject.
 
@@ -51,81 +52,73 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
     Raises:
         UserError: as `board_of`.
     """
-    with styled():
-        board = board_of(tables)
-        model, task, table = board.single
-        column = [line for line in board.sorted_column(model, task) if line.done]
-        label = METRICS[metric].label
-        leader = leader_of(table, metric)
-        own = _by_subject(leader, metric) if leader else {}
-        counts = {
-            s: values.get("n") or 0 for line in column for row in line.done for s, values in row.per_subject.items()
-        }
-        known_first = sorted(
-            counts, key=lambda subject: (own.get(subject) is None, -(own.get(subject) or 0.0), subject)
-        )
-        subjects = {s: f"{short(s.replace('_', ' '), 27)} ({counts[s]:,.0f})" for s in known_first}
-        is_alone = leader is not None and [line.key for line in column] == [leader.key]
-        blank = sum(own.get(subject) is None for subject in subjects)
-        name = plain(leader.key.label) if leader else ""
-        lacking = [line.key.label for line in column if line.estimate(metric).mean is None]
-        of = "mean" if table.average == "subjects" else "all"
-        rows = (of, *subjects)
-        minus = "" if is_alone else f" minus that of {name}"
-        note = board.note(
-            f"{label}{' of each method' * (not is_alone)} in each subject{minus}"
-            f"{', means over seeds' if board.n_seeds > 1 else ''}; at the right,"
-            f" {'the number' if is_alone else f'the number of {name} itself'}."
-            if leader
-            else f"{label} is undefined for all methods.",
-            f"Numbers of questions stand in brackets. Subjects in which {name}'s {label} is largest come first."
-            if leader and len(subjects) > 1
-            else "",
-            f"{label} of {name} is undefined in {blank} of {len(subjects)} subjects." if leader and blank else "",
-            f"{label} is undefined for {', '.join(lacking)}." if leader and lacking else "",
-            f"Row at the top: {averaged(table.average)}. In a row, methods stand in the order of the key, top down."
-            if len(column) > 1
-            else "",
-            metrics=[metric],
-            remark=remark,
-        )
-        against = f", against {name}" if leader else ""
-        height = min(ROW * len(rows) + AXIS, MAX_HEIGHT - RESERVE)
-        figure, ((axes,),) = drawing(
-            (1, 1), (TEXT_WIDTH, height), title=f"{model} on {task}: {with_arrow(metric)} by subject{against}",
-            note=note, key=[(line.key.label, line.style) for line in column], lines=False,
-        )  # fmt: skip
-        axes.set_label("subjects")
-        name_rows(axes, [of, *subjects.values()])
-        points, percent = (" (points)", " (%)") if METRICS[metric].is_fraction else ("", "")
-        axes.set_xlabel(with_arrow(metric) + (percent if is_alone or not leader else minus + points))
-        if leader is None:
-            axes.text(0.5, 0.5, "undefined", transform=axes.transAxes, ha="center", va="center", color=MUTED)
-            return figure
-        values: dict[str, float | None] = {of: leader.estimate(metric).mean, **own}
-        base = dict.fromkeys(rows, 0.0) if is_alone else values
-        differences = []
-        for line in column:
-            pairs = enumerate(
-                ({of: line.estimate(metric).mean, **_by_subject(line, metric)}.get(row), base.get(row)) for row in rows
-            )
-            differences.append(
-                [(i, value - other) for i, (value, other) in pairs if value is not None and other is not None]
-            )
-        known = [difference for each in differences for _, difference in each]
-        axes.set_xlim(*around([*known, *[0.0] * (not is_alone or not known)], 0.05))
-        scale(axes.xaxis, metric, 7)
-        axes.grid(axis="x")
-        if not is_alone:
-            vertical_zero(axes)
-        for k, (line, each) in enumerate(zip(column, differences, strict=True)):
-            shift = 0.0 if len(column) == 1 else SPREAD * (k / (len(column) - 1) - 0.5)
-            x, y = [difference for _, difference in each], [i + shift for i, _ in each]
-            axes.plot(x, y, label=f"{line.key.label}/dots", zorder=2, **dot_settings(line.style, DOT))
-        for i, row in enumerate(rows):
-            value = values.get(row)
-            beside(axes, i, "undefined" if value is None else shown(METRICS[metric], value), color=MUTED)
+    board = board_of(tables)
+    model, task, table = board.single
+    column = [line for line in board.sorted_column(model, task) if line.done]
+    label = METRICS[metric].label
+    leader = leader_of(table, metric)
+    own = _by_subject(leader, metric) if leader else {}
+    counts = {s: values.get("n") or 0 for line in column for row in line.done for s, values in row.per_subject.items()}
+    known_first = sorted(counts, key=lambda subject: (own.get(subject) is None, -(own.get(subject) or 0.0), subject))
+    subjects = {s: f"{short(s.replace('_', ' '), 27)} ({counts[s]:,.0f})" for s in known_first}
+    is_alone = leader is not None and [line.key for line in column] == [leader.key]
+    blank = sum(own.get(subject) is None for subject in subjects)
+    name = plain(leader.key.label) if leader else ""
+    lacking = [line.key.label for line in column if line.estimate(metric).mean is None]
+    of = "mean" if table.average == "subjects" else "all"
+    rows = (of, *subjects)
+    minus = "" if is_alone else f" minus that of {name}"
+    note = board.note(
+        f"{label}{' of each method' * (not is_alone)} in each subject{minus}"
+        f"{', means over seeds' if board.n_seeds > 1 else ''}; at the right,"
+        f" {'the number' if is_alone else f'the number of {name} itself'}."
+        if leader
+        else f"{label} is undefined for all methods.",
+        f"Numbers of questions stand in brackets. Subjects in which {name}'s {label} is largest come first."
+        if leader and len(subjects) > 1
+        else "",
+        f"{label} of {name} is undefined in {blank} of {len(subjects)} subjects." if leader and blank else "",
+        f"{label} is undefined for {', '.join(lacking)}." if leader and lacking else "",
+        f"Row at the top: {averaged(table.average)}. In a row, methods stand in the order of the key, top down."
+        if len(column) > 1
+        else "",
+        metrics=[metric],
+        remark=remark,
+    )
+    against = f", against {name}" if leader else ""
+    height = min(ROW * len(rows) + AXIS, MAX_HEIGHT - RESERVE)
+    figure, ((axes,),) = drawing(
+        (1, 1), (TEXT_WIDTH, height), title=f"{model} on {task}: {with_arrow(metric)} by subject{against}",
+        note=note, key=[(line.key.label, line.style) for line in column], lines=False,
+    )  # fmt: skip
+    axes.set_label("subjects")
+    name_rows(axes, [of, *subjects.values()])
+    points, percent = (" (points)", " (%)") if METRICS[metric].is_fraction else ("", "")
+    axes.set_xlabel(with_arrow(metric) + (percent if is_alone or not leader else minus + points))
+    if leader is None:
+        axes.text(0.5, 0.5, "undefined", transform=axes.transAxes, ha="center", va="center", color=MUTED)
         return figure
+    values: dict[str, float | None] = {of: leader.estimate(metric).mean, **own}
+    base = dict.fromkeys(rows, 0.0) if is_alone else values
+    differences = []
+    for line in column:
+        own = {of: line.estimate(metric).mean, **_by_subject(line, metric)}
+        pairs = enumerate((own.get(row), base.get(row)) for row in rows)
+        differences.append([(i, a - b) for i, (a, b) in pairs if a is not None and b is not None])
+    known = [difference for each in differences for _, difference in each]
+    axes.set_xlim(*around([*known, *[0.0] * (not is_alone or not known)], 0.05))
+    scale(axes.xaxis, metric, 7)
+    axes.grid(axis="x")
+    if not is_alone:
+        vertical_zero(axes)
+    for k, (line, each) in enumerate(zip(column, differences, strict=True)):
+        shift = 0.0 if len(column) == 1 else SPREAD * (k / (len(column) - 1) - 0.5)
+        x, y = [difference for _, difference in each], [i + shift for i, _ in each]
+        axes.plot(x, y, label=f"{line.key.label}/dots", zorder=2, **dot_settings(line.style, DOT))
+    for i, row in enumerate(rows):
+        value = values.get(row)
+        beside(axes, i, "undefined" if value is None else shown(METRICS[metric], value), color=MUTED)
+    return figure
 
 
 def leader_of(table: Table, metric: str) -> Line | None:

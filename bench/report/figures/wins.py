@@ -49,6 +49,7 @@ def has_matrix(table: Table) -> bool:
     return bool(all_differences(table)) and any({pair.first, pair.second} <= shown for pair in pairs)
 
 
+@styled()
 def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: str = "") -> Figure:
     """One matrix for each metric: each row's method against each column's.
 
@@ -61,34 +62,33 @@ def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: 
         UserError: as `board_of`.
         ValueError: the table has no tested pair.
     """
-    with styled():
-        board = board_of(tables)
-        model, task, table = board.single
-        shown = [differences.metric for differences in all_differences(table, metrics)]
-        if not has_matrix(table) or table.standings is None:
-            raise ValueError("expected a table with tested pairs, got none")
-        column, leading = [line for line in board.sorted_column(model, task) if line.done], board.leading(model, task)
-        note = board.note(
-            "Each row against each column, on the same questions: + the row is significantly better, \u2212 worse, dot:"
-            " the two can't be distinguished, empty: not tested. P values are corrected for all pairs. Beside it: wins"
-            f"{EN_DASH}ties{EN_DASH}losses. Rows and columns are sorted as in the table; {LEADS}: no ranked method is"
-            f" significantly better by {METRICS[table.headline].label}.",
-            on_unranked(table, column),
-            remark=remark,
-        )
-        width = TEXT_WIDTH
-        if len(shown) == 1:
-            width = min(width, max(PANEL_WIDTH, 1.9 + 0.8 * ROW * len(column)))
-        figure, axes = drawing(
-            (1, len(shown)), (width, ROW * len(column) + NAMES), title=f"{model} on {task}: wins, ties and losses",
-            note=note, sharey=True,
-        )  # fmt: skip
-        for here, metric in zip(axes.flat, shown, strict=True):
-            here.set_label(metric)
-            here.set_title(with_arrow(metric), loc="left")
-            name_rows(here, marked(column, leading))
-            _matrix(here, column, states_of(table.standings, metric))
-        return figure
+    board = board_of(tables)
+    model, task, table = board.single
+    shown = [differences.metric for differences in all_differences(table, metrics)]
+    if not has_matrix(table) or table.standings is None:
+        raise ValueError("expected a table with tested pairs, got none")
+    column, leading = [line for line in board.sorted_column(model, task) if line.done], board.leading(model, task)
+    note = board.note(
+        "Each row against each column, on the same questions: + the row is significantly better, \u2212 worse, dot:"
+        " the two can't be distinguished, empty: not tested. P values are corrected for all pairs. Beside it: wins"
+        f"{EN_DASH}ties{EN_DASH}losses. Rows and columns are sorted as in the table; {LEADS}: no ranked method is"
+        f" significantly better by {METRICS[table.headline].label}.",
+        on_unranked(table, column),
+        remark=remark,
+    )
+    width = TEXT_WIDTH
+    if len(shown) == 1:
+        width = min(width, max(PANEL_WIDTH, 1.9 + 0.8 * ROW * len(column)))
+    figure, axes = drawing(
+        (1, len(shown)), (width, ROW * len(column) + NAMES), title=f"{model} on {task}: wins, ties and losses",
+        note=note, sharey=True,
+    )  # fmt: skip
+    for here, metric in zip(axes.flat, shown, strict=True):
+        here.set_label(metric)
+        here.set_title(with_arrow(metric), loc="left")
+        name_rows(here, marked(column, leading))
+        _matrix(here, column, states_of(table.standings, metric))
+    return figure
 
 
 def _matrix(axes: Axes, column: Sequence[Line], states: Mapping[tuple[Key, Key], State]) -> None:

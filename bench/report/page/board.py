@@ -32,7 +32,7 @@ def board(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
     view = _StaticTable(payload)
     compared, diagrams = [], []
     for k, (block, numbers) in enumerate(zip(payload["blocks"], payload["differences"], strict=True)):
-        drawn = pictures[k] if pictures else Pictures("", "", "", "")
+        drawn = pictures[k] if pictures else Pictures()
         folded = f"<details><summary>The differences as numbers</summary>{numbers}</details>"
         parts = (
             ("Differences to the best method", drawn.forests + folded if drawn.forests else numbers),

@@ -44,10 +44,10 @@ _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 class Pictures(NamedTuple):
     """Markup of the figures of one table; empty where there is nothing to draw."""
 
-    forests: str
-    wins: str
-    costs: str
-    reliability: str
+    forests: str = ""
+    wins: str = ""
+    costs: str = ""
+    reliability: str = ""
 
 
 def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
@@ -62,7 +62,7 @@ def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
     for k, table in enumerate(tables):
         done = [line.key for line in table.lines if line.done]
         if not done:
-            found.append(Pictures("", "", "", ""))
+            found.append(Pictures())
             continue
         shown = table.only(done)
         metrics = list(dict.fromkeys((judged_by(table.headline), SECOND)))[:n_metrics]
