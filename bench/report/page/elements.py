@@ -37,9 +37,9 @@ def table(
     return el("table", attributes, caption, el("thead", el("tr", *headings)), *bodies)
 
 
-def html(*elements: Element) -> str:
-    """Elements as markup."""
-    return "".join(ElementTree.tostring(element, encoding="unicode", method="html") for element in elements)
+def html(*elements: Element | None) -> str:
+    """Elements as markup; None is nothing."""
+    return "".join(ElementTree.tostring(e, encoding="unicode", method="html") for e in elements if e is not None)
 
 
 def hash_of(text: str) -> str:

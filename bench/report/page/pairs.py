@@ -131,7 +131,7 @@ def differences(table: Table, where: str) -> str:
     others = (line.key for k, line in enumerate(table.placed) if line.done and k not in tested)
     named = "; ".join(f"{labels[key]} ({plain(left_out.get(key, _ALONE))})" for key in others)
     alone = el("p", {"class": "muted legend"}, f"Not compared: {named}.") if named else None
-    return html(el("div", {"class": "wide"}, made), *([] if alone is None else [alone]))
+    return html(el("div", {"class": "wide"}, made), alone)
 
 
 def _class(cell: int) -> dict[str, str]:
