@@ -120,10 +120,19 @@ def computed(
         tuple(price for metric in METRICS_SHOWN for price in with_holm(_prices(metric, about, tested, compared)))
         for compared in (moves, dict.fromkeys(tested, parted))
     )
+    constants = []
+    for test, each in tested.items():
+        home = each.constants.get(homes[test]) if homes[test] else None
+        for corpus, of in each.constants.items():
+            points, moved = None, Interval("fixed-subjects")
+            if home is not None and corpus != homes[test]:
+                points, moved, _ = each.worsening("brier", [of], [home])
+            ends = each.sampling.intervals("brier", of, LEVEL)[0]
+            constants.append(Constant(corpus, test, of.value, ends, points, moved))
     return Matrix(
         about, entries, prices, tuple(_means(about, tested, prices)), worst,
         tuple(with_holm(_against_untrained(about, tested))), tuple(dict.fromkeys(missing)),
-        novelty, tuple(_means(about, tested, novelty)), tuple(_constants(about, tested)), stored,
+        novelty, tuple(_means(about, tested, novelty)), tuple(constants), stored,
         tuple(_remarks(cells, tested)), settings.average,
     )  # fmt: skip
 
@@ -199,17 +208,6 @@ def _prices(
             if {(name, corpus), (name, home)} <= own.keys():
                 price = each.worsening(metric, [own[name, corpus]], [own[name, home]])
                 yield Price(name, corpus, home, test, metric, *price)
-
-
-def _constants(about: About, tested: Mapping[str, _Tested]) -> Iterator[Constant]:
-    """Brier scores of CONSTANT."""
-    for test, each in tested.items():
-        home = about.home(test)
-        for corpus, of in each.constants.items():
-            points, moved = None, Interval("fixed-subjects")
-            if home is not None and corpus != home and home in each.constants:
-                points, moved, _ = each.worsening("brier", [of], [each.constants[home]])
-            yield Constant(corpus, test, of.value, each.sampling.intervals("brier", of, LEVEL)[0], points, moved)
 
 
 def _means(about: About, tested: Mapping[str, _Tested], prices: Sequence[Price]) -> Iterator[MeanPrice]:

@@ -113,11 +113,6 @@ class Worst:
     reason: str = ""
     """Reason why there is no rank."""
 
-    @property
-    def where(self) -> str:
-        """Words for the cell."""
-        return self.test if self.corpus is None else f"{self.corpus.label} → {self.test}"
-
 
 @dataclass(frozen=True)
 class AgainstUntrained:
