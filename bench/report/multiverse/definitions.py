@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bench.grading.grade import parse_letter, same_text, substring_rule
-from bench.metrics import METRICS
 from bench.report import competition
 from bench.results.questions import SEVERAL, QuestionText
 from bench.stats import TESTED, Average, Settings
@@ -58,11 +57,6 @@ class Family:
     metric: str
     """Metric by which tables test such claims."""
     definitions: tuple[Definition, ...]
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether more is better in the table's metric."""
-        return bool(METRICS[self.metric].higher_is_better)
 
 
 FAMILIES = (
