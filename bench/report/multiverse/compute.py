@@ -19,9 +19,9 @@ from bench.report import recomputed, style
 from bench.report.competition import OTHER_LABELS, rank
 from bench.report.grouping import Key
 from bench.report.multiverse.definitions import CALIBRATION, DEFINITION, FAMILIES, RECALIBRATION, USUAL, Family
-from bench.report.multiverse.model import LEVEL, Contest, Multiverse, Option, Places, Share, Universe
+from bench.report.multiverse.model import LEVEL, Contest, Multiverse, Option, OptionShare, Places, Universe
 from bench.report.multiverse.values import gradings, universes
-from bench.report.multiverse.worlds import LETTERS, Gaps, Setting, World, admitted, reference_of, setting_of, worlds
+from bench.report.multiverse.worlds import LETTERS, Gaps, ResultSet, Setting, admitted, reference_of, setting_of, worlds
 from bench.report.selection import MultiverseRequest
 from bench.report.standings.cache import StandingsReader
 from bench.report.standings.compute import Standings
@@ -165,7 +165,7 @@ def _options(every: Sequence[Universe], reference: Setting, effects: Mapping[tup
             yield Option(DEFINITION, definition.label, definition.metric == family.metric, f"of {family.name}")
 
 
-def _few_options(made: Sequence[World]) -> Iterator[str]:
+def _few_options(made: Sequence[ResultSet]) -> Iterator[str]:
     """Sentences on combinations of the data's options that are not there, and on dimensions with one option."""
     options = {name: {world.choices[name] for world in made} for name in made[0].choices}
     product = math.prod(map(len, options.values()))
@@ -205,14 +205,14 @@ def _contests(
         signs = [1 if METRICS[u.metric].higher_is_better else -1 for u in both]
         holds = [sign * (u.values[first] - u.values[second]) > ROUNDING for sign, u in zip(signs, both, strict=True)]
         tested = [u.wins for u in both if u.wins is not None]
-        shares, influence = list[Share](), dict[str, float]()
+        shares, influence = list[OptionShare](), dict[str, float]()
         for dimension in both[0].choices if both else ():
             options = [universe.choices[dimension] for universe in both]
             if len(set(options)) > 1:
                 influence[dimension] = explained(holds, options)
                 for name in dict.fromkeys(options):
                     of_option = [is_so for is_so, option in zip(holds, options, strict=True) if option == name]
-                    shares.append(Share(dimension, name, len(of_option), sum(of_option)))
+                    shares.append(OptionShare(dimension, name, len(of_option), sum(of_option)))
         yield Contest(
             family.name, first, second, claimed.difference, pair.p_corrected, winner is not None, len(both),
             sum(holds), len(tested), sum((first, second) in wins for wins in tested),

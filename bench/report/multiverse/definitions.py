@@ -117,11 +117,6 @@ CHOICE_RULES: Mapping[str, Rule] = MappingProxyType({
 """Rules for option letters: those of `LetterRule`."""
 
 
-def rules_of(question: QuestionText) -> Mapping[str, Rule]:
-    """Rules that can grade the answers to such a question."""
-    return CHOICE_RULES if question.choices else OPEN_RULES
-
-
 def is_right(rule: Rule, answer: str, question: QuestionText, letters: str) -> bool:
     """Whether a rule takes an answer for right; one without text never is."""
     golds = (question.gold,) if question.choices else question.gold.split(SEVERAL)

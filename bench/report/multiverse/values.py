@@ -15,18 +15,19 @@ from bench.report.multiverse.definitions import (
     AGGREGATION,
     AS_RUN,
     AVERAGES,
+    CHOICE_RULES,
     DEFINITION,
     FAMILIES,
     GRADING,
     KEPT,
     LEFT_OUT,
+    OPEN_RULES,
     UNREAD,
     Definition,
     is_right,
-    rules_of,
 )
 from bench.report.multiverse.model import LEVEL, Universe
-from bench.report.multiverse.worlds import USUAL_ANSWERS, World, order_of
+from bench.report.multiverse.worlds import USUAL_ANSWERS, ResultSet, order_of
 from bench.results.questions import QuestionText
 from bench.stats import Sampling, Settings, compare, influence, strata_of
 from bench.stats.strata import value_of
@@ -36,7 +37,7 @@ from bench.stats.strata import value_of
 class Graded:
     """A world with one grading, and with or without unread answers."""
 
-    world: World
+    world: ResultSet
     choices: Mapping[str, str]
     rows: BoolArray
     """(n,) answers that count."""
@@ -48,7 +49,7 @@ class Graded:
 
 
 def gradings(
-    worlds: Sequence[World], texts: Mapping[str, QuestionText]
+    worlds: Sequence[ResultSet], texts: Mapping[str, QuestionText]
 ) -> tuple[list[Graded], dict[tuple[str, str], str], list[str]]:
     """Every world under every grading and rule for unread answers that changes something in some world.
 
@@ -64,7 +65,8 @@ def gradings(
     ids, letters = given[0].id, Protocol().letters
     asked = [texts[name] for name in ids if name in texts]
     regraded = len(asked) == len(ids) and all(world.setting.answers.startswith(USUAL_ANSWERS) for world in worlds)
-    for name, rule in rules_of(asked[0]).items() if regraded else ():
+    rules = CHOICE_RULES if asked and asked[0].choices else OPEN_RULES
+    for name, rule in rules.items() if regraded else ():
         labels = [
             np.array([is_right(rule, *pair, letters) for pair in zip(each.answer, asked, strict=True)])
             for each in given

@@ -56,7 +56,7 @@ def setting_of(row: ResultRow) -> Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class ResultSet:
     """Results under one setting, with one seed and one recalibration, that rest on the same answers and labels."""
 
     setting: Setting
@@ -160,7 +160,7 @@ def reference_of(rows: Sequence[ResultRow]) -> Setting:
 
 def worlds(
     rows: Sequence[ResultRow], folder: Path, methods: Sequence[str], reference: Setting, gaps: Gaps
-) -> list[World]:
+) -> list[ResultSet]:
     """Worlds in which at least two methods rest on the same answers, those of the table first.
 
     Args:
@@ -177,7 +177,7 @@ def worlds(
     for row in rows:
         at = setting_of(row), recalibration_of(row.method) or NONE, row.seed
         cells[at][base_of(row.method)] = row
-    made: list[World] = []
+    made: list[ResultSet] = []
     for at in sorted(cells, key=lambda at: (at[0] != reference, at[1] != NONE, at)):
         own = {name: cells[at][name] for name in methods if name in cells[at]}
         records = {name: read_records(place_of(row, folder)).by_id() for name, row in own.items()}
@@ -191,7 +191,7 @@ def worlds(
             gaps.counts[f"Left out: {most[0]} alone has a result with {_words(at)}"] += 1
         if len(most) <= 1:
             continue
-        world = World(*at, {name: records[name] for name in most})
+        world = ResultSet(*at, {name: records[name] for name in most})
         if made and world.any.id != made[0].any.id:
             gaps.counts[f"Left out: {_words(at)} asks other questions than the table"] += 1
             continue

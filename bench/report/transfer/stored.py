@@ -67,25 +67,18 @@ def stored(
             continue
         try:
             if description.about.preset == preset:
-                cells = [_cell(each, folder) for each in description.cells]
+                cells = []
+                for each in description.cells:
+                    place = PurePosixPath(each.file)
+                    path = folder / place
+                    if place.is_absolute() or ".." in place.parts or not path.is_file():
+                        raise UserError(f"{each.file}, a result that it is made of, is not there")
+                    row = read(path)
+                    if row.records_digest != each.records_digest or path_of(row, folder) != path:
+                        raise UserError(f"{each.file} is no longer the result that it was made of")
+                    cells.append(TransferCell(each.method, each.test, each.corpus, row, path))
                 gaps = [TransferCell(m.method, m.test, m.corpus, missing=m.reason) for m in description.missing]
                 found.append(computed([*cells, *gaps], description.about, say))
         except UserError as error:
             found.append(Unshown(model, f"{error}; {AGAIN}"))
     return found
-
-
-def _cell(cell: StoredCell, folder: Path) -> TransferCell:
-    """A cell with the result that the matrix was made of.
-
-    Raises:
-        UserError: it is gone, or another one by now.
-    """
-    place = PurePosixPath(cell.file)
-    path = folder / place
-    if place.is_absolute() or ".." in place.parts or not path.is_file():
-        raise UserError(f"{cell.file}, a result that it is made of, is not there")
-    row = read(path)
-    if row.records_digest != cell.records_digest or path_of(row, folder) != path:
-        raise UserError(f"{cell.file} is no longer the result that it was made of")
-    return TransferCell(cell.method, cell.test, cell.corpus, row, path)

@@ -9,7 +9,7 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, plain, seeds_text, signed, with_arrow, with_half
-from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Constant, Entry, Matrix, Price, Worst
+from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Constant, Matrix, MatrixEntry, Price, Worst
 from bench.report.transfer.verdict import between, verdict
 from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus
 from bench.stats import Interval
@@ -103,7 +103,7 @@ def priced(metric: str, points: float, interval: Interval) -> str:
     return f"{signed(METRICS[metric], points)}{between(metric, interval)}"
 
 
-def text_of(metric: str, of: Entry | Worst | Constant) -> str:
+def text_of(metric: str, of: MatrixEntry | Worst | Constant) -> str:
     """A number with half its interval."""
     return with_half(metric, of.value, of.interval.low, of.interval.high)
 
