@@ -213,27 +213,22 @@ def torch() -> Iterator[Finding]:
     elif found["mps"]:
         yield Finding("accelerator", State.OK, "Apple GPU (mps)")
     elif _DRIVER.exists() or _cards():
-        yield _unused(found)
+        cards, driver = ", ".join(_cards()) or "an NVIDIA card", _driver_cuda()
+        fix = f"pip install --force-reinstall torch{_wheels()}"
+        why = f"not used, for this torch {found['version']} is built for the CPU alone"
+        if found["cuda"] is not None and driver is not None and driver < _numbers(found["cuda"]):
+            fix = f"update the driver, or {fix}"
+            why = (
+                f"not used, for torch is built for CUDA {found['cuda']} and the driver knows CUDA"
+                f" {driver[0]}.{driver[1]} at most"
+            )
+        elif found["cuda"] is not None:
+            fix = "look at nvidia-smi, CUDA_VISIBLE_DEVICES and the rights on /dev/nvidia*"
+            why = f"there, but torch {found['version']} doesn't find it"
+        yield Finding("accelerator", State.NOTE, f"{cards}: {why}", fix)
     else:
         fix = "none is needed for small models; a large one takes days without"
         yield Finding("accelerator", State.NOTE, "none was found: the CPU reads the models, in float32", fix)
-
-
-def _unused(found: dict[str, Any]) -> Finding:
-    """An NVIDIA card that torch doesn't use, and why."""
-    cards, driver = ", ".join(_cards()) or "an NVIDIA card", _driver_cuda()
-    reinstall = f"pip install --force-reinstall torch{_wheels()}"
-    if found["cuda"] is None:
-        what = f"{cards}: not used, for this torch {found['version']} is built for the CPU alone"
-        return Finding("accelerator", State.NOTE, what, reinstall)
-    if driver is not None and driver < _numbers(found["cuda"]):
-        what = (
-            f"{cards}: not used, for torch is built for CUDA {found['cuda']} and the driver knows CUDA"
-            f" {driver[0]}.{driver[1]} at most"
-        )
-        return Finding("accelerator", State.NOTE, what, f"update the driver, or {reinstall}")
-    fix = "look at nvidia-smi, CUDA_VISIBLE_DEVICES and the rights on /dev/nvidia*"
-    return Finding("accelerator", State.NOTE, f"{cards}: there, but torch {found['version']} doesn't find it", fix)
 
 
 def _cards() -> list[str]:
@@ -269,20 +264,20 @@ def _wheels() -> str:
 
 def others() -> Iterator[Finding]:
     """Libraries beside torch: transformers, which every run needs, and those that some runs need."""
-    yield _imported("transformers", State.BAD, "pip install --force-reinstall transformers")
-    yield _imported("deepspeed", State.NOTE, "pip install deepspeed; without it adapters are trained by torch alone")
-    yield _imported("ray", State.NOTE, "pip install 'confbench[ray]'; only --engine ray needs it")
-
-
-def _imported(name: str, otherwise: State, fix: str) -> Finding:
-    version = provenance.version_of(name)
-    if version is None:
-        return Finding(name, otherwise, "not installed", fix)
-    try:
-        value_of(f"import json, {name}; print(json.dumps(True))")
-    except FailedError as error:
-        return Finding(name, otherwise, f"{version}, which can't be imported: {error}", fix)
-    return Finding(name, State.OK, version)
+    for name, otherwise, fix in (
+        ("transformers", State.BAD, "pip install --force-reinstall transformers"),
+        ("deepspeed", State.NOTE, "pip install deepspeed; without it adapters are trained by torch alone"),
+        ("ray", State.NOTE, "pip install 'confbench[ray]'; only --engine ray needs it"),
+    ):
+        version = provenance.version_of(name)
+        if version is None:
+            yield Finding(name, otherwise, "not installed", fix)
+            continue
+        try:
+            value_of(f"import json, {name}; print(json.dumps(True))")
+            yield Finding(name, State.OK, version)
+        except FailedError as error:
+            yield Finding(name, otherwise, f"{version}, which can't be imported: {error}", fix)
 
 
 # --- asking -----------------------------------------------------------------------------------------------------------
@@ -411,25 +406,25 @@ def folders(out: Path) -> Iterator[Finding]:
 
     cache = cache_folder()
     taken = f", {size_in_words(sum(use.bytes for use in used(cache)))} in it (bench cache)" if cache.is_dir() else ""
-    yield _folder("cache", cache, taken, "set CONFBENCH_CACHE to a folder that can be written")
-    yield _folder("results", out, "", "name another folder with --out")
-    yield _folder("temporary", Path(tempfile.gettempdir()), "", "set TMPDIR to a folder that can be written")
-
-
-def _folder(about: str, folder: Path, more: str, fix: str) -> Finding:
-    from bench.store.usage import size_in_words
-
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-    if folder.exists() and not folder.is_dir():
-        return Finding(about, State.BAD, f"{folder} is no folder", fix)
-    try:
-        with tempfile.TemporaryFile(dir=there) as file:
-            file.write(b"0" * 4096)
-            file.flush()
-        free = shutil.disk_usage(there).free
-    except OSError as error:
-        return Finding(about, State.BAD, f"{folder} can't be written: {error.strerror or error}", fix)
-    what = f"{folder}, {size_in_words(free)} free{more}"
-    if free < _LITTLE_SPACE:
-        return Finding(about, State.BAD if free < _NO_SPACE else State.NOTE, what, f"free some space, or {fix}")
-    return Finding(about, State.OK, what)
+    for about, folder, more, fix in (
+        ("cache", cache, taken, "set CONFBENCH_CACHE to a folder that can be written"),
+        ("results", out, "", "name another folder with --out"),
+        ("temporary", Path(tempfile.gettempdir()), "", "set TMPDIR to a folder that can be written"),
+    ):
+        there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+        if folder.exists() and not folder.is_dir():
+            yield Finding(about, State.BAD, f"{folder} is no folder", fix)
+            continue
+        try:
+            with tempfile.TemporaryFile(dir=there) as file:
+                file.write(b"0" * 4096)
+                file.flush()
+            free = shutil.disk_usage(there).free
+        except OSError as error:
+            yield Finding(about, State.BAD, f"{folder} can't be written: {error.strerror or error}", fix)
+            continue
+        what = f"{folder}, {size_in_words(free)} free{more}"
+        if free < _LITTLE_SPACE:
+            yield Finding(about, State.BAD if free < _NO_SPACE else State.NOTE, what, f"free some space, or {fix}")
+        else:
+            yield Finding(about, State.OK, what)

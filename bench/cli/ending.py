@@ -183,6 +183,9 @@ class Lenient:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.failure: OSError | None = None
+        if isinstance(stream, io.TextIOWrapper):
+            with self._tolerant():  # it flushes; characters that the locale doesn't have are written as escapes
+                stream.reconfigure(errors="backslashreplace")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -209,12 +212,6 @@ class Lenient:
             with self._tolerant():
                 self._stream.flush()
 
-    def replace_unknown(self) -> None:
-        """Write characters that the locale doesn't have as escapes."""
-        if isinstance(self._stream, io.TextIOWrapper):
-            with self._tolerant():  # it flushes
-                self._stream.reconfigure(errors="backslashreplace")
-
     @property
     def complaint(self) -> str:
         """Why the reader misses something; empty where nothing is missing, or nobody reads any more."""
@@ -237,8 +234,6 @@ def lenient() -> Iterator[Lenient]:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - open to the end
     before = sys.stdout, sys.stderr
     streams = [Lenient(stream) for stream in before]
-    for stream in streams:
-        stream.replace_unknown()
     sys.stdout, sys.stderr = streams
     try:
         yield streams[0]

@@ -72,7 +72,7 @@ def score(
     """
     from bench.cli.printing import print_notes
     from bench.progress import visible_json
-    from bench.run.heads.head import Setting
+    from bench.run.heads.head import HeadSetting
     from bench.run.heads.scoring import score as scored
 
     inputs = [path for path in (questions, answers) if path is not None]
@@ -81,7 +81,7 @@ def score(
     if str(out) != "-" and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}; make it first.")
     files = tuple(plugin or ())
-    setting = Setting(model, device, dtype, None, token_budget, trust_remote_code=trust_remote_code, plugins=files)
+    setting = HeadSetting(model, device, dtype, None, token_budget, trust_remote_code=trust_remote_code, plugins=files)
     report = scored(questions, head, answers, setting, loudness.progress())
     text = "".join(f"{line}\n" for line in report.lines)
     if str(out) == "-":
@@ -160,11 +160,11 @@ def check(
     """
     from bench.cli.printing import print_json, print_line
     from bench.run.heads import checking
-    from bench.run.heads.head import Setting
+    from bench.run.heads.head import HeadSetting
 
     named = None if attention is None else attention.value
     files = tuple(plugin or ())
-    setting = Setting(model, device, dtype, named, token_budget, plain, trust_remote_code, files)
+    setting = HeadSetting(model, device, dtype, named, token_budget, plain, trust_remote_code, files)
     found = checking.check(folder, setting, loudness.progress(), tolerance=tolerance, state_tolerance=state_tolerance)
     if as_json:
         print_json(checking.as_record(found))

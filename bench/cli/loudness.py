@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from enum import Enum
 
 from bench.api import UserError
 from bench.progress import DECISIONS, Progress, Silent, progress_on, visible
-
-
-class Loudness(Enum):
-    """Amount of what is said."""
-
-    QUIET = "quiet"
-    USUAL = "usual"
-    VERBOSE = "verbose"
 
 
 class _Said(logging.Handler):
@@ -25,7 +16,8 @@ class _Said(logging.Handler):
         sys.stderr.write(f"decided: {visible(record.getMessage())}\n")
 
 
-_now = Loudness.USUAL
+_now = ""
+"""What was asked for: verbose, quiet, or neither."""
 _said = _Said()
 
 
@@ -38,7 +30,7 @@ def choose(*, verbose: bool, quiet: bool) -> None:
     global _now  # noqa: PLW0603 - one command line is run at a time, and each begins with this
     if verbose and quiet:
         raise UserError("--verbose, --quiet: expected one of them, got both; leave one out")
-    _now = Loudness.VERBOSE if verbose else Loudness.QUIET if quiet else Loudness.USUAL
+    _now = "verbose" if verbose else "quiet" if quiet else ""
     DECISIONS.removeHandler(_said)
     DECISIONS.setLevel(logging.NOTSET)
     if verbose:
@@ -48,17 +40,17 @@ def choose(*, verbose: bool, quiet: bool) -> None:
 
 def is_verbose() -> bool:
     """Whether what was decided is said, too."""
-    return _now is Loudness.VERBOSE
+    return _now == "verbose"
 
 
 def is_quiet() -> bool:
     """Whether nothing but results and errors is printed."""
-    return _now is Loudness.QUIET
+    return _now == "quiet"
 
 
 def words() -> list[str]:
     """Option that makes another command as loud."""
-    return [] if _now is Loudness.USUAL else [f"--{_now.value}"]
+    return [f"--{_now}"] if _now else []
 
 
 def progress() -> Progress:

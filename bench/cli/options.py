@@ -178,23 +178,19 @@ class Field:
 
     def value(self, given: Any) -> Any:
         """Value of the field, or values of one that makes several objects, from what typer gives."""
-        if self.each:
-            return self._whole_numbers(given)
+        if self.each:  # each number once, in order
+            texts = separated(given)
+            wrong = [text for text in texts if not re.fullmatch(r"[+-]?\d+", text, flags=re.ASCII)]
+            if wrong or not texts:
+                got = repr(wrong[0]) if wrong else "none"
+                raise typer.BadParameter(
+                    f"expected whole numbers separated by commas, got {got}", param_hint=f"'{self.option()}'"
+                )
+            return tuple(dict.fromkeys(map(int, texts)))
         if not self.several or (given is None and self.default is None):
             return given
         by = next((mark.by for mark in self.marks if isinstance(mark, Separated)), None)
         return tuple(given or ()) if by is None else separated(given or (), by)
-
-    def _whole_numbers(self, given: Sequence[str]) -> tuple[int, ...]:
-        """Each number once, in order."""
-        texts = separated(given)
-        wrong = [text for text in texts if not re.fullmatch(r"[+-]?\d+", text, flags=re.ASCII)]
-        if wrong or not texts:
-            got = repr(wrong[0]) if wrong else "none"
-            raise typer.BadParameter(
-                f"expected whole numbers separated by commas, got {got}", param_hint=f"'{self.option()}'"
-            )
-        return tuple(dict.fromkeys(map(int, texts)))
 
 
 def fields_of(cls: Any) -> Iterator[Field]:

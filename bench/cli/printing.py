@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
-from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -32,6 +31,9 @@ _SENTENCE = 40
 """Columns that the last column of a listing needs: it holds sentences."""
 
 
+console = terminal
+
+
 class OutFormat(StrEnum):
     """Format in which tables are printed."""
 
@@ -39,11 +41,6 @@ class OutFormat(StrEnum):
     MD = "md"
     CSV = "csv"
     JSON = "json"
-
-
-def console(*, stderr: bool = False) -> Console:
-    """The terminal, or whatever stands for it now; see `terminal`."""
-    return terminal(stderr=stderr)
 
 
 def announcer() -> Callable[[str], None]:

@@ -73,7 +73,7 @@ def reproduce(
         for command in commands:
             print_line(f"  {command}")
         return
-    left, options = [run for run in work.runs if not run.done], _options(ctx, ctx.args)
+    left, options = [run for run in work.runs if not run.done], _options(ctx)
     told = options.get("device") is not None or options.get("engine") not in {None, "local"}
     if left and not told:
         import torch
@@ -112,7 +112,7 @@ def planned(name: str, models: str | None, ctx: typer.Context) -> Reproduction:
     from bench import registry
     from bench.run.reproduction import Reproduction, read_grid
 
-    options = _options(ctx, ctx.args)
+    options = _options(ctx)
     plugins = [Path(path) for path in options.get("plugins") or ()]
     known = registry.methods(plugins)
     grid = read_grid(name, known)
@@ -129,12 +129,12 @@ def planned(name: str, models: str | None, ctx: typer.Context) -> Reproduction:
     )
 
 
-def _options(ctx: typer.Context, more: Sequence[str]) -> Mapping[str, Any]:
+def _options(ctx: typer.Context) -> Mapping[str, Any]:
     """Values of options of `bench run` that were passed on; every one is checked before anything is run."""
     root: Any = ctx.find_root().command
     run = root.commands["run"]
-    _refuse_owned(word.partition("=")[0] for word in more)
-    with run.make_context("run", ["--method", "all", "--model", "tiny", *more], parent=ctx.find_root()) as given:
+    _refuse_owned(word.partition("=")[0] for word in ctx.args)
+    with run.make_context("run", ["--method", "all", "--model", "tiny", *ctx.args], parent=ctx.find_root()) as given:
         _refuse_owned(option.opts[0] for option in run.params if option.name in (given.default_map or {}))  # of a file
         return dict(given.params)
 

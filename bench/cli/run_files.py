@@ -113,23 +113,18 @@ def _checked(field: Field, value: Any) -> Value:
         ValueError: it is of another type; says what was expected.
     """
     kind = _kind(field)
+    types = {int, float} if kind is float else {str if kind is Path else kind}
     if field.name == "overrides" and isinstance(value, dict):
         return [f"{name}={text}" for name, text in _settings(value)]
     if field.several or field.name == "seed":
         values = value if isinstance(value, list) else [value]
-        if not all(_is(each, kind) for each in values):
+        if not all(type(each) in types for each in values):
             table = ", or a table of METHOD.FIELD = VALUE" if field.name == "overrides" else ""
             raise ValueError(f"{_WORDS[kind]}, or a list of it{table}")
         return [str(each) for each in values]
-    if not _is(value, kind):
+    if type(value) not in types:
         raise ValueError(_WORDS[kind])
     return value if isinstance(value, bool) else str(value)
-
-
-def _is(value: Any, kind: type) -> bool:
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return type(value) is (str if kind is Path else kind)
 
 
 def _settings(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.api import Adapter, ConfidenceMethod, Format, QueryLogits, Signal
+from bench.api import Adapter, Format, QueryLogits, Signal
 from bench.api.protocol import KeptStep
 from bench.backbone.devices import kind_of, training_budget
 from bench.backbone.memory import give_back
@@ -20,7 +20,7 @@ from bench.backbone.prefix import PrefixTree
 from bench.data.splits import TaskSplit
 from bench.run import fit_times
 from bench.run.fit_times import AdapterTraining, Widths
-from bench.run.plan import Adapt, Fit, Read, Step, TrainOn
+from bench.run.plan import Adapt, Fit, Read
 from bench.run.preparation import Prepared
 from bench.run.resolve import ResolvedRun
 from bench.run.tuning import nothing_to_tune
@@ -121,48 +121,16 @@ class Forecast:
         again = f", {count['Adapt']} of them after reading the query again through an adapter" * bool(count["Adapt"])
         return [*lines, f"then {n_fits} fits and {count['Predict']} predictions{again}"]
 
-    def seconds(self, step: Step) -> float | str:
+    def seconds(self, step: Read | Fit | Adapt) -> float | str:
         """Seconds of a step from nothing, those of a fit at most, those of reading by one process; or why not."""
-        match step:
-            case Read(where, signals):
-                return self._estimate(where, signals)
-            case Adapt(_, where, _):
-                return self._estimate(where, frozenset({QueryLogits(Adapter.OWN)}), adapted=True)
-            case Fit():
-                return self._fit(step)
-            case _:
-                return "a prediction takes what its method takes"
-
-    # --- reading ------------------------------------------------------------------------------------------------------
-
-    def _estimate(self, where: TaskSplit, signals: frozenset[Signal], *, adapted: bool = False) -> float | str:
-        reader = self.grader.reader
-        seconds = reader.estimate(self.prepared.readings[where], signals, adapted=adapted)
-        return str(reader.backbone.speed) if seconds is None else seconds
-
-    def _reads(self, step: Read, share: float) -> str:
-        reading, seconds = self.prepared.readings[step.where], self.seconds(step)
-        if isinstance(seconds, str):
-            return f"in a time that can't be said before it is read: {seconds}"
-        said = "" if self.grader.reader.engine is None else " by one worker alone"
-        if reading.task.format is Format.OPEN and not reading.released:
-            said += f" if answers take about {self._passes(reading).answer_tokens:.0f} tokens"
-        return f"{duration(seconds * share)}{said}"
-
-    def _passes(self, reading: Reading) -> PassForecast:
-        """Forecast of reading a split."""
-        where, reads = reading.where, (step for step in self.prepared.steps if isinstance(step, Read))
-        if where not in self._forecasts:
-            signals = next((step.signals for step in reads if step.where == where), frozenset[Signal]())
-            self._forecasts[where] = self.grader.reader.forecast(reading, signals)
-        return self._forecasts[where]
-
-    # --- fits ---------------------------------------------------------------------------------------------------------
-
-    def _fit(self, step: Fit) -> float | str:
-        reading, method = self.prepared.readings[step.where], self.resolved.methods[step.method]
+        reader, reading = self.grader.reader, self.prepared.readings[step.where]
+        if not isinstance(step, Fit):
+            signals = step.signals if isinstance(step, Read) else frozenset({QueryLogits(Adapter.OWN)})
+            seconds = reader.estimate(reading, signals, adapted=isinstance(step, Adapt))
+            return str(reader.backbone.speed) if seconds is None else seconds
+        method = self.resolved.methods[step.method]
         rows = len(reading.questions) - len(reading.left_out)
-        chosen, backbone = self._selection(step, method), self.grader.reader.backbone
+        chosen, backbone = self._selection(step), reader.backbone
         validation = 0 if chosen is None else len(self.prepared.readings[chosen].questions)
         alike = {
             "method": step.method,
@@ -184,6 +152,27 @@ class Forecast:
                 once = found if isinstance(found, str) else found.seconds(rows + validation)
         return once if isinstance(once, str) else once * self._tried(step)
 
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _reads(self, step: Read, share: float) -> str:
+        reading, seconds = self.prepared.readings[step.where], self.seconds(step)
+        if isinstance(seconds, str):
+            return f"in a time that can't be said before it is read: {seconds}"
+        said = "" if self.grader.reader.engine is None else " by one worker alone"
+        if reading.task.format is Format.OPEN and not reading.released:
+            said += f" if answers take about {self._passes(reading).answer_tokens:.0f} tokens"
+        return f"{duration(seconds * share)}{said}"
+
+    def _passes(self, reading: Reading) -> PassForecast:
+        """Forecast of reading a split."""
+        where, reads = reading.where, (step for step in self.prepared.steps if isinstance(step, Read))
+        if where not in self._forecasts:
+            signals = next((step.signals for step in reads if step.where == where), frozenset[Signal]())
+            self._forecasts[where] = self.grader.reader.forecast(reading, signals)
+        return self._forecasts[where]
+
+    # --- fits ---------------------------------------------------------------------------------------------------------
+
     @cached_property
     def _stored_fits(self) -> list[Mapping[str, Any]]:
         return list(self.grader.reader.store.manifests(FITS))
@@ -191,14 +180,12 @@ class Forecast:
     def _tried(self, step: Fit) -> int:
         """Fits of a step: one, or one for each configuration of which validation chooses."""
         configurations = self.resolved.configurations.get(step.method)
-        chosen_by = self._selection(step, self.resolved.methods[step.method])
-        return 1 if configurations is None or chosen_by is None else len(configurations)
+        return 1 if configurations is None or self._selection(step) is None else len(configurations)
 
-    def _selection(self, step: Fit, method: ConfidenceMethod) -> TaskSplit | None:
-        targets: Mapping[str, TrainOn] = self.resolved.learn_on
-        found = (target.selection(method, self.prepared.selecting) for target in targets.values()
-                 if target.where(method) == step.where)  # fmt: skip
-        return next(found, None)
+    def _selection(self, step: Fit) -> TaskSplit | None:
+        method = self.resolved.methods[step.method]
+        targets = (target for target in self.resolved.learn_on.values() if target.where(method) == step.where)
+        return next((target.selection(method, self.prepared.selecting) for target in targets), None)
 
     def _trained(self, training: AdapterTraining, reading: Reading, rows: int, validation: int) -> float | str:
         """Seconds of training an adapter: each step reads a batch's distinct tokens, forwards and backwards."""

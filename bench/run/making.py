@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,37 +22,30 @@ MOST = 1_000
 """Configurations at most."""
 
 
-class Maker:
-    """Makes methods as a run may use them."""
+Make = Callable[[type[ConfidenceMethod], Mapping[str, object]], ConfidenceMethod]
+"""Makes a method with these arguments, as a run may use it."""
 
-    def __init__(self, isolation: Isolation, known: Registry[ConfidenceMethod], plugins: Sequence[Path]) -> None:
-        self.isolation = isolation
-        paths = {str(path): path for path in plugins}
-        self.paths = {entry.name: paths.get(entry.origin) for entry in known.entries()}
 
-    def __call__(self, cls: type[ConfidenceMethod], arguments: Mapping[str, object]) -> ConfidenceMethod:
-        """A checked method; that of a file is first made and checked in a process of its own."""
-        path = self.paths[cls.name]
+def maker(isolation: Isolation, known: Registry[ConfidenceMethod], plugins: Sequence[Path]) -> Make:
+    """Return what makes checked methods; those of a file are first made and checked in a process of their own."""
+    paths = {str(path): path for path in plugins}
+    origins = {entry.name: paths.get(entry.origin) for entry in known.entries()}
+
+    def make(cls: type[ConfidenceMethod], arguments: Mapping[str, object]) -> ConfidenceMethod:
+        path = origins[cls.name]
         if path is not None:
-            self.isolation.declare(cls, path, arguments)
-        method = sandboxed(cls, self.isolation, path)(**arguments)
-        _check_declared(method)
+            isolation.declare(cls, path, arguments)
+        method = sandboxed(cls, isolation, path)(**arguments)
+        refuse_gold("reads()", method.reads(), method.fit_on)
+        method.trains()  # what it says of itself can be had
+        type(method)(**method.params())
         return method
 
-    def check_like(self, method: ConfidenceMethod, arguments: Mapping[str, object]) -> None:
-        """Check that a method can also be had with other arguments, and reads the same with them.
-
-        Raises:
-            ContractError: it reads something else.
-            Exception: whatever it raises when it is made; that of a file is first made in a process of its own.
-        """
-        made = self(vars(type(method))["__wrapped__"], arguments)
-        if made.reads() != method.reads():
-            raise ContractError("search: expected constants of training, but these values change what it reads")
+    return make
 
 
 def instances(
-    make: Maker,
+    make: Make,
     classes: Mapping[str, type[ConfidenceMethod]],
     preset: str,
     overrides: Mapping[str, Mapping[str, str]],
@@ -83,13 +76,6 @@ def instances(
     return methods, changes
 
 
-def _check_declared(method: ConfidenceMethod) -> None:
-    """Check that a method's own statements can be had, and that it reads no right answer to predict."""
-    refuse_gold("reads()", method.reads(), method.fit_on)
-    method.trains()
-    type(method)(**method.params())
-
-
 # --- configurations ---------------------------------------------------------------------------------------------------
 
 
@@ -107,7 +93,7 @@ class Configurations:
 
 
 def configurations(
-    make: Maker,
+    make: Make,
     methods: Mapping[str, ConfidenceMethod],
     fixed: Mapping[str, Mapping[str, object]],
     n: int | None,
@@ -134,7 +120,8 @@ def configurations(
             own = method.params()
             values = tuple(configuration(method, fields, seed, k) for k in range(n))
             for each in values:
-                make.check_like(method, {**own, **each})
+                if make(vars(type(method))["__wrapped__"], {**own, **each}).reads() != method.reads():
+                    raise ContractError("search: expected constants of training, but these values change what it reads")
             found[name] = Configurations({key: search.words(own[key]) for key, search in fields.items()}, values)
     return found
 

@@ -19,6 +19,7 @@ from bench.backbone.devices import training_budget
 from bench.backbone.memory import give_back
 from bench.backbone.models import label_of
 from bench.data.splits import TaskSplit
+from bench.engine.trainings import Trainings
 from bench.progress import DECISIONS, Progress, Silent
 from bench.results import files, questions
 from bench.results.row import ResultRow
@@ -30,18 +31,18 @@ from bench.run.heads.saving import HeadWriter
 from bench.run.inputs import Inputs, StepResults
 from bench.run.isolation.log import RunLog
 from bench.run.isolation.sandbox import Isolation
-from bench.run.order import in_order
-from bench.run.plan import Adapt, Fit, Predict, Read
+from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, adapted
 from bench.run.predicting import Predictor
 from bench.run.preparation import Opened, Prepared, Resources, infeasible_in, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
-from bench.run.tuning import Tuner
+from bench.run.tuning import fit_tuned
 from bench.signals.batches import Batches
 from bench.store.folders import cache_folder
 from bench.store.locks import in_use
 from bench.store.sources import plugin_digest
+from bench.training.trainer import PutOffError
 
 _ONE_AT_A_TIME = threading.RLock()
 """Held by the run of this process: standard streams, torch's settings and the model's weights are all threads'."""
@@ -175,7 +176,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
             case Fit(name, where):
                 reader.working.rest()
                 learned, selection = made.readings[where], made.selection(name, where)
-                made.fits[step] = attempted(Tuner(resolved, fitter).fit, name, learned, selection)
+                made.fits[step] = attempted(fit_tuned, fitter, name, learned, selection)
             case Adapt(name, where, learned_from):
                 reading, fitted = made.readings[where], made.fits[Fit(name, learned_from)]
                 made.adapted[name, where] = attempted(predictor.read_through, name, reading, fitted)
@@ -193,6 +194,45 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     told = [*complaints, *heads.notes, *reader.store.notes]
     report.notes += [note for note in told if note not in report.notes]
     return report
+
+
+def in_order(
+    steps: Sequence[Step], trainings: Trainings | None, fitter: Fitter, made: StepResults, progress: Progress
+) -> Iterator[Step]:
+    """Each step when it can be done: where adapters are trained on other machines, what rests on a training after it.
+
+    Args:
+        steps: of the run, in turn.
+        trainings: None: adapters are trained by this machine, and every step is done when its turn comes.
+        fitter: puts fits off until trainings are over.
+        made: results of the steps so far.
+        progress: told of the trainings.
+    """
+    if trainings is None:
+        yield from steps
+        return
+    methods = made.resolved.methods
+    reads = {step.where: step for step in steps if isinstance(step, Read)}
+    first: list[Step] = []  # fits that train adapters, after what they read: while they are made, all else is read
+    for step in steps:
+        if isinstance(step, Fit) and adapted(method := methods[step.method]):
+            chosen_by = TrainOn(step.where.task, step.where.split).selection(method, made.selecting)
+            first += [*(reads[where] for where in (step.where, chosen_by) if where is not None), step]
+    later: list[Step] = []
+    fitter.puts_off = True
+    for step in dict.fromkeys([*first, *steps]):
+        if isinstance(step, Fit):  # another fit may need the cards on which adapters are trained
+            waits = bool(later) and trainings.on_cards and not adapted(methods[step.method])
+        else:
+            waits = not isinstance(step, Read) and any(isinstance(x, Fit) and x.method == step.method for x in later)
+        if not waits:
+            yield step
+        if waits or (isinstance(step, Fit) and isinstance(made.fits[step], PutOffError)):
+            later.append(step)
+    fitter.puts_off = False
+    if later:
+        trainings.finish(progress)
+    yield from later
 
 
 @dataclass(frozen=True)

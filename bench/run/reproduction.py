@@ -38,7 +38,7 @@ class Computed:
 
 
 @dataclass(frozen=True)
-class Grid:
+class PaperGrid:
     """The comparison of a paper."""
 
     reference: str
@@ -60,7 +60,7 @@ class Grid:
     """Model -> cost; models that are left out have none that is known."""
 
 
-def read_grid(name: str, known: registry.Registry[ConfidenceMethod]) -> Grid:
+def read_grid(name: str, known: registry.Registry[ConfidenceMethod]) -> PaperGrid:
     """The grid beside a method.
 
     Raises:
@@ -76,7 +76,7 @@ def read_grid(name: str, known: registry.Registry[ConfidenceMethod]) -> Grid:
     except (OSError, UnicodeError) as error:
         raise UserError(f"The grid of {name} can't be read: {path.name}: {error}.") from error
     try:
-        return decoded(tomllib.loads(text), Grid)
+        return decoded(tomllib.loads(text), PaperGrid)
     except (tomllib.TOMLDecodeError, MisfitError) as error:
         raise UserError(f"The grid of {name}, {path}, is not as it must be: {error}.") from error
 
@@ -85,7 +85,7 @@ def read_grid(name: str, known: registry.Registry[ConfidenceMethod]) -> Grid:
 class Reproduction:
     """Work that is left of a grid."""
 
-    grid: Grid
+    grid: PaperGrid
     methods: Mapping[str, ConfidenceMethod]
     """Methods of the grid."""
     tasks: Mapping[str, Task]

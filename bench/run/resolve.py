@@ -26,9 +26,9 @@ from bench.run.feasibility import unlearnable
 from bench.run.isolation.sandbox import Isolation
 from bench.run.making import (
     Configurations,
-    Maker,
     configurations,
     instances,
+    maker,
     parse_overrides,
     protocol_with,
     refuse_untunable,
@@ -161,7 +161,7 @@ def resolve(
         overrides.setdefault("protocol", {})["exemplar_sets"] = str(config.exemplar_sets)
     protocol, protocol_changes = protocol_with(preset, overrides.get("protocol", {}))
     refuse_untunable(config.tune, protocol)
-    make = Maker(isolation, method_registry, config.plugins)
+    make = maker(isolation, method_registry, config.plugins)
     methods, changes = instances(make, chosen, preset, overrides)
     tuned = configurations(make, methods, changes, config.tune, config.seed)
     of_files = [e.name for e in task_registry.entries() if e.origin in map(str, config.task_files)]

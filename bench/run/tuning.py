@@ -7,7 +7,7 @@ configuration at the step that it kept itself; the earlier of equal ones. No ans
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bench.api.early_stopping import best_point
 from bench.api.errors import attempted, reason_of
@@ -19,64 +19,58 @@ from bench.signals.reading import Reading
 from bench.training.trainer import PutOffError
 
 
-@dataclass(frozen=True)
-class Tuner:
-    """Fits the methods of a run, those with something to tune once for each configuration."""
+def fit_tuned(fitter: Fitter, name: str, learned: Reading, validation: Reading | None) -> Fitted:
+    """Fit a method, or load its fits of an earlier run: its own constants, or the best of its configurations.
 
-    resolved: ResolvedRun
-    fitter: Fitter
+    Args:
+        fitter: of the run.
+        name: of the method.
+        learned: the split that it learns from.
+        validation: the split by which it may choose a step, and by which a configuration is chosen.
 
-    def fit(self, name: str, learned: Reading, validation: Reading | None) -> Fitted:
-        """Fit a method, or load its fits of an earlier run: its own constants, or the best of its configurations.
-
-        Args:
-            name: of the method.
-            learned: the split that it learns from.
-            validation: the split by which it may choose a step, and by which a configuration is chosen.
-
-        Raises:
-            PutOffError: adapters are being trained elsewhere; to be called again when that is over.
-            Exception: whatever the method raises with its own constants; with others it is a configuration that failed.
-        """
-        tried = self.resolved.configurations.get(name)
-        if tried is None or validation is None:
-            return self.fitter.fit(name, learned, validation)
-        fits: list[Fitted | BaseException] = []
-        before: dict[str, Fitted | BaseException] = {}
-        for k, values in enumerate(tried.values):
-            drawn = repr(sorted(values.items()))
-            found = before.get(drawn)
-            if found is None:
-                found = before[drawn] = attempted(self.fitter.fit, name, learned, validation, k)
-            elif isinstance(found, Fitted):
-                found = replace(found, seconds=0.0)  # one that was drawn before takes no time
-            fits.append(found)
-            if k == 0 and isinstance(found, BaseException) and not isinstance(found, PutOffError):
-                raise found
-        put_off = next((fit for fit in fits if isinstance(fit, PutOffError)), None)
-        if put_off is not None:
-            raise put_off
-        losses = [fit.training.validation_nll if isinstance(fit, Fitted) else None for fit in fits]
-        chosen = best_point(losses)
-        best, seconds = fits[chosen], [fit.seconds if isinstance(fit, Fitted) else 0.0 for fit in fits]
-        assert isinstance(best, Fitted)  # noqa: S101  # a failed one has no loss, and the first one is none of these
-        if losses[chosen] is None:
-            return replace(best, seconds=sum(seconds))
-        account = Tuning(
-            n=len(tried),
-            searched=tried.searched,
-            configurations=tuple(
-                Configuration(
-                    {key: str(value) for key, value in values.items()}, loss, round(taken, 4),
-                    reason_of(fit) if isinstance(fit, BaseException) else None,
-                )
-                for values, loss, taken, fit in zip(tried.values, losses, seconds, fits, strict=True)
-            ),
-            chosen=chosen,
-        )  # fmt: skip
-        known = tuple(fit for fit in fits if isinstance(fit, Fitted) and fit.training.validation_nll is not None)
-        labels = replace(best.labels, validation=max(best.labels.validation, int(validation.usable.sum())))
-        return replace(best, labels=labels, seconds=sum(seconds), tuned=Tuned(account, known))
+    Raises:
+        PutOffError: adapters are being trained elsewhere; to be called again when that is over.
+        Exception: whatever the method raises with its own constants; with others it is a configuration that failed.
+    """
+    tried = fitter.resolved.configurations.get(name)
+    if tried is None or validation is None:
+        return fitter.fit(name, learned, validation)
+    fits: list[Fitted | BaseException] = []
+    before: dict[str, Fitted | BaseException] = {}
+    for k, values in enumerate(tried.values):
+        drawn = repr(sorted(values.items()))
+        found = before.get(drawn)
+        if found is None:
+            found = before[drawn] = attempted(fitter.fit, name, learned, validation, k)
+        elif isinstance(found, Fitted):
+            found = replace(found, seconds=0.0)  # one that was drawn before takes no time
+        fits.append(found)
+        if k == 0 and isinstance(found, BaseException) and not isinstance(found, PutOffError):
+            raise found
+    put_off = next((fit for fit in fits if isinstance(fit, PutOffError)), None)
+    if put_off is not None:
+        raise put_off
+    losses = [fit.training.validation_nll if isinstance(fit, Fitted) else None for fit in fits]
+    chosen = best_point(losses)
+    best, seconds = fits[chosen], [fit.seconds if isinstance(fit, Fitted) else 0.0 for fit in fits]
+    assert isinstance(best, Fitted)  # noqa: S101  # a failed one has no loss, and the first one is none of these
+    if losses[chosen] is None:
+        return replace(best, seconds=sum(seconds))
+    account = Tuning(
+        n=len(tried),
+        searched=tried.searched,
+        configurations=tuple(
+            Configuration(
+                {key: str(value) for key, value in values.items()}, loss, round(taken, 4),
+                reason_of(fit) if isinstance(fit, BaseException) else None,
+            )
+            for values, loss, taken, fit in zip(tried.values, losses, seconds, fits, strict=True)
+        ),
+        chosen=chosen,
+    )  # fmt: skip
+    known = tuple(fit for fit in fits if isinstance(fit, Fitted) and fit.training.validation_nll is not None)
+    labels = replace(best.labels, validation=max(best.labels.validation, int(validation.usable.sum())))
+    return replace(best, labels=labels, seconds=sum(seconds), tuned=Tuned(account, known))
 
 
 def account_of(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | None:

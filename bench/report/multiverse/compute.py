@@ -19,12 +19,12 @@ from bench.report import recomputed, style
 from bench.report.competition import OTHER_LABELS, rank
 from bench.report.grouping import Key
 from bench.report.multiverse.definitions import CALIBRATION, DEFINITION, FAMILIES, RECALIBRATION, USUAL, Family
-from bench.report.multiverse.model import LEVEL, Contest, Multiverse, Option, Places, Share, Universe
+from bench.report.multiverse.model import LEVEL, Contest, Multiverse, Option, OptionShare, Places, Universe
 from bench.report.multiverse.values import gradings, universes
-from bench.report.multiverse.worlds import LETTERS, Gaps, Setting, World, admitted, reference_of, setting_of, worlds
+from bench.report.multiverse.worlds import LETTERS, Gaps, ResultSet, Setting, admitted, reference_of, setting_of, worlds
 from bench.report.selection import MultiverseRequest
 from bench.report.standings.cache import StandingsReader
-from bench.report.standings.compute import Pair, Standings
+from bench.report.standings.compute import Standings
 from bench.report.tables.choice import require
 from bench.report.tables.model import Line, MetricValue
 from bench.report.text import listed, plain
@@ -59,25 +59,55 @@ def computed(
     """
     gaps = Gaps()
     of_setting = admitted(_found(request, cache, say), gaps)
-    reference, own = _reference(request, of_setting)
+    what = f"{plain(request.model)} on {plain(request.task)}"
+    presets = {row.preset for row in of_setting}
+    if not presets:
+        raise UserError(
+            f"no result of {what} in {request.results} can stand in a table with others (failed, partial, cut short,"
+            " scores alone, or with settings of its own)"
+        )
+    if request.preset is not None:
+        require("--preset", "preset", request.preset, presets, of="result with ")
+    elif len(presets) > 1:
+        raise UserError(
+            f"results of {what} have presets {listed(presets)}; choose with --preset the one whose table is examined,"
+            " the others are universes"
+        )
+    chosen = [row for row in of_setting if row.preset == (request.preset or next(iter(presets)))]
+    reference = reference_of(chosen)
+    own = [row for row in chosen if setting_of(row) == reference and not recalibration_of(row.method)]
     styles, lines = style.read(request.results), defaultdict[Key, list[ResultRow]](list)
     for row in sorted(own, key=lambda row: (styles.place(row.method), row.seed)):
-        if not recalibration_of(row.method):
-            lines[Key(row.method, "")].append(row)
+        lines[Key(row.method, "")].append(row)
     standings = StandingsReader(request.results, cache, say)(lines)
     ranked = _ranked(lines, standings, gaps)
-    known = _checked(request, ranked)
+    known = list(dict.fromkeys(name for names in ranked.values() for name in names))
+    if len(known) < SEVERAL:
+        raise UserError(
+            f"{what}: a claim needs two methods with results that the table can compare, there is"
+            f" {f'{known[0]} alone' if known else 'none'}; run more: bench run --method all --model"
+            f" {plain(request.model)}"
+        )
+    for name in request.methods:
+        require("--method", "method", name, known, of="ranked ")
     made = worlds(of_setting, request.results, known, reference, gaps)
-    say(f"analysing {plain(request.model)} on {plain(request.task)} in every universe")
+    say(f"analysing {what} in every universe")
     graded, effects, remarks = gradings(made, questions.read(request.results, request.task, own[0].task_version))
     every = tuple(universes(graded, settings or Settings()))
+    left_out = [f"{text} ({n} result{'s' * (n > 1)})." for text, n in gaps.counts.items()] + gaps.missing
+    lacking = [name for name in ranked[FAMILIES[1].name] if name not in ranked[CALIBRATION]]
+    if lacking:
+        left_out.append(
+            f"In calibration {listed(lacking)} take{'s' * (len(lacking) == 1)} no part, as in tables: the AUROC is not"
+            " above 50 % beyond chance, and a confidence that says nothing is calibrated easily."
+        )
     return Multiverse(
         plain(request.model), plain(request.task), reference.preset, len(made[0].any.id),
-        tuple(sorted({row.seed for row in own if not recalibration_of(row.method)})), ranked,
+        tuple(sorted({row.seed for row in own})), ranked,
         tuple(_options(every, reference, effects)), every,
         tuple(c for family in FAMILIES for c in _contests(family, ranked[family.name], every, standings)),
         tuple(p for family in FAMILIES for p in _places(family, ranked[family.name], every, standings)),
-        (*_few_options(made), *gaps.sentences(), *_without_order(ranked), *remarks, _NOT_SEEDS),
+        (*_few_options(made), *left_out, *remarks, _NOT_SEEDS),
     )  # fmt: skip
 
 
@@ -103,26 +133,6 @@ def _found(request: MultiverseRequest, cache: Path | None, say: Callable[[str], 
     return found
 
 
-def _reference(request: MultiverseRequest, rows: Sequence[ResultRow]) -> tuple[Setting, list[ResultRow]]:
-    """The setting of the table and its results."""
-    presets = {row.preset for row in rows}
-    if not presets:
-        raise UserError(
-            f"no result of {plain(request.model)} on {plain(request.task)} in {request.results} can stand in a table"
-            " with others (failed, partial, cut short, scores alone, or with settings of its own)"
-        )
-    if request.preset is not None:
-        require("--preset", "preset", request.preset, presets, of="result with ")
-    elif len(presets) > 1:
-        raise UserError(
-            f"results of {plain(request.model)} on {plain(request.task)} have presets {listed(presets)}; choose with"
-            " --preset the one whose table is examined, the others are universes"
-        )
-    chosen = [row for row in rows if row.preset == (request.preset or next(iter(presets)))]
-    reference = reference_of(chosen)
-    return reference, [row for row in chosen if setting_of(row) == reference]
-
-
 def _ranked(rows: Mapping[Key, Sequence[ResultRow]], standings: Standings, gaps: Gaps) -> dict[str, tuple[str, ...]]:
     """Family -> methods that the table compares there."""
     lines, styles = [], style.built_in()
@@ -133,30 +143,12 @@ def _ranked(rows: Mapping[Key, Sequence[ResultRow]], standings: Standings, gaps:
     contests = {family.name: rank(lines, standings, family.metric) for family in FAMILIES}
     for key, reason in contests[FAMILIES[1].name].excluded.items():
         if reason == OTHER_LABELS:
-            gaps.add(f"Left out: {key.label} rests on other answers or labels than most of the table")
+            gaps.counts[f"Left out: {key.label} rests on other answers or labels than most of the table"] += 1
         elif key in standings.left_out:
-            gaps.add(f"Left out: {key.label}, {reason}")
+            gaps.counts[f"Left out: {key.label}, {reason}"] += 1
     return {
         name: tuple(line.method for line in lines if line in contest.comparable) for name, contest in contests.items()
     }
-
-
-def _checked(request: MultiverseRequest, ranked: Mapping[str, Sequence[str]]) -> list[str]:
-    """Methods that are ranked in some family.
-
-    Raises:
-        UserError: there are too few, or one that was named is none of them.
-    """
-    known = list(dict.fromkeys(name for names in ranked.values() for name in names))
-    if len(known) < SEVERAL:
-        told = f"{known[0]} alone" if known else "none"
-        raise UserError(
-            f"{plain(request.model)} on {plain(request.task)}: a claim needs two methods with results that the table"
-            f" can compare, there is {told}; run more: bench run --method all --model {plain(request.model)}"
-        )
-    for name in request.methods:
-        require("--method", "method", name, known, of="ranked ")
-    return known
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
@@ -173,7 +165,7 @@ def _options(every: Sequence[Universe], reference: Setting, effects: Mapping[tup
             yield Option(DEFINITION, definition.label, definition.metric == family.metric, f"of {family.name}")
 
 
-def _few_options(made: Sequence[World]) -> Iterator[str]:
+def _few_options(made: Sequence[ResultSet]) -> Iterator[str]:
     """Sentences on combinations of the data's options that are not there, and on dimensions with one option."""
     options = {name: {world.choices[name] for world in made} for name in made[0].choices}
     product = math.prod(map(len, options.values()))
@@ -194,50 +186,38 @@ def _few_options(made: Sequence[World]) -> Iterator[str]:
         )
 
 
-def _without_order(ranked: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    lacking = [name for name in ranked[FAMILIES[1].name] if name not in ranked[CALIBRATION]]
-    if lacking:
-        yield (
-            f"In calibration {listed(lacking)} take{'s' * (len(lacking) == 1)} no part, as in tables: the AUROC is not"
-            " above 50 % beyond chance, and a confidence that says nothing is calibrated easily."
-        )
-
-
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
 def _contests(
     family: Family, methods: Sequence[str], every: Sequence[Universe], standings: Standings
 ) -> Iterator[Contest]:
-    own = [universe for universe in every if universe.family == family.name]
+    """Fates of the table's pairs in the universes of a family."""
+    own, is_higher_better = [u for u in every if u.family == family.name], METRICS[family.metric].higher_is_better
     for pair in standings.pairs:
-        if pair.metric == family.metric and {pair.first.method, pair.second.method} <= set(methods):
-            yield _contest(pair, family, own)
-
-
-def _contest(pair: Pair, family: Family, every: Sequence[Universe]) -> Contest:
-    """Fate of a pair of the table in the universes of a family."""
-    winner = pair.winner(1 - LEVEL)
-    is_first = (pair.difference > 0) is family.higher_is_better if winner is None else winner == pair.first
-    own = pair if is_first else pair.reversed()
-    first, second = own.first.method, own.second.method
-    both = [u for u in every if first in u.values and second in u.values]
-    signs = [1 if METRICS[u.metric].higher_is_better else -1 for u in both]
-    holds = [sign * (u.values[first] - u.values[second]) > ROUNDING for sign, u in zip(signs, both, strict=True)]
-    tested = [u.wins for u in both if u.wins is not None]
-    shares, influence = list[Share](), dict[str, float]()
-    for dimension in both[0].choices if both else ():
-        options = [universe.choices[dimension] for universe in both]
-        if len(set(options)) > 1:
-            influence[dimension] = explained(holds, options)
-            for name in dict.fromkeys(options):
-                of_option = [is_so for is_so, option in zip(holds, options, strict=True) if option == name]
-                shares.append(Share(dimension, name, len(of_option), sum(of_option)))
-    return Contest(
-        family.name, first, second, own.difference, own.p_corrected, winner is not None, len(both), sum(holds),
-        len(tested), sum((first, second) in wins for wins in tested), sum((second, first) in wins for wins in tested),
-        tuple(shares), influence,
-    )  # fmt: skip
+        if pair.metric != family.metric or not {pair.first.method, pair.second.method} <= set(methods):
+            continue
+        winner = pair.winner(1 - LEVEL)
+        is_first = (pair.difference > 0) is is_higher_better if winner is None else winner == pair.first
+        claimed = pair if is_first else pair.reversed()
+        first, second = claimed.first.method, claimed.second.method
+        both = [u for u in own if first in u.values and second in u.values]
+        signs = [1 if METRICS[u.metric].higher_is_better else -1 for u in both]
+        holds = [sign * (u.values[first] - u.values[second]) > ROUNDING for sign, u in zip(signs, both, strict=True)]
+        tested = [u.wins for u in both if u.wins is not None]
+        shares, influence = list[OptionShare](), dict[str, float]()
+        for dimension in both[0].choices if both else ():
+            options = [universe.choices[dimension] for universe in both]
+            if len(set(options)) > 1:
+                influence[dimension] = explained(holds, options)
+                for name in dict.fromkeys(options):
+                    of_option = [is_so for is_so, option in zip(holds, options, strict=True) if option == name]
+                    shares.append(OptionShare(dimension, name, len(of_option), sum(of_option)))
+        yield Contest(
+            family.name, first, second, claimed.difference, pair.p_corrected, winner is not None, len(both),
+            sum(holds), len(tested), sum((first, second) in wins for wins in tested),
+            sum((second, first) in wins for wins in tested), tuple(shares), influence,
+        )  # fmt: skip
 
 
 # --- places -----------------------------------------------------------------------------------------------------------

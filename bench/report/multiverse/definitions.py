@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bench.grading.grade import parse_letter, same_text, substring_rule
-from bench.metrics import METRICS
 from bench.report import competition
 from bench.results.questions import SEVERAL, QuestionText
 from bench.stats import TESTED, Average, Settings
@@ -58,11 +57,6 @@ class Family:
     metric: str
     """Metric by which tables test such claims."""
     definitions: tuple[Definition, ...]
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether more is better in the table's metric."""
-        return bool(METRICS[self.metric].higher_is_better)
 
 
 FAMILIES = (
@@ -121,11 +115,6 @@ CHOICE_RULES: Mapping[str, Rule] = MappingProxyType({
     "letter anywhere": lambda answer, gold, _: substring_rule(answer, gold),
 })  # fmt: skip
 """Rules for option letters: those of `LetterRule`."""
-
-
-def rules_of(question: QuestionText) -> Mapping[str, Rule]:
-    """Rules that can grade the answers to such a question."""
-    return CHOICE_RULES if question.choices else OPEN_RULES
 
 
 def is_right(rule: Rule, answer: str, question: QuestionText, letters: str) -> bool:

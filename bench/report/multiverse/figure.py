@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bench.report.figures.drawing import AXIS, beside, boxes, drawing, fractions, name_rows, styled
-from bench.report.multiverse.model import SURVIVES, Contest, Multiverse, Places, by_survival
+from bench.report.multiverse.model import SURVIVES, Multiverse, by_survival
 from bench.report.multiverse.verdict import THRESHOLD, claim, decided_by, share
 from bench.report.style import BAND, INK, TEXT_WIDTH, tint
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ROW = 0.15
@@ -46,29 +44,26 @@ def places_drawn(found: Multiverse) -> Figure | None:
             by = f", by {len(family.definitions)} definitions" if len(family.definitions) > 1 else ""
             here.set_label(family.name)
             here.set_title(f"{family.name}{by}", loc="left")
-            _shares(here, places)
+            m = len(places)
+            name_rows(here, [each.method for each in places])
+            here.set_xlim(0.5, m + 0.5)
+            here.set_xticks(range(1, m + 1))
+            here.tick_params(length=0)
+            here.grid(visible=False)
+            here.set_facecolor(BAND)
+            for i, one in enumerate(places):
+                n = sum(one.counts.values())
+                for place, count in one.counts.items():
+                    part = count / n
+                    cell = [(place - 0.49, i - 0.46, place + 0.49, i + 0.46)]
+                    boxes(here, cell, f"{one.method}/{place}", facecolor=tint(SHOWN, part))
+                    here.text(place, i, share(part).removesuffix(" %"), ha="center", va="center",
+                              color="white" if part >= _DARK else INK)  # fmt: skip
+                at = one.spread.median
+                x = [at + side for side in (-0.5, 0.5, 0.5, -0.5, -0.5)]
+                y = [i + side for side in (-0.5, -0.5, 0.5, 0.5, -0.5)]
+                here.plot(x, y, label=f"{one.method}/median", color=INK, linewidth=0.7, zorder=2)
         return figure
-
-
-def _shares(axes: Axes, places: Sequence[Places]) -> None:
-    m = len(places)
-    name_rows(axes, [each.method for each in places])
-    axes.set_xlim(0.5, m + 0.5)
-    axes.set_xticks(range(1, m + 1))
-    axes.tick_params(length=0)
-    axes.grid(visible=False)
-    axes.set_facecolor(BAND)
-    for i, one in enumerate(places):
-        n = sum(one.counts.values())
-        for place, count in one.counts.items():
-            part = count / n
-            cell = [(place - 0.49, i - 0.46, place + 0.49, i + 0.46)]
-            boxes(axes, cell, f"{one.method}/{place}", facecolor=tint(SHOWN, part))
-            axes.text(place, i, share(part).removesuffix(" %"), ha="center", va="center",
-                      color="white" if part >= _DARK else INK)  # fmt: skip
-        at = one.spread.median
-        frame = [at - 0.5, at + 0.5, at + 0.5, at - 0.5, at - 0.5], [i - 0.5, i - 0.5, i + 0.5, i + 0.5, i - 0.5]
-        axes.plot(*frame, label=f"{one.method}/median", color=INK, linewidth=0.7, zorder=2)
 
 
 def claims_drawn(found: Multiverse) -> Figure | None:
@@ -95,25 +90,21 @@ def claims_drawn(found: Multiverse) -> Figure | None:
             here.set_label(family.name)
             here.set_title(f"{family.name}, {n:,} universes{hidden}", loc="left")
             here.set_title("holds | significant | turned by", loc="right")
-            _bars(here, claims)
+            fractions(here)
+            here.set(xlim=(0, 1), xticks=(0, 0.25, 0.5, 0.75, 1))
+            here.grid(axis="x")
+            name_rows(here, [claim(each) for each in claims])
+            for i, each in enumerate(claims):
+                if each.share is None:
+                    continue
+                colour = HELD if each.survives else FALLEN
+                here.barh(i, each.share, 0.6, color=colour, label=f"{claim(each)}/holds", zorder=1)
+                if each.tested:
+                    shown = each.significant / each.tested
+                    here.barh(i, shown, 0.28, color=SHOWN, label=f"{claim(each)}/significant", zorder=1.5)
+                tested = share(each.significant / each.tested) if each.tested else "no test"
+                words = [share(each.share), tested, decided_by(each), f"{each.reversed} reversed" * bool(each.reversed)]
+                beside(here, i, " | ".join(filter(None, words)))
+            here.axvline(SURVIVES, label="threshold", color=INK, linewidth=0.7, linestyle=(0, (3, 2)), zorder=2)
         axes[-1, 0].set_xlabel("universes (%)")
         return figure
-
-
-def _bars(axes: Axes, claims: Sequence[Contest]) -> None:
-    fractions(axes)
-    axes.set(xlim=(0, 1), xticks=(0, 0.25, 0.5, 0.75, 1))
-    axes.grid(axis="x")
-    name_rows(axes, [claim(each) for each in claims])
-    for i, each in enumerate(claims):
-        if each.share is None:
-            continue
-        colour = HELD if each.survives else FALLEN
-        axes.barh(i, each.share, 0.6, color=colour, label=f"{claim(each)}/holds", zorder=1)
-        if each.tested:
-            shown = each.significant / each.tested
-            axes.barh(i, shown, 0.28, color=SHOWN, label=f"{claim(each)}/significant", zorder=1.5)
-        tested = share(each.significant / each.tested) if each.tested else "no test"
-        parts = [share(each.share), tested, decided_by(each), f"{each.reversed} reversed" * bool(each.reversed)]
-        beside(axes, i, " | ".join(filter(None, parts)))
-    axes.axvline(SURVIVES, label="threshold", color=INK, linewidth=0.7, linestyle=(0, (3, 2)), zorder=2)

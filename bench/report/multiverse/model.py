@@ -42,18 +42,13 @@ class Universe:
 
 
 @dataclass(frozen=True)
-class Share:
+class OptionShare:
     """Share of universes with one option in which something holds."""
 
     dimension: str
     option: str
     n: int
     holds: int
-
-    @property
-    def share(self) -> float:
-        """Fraction of them."""
-        return self.holds / self.n
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,7 @@ class Contest:
     """Those of them in which the first is significantly better."""
     reversed: int
     """Those of them in which the second is."""
-    shares: tuple[Share, ...] = ()
+    shares: tuple[OptionShare, ...] = ()
     """Universes in which the first is better, by option of each dimension with several."""
     explained: Mapping[str, float] | None = None
     """Dimension -> share of the variance of the direction that lies between its options."""
@@ -104,12 +99,12 @@ class Contest:
         return self.survives and self.tested > 0 and self.significant >= SURVIVES * self.tested
 
     @property
-    def weakest(self) -> Share | None:
+    def weakest(self) -> OptionShare | None:
         """Option under which the direction holds least; None where it always does, or never."""
         known = [share for share in self.shares if share.n]
         if not known or self.holds in {0, self.n}:
             return None
-        return min(known, key=lambda share: share.share)
+        return min(known, key=lambda share: share.holds / share.n)
 
     @property
     def decides(self) -> str | None:

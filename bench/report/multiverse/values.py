@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,18 +15,19 @@ from bench.report.multiverse.definitions import (
     AGGREGATION,
     AS_RUN,
     AVERAGES,
+    CHOICE_RULES,
     DEFINITION,
     FAMILIES,
     GRADING,
     KEPT,
     LEFT_OUT,
+    OPEN_RULES,
     UNREAD,
     Definition,
     is_right,
-    rules_of,
 )
 from bench.report.multiverse.model import LEVEL, Universe
-from bench.report.multiverse.worlds import USUAL_ANSWERS, World, order_of
+from bench.report.multiverse.worlds import USUAL_ANSWERS, ResultSet, order_of
 from bench.results.questions import QuestionText
 from bench.stats import Sampling, Settings, compare, influence, strata_of
 from bench.stats.strata import value_of
@@ -37,7 +37,7 @@ from bench.stats.strata import value_of
 class Graded:
     """A world with one grading, and with or without unread answers."""
 
-    world: World
+    world: ResultSet
     choices: Mapping[str, str]
     rows: BoolArray
     """(n,) answers that count."""
@@ -45,21 +45,15 @@ class Graded:
     """(n,)."""
 
 
-class Gradings(NamedTuple):
-    """Worlds under every grading and rule for unread answers."""
-
-    graded: list[Graded]
-    effects: dict[tuple[str, str], str]
-    """Dimension and option -> words on what it changes."""
-    remarks: list[str]
-    """Sentences on gradings that are no choice here."""
-
-
 # --- gradings ---------------------------------------------------------------------------------------------------------
 
 
-def gradings(worlds: Sequence[World], texts: Mapping[str, QuestionText]) -> Gradings:
+def gradings(
+    worlds: Sequence[ResultSet], texts: Mapping[str, QuestionText]
+) -> tuple[list[Graded], dict[tuple[str, str], str], list[str]]:
     """Every world under every grading and rule for unread answers that changes something in some world.
+
+    Also words on what each dimension's option changes, and sentences on gradings that are no choice here.
 
     Args:
         worlds: at least one, all of the same questions.
@@ -68,8 +62,15 @@ def gradings(worlds: Sequence[World], texts: Mapping[str, QuestionText]) -> Grad
     given = [world.any for world in worlds]
     kept, effects = {AS_RUN: [each.correct for each in given]}, dict[tuple[str, str], str]()
     alike: dict[str, list[str]] = defaultdict(list)
-    others = _regraded(worlds, texts)
-    for name, labels in others.items():
+    ids, letters = given[0].id, Protocol().letters
+    asked = [texts[name] for name in ids if name in texts]
+    regraded = len(asked) == len(ids) and all(world.setting.answers.startswith(USUAL_ANSWERS) for world in worlds)
+    rules = CHOICE_RULES if asked and asked[0].choices else OPEN_RULES
+    for name, rule in rules.items() if regraded else ():
+        labels = [
+            np.array([is_right(rule, *pair, letters) for pair in zip(each.answer, asked, strict=True)])
+            for each in given
+        ]
         same = next((known for known, own in kept.items() if all(map(np.array_equal, own, labels))), None)
         if same is not None:
             alike[same].append(f"“{name}”")
@@ -81,7 +82,7 @@ def gradings(worlds: Sequence[World], texts: Mapping[str, QuestionText]) -> Grad
         f"No choice of their own: gradings that give the same labels as “{name}”: {', '.join(names)}."
         for name, names in alike.items()
     ]
-    if not others:
+    if not regraded:
         remarks.append(
             "Answers can't be graded otherwise: the questions, or answers that the model gave itself, are not beside"
             " the results."
@@ -104,22 +105,7 @@ def gradings(worlds: Sequence[World], texts: Mapping[str, QuestionText]) -> Grad
         remarks.append(
             f"In {empty} of {len(given)} sets of results no answer was read, so none are left without unread ones."
         )
-    return Gradings(graded, effects, remarks)
-
-
-def _regraded(worlds: Sequence[World], texts: Mapping[str, QuestionText]) -> dict[str, list[BoolArray]]:
-    """Labels of each world by each other rule; none where questions, or the model's own answers, are not there."""
-    ids, letters = worlds[0].any.id, Protocol().letters
-    asked = [texts[name] for name in ids if name in texts]
-    if len(asked) < len(ids) or not all(world.setting.answers.startswith(USUAL_ANSWERS) for world in worlds):
-        return {}
-    return {
-        name: [
-            np.array([is_right(rule, *pair, letters) for pair in zip(world.any.answer, asked, strict=True)])
-            for world in worlds
-        ]
-        for name, rule in rules_of(asked[0]).items()
-    }
+    return graded, effects, remarks
 
 
 # --- universes --------------------------------------------------------------------------------------------------------

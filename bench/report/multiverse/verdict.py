@@ -53,73 +53,60 @@ def weakest(contest: Contest) -> str:
 
 def verdict(found: Multiverse) -> tuple[str, ...]:
     """Facts, a line each: what survives in each family, what falls and why, who is first, what was open to picking."""
+    told, firsts = [], []
+    for family in found.families:
+        claims, n = found.claims(family.name), len(found.of(family.name))
+        start = f"{family.name[0].upper()}{family.name[1:]} ({several(n, 'universe')})"
+        kept = [c for c in claims if c.survives]
+        tested, shown = sum(c.tested > 0 for c in kept), sum(c.is_shown for c in kept)
+        few = "" if n * (1 - SURVIVES) >= 1 else ", with so few in all"
+        told.append(
+            f"{start}: {len(kept)} of {len(claims)} claims of the table survive in at least {THRESHOLD} of these{few};"
+            f" {shown} of {several(tested, 'survivor')} with a test are also significant in {THRESHOLD} of their tests."
+            if claims
+            else f"{start}: the table claims nothing, so nothing can fall."
+        )
+        # by the share of universes, of those in which all have numbers, in which a method's value is the best
+        own = [places for places in found.places if places.family == family.name and places.spread.first > 0]
+        own.sort(key=lambda places: -places.spread.first)
+        first = ", ".join(f"{places.method} in {share(places.spread.first)}" for places in own[:_FEW])
+        more = f" and {len(own) - _FEW} others" if len(own) > _FEW else ""
+        n = len(found.complete(family.name))
+        if own:
+            of = f"of {several(n, 'universe')} with numbers of all"
+            firsts.append(f"First in {family.name} by value, {of}: {first}{more}.")
+    told += [sentence for family in found.families for sentence in _fallen(found.claims(family.name), family)]
+    pairs = [contest for contest in found.contests if not contest.is_claim and contest.tested]
+    decided = [contest for contest in pairs if contest.significant or contest.reversed]
+    both = sum(bool(contest.significant and contest.reversed) for contest in decided)
+    n_open, ways = several(len(pairs), "pair"), f" ({both} of them in either direction)" if both else ""
+    if decided:
+        firsts.append(
+            f"Of {n_open} that the table leaves open, {len(decided)} could be claimed by picking"
+            f" a universe{ways}: there the difference is significant, corrected for all pairs."
+        )
+    elif pairs:
+        firsts.append(f"None of {n_open} that the table leaves open is significant in any universe.")
     return (
-        *(_survivors(found, family) for family in found.families),
-        *(sentence for family in found.families for sentence in _fallen(found.claims(family.name), family)),
-        *filter(None, (_first(found, family) for family in found.families)),
-        *_open(found),
+        *told,
+        *firsts,
         ("Universes are a list of analyses that somebody could defend, not a sample of anything:"
         f" {THRESHOLD} is a share of that list, and no level of confidence."),
     )  # fmt: skip
 
 
-def _survivors(found: Multiverse, family: Family) -> str:
-    claims, n = found.claims(family.name), len(found.of(family.name))
-    start = f"{family.name[0].upper()}{family.name[1:]} ({several(n, 'universe')})"
-    if not claims:
-        return f"{start}: the table claims nothing, so nothing can fall."
-    kept = [c for c in claims if c.survives]
-    tested, shown = sum(c.tested > 0 for c in kept), sum(c.is_shown for c in kept)
-    few = "" if n * (1 - SURVIVES) >= 1 else ", with so few in all"
-    return (
-        f"{start}: {len(kept)} of {len(claims)} claims of the table survive in at least {THRESHOLD} of these{few};"
-        f" {shown} of {several(tested, 'survivor')} with a test are also significant in {THRESHOLD} of their tests."
-    )
-
-
 def _fallen(claims: Sequence[Contest], family: Family) -> Iterator[str]:
     fallen = sorted((c for c in claims if not c.survives), key=lambda c: (c.share or 0.0, c.first, c.second))
     for each in fallen[:_FEW]:
-        yield f"In {family.name}, “{claim(each)}” does not survive: {_why(each)}."
+        why = f"it holds in {each.holds} of {each.n} universes"
+        if each.share is None:
+            why = "no universe has numbers of both"
+        elif each.weakest is not None:
+            why += f", least under {weakest(each)}"
+        if each.decides is not None:
+            why += f"; the choice of {each.decides} explains {share(each.explained_most)} of that"
+        if each.reversed:
+            why += f"; the opposite is significant in {each.reversed} of {each.tested} with a test"
+        yield f"In {family.name}, “{claim(each)}” does not survive: {why}."
     if len(fallen) > _FEW:
         yield f"Further claims in {family.name} that do not survive: {len(fallen) - _FEW}."
-
-
-def _why(each: Contest) -> str:
-    if each.share is None:
-        return "no universe has numbers of both"
-    text = f"it holds in {each.holds} of {each.n} universes"
-    if each.weakest is not None:
-        text += f", least under {weakest(each)}"
-    if each.decides is not None:
-        text += f"; the choice of {each.decides} explains {share(each.explained_most)} of that"
-    if each.reversed:
-        text += f"; the opposite is significant in {each.reversed} of {each.tested} with a test"
-    return text
-
-
-def _first(found: Multiverse, family: Family) -> str:
-    """Methods by the share of universes, of those in which all have numbers, in which their value is the best."""
-    own = [places for places in found.places if places.family == family.name and places.spread.first > 0]
-    if not own:
-        return ""
-    own.sort(key=lambda places: -places.spread.first)
-    told = ", ".join(f"{places.method} in {share(places.spread.first)}" for places in own[:_FEW])
-    more = f" and {len(own) - _FEW} others" if len(own) > _FEW else ""
-    n = several(len(found.complete(family.name)), "universe")
-    return f"First in {family.name} by value, of {n} with numbers of all: {told}{more}."
-
-
-def _open(found: Multiverse) -> Iterator[str]:
-    """A sentence on pairs that somebody who picks a universe could claim."""
-    pairs = [contest for contest in found.contests if not contest.is_claim and contest.tested]
-    decided = [contest for contest in pairs if contest.significant or contest.reversed]
-    if decided:
-        both = sum(bool(contest.significant and contest.reversed) for contest in decided)
-        ways = f" ({both} of them in either direction)" if both else ""
-        yield (
-            f"Of {several(len(pairs), 'pair')} that the table leaves open, {len(decided)} could be claimed by picking"
-            f" a universe{ways}: there the difference is significant, corrected for all pairs."
-        )
-    elif pairs:
-        yield f"None of {several(len(pairs), 'pair')} that the table leaves open is significant in any universe."

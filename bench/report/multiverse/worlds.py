@@ -7,8 +7,9 @@ training questions for some) belong to no setting and are counted. Example: `wor
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,7 +56,7 @@ def setting_of(row: ResultRow) -> Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class ResultSet:
     """Results under one setting, with one seed and one recalibration, that rest on the same answers and labels."""
 
     setting: Setting
@@ -84,15 +85,6 @@ class Gaps:
     missing: list[str] = field(default_factory=list)
     """Sentences on combinations without results of some methods."""
 
-    def add(self, text: str) -> None:
-        """Count one result."""
-        self.counts[text] += 1
-
-    def sentences(self) -> Iterator[str]:
-        """One for each reason."""
-        yield from (f"{text} ({n} result{'s' * (n > 1)})." for text, n in self.counts.items())
-        yield from self.missing
-
 
 # --- which results ----------------------------------------------------------------------------------------------------
 
@@ -107,7 +99,16 @@ def admitted(rows: Sequence[ResultRow], gaps: Gaps) -> list[ResultRow]:
     Raises:
         UserError: two results of one cell have different numbers.
     """
-    odd = _odd_settings(rows)
+    names = {name for row in rows for name in row.config} - _ALIKE
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for row, name in product(rows, names):
+        told = setting(row.config.get(name))
+        values[name, row.method].add(told)
+        if name == "train_on" and row.train_on is not None:
+            values[name, ""].add(told)
+    # settings without a dimension in which results of one method differ, or those that learn differ from each other;
+    # one that all results of each method have, e.g. --dtype, is no choice here
+    odd = {name for (name, _), several in values.items() if len(several) > 1}
     lines = [(setting_of(row), base_of(row.method)) for row in rows]
     short = {line for line, row in zip(lines, rows, strict=True) if row.training and row.training.is_cut_short}
     seen: dict[tuple[object, ...], ResultRow] = {}
@@ -126,7 +127,7 @@ def admitted(rows: Sequence[ResultRow], gaps: Gaps) -> list[ResultRow]:
         elif (at, base) in short:  # as in tables, where one such seed takes the line's rank
             reason = f"training of {plain(row.method)} was cut short with {_words_of(at)}"
         if reason:
-            gaps.add(f"Left out: {reason}")
+            gaps.counts[f"Left out: {reason}"] += 1
             continue
         first = seen.setdefault((at, row.method, row.seed), row)
         if first.records_digest != row.records_digest:
@@ -135,22 +136,6 @@ def admitted(rows: Sequence[ResultRow], gaps: Gaps) -> list[ResultRow]:
                 f" {path_of(first, Path())} and {path_of(row, Path())}; move one of them to another folder"
             )
     return list(seen.values())
-
-
-def _odd_settings(rows: Sequence[ResultRow]) -> frozenset[str]:
-    """Settings without a dimension in which results of one method differ, or those that learn differ from each other.
-
-    A setting that all results of each method have, e.g. --dtype, is no choice here.
-    """
-    names = {name for row in rows for name in row.config} - _ALIKE
-    values: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for row in rows:
-        for name in names:
-            told = setting(row.config.get(name))
-            values[name, row.method].add(told)
-            if name == "train_on" and row.train_on is not None:
-                values[name, ""].add(told)
-    return frozenset(name for (name, _), told in values.items() if len(told) > 1)
 
 
 def reference_of(rows: Sequence[ResultRow]) -> Setting:
@@ -164,11 +149,10 @@ def reference_of(rows: Sequence[ResultRow]) -> Setting:
         raise UserError(
             "All results are recalibrated; the table needs them as they are: run them without --recalibrate"
         )
-
-    def key(at: Setting) -> tuple[bool, bool, bool, int, Setting]:
-        return at.tuning != NONE, at.answers != USUAL_ANSWERS, at.protocol != OF_PRESET, -sizes[at], at
-
-    return min(sizes, key=key)
+    return min(
+        sizes,
+        key=lambda at: (at.tuning != NONE, at.answers != USUAL_ANSWERS, at.protocol != OF_PRESET, -sizes[at], at),
+    )
 
 
 # --- their records ----------------------------------------------------------------------------------------------------
@@ -176,7 +160,7 @@ def reference_of(rows: Sequence[ResultRow]) -> Setting:
 
 def worlds(
     rows: Sequence[ResultRow], folder: Path, methods: Sequence[str], reference: Setting, gaps: Gaps
-) -> list[World]:
+) -> list[ResultSet]:
     """Worlds in which at least two methods rest on the same answers, those of the table first.
 
     Args:
@@ -193,14 +177,23 @@ def worlds(
     for row in rows:
         at = setting_of(row), recalibration_of(row.method) or NONE, row.seed
         cells[at][base_of(row.method)] = row
-    made: list[World] = []
+    made: list[ResultSet] = []
     for at in sorted(cells, key=lambda at: (at[0] != reference, at[1] != NONE, at)):
         own = {name: cells[at][name] for name in methods if name in cells[at]}
-        world = _world(at, {name: read_records(place_of(row, folder)).by_id() for name, row in own.items()}, gaps)
-        if world is None:
+        records = {name: read_records(place_of(row, folder)).by_id() for name, row in own.items()}
+        alike: dict[tuple[object, ...], list[str]] = defaultdict(list)
+        for name, each in records.items():
+            alike[tuple(each.id), tuple(each.subject), each.correct.tobytes()].append(name)
+        most = max(alike.values(), key=len, default=[])
+        for name in (name for name in records if name not in most):
+            gaps.counts[f"Left out: {name} rests on other answers or labels than most others: {_words(at)}"] += 1
+        if len(records) == 1:
+            gaps.counts[f"Left out: {most[0]} alone has a result with {_words(at)}"] += 1
+        if len(most) <= 1:
             continue
+        world = ResultSet(*at, {name: records[name] for name in most})
         if made and world.any.id != made[0].any.id:
-            gaps.add(f"Left out: {_words(at)} asks other questions than the table")
+            gaps.counts[f"Left out: {_words(at)} asks other questions than the table"] += 1
             continue
         lacking = [name for name in methods if name not in own]
         if lacking:
@@ -214,20 +207,6 @@ def worlds(
     if not made or made[0].setting != reference:
         raise UserError("No two methods of the table rest on the same answers and labels, so none can be compared")
     return made
-
-
-def _world(at: At, records: Mapping[str, Records], gaps: Gaps) -> World | None:
-    """The methods with the answers and labels that most have; None where these are fewer than two."""
-    alike: dict[tuple[object, ...], list[str]] = defaultdict(list)
-    for name, own in records.items():
-        alike[tuple(own.id), tuple(own.subject), own.correct.tobytes()].append(name)
-    names = max(alike.values(), key=len, default=[])
-    for name in records:
-        if name not in names:
-            gaps.add(f"Left out: {name} rests on other answers or labels than most others: {_words(at)}")
-    if len(records) == 1:
-        gaps.add(f"Left out: {names[0]} alone has a result with {_words(at)}")
-    return World(*at, {name: records[name] for name in names}) if len(names) > 1 else None
 
 
 def order_of(records: Records) -> FloatArray:

@@ -3,7 +3,7 @@
 from bench.report.analysis import Analysis, stem_of
 from bench.report.transfer.compute import computed
 from bench.report.transfer.figure import heat_map
-from bench.report.transfer.model import METRICS_SHOWN, Entry, Matrix, Price, Worst
+from bench.report.transfer.model import METRICS_SHOWN, Matrix, MatrixEntry, Price, Worst
 from bench.report.transfer.verdict import verdict
 from bench.report.transfer.views import views
 
@@ -15,4 +15,4 @@ def shown(matrix: Matrix) -> Analysis:
     return Analysis(stem, views(matrix), lambda: {f"{stem}--{metric}": heat_map(matrix, metric) for metric in there})
 
 
-__all__ = ["METRICS_SHOWN", "Entry", "Matrix", "Price", "Worst", "computed", "heat_map", "shown", "verdict"]
+__all__ = ["METRICS_SHOWN", "Matrix", "MatrixEntry", "Price", "Worst", "computed", "heat_map", "shown", "verdict"]

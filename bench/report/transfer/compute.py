@@ -25,8 +25,8 @@ from bench.report.transfer.model import (
     METRICS_SHOWN,
     AgainstUntrained,
     Constant,
-    Entry,
     Matrix,
+    MatrixEntry,
     MeanPrice,
     Missing,
     Price,
@@ -93,16 +93,25 @@ def computed(
     tested: dict[str, _Tested] = {}
     for test in about.tests:
         gaps = {(gap.method, gap.corpus) for gap in missing if gap.test == test}  # of any seed: others have one more
-        own = (cell for cell in cells if cell.test == test and (cell.method, cell.corpus) not in gaps)
-        records, odd = _records(list(own))
-        missing += [Missing(*key, test, _OTHER_ANSWERS) for key in odd]
+        records: dict[Key, list[Records]] = defaultdict(list)  # of each cell's seeds, in the order of ids
+        for cell in cells:
+            if cell.test == test and cell.path is not None and (cell.method, cell.corpus) not in gaps:
+                records[cell.method, cell.corpus].append(read_records(cell.path).by_id())
+        answers = {
+            key: [(tuple(run.id), tuple(run.subject), run.correct.tobytes()) for run in runs]
+            for key, runs in records.items()
+        }
+        for key, own in answers.items():
+            if set(own) != set(next(iter(answers.values()))[:1]):
+                missing.append(Missing(*key, test, _OTHER_ANSWERS))
+                del records[key]
         if records:
             tested[test] = _tested(records, about, replace(settings, draws=1))
     if not tested:
         reasons = list(dict.fromkeys(each.reason for each in missing))
         raise UserError(f"No cell of the matrix has numbers: {'; '.join(reasons[:3])}")
     entries = tuple(
-        Entry(*key, test, metric, of.value, each.sampling.intervals(metric, of, LEVEL)[0])
+        MatrixEntry(*key, test, metric, of.value, each.sampling.intervals(metric, of, LEVEL)[0])
         for metric in METRICS_SHOWN
         for test, each in tested.items()
         for key, of in each.cells[metric].items()
@@ -120,32 +129,24 @@ def computed(
         tuple(price for metric in METRICS_SHOWN for price in with_holm(_prices(metric, about, tested, compared)))
         for compared in (moves, dict.fromkeys(tested, parted))
     )
+    constants = []
+    for (test, each), at in zip(tested.items(), homes.values(), strict=True):
+        home = None if at is None else each.constants.get(at)
+        for corpus, of in each.constants.items():
+            points, moved = None, Interval("fixed-subjects")
+            if home is not None and corpus != at:
+                points, moved, _ = each.worsening("brier", [of], [home])
+            ends = each.sampling.intervals("brier", of, LEVEL)[0]
+            constants.append(Constant(corpus, test, of.value, ends, points, moved))
     return Matrix(
         about, entries, prices, tuple(_means(about, tested, prices)), worst,
         tuple(with_holm(_against_untrained(about, tested))), tuple(dict.fromkeys(missing)),
-        novelty, tuple(_means(about, tested, novelty)), tuple(_constants(about, tested)), stored,
+        novelty, tuple(_means(about, tested, novelty)), tuple(constants), stored,
         tuple(_remarks(cells, tested)), settings.average,
     )  # fmt: skip
 
 
 # --- cells ------------------------------------------------------------------------------------------------------------
-
-
-def _records(cells: Sequence[TransferCell]) -> tuple[dict[Key, list[Records]], list[Key]]:
-    """Records of each cell's seeds, in the order of ids; and cells that rest on other answers than the first."""
-    found: dict[Key, list[Records]] = defaultdict(list)
-    for cell in cells:
-        if cell.path is not None:
-            found[cell.method, cell.corpus].append(read_records(cell.path).by_id())
-    first = next(iter(found.values()), [None])[0]
-    odd = [
-        key
-        for key, runs in found.items()
-        if first is not None
-        and any((run.id, run.subject) != (first.id, first.subject)
-                or not np.array_equal(run.correct, first.correct) for run in runs)
-    ]  # fmt: skip
-    return {key: runs for key, runs in found.items() if key not in odd}, odd
 
 
 def _remarks(cells: Sequence[TransferCell], tested: Mapping[str, _Tested]) -> Iterator[str]:
@@ -199,17 +200,6 @@ def _prices(
             if {(name, corpus), (name, home)} <= own.keys():
                 price = each.worsening(metric, [own[name, corpus]], [own[name, home]])
                 yield Price(name, corpus, home, test, metric, *price)
-
-
-def _constants(about: About, tested: Mapping[str, _Tested]) -> Iterator[Constant]:
-    """Brier scores of CONSTANT."""
-    for test, each in tested.items():
-        home = about.home(test)
-        for corpus, of in each.constants.items():
-            points, moved = None, Interval("fixed-subjects")
-            if home is not None and corpus != home and home in each.constants:
-                points, moved, _ = each.worsening("brier", [of], [each.constants[home]])
-            yield Constant(corpus, test, of.value, each.sampling.intervals("brier", of, LEVEL)[0], points, moved)
 
 
 def _means(about: About, tested: Mapping[str, _Tested], prices: Sequence[Price]) -> Iterator[MeanPrice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from itertools import product
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
@@ -11,10 +12,8 @@ from bench.report.style import BAND, INK, MUTED, TEXT_WIDTH, tint
 from bench.report.text import plain, with_arrow
 from bench.report.transfer.model import Matrix
 from bench.report.transfer.views import SAME, SHOWN, columns_of, text_of
-from bench.results.transfer import Corpus
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ROW, HEADS = 0.15, 0.9
@@ -63,28 +62,23 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
             here.tick_params(length=0, labelbottom=False, labeltop=True)
             here.grid(visible=False)
             here.spines["bottom"].set_visible(False)
-            _cells(here, matrix, test, corpora, metric)
+            prices = {(p.method, p.corpus): p for p in matrix.prices if (p.metric, p.test) == (metric, test)}
+            for (i, name), (j, corpus) in product(enumerate(names), enumerate(corpora)):
+                price = prices.get((name, corpus))
+                entry = matrix.entry(name, corpus, test, metric)
+                words, colour = "missing" if matrix.reason(name, corpus, test) else "undefined", MUTED
+                if entry is not None and (entry.corpus or not j):
+                    words, colour = text_of(metric, entry) + SHOWN * bool(price and price.is_shown), INK
+                elif entry is not None:
+                    words = SAME
+                points = 0.0 if price is None else price.points
+                fill = BAND if price is None else tint(WORSE if points > 0 else BETTER, abs(points) / FULL)
+                cell = [(j - 0.49, i - 0.46, j + 0.49, i + 0.46)]
+                boxes(here, cell, f"{name}/{corpus.label}", facecolor=fill, zorder=0.5)
+                here.text(j, i, words, ha="center", va="center", color=colour)
         return figure
 
 
 def heading(label: str, letters: int) -> str:
     """Name of a corpus in lines; a long word goes on after a hyphen, since names may differ in their ends alone."""
     return "\n".join(textwrap.wrap(label, letters))
-
-
-def _cells(axes: Axes, matrix: Matrix, test: str, corpora: list[Corpus], metric: str) -> None:
-    prices = {(p.method, p.corpus): p for p in matrix.prices if (p.metric, p.test) == (metric, test)}
-    for i, name in enumerate(matrix.methods):
-        for j, corpus in enumerate(corpora):
-            price = prices.get((name, corpus))
-            entry = matrix.entry(name, corpus, test, metric)
-            words, colour = "missing" if matrix.reason(name, corpus, test) else "undefined", MUTED
-            if entry is not None and (entry.corpus or not j):
-                words, colour = text_of(metric, entry) + SHOWN * bool(price and price.is_shown), INK
-            elif entry is not None:
-                words = SAME
-            points = 0.0 if price is None else price.points
-            fill = BAND if price is None else tint(WORSE if points > 0 else BETTER, abs(points) / FULL)
-            cell = [(j - 0.49, i - 0.46, j + 0.49, i + 0.46)]
-            boxes(axes, cell, f"{name}/{corpus.label}", facecolor=fill, zorder=0.5)
-            axes.text(j, i, words, ha="center", va="center", color=colour)

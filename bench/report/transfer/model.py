@@ -17,7 +17,7 @@ no name that a method could have."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class MatrixEntry:
     """One metric of one cell, mean over seeds."""
 
     method: str
@@ -113,11 +113,6 @@ class Worst:
     reason: str = ""
     """Reason why there is no rank."""
 
-    @property
-    def where(self) -> str:
-        """Words for the cell."""
-        return self.test if self.corpus is None else f"{self.corpus.label} → {self.test}"
-
 
 @dataclass(frozen=True)
 class AgainstUntrained:
@@ -155,7 +150,7 @@ class Matrix:
     """Everything that is told of a matrix."""
 
     about: About
-    entries: tuple[Entry, ...]
+    entries: tuple[MatrixEntry, ...]
     prices: tuple[Price, ...]
     means: tuple[MeanPrice, ...]
     worst: tuple[Worst, ...]
@@ -176,7 +171,7 @@ class Matrix:
         """Words for what metrics are of."""
         return "over all questions" if self.average == "questions" else "mean over subjects"
 
-    def entry(self, method: str, corpus: Corpus | None, test: str, metric: str) -> Entry | None:
+    def entry(self, method: str, corpus: Corpus | None, test: str, metric: str) -> MatrixEntry | None:
         """One number; of a method that is told nothing the one that it has for every corpus; None: there is none."""
         own = [e for e in self.entries if (e.method, e.test, e.metric) == (method, test, metric)]
         return next((e for at in (corpus, None) for e in own if e.corpus == at), None)

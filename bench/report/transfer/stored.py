@@ -15,7 +15,7 @@ from bench.report.transfer.compute import computed
 from bench.report.transfer.model import Matrix, Missing, StoredCell
 from bench.results.files import model_folder, path_of, read
 from bench.results.transfer import MATRIX, About, TransferCell
-from bench.store.decoding import MisfitError, decoded, parsed
+from bench.store.decoding import decoded, parsed
 
 AGAIN = "make it again: bench analyze transfer"
 
@@ -37,10 +37,6 @@ class _Description:
     missing: tuple[Missing, ...]
 
 
-class _ChangedError(Exception):
-    """A matrix does not fit the results beside it; its text is the reason."""
-
-
 def stored(
     folder: Path, models: Mapping[str, str], say: Callable[[str], None] = lambda _: None
 ) -> list[Matrix | Unshown]:
@@ -57,39 +53,32 @@ def stored(
         if not path.is_file():
             continue
         try:
-            description = _described(path)
+            values = parsed(path.read_text(encoding="utf-8"))
+            if not isinstance(values, dict) or "cells" not in values:
+                raise UserError(f"{path.name} does not say which results it is made of")
+            description = decoded({name: values.get(name) for name in ("about", "cells", "missing")}, _Description)
+        except (OSError, ValueError, RecursionError, UserError) as error:
+            why = str(error)
+            if isinstance(error, OSError):
+                why = f"{path.name} can't be read ({error.strerror or error})"
+            elif not isinstance(error, UserError):
+                why = f"{path.name} is no matrix ({error})"
+            found.append(Unshown(model, f"{why}; {AGAIN}"))
+            continue
+        try:
             if description.about.preset == preset:
-                cells = [_cell(each, folder) for each in description.cells]
+                cells = []
+                for each in description.cells:
+                    place = PurePosixPath(each.file)
+                    path = folder / place
+                    if place.is_absolute() or ".." in place.parts or not path.is_file():
+                        raise UserError(f"{each.file}, a result that it is made of, is not there")
+                    row = read(path)
+                    if row.records_digest != each.records_digest or path_of(row, folder) != path:
+                        raise UserError(f"{each.file} is no longer the result that it was made of")
+                    cells.append(TransferCell(each.method, each.test, each.corpus, row, path))
                 gaps = [TransferCell(m.method, m.test, m.corpus, missing=m.reason) for m in description.missing]
                 found.append(computed([*cells, *gaps], description.about, say))
-        except (_ChangedError, UserError) as error:
+        except UserError as error:
             found.append(Unshown(model, f"{error}; {AGAIN}"))
     return found
-
-
-def _described(path: Path) -> _Description:
-    try:
-        values = parsed(path.read_text(encoding="utf-8"))
-        if not isinstance(values, dict) or "cells" not in values:
-            raise _ChangedError(f"{path.name} does not say which results it is made of")
-        return decoded({name: values.get(name) for name in ("about", "cells", "missing")}, _Description)
-    except OSError as error:
-        raise _ChangedError(f"{path.name} can't be read ({error.strerror or error})") from error
-    except (MisfitError, ValueError, RecursionError) as error:
-        raise _ChangedError(f"{path.name} is no matrix ({error})") from error
-
-
-def _cell(cell: StoredCell, folder: Path) -> TransferCell:
-    """A cell with the result that the matrix was made of.
-
-    Raises:
-        _ChangedError: it is gone, or another one by now.
-    """
-    place = PurePosixPath(cell.file)
-    path = folder / place
-    if place.is_absolute() or ".." in place.parts or not path.is_file():
-        raise _ChangedError(f"{cell.file}, a result that it is made of, is not there")
-    row = read(path)
-    if row.records_digest != cell.records_digest or path_of(row, folder) != path:
-        raise _ChangedError(f"{cell.file} is no longer the result that it was made of")
-    return TransferCell(cell.method, cell.test, cell.corpus, row, path)

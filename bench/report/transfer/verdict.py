@@ -18,17 +18,56 @@ _NAMED = 7
 
 def verdict(matrix: Matrix) -> tuple[str, ...]:
     """Facts, a line each: who leads by its worst cell, what moving costs, and who falls behind what is told nothing."""
+    told = []
+    for metric in METRICS_SHOWN:
+        by = f"by worst-cell {METRICS[metric].label}"
+        ranked = [each for each in matrix.worst if each.metric == metric and each.rank is not None]
+        if not ranked:
+            told.append(f"Nobody leads {by}: no method has a rank.")
+            continue
+        first, *tied = (each for each in ranked if each.rank == 1)
+        value = f"{shown(METRICS[metric], first.value)}{between(metric, first.interval)}"
+        best = f"{by}: {first.method} ({value}, {place(first.corpus, first.test)})"
+        if len(ranked) == 1:
+            told.append(f"Nobody leads {best} is the only method with a rank.")
+        elif tied:
+            told.append(f"Tied {best} can't be distinguished from {named([w.method for w in tied], most=_NAMED)}.")
+        else:
+            told.append(f"Leading {best}.")
     moved = [mean for mean in matrix.means if not mean.corpus.leaves_out]
+    told += _on_means(matrix, moved, "Learning on another corpus")
     parted = [m for m in matrix.means if m.corpus.leaves_out == SUBJECT and m.corpus.task == m.home.task]
-    return (
-        *(_on_leaders(matrix, metric) for metric in METRICS_SHOWN),
-        *_on_means(matrix, moved, "Learning on another corpus"),
-        *_on_means(matrix, parted, "Learning without the subject"),
-        *_on_means(matrix, matrix.novelty_means, "Learning without the subject, against as few answers,"),
-        *_on_prices(matrix),
-        *_on_untrained(matrix),
-        *_on_gaps(matrix),
-    )
+    told += _on_means(matrix, parted, "Learning without the subject")
+    told += _on_means(matrix, matrix.novelty_means, "Learning without the subject, against as few answers,")
+    own = [price for price in matrix.prices if price.metric == "brier" and price.corpus.leaves_out != AT_RANDOM]
+    if own:
+        decided = [price for price in own if price.is_shown]
+        costs = [price for price in decided if price.points > 0]
+        most = max(costs, key=lambda price: price.points, default=None)
+        dearest = "" if most is None else f"; dearest: {most.method}, {_points(most)}, {place(most.corpus, most.test)}"
+        told.append(
+            f"Prices of single methods in Brier: of {sum(price.p_holm is not None for price in own)} tested"
+            f" {len(costs)} are shown to be costs, {len(decided) - len(costs)} gains{dearest}."
+        )
+    missing = list(dict.fromkeys(each.method for each in matrix.missing))
+    tests = matrix.against_untrained
+    if tests:
+        sure = [each for each in tests if each.p_holm is not None and each.p_holm < 1 - LEVEL]
+        worse = list(dict.fromkeys(each.method for each in sure if each.points > 0))
+        cells, wins = (Counter(each.method for each in some) for some in (tests, [e for e in sure if e.points < 0]))
+        better = [name for name, n in cells.items() if name not in missing and wins[name] == n]
+        untold, behind, ahead = (
+            named(names, most=_NAMED) if names else "none" for names in (tests[0].untold, worse, better)
+        )
+        told.append(
+            f"In Brier, learned elsewhere, worse than every method that is told nothing ({untold}) in some cell:"
+            f" {behind}; better than all of these in every cell: {ahead}."
+        )
+    else:
+        told.append("No method that learned elsewhere can be compared with one that is told nothing.")
+    if missing:
+        told.append(f"Cells without numbers: {len(matrix.missing)} ({named(missing, most=_NAMED)}).")
+    return tuple(told)
 
 
 def place(corpus: Corpus | None, test: str) -> str:
@@ -39,22 +78,6 @@ def place(corpus: Corpus | None, test: str) -> str:
 def between(metric: str, interval: Interval) -> str:
     """An interval in brackets, or nothing."""
     return "" if interval.ends is None else f" [{interval_text(METRICS[metric], *interval.ends)}]"
-
-
-def _on_leaders(matrix: Matrix, metric: str) -> str:
-    """Methods than whose worst cell none is significantly better."""
-    by = f"by worst-cell {METRICS[metric].label}"
-    ranked = [each for each in matrix.worst if each.metric == metric and each.rank is not None]
-    if not ranked:
-        return f"Nobody leads {by}: no method has a rank."
-    first, *tied = [each for each in ranked if each.rank == 1]
-    told = f"{shown(METRICS[metric], first.value)}{between(metric, first.interval)}, {place(first.corpus, first.test)}"
-    if len(ranked) == 1:
-        return f"Nobody leads {by}: {first.method} ({told}) is the only method with a rank."
-    if tied:
-        others = named([each.method for each in tied], most=_NAMED)
-        return f"Tied {by}: {first.method} ({told}) can't be distinguished from {others}."
-    return f"Leading {by}: {first.method} ({told})."
 
 
 def _on_means(matrix: Matrix, means: Sequence[MeanPrice], what: str) -> Iterator[str]:
@@ -73,45 +96,3 @@ def _on_means(matrix: Matrix, means: Sequence[MeanPrice], what: str) -> Iterator
 
 def _points(price: Price | MeanPrice) -> str:
     return f"{precise(METRICS[price.metric], price.points)} points{between(price.metric, price.interval)}"
-
-
-def _on_prices(matrix: Matrix) -> Iterator[str]:
-    """Prices of single methods, corrected for all."""
-    own = [price for price in matrix.prices if price.metric == "brier" and price.corpus.leaves_out != AT_RANDOM]
-    tested = [price for price in own if price.p_holm is not None]
-    decided = [price for price in tested if price.is_shown]
-    costs = [price for price in decided if price.points > 0]
-    if own:
-        most = max(costs, key=lambda price: price.points, default=None)
-        dearest = "" if most is None else f"; dearest: {most.method}, {_points(most)}, {place(most.corpus, most.test)}"
-        yield (
-            f"Prices of single methods in Brier: of {len(tested)} tested {len(costs)} are shown to be costs,"
-            f" {len(decided) - len(costs)} gains{dearest}."
-        )
-
-
-def _on_untrained(matrix: Matrix) -> Iterator[str]:
-    """Methods that learned elsewhere against all that are told nothing."""
-    tests = matrix.against_untrained
-    if not tests:
-        yield "No method that learned elsewhere can be compared with one that is told nothing."
-        return
-    decided = [each for each in tests if each.p_holm is not None and each.p_holm < 1 - LEVEL]
-    worse = list(dict.fromkeys(each.method for each in decided if each.points > 0))
-    cells, wins = (Counter(each.method for each in some) for some in (tests, [e for e in decided if e.points < 0]))
-    gaps = {each.method for each in matrix.missing}
-    better = [name for name, n in cells.items() if name not in gaps and wins[name] == n]
-    yield (
-        f"In Brier, learned elsewhere, worse than every method that is told nothing ({_names(tests[0].untold)}) in some"
-        f" cell: {_names(worse)}; better than all of these in every cell: {_names(better)}."
-    )
-
-
-def _names(names: Sequence[str]) -> str:
-    return named(names, most=_NAMED) if names else "none"
-
-
-def _on_gaps(matrix: Matrix) -> Iterator[str]:
-    if matrix.missing:
-        names = list(dict.fromkeys(each.method for each in matrix.missing))
-        yield f"Cells without numbers: {len(matrix.missing)} ({named(names, most=_NAMED)})."

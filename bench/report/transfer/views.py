@@ -9,7 +9,7 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, plain, seeds_text, signed, with_arrow, with_half
-from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Constant, Entry, Matrix, Price, Worst
+from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Constant, Matrix, MatrixEntry, Price, Worst
 from bench.report.transfer.verdict import between, verdict
 from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus
 from bench.stats import Interval
@@ -26,7 +26,16 @@ def views(matrix: Matrix) -> TableViews:
     for is_novelty, prices in ((False, matrix.prices), (True, matrix.novelty)):
         there = {(price.metric, price.test) for price in prices}
         grids += [_prices(matrix, *place, is_novelty=is_novelty) for place in places if place in there]
-    return TableViews(grids, lambda: list(_records(matrix)), lambda: _data(matrix))
+    parts = (
+        "about", "cells", "entries", "prices", "means", "novelty", "novelty_means", "constants", "worst",
+        "against_untrained", "missing",
+    )  # fmt: skip
+    said = {"verdict": list(verdict(matrix)), "remarks": list(matrix.remarks), "average": matrix.average}
+    return TableViews(
+        grids,
+        lambda: list(_records(matrix)),
+        lambda: {**said, **{name: _plain(getattr(matrix, name)) for name in parts}},
+    )
 
 
 def columns_of(matrix: Matrix, test: str) -> list[Corpus]:
@@ -46,8 +55,14 @@ def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
     rows, before = [], None
     for name in matrix.methods:
         group = matrix.group(name)
-        cells = [_number(matrix, name, corpus, test, metric, i) for i, corpus in enumerate(corpora)]
-        rows.append(GridRow([Cell(plain(name)), *cells], is_apart=before not in {None, group}))
+        cells = [Cell(plain(name))]
+        for column, corpus in enumerate(corpora):
+            entry, reason = matrix.entry(name, corpus, test, metric), matrix.reason(name, corpus, test)
+            if entry is not None:
+                cells.append(Cell(SAME if entry.corpus is None and column else text_of(metric, entry)))
+            else:
+                cells.append(Cell("missing", notes=(plain(f"{name}: {reason}"),)) if reason else Cell("undefined"))
+        rows.append(GridRow(cells, is_apart=before not in {None, group}))
         before = group
     constants = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test)}
     if constants:
@@ -56,7 +71,7 @@ def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
     facts = (f"{matrix.about.model}, tested on {test}: {with_arrow(metric)} by what methods learned on",)
     legend = (
         f"Percent, {matrix.over}, ± half the {LEVEL:.0%} interval for these subjects.".replace("%", " %"),
-        *sentences_on(corpora),
+        *(text for kind, text in _LEFT_OUT.items() if any(corpus.leaves_out == kind for corpus in corpora)),
         f"{SAME}: it is told nothing, so that its number does not depend on the corpus.",
         *([ON_CONSTANT] if constants else []),
     )
@@ -73,17 +88,14 @@ ON_WORST = (
     "Rank: 1 plus the methods whose worst cell is significantly better, all tested together. The worst of several cells"
     " is worse by chance than in truth, for which test and interval allow."
 )
-_WITHOUT = "Without the subject: each question's confidence is from a fit that saw no question of its subject."
-_AS_MANY = (
-    "Without as many at random: from a fit that lacks as many answers, drawn from all subjects; it shows the price of"
-    " fewer answers, and stands in no rank."
-)
-
-
-def sentences_on(corpora: Sequence[Corpus]) -> list[str]:
-    """Sentences of a legend on what was left out."""
-    kinds = {corpus.leaves_out for corpus in corpora}
-    return [text for kind, text in ((SUBJECT, _WITHOUT), (AT_RANDOM, _AS_MANY)) if kind in kinds]
+_LEFT_OUT = {
+    SUBJECT: "Without the subject: each question's confidence is from a fit that saw no question of its subject.",
+    AT_RANDOM: (
+        "Without as many at random: from a fit that lacks as many answers, drawn from all subjects; it shows the price"
+        " of fewer answers, and stands in no rank."
+    ),
+}
+"""Sentences of a legend on what was left out."""
 
 
 def priced(metric: str, points: float, interval: Interval) -> str:
@@ -91,14 +103,7 @@ def priced(metric: str, points: float, interval: Interval) -> str:
     return f"{signed(METRICS[metric], points)}{between(metric, interval)}"
 
 
-def _number(matrix: Matrix, name: str, corpus: Corpus, test: str, metric: str, column: int) -> Cell:
-    entry, reason = matrix.entry(name, corpus, test, metric), matrix.reason(name, corpus, test)
-    if entry is not None:
-        return Cell(SAME if entry.corpus is None and column else text_of(metric, entry))
-    return Cell("missing", notes=(plain(f"{name}: {reason}"),)) if reason else Cell("undefined")
-
-
-def text_of(metric: str, of: Entry | Worst | Constant) -> str:
+def text_of(metric: str, of: MatrixEntry | Worst | Constant) -> str:
     """A number with half its interval."""
     return with_half(metric, of.value, of.interval.low, of.interval.high)
 
@@ -113,8 +118,20 @@ def _prices(matrix: Matrix, metric: str, test: str, *, is_novelty: bool) -> Grid
     own = {(p.method, p.corpus): p for p in prices if (p.metric, p.test) == place}
     there = {corpus for _, corpus in own}
     corpora = [corpus for corpus in columns_of(matrix, test) if (corpus in there if is_novelty else corpus != home)]
-    names = [name for name in matrix.methods if any((name, corpus) in own for corpus in corpora)]
-    rows = [GridRow([Cell(plain(name)), *(_price(own.get((name, corpus))) for corpus in corpora)]) for name in names]
+    rows = []
+    for name in matrix.methods:
+        found = [own.get((name, corpus)) for corpus in corpora]
+        if any(found):
+            cells = [
+                Cell(EN_DASH)
+                if p is None
+                else Cell(
+                    priced(metric, p.points, p.interval), mark=SHOWN * p.is_shown,
+                    notes=tuple(filter(None, [p.interval.reason])),
+                )
+                for p in found
+            ]  # fmt: skip
+            rows.append(GridRow([Cell(plain(name)), *cells]))
     mean = {m.corpus: priced(m.metric, m.points, m.interval) for m in means if (m.metric, m.test) == place}
     if mean:
         rows.append(GridRow([Cell(MEAN), *(Cell(mean.get(corpus, EN_DASH)) for corpus in corpora)], is_apart=True))
@@ -138,13 +155,6 @@ def _columns(corpora: Sequence[Corpus]) -> tuple[Column, ...]:
     return (Column("method", is_left=True), *(Column(plain(corpus.label), is_metric=True) for corpus in corpora))
 
 
-def _price(price: Price | None) -> Cell:
-    if price is None:
-        return Cell(EN_DASH)
-    text = priced(price.metric, price.points, price.interval)
-    return Cell(text, mark=SHOWN * price.is_shown, notes=(price.interval.reason,) if price.interval.reason else ())
-
-
 def _worst(matrix: Matrix) -> Grid:
     """Methods by their worst cells, and the verdict."""
     about = matrix.about
@@ -163,9 +173,9 @@ def _worst(matrix: Matrix) -> Grid:
             if worst is None:
                 cells += [Cell(EN_DASH), Cell(EN_DASH), Cell(EN_DASH)]
                 continue
-            notes = (worst.reason,) if worst.rank is None and worst.reason else ()
-            rank = Cell(str(worst.rank or EN_DASH), notes=notes)
-            cells += [rank, Cell(text_of(metric, worst)), Cell(plain(worst.where))]
+            rank = Cell(str(worst.rank or EN_DASH), notes=(worst.reason,) if worst.reason else ())
+            where = worst.test if worst.corpus is None else f"{worst.corpus.label} → {worst.test}"
+            cells += [rank, Cell(text_of(metric, worst)), Cell(plain(where))]
         rows.append(GridRow(cells))
     learned, tested = "; ".join(corpus.label for corpus in about.corpora), ", ".join(about.tests)
     basis = (
@@ -198,8 +208,7 @@ def _records(matrix: Matrix) -> Iterator[dict[str, Any]]:
     for price in matrix.novelty:
         place = _place(price.method, price.corpus, price.test)
         yield {**place, "metric": price.metric, **_of_price(price), "reason": price.interval.reason}
-    for gap in matrix.missing:
-        yield {**_place(gap.method, gap.corpus, gap.test), "reason": gap.reason}
+    yield from ({**_place(gap.method, gap.corpus, gap.test), "reason": gap.reason} for gap in matrix.missing)
 
 
 def _place(method: str, corpus: Corpus | None, test: str) -> dict[str, str]:
@@ -213,15 +222,6 @@ def _of_price(price: Price | None) -> dict[str, Any]:
         return dict.fromkeys(names)
     values = (price.home.label, price.points, price.interval.low, price.interval.high, price.p, price.p_holm)
     return dict(zip(names, values, strict=True))
-
-
-def _data(matrix: Matrix) -> dict[str, Any]:
-    parts = (
-        "about", "cells", "entries", "prices", "means", "novelty", "novelty_means", "constants", "worst",
-        "against_untrained", "missing",
-    )  # fmt: skip
-    said = {"verdict": list(verdict(matrix)), "remarks": list(matrix.remarks), "average": matrix.average}
-    return {**said, **{name: _plain(getattr(matrix, name)) for name in parts}}
 
 
 def _plain(value: Any) -> Any:

@@ -67,11 +67,6 @@ class Folds:
     _without: dict[tuple[str, str], dict[TaskSplit, Reading]] = field(default_factory=dict, init=False)
     """Part that is left out, and the subject for which -> the readings without it."""
 
-    def whole(self, name: str, test: TaskSplit) -> tuple[Inputs, Outcome]:
-        """Prediction of a test by a method that learned on the whole corpus."""
-        inputs = self._inputs(name, test, self.made)
-        return inputs, self._outcome(name, inputs)
-
     def stored(self, name: str, leave_out: Sequence[str]) -> list[bool]:
         """For each fit that a method needs whether it is stored; none of a method that learns nothing or has adapters.
 
@@ -115,15 +110,18 @@ class Folds:
     def parted(
         self, name: str, leaves_out: str, test: TaskSplit, fits: dict[str, StepResults]
     ) -> tuple[Inputs, Outcome]:
-        """Prediction of a test, each question by a fit that lacks a part of the corpus.
+        """Prediction of a test by a fit of the whole corpus, or each question by one that lacks a part of it.
 
         Args:
             name: of the method.
-            leaves_out: SUBJECT, then that part is the question's subject; AT_RANDOM, then it is as many answers drawn
-                from all subjects, anew for each subject. Subjects of which the corpus has no question lose nothing.
+            leaves_out: nothing; SUBJECT: the question's subject; AT_RANDOM: as many answers drawn from all subjects,
+                anew for each subject. Subjects of which the corpus has no question lose nothing.
             test: what is predicted.
             fits: subject -> fits without it, which several tests share.
         """
+        if not leaves_out:
+            whole = self._inputs(name, test, self.made)
+            return whole, self._outcome(name, whole)
         reading, method = self.made.readings[test], self.predictor.resolved.methods[name]
         train_on = TrainOn(self.task)
         where = train_on.where(method) if method.trains() else train_on.validation

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +36,13 @@ from bench.data.splits import TaskSplit
 from bench.progress import Progress
 from bench.run.analyses.request import AnalysisRequest, command_of
 from bench.run.fitting import Fitter, derived_seed
-from bench.run.inputs import Inputs, StepResults
-from bench.run.pipeline import at_work
+from bench.run.inputs import StepResults
+from bench.run.pipeline import Work, at_work
 from bench.run.plan import Read
 from bench.run.predicting import confidence_in_no_answer
-from bench.run.preparation import Resources, infeasible_in, prepare
-from bench.run.resolve import ResolvedRun
+from bench.run.preparation import infeasible_in, prepare
 from bench.signals.batches import Batches
+from bench.signals.reading import Reading
 from bench.stats.measured import Measured, checked_measures
 from bench.stats.settings import Settings
 from bench.stats.variants import Variants, rows_of
@@ -111,7 +110,8 @@ def analysed(
         UserError: something is not as it must be, e.g. the store lacks a signal; no model was run.
         ContractError: the method's analysis gives neither confidences nor measures as they must be.
     """
-    analysis, seeds = analyses_of(method, name, classes)[name], request.numbers()
+    analysis = analyses_of(method, name, classes)[name]
+    request.numbers()  # a bad request is refused before a model is loaded
     if not request.model:
         raise UserError(f"--model: expected the model of the run, e.g. bench analyze {method} {name} --model tiny")
     config = request.config(method, cache)
@@ -133,101 +133,90 @@ def analysed(
             made.readings[step.where] = resources.grader.grade(reader.read(made.readings[step.where], step.signals))
         if reader.forward_tokens:
             raise ContractError(f"an analysis fed {reader.forward_tokens} tokens to the model; it must feed none")
-        reached = _Reached(resolved, resources, made, request, method)
-        return [reached.analysed(test, name, analysis, seeds, progress) for test in resolved.test_splits]
+        return [_on_test(work, made, method, name, analysis, request, progress, test) for test in resolved.test_splits]
 
 
-@dataclass(frozen=True)
-class _Reached:
-    """Answers and signals that the store has of a run."""
+def _on_test(
+    work: Work,
+    made: StepResults,
+    method: str,
+    name: str,
+    analysis: Analysis,
+    request: AnalysisRequest,
+    progress: Progress,
+    test: TaskSplit,
+) -> Variants | Measured:
+    """Numbers of one task, from answers and signals that the store has."""
+    resolved, reader = work.resolved, work.resources.reader
+    inputs, model = made.inputs(method, test), model_label(request.model)
+    fresh, batches, learned = resolved.fresh(method), Batches(reader), inputs.learned
+    reads = fresh.reads()
+    if learned is None:
+        raise UserError(f"{method} learns nothing here, so there is nothing to train again")
+    train = batches.batch(learned, reads.fit, labels=True)
+    refuse_one_class(fresh, labels_of(train), learned.where.split)
+    held = None
+    if inputs.selection is not None:
+        held = batches.batch(inputs.selection, validation_signals(reads), labels=True)
+    contexts = {}
+    for seed in request.numbers():
+        fitter = Fitter(resolved, reader.backbone, reader.store, batches, progress, seed)
+        own = derived_seed(seed, method, reader.backbone.files.weights, str(learned.where))
+        contexts[seed] = fitter.context(method, learned, held, own)
+    answered = batches.batch(inputs.predicted, reads.predict, labels=False)
+    of_ids = reader.backbone.chat.pieces
 
-    resolved: ResolvedRun
-    resources: Resources
-    made: StepResults
-    request: AnalysisRequest
-    method: str
+    def pieces(batch: Batch) -> list[Sequence[str]]:  # text of each answer token
+        ids = batch[TokenIds(Of.ANSWER)]
+        return [of_ids(ids[row].tolist()) for row in range(len(ids))]
 
-    def analysed(
-        self, test: TaskSplit, name: str, analysis: Analysis, seeds: Sequence[int], progress: Progress
-    ) -> Variants | Measured:
-        """Numbers of one task."""
-        inputs = self.made.inputs(self.method, test)
-        given = self._given(inputs, seeds, progress)
-        found: Any = analysis(given)
-        if isinstance(found, Findings):
-            return self._variants(test, name, found, inputs, given)
-        who = f"{self.method}, analysis {name!r}"
-        if not isinstance(found, Measures):
-            raise ContractError(f"{who}: expected Findings or Measures, got {type(found).__name__}")
-        return Measured(
-            self.method, name, model_label(self.request.model), test.task, self.resolved.preset, tuple(seeds),
-            len(given.test), checked_measures(who, found),
-        )  # fmt: skip
+    found: Any = analysis(AnalysisInput(fresh, train, answered, contexts, progress.say, pieces))
+    seeds = tuple(contexts)
+    if isinstance(found, Measures):
+        measures = checked_measures(f"{method}, analysis {name!r}", found)
+        return Measured(method, name, model, test.task, resolved.preset, seeds, len(answered), measures)
+    if not isinstance(found, Findings):
+        told = type(found).__name__
+        raise ContractError(f"{method}, analysis {name!r}: expected Findings or Measures, got {told}")
+    nothing = confidence_in_no_answer(inputs, resolved.protocol.empty_rule)
+    confidence = dict(_whole(method, found, inputs.predicted, nothing, (len(seeds), len(answered))))
+    kept = np.flatnonzero(inputs.predicted.kept)
+    correct = inputs.predicted.correct[kept]
+    subjects = [inputs.predicted.questions[row].subject for row in kept]
+    # the published numbers that stand beside these are means over subjects
+    settings = Settings(average="subjects") if found.published else Settings()
+    rows, steps, refused = rows_of(
+        confidence, found.reference, correct, subjects, found.metrics, settings, path=found.path
+    )
+    return Variants(
+        method, name, model, test.task, resolved.preset, found.question, found.reference, seeds, len(kept),
+        tuple(found.metrics), rows, dict(found.sizes), found.published, (*found.notes, *refused),
+        accuracy=float(correct.mean()), steps=steps, average=settings.average,
+    )  # fmt: skip
 
-    def _variants(
-        self, test: TaskSplit, name: str, findings: Findings, inputs: Inputs, given: AnalysisInput
-    ) -> Variants:
-        seeds = tuple(given.contexts)
-        confidence = dict(self._whole(findings, inputs, len(seeds), len(given.test)))
-        kept = np.flatnonzero(inputs.predicted.kept)
-        correct = inputs.predicted.correct[kept]
-        subjects = [inputs.predicted.questions[row].subject for row in kept]
-        # the published numbers that stand beside these are means over subjects
-        settings = Settings(average="subjects") if findings.published else Settings()
-        rows, steps, refused = rows_of(
-            confidence, findings.reference, correct, subjects, findings.metrics, settings, path=findings.path
+
+def _whole(
+    method: str, findings: Findings, reading: Reading, nothing: float, shape: tuple[int, int]
+) -> Iterator[tuple[str, FloatArray]]:
+    """Variants with their confidences `(seeds, questions)`, also in questions without an answer, which get `nothing`.
+
+    `shape`: seeds, and answers with text.
+    """
+    if findings.reference not in findings.confidence or len(findings.confidence) < 2:  # noqa: PLR2004
+        raise ContractError(f"{method}: an analysis gave no variant beside a reference {findings.reference!r}")
+    on_path = [step.variant for step in findings.path]
+    is_whole = findings.confidence.keys() >= set(on_path) and len(on_path) != 1
+    if on_path and not (is_whole and on_path[-1] == findings.reference):
+        raise ContractError(
+            f"{method}: expected a path from a variant to the reference {findings.reference!r}, got"
+            f" {' -> '.join(on_path)}"
         )
-        return Variants(
-            self.method, name, model_label(self.request.model), test.task, self.resolved.preset, findings.question,
-            findings.reference, seeds, len(kept), tuple(findings.metrics), rows, dict(findings.sizes),
-            findings.published, (*findings.notes, *refused), accuracy=float(correct.mean()), steps=steps,
-            average=settings.average,
-        )  # fmt: skip
-
-    def _given(self, inputs: Inputs, seeds: Sequence[int], progress: Progress) -> AnalysisInput:
-        method = self.resolved.fresh(self.method)
-        reads, reader, batches = method.reads(), self.resources.reader, Batches(self.resources.reader)
-        learned = inputs.learned
-        if learned is None:
-            raise UserError(f"{self.method} learns nothing here, so there is nothing to train again")
-        train = batches.batch(learned, reads.fit, labels=True)
-        refuse_one_class(method, labels_of(train), learned.where.split)
-        held = None
-        if inputs.selection is not None:
-            held = batches.batch(inputs.selection, validation_signals(reads), labels=True)
-        contexts = {}
-        for seed in seeds:
-            fitter = Fitter(self.resolved, reader.backbone, reader.store, batches, progress, seed)
-            own = derived_seed(seed, self.method, reader.backbone.files.weights, str(learned.where))
-            contexts[seed] = fitter.context(self.method, learned, held, own)
-        test = batches.batch(inputs.predicted, reads.predict, labels=False)
-        of_ids = reader.backbone.chat.pieces
-
-        def pieces(batch: Batch) -> list[Sequence[str]]:  # text of each answer token
-            ids = batch[TokenIds(Of.ANSWER)]
-            return [of_ids(ids[row].tolist()) for row in range(len(ids))]
-
-        return AnalysisInput(method, train, test, contexts, progress.say, pieces)
-
-    def _whole(self, findings: Findings, inputs: Inputs, seeds: int, n: int) -> Iterator[tuple[str, FloatArray]]:
-        """Variants with their confidences `(seeds, questions)`, also in questions without an answer."""
-        if findings.reference not in findings.confidence or len(findings.confidence) < 2:  # noqa: PLR2004
-            raise ContractError(f"{self.method}: an analysis gave no variant beside a reference {findings.reference!r}")
-        on_path = [step.variant for step in findings.path]
-        is_whole = findings.confidence.keys() >= set(on_path) and len(on_path) != 1
-        if on_path and not (is_whole and on_path[-1] == findings.reference):
-            raise ContractError(
-                f"{self.method}: expected a path from a variant to the reference {findings.reference!r}, got"
-                f" {' -> '.join(on_path)}"
-            )
-        if len(set(on_path)) < len(on_path):
-            raise ContractError(f"{self.method}: expected each variant once on a path, got {' -> '.join(on_path)}")
-        reading = inputs.predicted
-        nothing = confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
-        for name, given in findings.confidence.items():
-            values: Any = np.asarray(given)
-            if values.shape != (seeds, n):
-                raise ContractError(f"{self.method}, variant {name!r}: expected shape {(seeds, n)}, got {values.shape}")
-            whole = np.full((seeds, len(reading.questions)), nothing)
-            whole[:, reading.usable] = [checked(f"{self.method}, variant {name!r}", row, n) for row in values]
-            yield name, whole[:, reading.kept]
+    if len(set(on_path)) < len(on_path):
+        raise ContractError(f"{method}: expected each variant once on a path, got {' -> '.join(on_path)}")
+    for name, given in findings.confidence.items():
+        values: Any = np.asarray(given)
+        if values.shape != shape:
+            raise ContractError(f"{method}, variant {name!r}: expected shape {shape}, got {values.shape}")
+        whole = np.full((shape[0], len(reading.questions)), nothing)
+        whole[:, reading.usable] = [checked(f"{method}, variant {name!r}", row, shape[1]) for row in values]
+        yield name, whole[:, reading.kept]

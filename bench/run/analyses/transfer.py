@@ -28,7 +28,6 @@ from bench.run.pipeline import CellWriter, RunReport, Work, at_work
 from bench.run.plan import Adapt, Fit, TrainOn, adapted
 from bench.run.predicting import Predictor
 from bench.run.preparation import Opened, infeasible_in, prepare
-from bench.run.resolve import ResolvedRun
 from bench.run.rows import RowBuilder
 from bench.signals.batches import Batches
 from bench.signals.definition import definition
@@ -69,23 +68,20 @@ def run_transfer(configs: Sequence[TransferConfig], progress: Progress) -> Trans
     Raises:
         UserError: nothing to compare, something unknown, or signals that are not stored and were not to be read.
     """
-    opened, joint = Opened(), None
+    opened, reports = Opened(), []
     for config in configs:
         with at_work(config.run_config(), progress, opened=opened) as work:
             report = _Matrix.of(config, work, progress).made()
         report.notes += work.notes(failed=report.failed)
-        if joint is None:
-            joint = report
-            continue
-        one, other = joint.about, report.about
-        tokens = one.forward_tokens + other.forward_tokens
-        joint = TransferReport(
-            replace(one, seeds=one.seeds + other.seeds, forward_tokens=tokens), joint.cells + report.cells,
-            list(dict.fromkeys(joint.notes + report.notes)),
-        )  # fmt: skip
-    if joint is None:
+        reports.append(report)
+    if not reports:
         raise UserError("--seed: expected a seed, got none; give for example --seed 0")
-    return joint
+    tokens = sum(report.about.forward_tokens for report in reports)
+    return TransferReport(
+        replace(reports[0].about, seeds=tuple(config.seed for config in configs), forward_tokens=tokens),
+        [cell for report in reports for cell in report.cells],
+        list(dict.fromkeys(note for report in reports for note in report.notes)),
+    )
 
 
 @dataclass(eq=False)
@@ -97,19 +93,51 @@ class _Matrix:
     progress: Progress
     learning: list[Needed]
     report: TransferReport
-    batches: Batches
 
     @classmethod
     def of(cls, config: TransferConfig, work: Work, progress: Progress) -> _Matrix:
-        """Resolve corpora and tests, and prepare what is read of them."""
+        """Resolve corpora and tests, and prepare what is read of them.
+
+        Raises:
+            UserError: too few tasks, no method that learns, or --home names no test or no corpus, or a test twice.
+        """
         resolved, kinds = work.resolved, config.leave_out()
-        corpora, tests = _corpora(resolved, config)
+        if not any(method.trains() for method in resolved.methods.values()):
+            raise UserError(
+                f"--method {','.join(resolved.methods)}: expected at least one method that learns; the others are told"
+                " nothing, so their numbers don't depend on a corpus. See: bench list methods."
+            )
+        splits = {task: resolved.tasks[task].card.splits for task in resolved.tests}
+        corpora = tuple(task for task, own in splits.items() if "train" in own)
+        tests = tuple(task for task, own in splits.items() if "test" in own)
+        if not corpora or not tests:
+            kind = "train" if not corpora else "test"
+            raise UserError(f"--on {','.join(splits)}: expected a task with a {kind} split, got none; name one.")
+        if len(corpora) < _TWO and not config.leave_subject_out:
+            raise UserError(
+                f"--on {','.join(splits)}: expected at least two tasks with a train split, got one ({corpora[0]}). Name"
+                " another one, or add --leave-subject-out."
+            )
+        homes = {test: home for test in tests if (home := resolved.learn_on[test].task) in corpora}
+        named: set[str] = set()
+        for text in config.homes:
+            test, _, home = text.partition("=")
+            for kind, name, known in (("test", test, tests), ("corpus", home, corpora)):
+                if name not in known:
+                    raise UserError(
+                        f"--home {text}: expected TEST=TASK, a test and a corpus of --on; {name!r} is no {kind},"
+                        f" there are {', '.join(known)}.{did_you_mean(name, known)}"
+                    )
+            if test in named:
+                raise UserError(f"--home {text}: expected each test once, got {test} again; leave out one of the two")
+            named.add(test)
+            homes[test] = home
         about = About(
             model=model_label(config.model),
             preset=resolved.preset,
             corpora=tuple(Corpus(task, kind) for kind in ("", *kinds) for task in corpora),
             tests=tests,
-            homes=_homes(resolved, config, corpora, tests),
+            homes=homes,
             learners=tuple(name for name, method in resolved.methods.items() if method.trains()),
             scaled=tuple(name for name, method in resolved.methods.items() if method.output == "score"),
             seeds=(config.seed,),
@@ -124,7 +152,7 @@ class _Matrix:
                     if hindrance is not None:
                         reasons.update({(name, test): f"on {task}: {hindrance}" for test in here.test_splits})
             learning.append(Needed(here, prepare(here, resources, reasons, config.limit)))
-        matrix = cls(config, work, progress, learning, TransferReport(about), Batches(work.resources.reader))
+        matrix = cls(config, work, progress, learning, TransferReport(about))
         there = tuple(corpus for corpus in about.corpora if matrix.tests_of(corpus))
         matrix.report.about = replace(about, corpora=there)
         matrix.report.notes += [
@@ -163,14 +191,14 @@ class _Matrix:
         )
         ordinary = commands(self.learning, self.config, about.homes)
         readings = read_all(self.learning, taking, resources, self.progress, read=self.config.read, ordinary=ordinary)
-        folds = []
+        folds, batches = [], Batches(reader)
         for each in self.learning:
             own = {where: readings[where] for where in each.prepared.readings if where in readings}
             fitter = Fitter(
-                each.resolved, reader.backbone, reader.store, self.batches, self.progress, self.config.seed,
+                each.resolved, reader.backbone, reader.store, batches, self.progress, self.config.seed,
                 None if with_adapters else Never(),
             )  # fmt: skip
-            predictor = Predictor(each.resolved, each.prepared.infeasible, self.batches, self.progress)
+            predictor = Predictor(each.resolved, each.prepared.infeasible, batches, self.progress)
             made = StepResults(each.resolved, each.prepared.selecting, own)
             folds.append(Folds(each.task, made, fitter, predictor, with_adapters))
         shares = tuple(share for each in folds for share in each.shares(self.config.leave_out()))
@@ -233,7 +261,7 @@ class _Matrix:
                     continue
                 fits: dict[str, StepResults] = {}
                 for test in tests:
-                    inputs, outcome = own.parted(name, kind, test, fits) if kind else own.whole(name, test)
+                    inputs, outcome = own.parted(name, kind, test, fits)
                     cell = TransferCell(name, test.task, corpus if told else None)
                     if isinstance(outcome, Untaken):
                         cell = replace(cell, missing=outcome.reason)
@@ -244,56 +272,6 @@ class _Matrix:
                         cell = replace(cell, row=row, path=path, missing=missing)
                     self.report.cells.append(cell)
                 give_back()
-
-
-def _corpora(resolved: ResolvedRun, config: TransferConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tasks that are learned on, and those that are tested.
-
-    Raises:
-        UserError: too few of them, or no method that learns.
-    """
-    if not any(method.trains() for method in resolved.methods.values()):
-        raise UserError(
-            f"--method {','.join(resolved.methods)}: expected at least one method that learns; the others are told"
-            " nothing, so their numbers don't depend on a corpus. See: bench list methods."
-        )
-    splits = {task: resolved.tasks[task].card.splits for task in resolved.tests}
-    corpora = tuple(task for task, own in splits.items() if "train" in own)
-    tests = tuple(task for task, own in splits.items() if "test" in own)
-    if not corpora or not tests:
-        kind = "train" if not corpora else "test"
-        raise UserError(f"--on {','.join(splits)}: expected a task with a {kind} split, got none; name one.")
-    if len(corpora) < _TWO and not config.leave_subject_out:
-        raise UserError(
-            f"--on {','.join(splits)}: expected at least two tasks with a train split, got one ({corpora[0]}). Name"
-            " another one, or add --leave-subject-out."
-        )
-    return corpora, tests
-
-
-def _homes(
-    resolved: ResolvedRun, config: TransferConfig, corpora: Sequence[str], tests: Sequence[str]
-) -> dict[str, str]:
-    """Test -> corpus that prices are against.
-
-    Raises:
-        UserError: --home names what is no test or no corpus, or a test twice.
-    """
-    homes = {test: home for test in tests if (home := resolved.learn_on[test].task) in corpora}
-    named: set[str] = set()
-    for text in config.homes:
-        test, _, home = text.partition("=")
-        for kind, name, known in (("test", test, tests), ("corpus", home, corpora)):
-            if name not in known:
-                raise UserError(
-                    f"--home {text}: expected TEST=TASK, a test and a corpus of --on; {name!r} is no {kind}, there are"
-                    f" {', '.join(known)}.{did_you_mean(name, known)}"
-                )
-        if test in named:
-            raise UserError(f"--home {text}: expected each test once, got {test} again; leave out one of the two")
-        named.add(test)
-        homes[test] = home
-    return homes
 
 
 # --- times of fits ----------------------------------------------------------------------------------------------------

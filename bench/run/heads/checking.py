@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.api import FloatArray, UserError
+from bench.api import UserError
 from bench.progress import Progress
 from bench.run.heads import kept
 from bench.run.heads.card import BackboneCard, read_card
-from bench.run.heads.head import Setting, open_head
+from bench.run.heads.head import HeadSetting, open_head
 
 CONFIDENCE = 0.02
 """Largest difference of a confidence that is tolerated."""
@@ -88,7 +88,7 @@ class HeadCheck:
 
 def check(
     folder: Path,
-    setting: Setting,
+    setting: HeadSetting,
     progress: Progress,
     *,
     tolerance: float = CONFIDENCE,
@@ -130,7 +130,12 @@ def check(
             raise UserError(f"--model {backbone.spec.name}: {next(iter(scored.too_long.values()))}")
         (reading,) = scored.readings
         now = kept.states_of(reading, head.reader)
-        drifts = {places[name]: _drift(states, now[name]) for name, states in then.states.items()}
+        drifts = {}
+        for name, states in then.states.items():  # differences (n,) relative to the lengths of then
+            lengths = np.linalg.norm(states.astype(np.float64), axis=1)
+            apart = np.linalg.norm(now[name].astype(np.float64) - states.astype(np.float64), axis=1)
+            relative = apart / np.where(lengths > 0, lengths, 1.0)
+            drifts[places[name]] = StateDrift(float(relative.mean()), float(relative.max()))
         confidence, n = scored.confidence, len(then.questions)
         pairs, order = list(reading.pairs()), reading.order
         prompts = sum(not np.array_equal(pairs[order[i]][0], then.prompts[i]) for i in range(n))
@@ -170,14 +175,6 @@ def check(
             tolerance={"confidence": tolerance, "states": state_tolerance}, complaints=tuple(complaints),
             notes=tuple(notes),
         )  # fmt: skip
-
-
-def _drift(then: FloatArray, now: FloatArray) -> StateDrift:
-    """Lengths of differences relative to those of the states `(n, d)` of then."""
-    lengths = np.linalg.norm(then.astype(np.float64), axis=1)
-    apart = np.linalg.norm(now.astype(np.float64) - then.astype(np.float64), axis=1)
-    relative = apart / np.where(lengths > 0, lengths, 1.0)
-    return StateDrift(float(relative.mean()), float(relative.max()))
 
 
 def as_record(found: HeadCheck) -> dict[str, object]:

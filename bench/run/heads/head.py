@@ -48,7 +48,7 @@ FIELDS = ("question", "choices", "subject", "id")
 
 
 @dataclass(frozen=True)
-class Setting:
+class HeadSetting:
     """The model, how it is run, and where the method's code is."""
 
     model: str | None = None
@@ -278,7 +278,7 @@ def load_head(
         UserError: the head is damaged, or of another model, method or version; says what to do.
     """
     files = tuple(Path(each) for each in plugins)
-    setting = Setting(model, device, dtype, trust_remote_code=trust_remote_code, plugins=files)
+    setting = HeadSetting(model, device, dtype, trust_remote_code=trust_remote_code, plugins=files)
     made = tempfile.mkdtemp(prefix="confbench-head-")
     try:
         head = open_head(Path(folder), setting, Path(made))
@@ -290,7 +290,7 @@ def load_head(
 
 
 def open_head(
-    folder: Path, setting: Setting, cache: Path, *, progress: Progress | None = None, same_model: bool = True
+    folder: Path, setting: HeadSetting, cache: Path, *, progress: Progress | None = None, same_model: bool = True
 ) -> Head:
     """A head with its model in some setting.
 

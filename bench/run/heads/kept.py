@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +37,10 @@ class Kept:
     """Token ids of the traces alone."""
     answers: Ragged
     """Token ids of the answers."""
-    confidence: FloatArray
-    """`(n,)` what the run said."""
     states: Mapping[str, FloatArray]
     """Signal -> states `(n, d)`, float32."""
+    confidence: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """`(n,)` what the run said; empty until a method has said it."""
 
     @property
     def given(self) -> dict[str, Released]:
@@ -58,8 +58,8 @@ def places(blocks: int) -> dict[str, Signal]:
     return {f"{block}, {end}": Hidden(depth, at) for block, depth in depths.items() for end, at in ends.items()}
 
 
-def chosen(reading: Reading, reader: Reader) -> tuple[Reading, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Some questions of a test as they were asked, read again with their answers; and their rows in it.
+def chosen(reading: Reading, reader: Reader) -> tuple[Kept, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Some questions of a test as they were asked, read again with their answers; and their rows `(n,)` in it.
 
     Args:
         reading: the test, graded.
@@ -75,30 +75,11 @@ def chosen(reading: Reading, reader: Reader) -> tuple[Reading, np.ndarray[tuple[
         for row in rows
     }
     again = reader.open(reading.where, reading.task, [every[row] for row in rows], given)
-    return reader.read(again, frozenset(places(reader.backbone.blocks).values())), rows
-
-
-def of(again: Reading, confidence: FloatArray, states: Mapping[str, FloatArray]) -> Kept:
-    """All that a head keeps of some questions.
-
-    Args:
-        again: questions as `chosen` read them.
-        confidence: `(n,)` in their answers.
-        states: of them.
-    """
+    again = reader.read(again, frozenset(places(reader.backbone.blocks).values()))
     pairs, traces, order = list(again.pairs()), _traces(again), again.order
-
-    def ragged(rows: list[object]) -> Ragged:
-        return Ragged.of([np.asarray(row, dtype=np.int32) for row in rows] or [_NOTHING])
-
-    return Kept(
-        tuple(again.questions),
-        ragged([pairs[place][0] for place in order]),
-        ragged([traces[place] for place in order]),
-        ragged([pairs[place][1] for place in order]),
-        confidence,
-        states,
-    )
+    parts = zip(*((pairs[place][0], traces[place], pairs[place][1]) for place in order), strict=True)
+    prompts, reasoned, answers = (Ragged.of([np.asarray(ids, dtype=np.int32) for ids in part]) for part in parts)
+    return Kept(tuple(again.questions), prompts, reasoned, answers, states_of(again, reader)), rows
 
 
 def _traces(reading: Reading) -> list[np.ndarray]:

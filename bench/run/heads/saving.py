@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from bench import registry
-from bench.api import FloatArray, Format, Task, UserError
+from bench.api import Format, Task, UserError
 from bench.api.errors import attempted, reason_of
 from bench.data.splits import TaskSplit
 from bench.results import files, provenance
@@ -53,11 +53,9 @@ class _OfTest:
     """Parts that all heads of a test share."""
 
     words: AskedWords
-    again: Reading
-    """The questions that are kept."""
+    questions: kept.Kept
     rows: Any
-    """`(m,)` their rows in the test."""
-    states: Mapping[str, FloatArray]
+    """`(m,)` rows of the kept questions in the test."""
 
 
 @dataclass
@@ -121,7 +119,7 @@ class HeadWriter:
             raise shared
         if scored.confidence is None or self.folder is None:
             raise ValueError("a cell that is ok has confidences")
-        held = kept.of(shared.again, scored.confidence[shared.rows], shared.states)
+        held = replace(shared.questions, confidence=scored.confidence[shared.rows])
         name, words = path.relative_to(self.folder).as_posix(), asdict(shared.words)
 
         def fill(folder: Path) -> None:
@@ -140,8 +138,7 @@ class HeadWriter:
         if not test.usable.any():
             raise UserError("the test has no answer with text, by which it could be checked later")
         words = words_of(test.task, test.questions, self.resolved.protocol)
-        again, rows = kept.chosen(test, self.reader)
-        return _OfTest(words, again, rows, kept.states_of(again, self.reader))
+        return _OfTest(words, *kept.chosen(test, self.reader))
 
     # --- the card -----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from bench.data.question_files import read_asked
 from bench.progress import Progress
 from bench.run.heads.asked import read_words
 from bench.run.heads.card import GuardCard, read_card
-from bench.run.heads.head import Head, Scored, Setting, open_head, with_equal_options
+from bench.run.heads.head import Head, HeadSetting, Scored, open_head, with_equal_options
 from bench.store.folders import cache_folder
 from bench.store.locks import in_use
 
@@ -33,7 +33,7 @@ class ScoreReport:
 
 
 def score(
-    questions: Path, head: Path, answers: Path | None, setting: Setting, progress: Progress,
+    questions: Path, head: Path, answers: Path | None, setting: HeadSetting, progress: Progress,
     cache: Path | None = None,
 ) -> ScoreReport:  # fmt: skip
     """Score answers to questions with a head.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,12 @@ def sandboxed(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path |
         isolation: of the run.
         path: file in which it was given; None for an installed one, which stays in this process.
     """
-    caller: InProcessCaller | SubprocessCaller = InProcessCaller(isolation, plugin)
+    call = partial(call_here, isolation, plugin)
     if path is not None:
-        caller = SubprocessCaller(isolation, plugin, path, source_digest(with_imports(path)))
+        call = partial(call_elsewhere, isolation, plugin, path, source_digest(with_imports(path)))
 
     def called(verb: str) -> Callable[..., Any]:
-        return lambda self, *arguments: caller.call(self, verb, arguments)
+        return lambda self, *arguments: call(self, verb, *arguments)
 
     names = {name: getattr(plugin, name) for name in ("__module__", "__qualname__", "__doc__")}
     names["__wrapped__"] = plugin  # whose source is asked for
@@ -48,47 +49,42 @@ def sandboxed(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path |
     return made
 
 
-@dataclass(frozen=True)
-class InProcessCaller:
-    """Calls methods in this process: built-in and installed ones."""
+def call_here(
+    isolation: Isolation, plugin: type[ConfidenceMethod], method: ConfidenceMethod, verb: str, *arguments: Any
+) -> Any:
+    """Have a method do what its class says.
 
-    isolation: Isolation
-    plugin: type[ConfidenceMethod]
-
-    def call(self, method: ConfidenceMethod, verb: str, arguments: tuple[Any, ...]) -> Any:
-        """Have a method do what its class says.
-
-        Raises:
-            PluginError: whatever the method raised, but for the errors of `bench.api`.
-            ContractError: it wrote into the output head.
-        """
-        isolation, work = self.isolation, getattr(self.plugin, verb)
-        if isolation.busy:
-            return work(method, *arguments)
-        ours = self.plugin.__module__.partition(".")[0] == provenance.METHODS
-        if not ours:  # those of this package write into nothing, as their tests say
-            arguments = tuple(map(_own, arguments))
-        watched = not ours and _reads_head(method)
-        if watched:
-            isolation.note_head()
-        outcome = failure = None
-        isolation.busy = True
-        try:
-            outcome = work(method, *arguments)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - whatever a plugin raises
-            PLUGINS.info("%s", told(error))
-            failure = plain(error, home_of(self.plugin))
-        finally:
-            isolation.busy = False
-        if watched and not isolation.head_unchanged():
-            raise ContractError(
-                f"{method.name} wrote into the weights of the model's output head in {verb}; copy them first"
-            )
-        if failure is not None:
-            raise failure
-        return outcome
+    Raises:
+        PluginError: whatever the method raised, but for the errors of `bench.api`.
+        ContractError: it wrote into the output head.
+    """
+    work = getattr(plugin, verb)
+    if isolation.busy:
+        return work(method, *arguments)
+    ours = plugin.__module__.partition(".")[0] == provenance.METHODS
+    if not ours:  # those of this package write into nothing, as their tests say
+        arguments = tuple(map(_own, arguments))
+    watched = not ours and _reads_head(method)
+    if watched:
+        isolation.note_head()
+    outcome = failure = None
+    isolation.busy = True
+    try:
+        outcome = work(method, *arguments)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever a plugin raises
+        PLUGINS.info("%s", told(error))
+        failure = plain(error, home_of(plugin))
+    finally:
+        isolation.busy = False
+    if watched and not isolation.head_unchanged():
+        raise ContractError(
+            f"{method.name} wrote into the weights of the model's output head in {verb}; copy them first"
+        )
+    if failure is not None:
+        raise failure
+    return outcome
 
 
 def _own(argument: Any) -> Any:
@@ -105,51 +101,49 @@ def _reads_head(method: ConfidenceMethod) -> bool:
     return any(isinstance(signal, Unembedding) for signal in needs.fit | needs.predict)
 
 
-@dataclass(frozen=True)
-class SubprocessCaller:
-    """Calls the methods of a file in a process of their own."""
+def call_elsewhere(
+    isolation: Isolation,
+    plugin: type[ConfidenceMethod],
+    path: Path,
+    source: str,
+    method: ConfidenceMethod,
+    verb: str,
+    *arguments: Any,
+) -> Any:
+    """Have a method of a file do what its class says, in a process of its own.
 
-    isolation: Isolation
-    plugin: type[ConfidenceMethod]
-    path: Path
-    source: str
-    """Digest of the file, and of those that it imports, when the run began."""
+    `source`: digest of the file, and of those that it imports, when the run began.
 
-    def call(self, method: ConfidenceMethod, verb: str, arguments: tuple[Any, ...]) -> Any:
-        """Have a method do what its class says.
-
-        Raises:
-            PluginError: whatever the method raised, but for the errors of `bench.api`; or its process is gone.
-        """
-        isolation, name, number = self.isolation, self.plugin.name, vars(method).get(_NUMBER)
-        process = isolation.process(self.path, name)
-        if number is not None and verb in {"save", "predict", "fitted"} and number not in process.learned:
-            raise PluginError(process.ended)
-        if source_digest(with_imports(self.path)) != self.source:  # a fit would be kept as that of the edited code
-            raise PluginError(
-                f"{self.path.name} or a file that it imports has changed since the run began; run it again"
-            )
-        if isolation.backbone is not None and isolation.backbone.device != "cpu" and _reads_head(method):
-            note = f"{name} reads the output head, which lies on the accelerator: --method-timeout doesn't hold for it"
-            isolation.notes[note] = None
-            return InProcessCaller(isolation, self.plugin).call(method, verb, arguments)
-        if number is None and verb == "fitted":
-            return {}
-        if verb in {"fit", "load"}:
-            number = next(_NUMBERS)
-            object.__setattr__(method, _NUMBER, number)
-            process.learned[number] = method
-        asked = (name, verb, name, method.params(), number, list(process.learned))
-        if verb != "fit":
-            answer = process.ask(*asked, *(each.absolute() if isinstance(each, Path) else each for each in arguments))
-            return method if verb == "load" else answer
-        train, ctx = arguments
-        serve = ctx.train_adapter
-        *labels_read, trainings = process.ask(
-            *asked, train, replace(ctx, train_adapter=None), serve is not None, serve=serve
-        )
-        for batch, read in zip((train, ctx.validation), labels_read, strict=True):
-            if read:
-                _ = batch.correct  # so that it counts
-        ctx.trainings.extend(trainings)
-        return method
+    Raises:
+        PluginError: whatever the method raised, but for the errors of `bench.api`; or its process is gone.
+    """
+    name, number = plugin.name, vars(method).get(_NUMBER)
+    process = isolation.process(path, name)
+    if number is not None and verb in {"save", "predict", "fitted"} and number not in process.learned:
+        raise PluginError(process.ended)
+    if source_digest(with_imports(path)) != source:  # a fit would be kept as that of the edited code
+        raise PluginError(f"{path.name} or a file that it imports has changed since the run began; run it again")
+    if isolation.backbone is not None and isolation.backbone.device != "cpu" and _reads_head(method):
+        note = f"{name} reads the output head, which lies on the accelerator: --method-timeout doesn't hold for it"
+        isolation.notes[note] = None
+        return call_here(isolation, plugin, method, verb, *arguments)
+    if number is None and verb == "fitted":
+        return {}
+    if verb in {"fit", "load"}:
+        number = next(_NUMBERS)
+        object.__setattr__(method, _NUMBER, number)
+        process.learned[number] = method
+    asked = (name, verb, name, method.params(), number, list(process.learned))
+    if verb != "fit":
+        answer = process.ask(*asked, *(each.absolute() if isinstance(each, Path) else each for each in arguments))
+        return method if verb == "load" else answer
+    train, ctx = arguments
+    serve = ctx.train_adapter
+    *labels_read, trainings = process.ask(
+        *asked, train, replace(ctx, train_adapter=None), serve is not None, serve=serve
+    )
+    for batch, read in zip((train, ctx.validation), labels_read, strict=True):
+        if read:
+            _ = batch.correct  # so that it counts
+    ctx.trainings.extend(trainings)
+    return method

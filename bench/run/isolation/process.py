@@ -161,8 +161,25 @@ class Process:
             PluginError: the plugin raised, took too long, or ended its process.
             UserError: the plugin raised it; so do the other errors of `bench.api`.
         """
+        message: Any = (verb, *arguments)
+        left = self.seconds
         try:
-            kind, value = self._answer((verb, *arguments), serve)
+            path = str(self.path.absolute())
+            child = self._child = self._child or Child("bench.run.isolation.worker", [path], self.log)
+            while True:
+                start = time.monotonic()
+                with child.limited(left):
+                    send(child.connection, message)
+                    kind, value = child.connection.recv()
+                if kind != "train_adapter":
+                    break
+                left -= time.monotonic() - start
+                try:
+                    if serve is None:
+                        raise PluginError("there is no model to train an adapter of")
+                    message = serve(**value)
+                except Exception as error:  # noqa: BLE001 - the method is told, and may know what to do
+                    message = plain(error)
         except TimeoutError:
             self.ended = f"{who} took longer than {self.seconds:g} s in {verb} (--method-timeout)"
         except Exception as error:  # noqa: BLE001 - the connection is gone, or something is no message
@@ -187,21 +204,3 @@ class Process:
         self.learned.clear()
         if child is not None:
             child.end()
-
-    def _answer(self, message: Any, serve: Serve | None) -> tuple[str, Any]:
-        child = self._child = self._child or Child("bench.run.isolation.worker", [str(self.path.absolute())], self.log)
-        left = self.seconds
-        while True:
-            start = time.monotonic()
-            with child.limited(left):
-                send(child.connection, message)
-                kind, value = child.connection.recv()
-            if kind != "train_adapter":
-                return kind, value
-            left -= time.monotonic() - start
-            try:
-                if serve is None:
-                    raise PluginError("there is no model to train an adapter of")
-                message = serve(**value)
-            except Exception as error:  # noqa: BLE001 - the method is told, and may know what to do
-                message = plain(error)

@@ -57,7 +57,13 @@ class Host:
         if verb == "run_file":
             return None
         self.methods = {each: method for each, method in self.methods.items() if each in had}
-        method = self.methods.get(number) or self._made(module, name, params or {})
+        method = self.methods.get(number)
+        if method is None:
+            declared = ((each.kind, each.name, each.module, each.plugin) for each in registration.DECLARED)
+            plugin = next((plugin for *own, plugin in declared if own == ["method", name, module]), None)
+            if plugin is None:
+                raise ContractError(f"{self.path} has no method {name!r} any more")
+            method = plugin(**params or {})
         for each in arguments:
             for batch in (each, each.validation if isinstance(each, Context) else None):
                 if isinstance(batch, Batch):
@@ -71,24 +77,18 @@ class Host:
             return None
         if verb == "fit":
             train, ctx, trains = arguments
-            return self._fit(method, train, ctx, trains=trains)
+            ctx = replace(ctx, train_adapter=self._train_adapter if trains else None)
+            method.fit(train, ctx)
+            trainings = [copy.copy(training) for training in ctx.trainings]
+            for training in trainings:
+                vars(training).update(kept=None, _validation=None)  # which the method here has
+            return train.labels_read, ctx.validation is not None and ctx.validation.labels_read, trainings
         if verb == "predict":
             return given(method, *arguments, allow_nan=True)
         value = getattr(method, verb)(*arguments)
         if verb == "fitted":  # of what it learned the run wants the adapters that it trained
             return {str(key): each for key, each in value.items() if type(each) is AdapterRef}
         return value if verb in {"skip", "n_parameters", "oddities"} else None
-
-    def _fit(
-        self, method: ConfidenceMethod, train: Batch, ctx: Context, *, trains: bool
-    ) -> tuple[bool, bool, list[Any]]:
-        """Which labels were read, and the account of each training without what it kept, which the method has."""
-        ctx = replace(ctx, train_adapter=self._train_adapter if trains else None)
-        method.fit(train, ctx)
-        trainings = [copy.copy(training) for training in ctx.trainings]
-        for training in trainings:
-            vars(training).update(kept=None, _validation=None)
-        return train.labels_read, ctx.validation is not None and ctx.validation.labels_read, trainings
 
     def _train_adapter(self, **arguments: Any) -> AdapterRef:
         """See `bench.api.TrainAdapter`: the run has the model, so the run trains."""
@@ -97,13 +97,6 @@ class Host:
         if isinstance(answer, Exception):
             raise answer
         return answer  # type: ignore[no-any-return]
-
-    def _made(self, module: str, name: str, params: Mapping[str, object]) -> ConfidenceMethod:
-        for each in registration.DECLARED:
-            if (each.kind, each.name, each.module) == ("method", name, module):
-                method: ConfidenceMethod = each.plugin(**params)
-                return method
-        raise ContractError(f"{self.path} has no method {name!r} any more")
 
 
 def main() -> None:

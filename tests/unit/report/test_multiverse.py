@@ -129,7 +129,7 @@ def test_a_claim_that_turns_with_the_definition_falls_and_the_definition_is_name
     assert (one.tested, one.significant, one.reversed) == (4, 4, 0)
     assert one.decides == "definition"
     assert one.explained_most == pytest.approx(1.0)
-    held = {each.option: each.share for each in one.shares if each.dimension == "definition"}
+    held = {each.option: each.holds / each.n for each in one.shares if each.dimension == "definition"}
     assert held["ECE 10 bins"] == held["ECE - floor"] == held["smECE"] == 0
     assert held["RMSCE"] == held["ECE 10 equal-mass bins"] == held["ECE 15 bins"] == held["Brier MCB"] == 1
     told = " ".join(verdict(multiverse))

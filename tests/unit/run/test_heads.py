@@ -32,7 +32,7 @@ from bench.run.config import RunConfig
 from bench.run.heads import kept, load_head, scoring
 from bench.run.heads.card import CARD, FORMAT, GuardCard, read_card, write_guard
 from bench.run.heads.checking import as_record, check
-from bench.run.heads.head import Setting
+from bench.run.heads.head import HeadSetting
 from bench.run.heads.scoring import guard_notes, score
 from bench.run.pipeline import run
 from bench.stats.guard import set_aside
@@ -41,7 +41,7 @@ from bench.store.folders import DIGEST, sealed
 from bench.store.processes import machine
 from tests.fixtures.whole_run import METHODS, SEEDED, SEEDS, SUBJECTS, TRAINED, WholeRun
 
-CPU = Setting(device="cpu")
+CPU = HeadSetting(device="cpu")
 ASKED: dict[str, Any] = {"question": "Which?", "choices": ["a thing", "another"]}
 
 

@@ -10,7 +10,7 @@ import pytest
 from bench.api import Adapter, Batch, ConfidenceMethod, Context, FloatArray, Needs, QueryLogits
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
-from bench.run.order import in_order
+from bench.run.pipeline import in_order
 from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, plan
 from bench.training.trainer import PutOffError
 

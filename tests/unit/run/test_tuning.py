@@ -21,7 +21,7 @@ from bench.run.fitting import Fitted, Tuned
 from bench.run.inputs import Inputs
 from bench.run.making import MOST, Configurations, refuse_untunable
 from bench.run.recalibration import Recalibration
-from bench.run.tuning import Tuner, nothing_to_tune, shortfall
+from bench.run.tuning import fit_tuned, nothing_to_tune, shortfall
 from bench.training.trainer import PutOffError
 
 LEARNED: Any = SimpleNamespace(where="train")
@@ -33,6 +33,7 @@ class Planted:
     """Fits whose losses, or failures, are given."""
 
     results: list[float | BaseException | None]
+    resolved: Any
     asked: list[int] = field(default_factory=list)
 
     def fit(self, name: str, learned: object, validation: object, configuration: int = 0) -> Fitted:
@@ -45,21 +46,19 @@ class Planted:
         return Fitted(method, Training(validation_nll=result), LabelsSeen(train=9), None, 10.0 + configuration)
 
 
-def tuner(results: list[float | BaseException | None], rates: list[float] | None = None) -> Tuner:
-    """A tuner of method m over as many configurations."""
+def tuner(results: list[float | BaseException | None], rates: list[float] | None = None) -> Any:
+    """A fitter of method m with as many configurations."""
     values = tuple({"rate": rate} for rate in rates or range(len(results)))
     resolved: Any = SimpleNamespace(configurations={"m": Configurations({"rate": "0 to 9"}, values)})
-    fitter: Any = Planted(results)
-    return Tuner(resolved, fitter)
+    return Planted(results, resolved)
 
 
-def asked(of: Tuner) -> list[int]:
-    fitter: Any = of.fitter
-    return list(fitter.asked)
+def asked(of: Planted) -> list[int]:
+    return list(of.asked)
 
 
 def test_the_smallest_loss_wins_and_every_configuration_is_told() -> None:
-    fitted = tuner([0.6, 0.4, 0.5]).fit("m", LEARNED, HELD)
+    fitted = fit_tuned(tuner([0.6, 0.4, 0.5]), "m", LEARNED, HELD)
     assert fitted.tuned is not None
     assert fitted.method.rate == 1  # type: ignore[attr-defined]
     account = fitted.tuned.account
@@ -73,13 +72,13 @@ def test_the_smallest_loss_wins_and_every_configuration_is_told() -> None:
 
 
 def test_of_equal_losses_the_earlier_wins_so_the_presets_own_does() -> None:
-    assert tuner([0.5, 0.5, 0.5]).fit("m", LEARNED, HELD).method.rate == 0  # type: ignore[attr-defined]
-    assert tuner([0.6, 0.5, 0.5]).fit("m", LEARNED, HELD).method.rate == 1  # type: ignore[attr-defined]
+    assert fit_tuned(tuner([0.5, 0.5, 0.5]), "m", LEARNED, HELD).method.rate == 0  # type: ignore[attr-defined]
+    assert fit_tuned(tuner([0.6, 0.5, 0.5]), "m", LEARNED, HELD).method.rate == 1  # type: ignore[attr-defined]
 
 
 def test_a_configuration_that_fails_or_has_no_loss_is_never_chosen_and_is_told() -> None:
     of = tuner([0.6, ValueError("it diverged"), None, 0.55])
-    fitted = of.fit("m", LEARNED, HELD)
+    fitted = fit_tuned(of, "m", LEARNED, HELD)
     assert asked(of) == [0, 1, 2, 3]
     assert fitted.tuned is not None
     assert fitted.tuned.account.chosen == 3
@@ -95,12 +94,12 @@ def test_a_configuration_that_fails_or_has_no_loss_is_never_chosen_and_is_told()
 def test_where_the_presets_own_fails_the_cell_fails_as_without_tuning() -> None:
     of = tuner([UntrainableError("all are right"), 0.5])
     with pytest.raises(UntrainableError, match="all are right"):
-        of.fit("m", LEARNED, HELD)
+        fit_tuned(of, "m", LEARNED, HELD)
     assert asked(of) == [0]
 
 
 def test_without_any_loss_the_presets_own_is_kept_and_nothing_is_called_tuned() -> None:
-    fitted = tuner([None, None]).fit("m", LEARNED, HELD)
+    fitted = fit_tuned(tuner([None, None]), "m", LEARNED, HELD)
     assert fitted.tuned is None
     assert fitted.method.rate == 0  # type: ignore[attr-defined]
     assert fitted.seconds == 21.0
@@ -109,13 +108,13 @@ def test_without_any_loss_the_presets_own_is_kept_and_nothing_is_called_tuned() 
 def test_all_adapters_are_asked_for_before_any_is_waited_for() -> None:
     of = tuner([PutOffError("elsewhere"), PutOffError("elsewhere"), 0.5])
     with pytest.raises(PutOffError):
-        of.fit("m", LEARNED, HELD)
+        fit_tuned(of, "m", LEARNED, HELD)
     assert asked(of) == [0, 1, 2]
 
 
 def test_values_drawn_twice_are_fitted_once() -> None:
     of = tuner([0.6, 0.5, 0.6, 0.5], rates=[1.0, 2.0, 1.0, 2.0])
-    fitted = of.fit("m", LEARNED, HELD)
+    fitted = fit_tuned(of, "m", LEARNED, HELD)
     assert asked(of) == [0, 1]
     assert fitted.seconds == 21.0
     assert fitted.tuned is not None
@@ -127,7 +126,7 @@ def test_values_drawn_twice_are_fitted_once() -> None:
 
 def test_a_row_tells_of_few_answers_that_chose_and_of_what_they_chose_among() -> None:
     held: Any = SimpleNamespace(correct=np.array([True, True, False]), usable=np.ones(3, dtype=np.bool_))
-    fitted = tuner([0.6, ValueError("it diverged")]).fit("m", LEARNED, HELD)
+    fitted = fit_tuned(tuner([0.6, ValueError("it diverged")]), "m", LEARNED, HELD)
     inputs: Any = SimpleNamespace(readings=[], selection=held, fitted=fitted, complaints=())
     chosen_by, among = rows._notes(inputs, FIXED)
     assert chosen_by == "its constants were chosen by 3 validation answers, 2 of them right"
@@ -135,15 +134,14 @@ def test_a_row_tells_of_few_answers_that_chose_and_of_what_they_chose_among() ->
 
 
 def test_a_whole_budget_needs_no_note() -> None:
-    tuned = tuner([0.6, 0.4, 0.5]).fit("m", LEARNED, HELD).tuned
+    tuned = fit_tuned(tuner([0.6, 0.4, 0.5]), "m", LEARNED, HELD).tuned
     assert tuned is not None
     assert not list(shortfall(tuned))
 
 
 def test_without_validation_answers_the_preset_is_fitted_alone() -> None:
-    fitter = SimpleNamespace(fit=lambda *given: given)
-    of: Any = Tuner(tuner([0.1]).resolved, fitter)  # type: ignore[arg-type]
-    assert of.fit("m", LEARNED, None) == ("m", LEARNED, None)
+    of: Any = SimpleNamespace(resolved=tuner([0.1]).resolved, fit=lambda *given: given)
+    assert fit_tuned(of, "m", LEARNED, None) == ("m", LEARNED, None)
 
 
 @pytest.mark.parametrize(
