@@ -279,6 +279,17 @@ class Table:
         """Source of its answers, as its results name it, e.g. `generate`; groups have one."""
         return next(row.answers_source for line in (*self.lines, *self.others) for row in line.rows)
 
+    @property
+    def head(self) -> dict[str, str]:
+        """Fields that its records begin with."""
+        names = ("model", "task", "preset", "answers_source", "average")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def caption(self) -> str:
+        """Its facts as one text."""
+        return ". ".join((self.facts[0], " ".join(self.facts[1:])))
+
     def cell(self, method: str, metric: str) -> Published | None:
         """The paper's cell, if it was asked for and there is one."""
         return (self.published or {}).get((method, metric))

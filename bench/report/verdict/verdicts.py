@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from bench.metrics import METRICS
 from bench.report.competition import CALIBRATION, SEVERAL
@@ -60,6 +61,13 @@ class Verdict:
     sentences: tuple[str, ...]
     """The words, in order."""
     brief: Brief
+
+    def record(self) -> dict[str, Any]:
+        """It as data for JSON; its leaders are numbers of the table's lines."""
+        return {
+            "metric": self.metric, "state": self.state, "leaders": list(self.places),
+            "sentences": list(self.sentences), "brief": asdict(self.brief),
+        }  # fmt: skip
 
 
 def verdict_of(table: Table, metric: str | None = None) -> Verdict:
