@@ -7,7 +7,7 @@ chance* where one of them isn't, *not tested* where there is no test. Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -40,21 +40,16 @@ def best_of(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dic
         if metric.higher_is_better is None or name in _UNMARKED:
             continue
         for group in competition.groups(lines, standings, name):
-            for key, best in _of_column(name, group, standings):
+            values = {line.key: counted(name, mean) for line in group if (mean := line.estimate(name).mean) is not None}
+            if len(values) < SEVERAL:
+                continue
+            # those that look alike as printed are best together
+            top = shown(metric, (max if metric.higher_is_better else min)(values.values()))
+            leading = [key for key, value in values.items() if shown(metric, value) == top]
+            best: Best = "not tested"
+            if standings is not None and all(line.rank(name) is not None for line in group):
+                sure = [key for key in leading if set(values) - {key} <= standings.beaten.get((name, key), frozenset())]
+                leading, best = (sure, "beyond chance") if sure else (leading, "not beyond chance")
+            for key in leading:
                 found[key][name] = best
     return found
-
-
-def _of_column(name: str, group: Sequence[Line], standings: Standings | None) -> Iterator[tuple[Key, Best]]:
-    """The best lines of a group in one metric; those that look alike as printed are best together."""
-    metric = METRICS[name]
-    values = {line.key: counted(name, mean) for line in group if (mean := line.estimate(name).mean) is not None}
-    if len(values) < SEVERAL:
-        return
-    best = shown(metric, (max if metric.higher_is_better else min)(values.values()))
-    leading = [key for key, value in values.items() if shown(metric, value) == best]
-    if standings is None or any(line.rank(name) is None for line in group):
-        yield from ((key, "not tested") for key in leading)
-        return
-    sure = [key for key in leading if set(values) - {key} <= standings.beaten.get((name, key), frozenset())]
-    yield from ((key, "beyond chance" if sure else "not beyond chance") for key in sure or leading)
