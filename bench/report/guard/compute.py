@@ -15,7 +15,7 @@ from bench import registry
 from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.report import recomputed, style
-from bench.report.guard.model import Guarded, GuardedLine, GuardedTable, Terms, answers_of
+from bench.report.guard.model import Guarded, GuardedLine, GuardedTable, answers_of
 from bench.report.selection import GuardRequest
 from bench.report.tables import build
 from bench.report.tables.caption import apart
@@ -25,7 +25,7 @@ from bench.report.text import listed, plain
 from bench.results import files, questions
 from bench.results.records import Records
 from bench.results.row import ResultRow
-from bench.stats.guard import feasible, set_aside
+from bench.stats.guard import feasible, grid, guard, set_aside
 
 _SEEN = ("train", "validation", "dev")
 """Splits that a method, or the prompts, have seen."""
@@ -91,7 +91,6 @@ class _Guarding:
 
     def __init__(self, request: GuardRequest, others: Sequence[ResultRow]) -> None:
         self.request, self.task = request, request.calibrate_on
-        self.terms = Terms(request.risk, request.level)
         self.others = others
         """Results of the task to calibrate on."""
         self.texts: dict[tuple[str, int], Mapping[str, questions.QuestionText]] = {}
@@ -113,7 +112,7 @@ class _Guarding:
                 f"{table.model} on {table.task}: no method has a result to guard ({reasons or 'none was run'})"
             )
         n, right = len(first.calibration.correct), int(first.calibration.correct.sum())
-        possible = feasible(n, right, risk=self.terms.risk, level=self.terms.level)
+        possible = feasible(n, right, risk=self.request.risk, level=self.request.level)
         request, rest, remarks = self.request, len(first.rest.values), []
         source = (
             f"{n:,} of {n + rest:,} questions choose the thresholds (--share {request.share:g}, --split-seed"
@@ -152,9 +151,7 @@ class _Guarding:
                 f"The results are partial (--limit {first.row.limit}): their questions were chosen over all subjects"
                 " alike, so the bounds hold for such a mixture."
             )
-        return GuardedTable(
-            request, table, self.terms, tuple(lines), possible, source, self.task or table.task, tuple(remarks)
-        )
+        return GuardedTable(request, table, tuple(lines), possible, source, self.task or table.task, tuple(remarks))
 
     def _cell(self, row: ResultRow, other: ResultRow | None) -> Guarded:
         own = self._records(row)
@@ -183,7 +180,12 @@ class _Guarding:
                     " leave the option out, and --share of the questions is set aside"
                 )
             calibration, rest = answers_of(there), answers_of(own)
-        return Guarded.of(row, self.terms, calibration, rest, is_score=own.probabilities is None)
+        # confidences of the other answers make the grid, and their labels decide nothing
+        is_score, risk, level = own.probabilities is None, self.request.risk, self.request.level
+        floor = None if is_score else 0.0
+        thresholds = grid(rest.values, len(calibration.values), risk=risk, level=level, floor=floor)
+        made = guard(thresholds, *calibration, risk=risk, level=level)
+        return Guarded(row, self.request, made, calibration, rest, is_score)
 
     def _records(self, row: ResultRow) -> Records:
         return files.read_records(files.place_of(row, self.request.results))

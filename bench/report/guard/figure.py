@@ -44,11 +44,11 @@ def drawn(found: GuardedTable) -> Iterator[Figure]:
     for start in range(0, len(found.tested), ACROSS * DOWN):
         lines = found.tested[start : start + ACROSS * DOWN]
         with styled():
-            across, risk = min(ACROSS, len(lines)), found.terms.risk
+            across, risk = min(ACROSS, len(lines)), found.request.risk
             note = (
                 f"{found.source}. Solid: mistakes among the calibration answers that a threshold keeps, for each"
                 " threshold that could be tested, the strictest on the left; dashed: the upper bound at a level of"
-                f" {share(found.terms.level)}; dotted: the risk asked for. Tests go from left to right and stop at the"
+                f" {share(found.request.level)}; dotted: the risk asked for. Tests go from left to right and stop at the"
                 " first bound above it. Filled: bound of the chosen threshold; hollow with its 95 % interval: what it"
                 " came to on the other questions. Without a filled marker there is no threshold. A line for each seed."
             )

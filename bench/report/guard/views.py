@@ -41,7 +41,7 @@ def views(tables: Sequence[GuardedTable]) -> TableViews:
 
 
 def _grid(found: GuardedTable) -> Grid:
-    level = share(found.terms.level)
+    level = share(found.request.level)
     columns = (
         Column("method", is_left=True),
         Column(
@@ -87,7 +87,7 @@ def _grid(found: GuardedTable) -> Grid:
         legend.append("Where there is no threshold, bound and calibration are those of the strictest one.")
     times = sum(len(line.seeds) for line in found.lines)
     if times > 1:
-        together = 1 - (1 - found.terms.level) / times
+        together = 1 - (1 - found.request.level) / times
         legend.append(
             f"Each threshold holds by itself. Whoever takes the one that keeps most has looked at {times}: choose the"
             f" method first, or ask for --level {not_less(together)}, at which all of them hold together."
@@ -117,7 +117,7 @@ def _cells(seed: Guarded, label: str, notes: tuple[str, ...]) -> list[Cell]:
 
 def _records(found: GuardedTable) -> Iterator[dict[str, Any]]:
     """A record for each cell, and one for each method without any."""
-    terms = {"risk": found.terms.risk, "level": found.terms.level, "calibrated_on": found.calibrated_on}
+    terms = {"risk": found.request.risk, "level": found.request.level, "calibrated_on": found.calibrated_on}
     for line in found.lines:
         head = {
             "model": found.table.model, "task": found.table.task, "results": found.aside, "method": line.line.method,
