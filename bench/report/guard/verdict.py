@@ -88,8 +88,8 @@ def lacks(seed: Guarded) -> str:
     if seed.needed is None:
         return f"{told}; more answers would not help, a better order of the answers or a higher --risk would"
     return (
-        f"{told}; with that share of mistakes {share(seed.request.risk)} takes about {_about(seed.needed):,} calibration"
-        f" answers, of which there are {len(seed.calibration.values):,}"
+        f"{told}; with that share of mistakes {share(seed.request.risk)} takes about {_about(seed.needed):,}"
+        f" calibration answers, of which there are {len(seed.calibration.values):,}"
     )
 
 
