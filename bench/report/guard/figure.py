@@ -50,7 +50,8 @@ def drawn(found: GuardedTable) -> Iterator[Figure]:
                 " threshold that could be tested, the strictest on the left; dashed: the upper bound at a level of"
                 f" {share(found.request.level)}; dotted: the risk asked for. Tests go from left to right and stop at"
                 " the first bound above it. Filled: bound of the chosen threshold; hollow with its 95 % interval: what"
-                " it came to on the other questions. Without a filled marker there is no threshold. A line for each seed."
+                " it came to on the other questions. Without a filled marker there is no threshold. A line for each"
+                " seed."
             )
             rows = -(-len(lines) // across)
             figure, axes = drawing(

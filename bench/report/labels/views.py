@@ -77,11 +77,16 @@ def _numbers(curves: LabelCurves, metric: str) -> Grid:
     is_first = metric == METRICS_SHOWN[0]
     if is_first:
         facts += [basis(curves), *(f"{name} takes no part: {reason}." for name, reason in study.absent.items())]
-    legend = [
+    what = (
         f"Percent, {averaged(curves.average)}, averaged over draws, ± half the {level} interval for other questions and"
         f" other draws of labels (from these {study.available:,}) with other training seeds. All labels are one draw:"
         " there the interval is for other questions and other training seeds."
-    ]
+    )
+    better = (
+        f"{AHEAD}: better than every untrained method with as many labels, p < {1 - study.level:.2g} by Holm's"
+        " correction for all trained methods and sizes of the metric."
+    )
+    legend = [what]
     held = ", ".join(f"{count(own)} of {count(size)}" for size, own in study.validation.items())
     if held:
         legend.append(
@@ -89,11 +94,7 @@ def _numbers(curves: LabelCurves, metric: str) -> Grid:
             " labels of one of the two only gets the whole budget from it, or all that it has. Draws are the same for"
             " all methods, and larger ones contain smaller ones."
         )
-    legend += [
-        f"{AHEAD}: better than every untrained method with as many labels, p < {1 - study.level:.2g} by Holm's"
-        " correction for all trained methods and sizes of the metric.",
-        f"{SAME}: it does not depend on labels.",
-    ]
+    legend += [better, f"{SAME}: it does not depend on labels."]
     heads = [f"all {count(size)}" if size == study.available else count(size) for size in study.sizes]
     return Grid(
         tuple(map(plain, facts)),

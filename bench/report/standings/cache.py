@@ -56,8 +56,20 @@ class StandingsReader:
         files = {key: [(row, self._path(row)) for row in rows] for key, rows in done.items() if rows}
         bins = {ece_bins_of(row) for rows in done.values() for row in rows}
         settings = Settings(self.average, bins=bins.pop() if bins else ECE_BINS)
-        path = self.cache / FOLDER / f"{_key(files, settings)}.msgpack" if self.cache else None
-        found = _kept(path) if path else None
+        path, found = None, None
+        if self.cache:
+            try:
+                inputs = [
+                    [*key, file.name, digest_file(file)]
+                    for key, runs in files.items()
+                    for _, table in runs
+                    for file in (table.with_suffix(".json"), table)
+                ]
+            except OSError as error:
+                raise UserError(f"result {error.filename} can't be read ({error.strerror or error})") from error
+            known = {"inputs": inputs, "settings": asdict(settings), "code": _code()}
+            path = self.cache / FOLDER / f"{key_of(known)}.msgpack"
+            found = _kept(path)
         if found is None:
             if files:
                 row = next(iter(files.values()))[0][0]
@@ -83,20 +95,6 @@ class StandingsReader:
                     " both files of each"
                 )
         return path.with_suffix(".parquet")
-
-
-def _key(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Settings) -> str:
-    """SHA-256 of everything that the standings depend on."""
-    try:
-        inputs = [
-            [*key, file.name, digest_file(file)]
-            for key, runs in files.items()
-            for _, path in runs
-            for file in (path.with_suffix(".json"), path)
-        ]
-    except OSError as error:
-        raise UserError(f"result {error.filename} can't be read ({error.strerror or error})") from error
-    return key_of({"inputs": inputs, "settings": asdict(settings), "code": _code()})
 
 
 @remembered
