@@ -152,7 +152,11 @@ class Styles:
         Style(colour='#1963de', marker='s', dash=(), fill='none')
         """
         base, recalibration = base_of(method), recalibration_of(method)
-        style = self.named.get(base) or _style_by_hash(base)
+        style = self.named.get(base)
+        if style is None:
+            a, b, c, *_ = hashlib.sha256(base.encode()).digest()
+            colours, markers, dashes = OTHER_COLOURS, OTHER_MARKERS, tuple(DASHES.values())
+            style = Style(colours[a % len(colours)], markers[b % len(markers)], dashes[c % len(dashes)])
         return style._replace(fill=RECALIBRATED_FILLS.get(recalibration, "none")) if recalibration else style
 
     def place(self, method: str) -> tuple[str, int, str]:
@@ -194,22 +198,16 @@ def _parsed(text: str, where: str) -> dict[str, Style]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{where}: expected TOML, but {error}") from error
-    return {method: _style(values, f"{where}, [{method}]") for method, values in tables.items()}
-
-
-def _style(values: Any, where: str) -> Style:
-    if not isinstance(values, dict) or set(values) != {"colour", "marker", "dash"}:
-        got = listed(values) if isinstance(values, dict) else repr(values)
-        raise UserError(f"{where}: expected colour, marker and dash, got {got or 'nothing'}")
-    if not re.fullmatch(r"#[0-9a-f]{6}", str(values["colour"])):
-        raise UserError(f"{where}: expected a colour such as '#1963de', got {values['colour']!r}")
-    for name, known in (("marker", MARKERS), ("dash", DASHES)):
-        if str(values[name]) not in known:
-            raise UserError(f"{where}: expected a {name} of {listed(known)}, got {values[name]!r}")
-    return Style(values["colour"], values["marker"], DASHES[values["dash"]])
-
-
-def _style_by_hash(name: str) -> Style:
-    digest = hashlib.sha256(name.encode()).digest()
-    colours, markers, dashes = OTHER_COLOURS, OTHER_MARKERS, tuple(DASHES.values())
-    return Style(colours[digest[0] % len(colours)], markers[digest[1] % len(markers)], dashes[digest[2] % len(dashes)])
+    styles = {}
+    for method, values in tables.items():
+        at = f"{where}, [{method}]"
+        if not isinstance(values, dict) or set(values) != {"colour", "marker", "dash"}:
+            got = listed(values) if isinstance(values, dict) else repr(values)
+            raise UserError(f"{at}: expected colour, marker and dash, got {got or 'nothing'}")
+        if not re.fullmatch(r"#[0-9a-f]{6}", str(values["colour"])):
+            raise UserError(f"{at}: expected a colour such as '#1963de', got {values['colour']!r}")
+        for name, known in (("marker", MARKERS), ("dash", DASHES)):
+            if str(values[name]) not in known:
+                raise UserError(f"{at}: expected a {name} of {listed(known)}, got {values[name]!r}")
+        styles[method] = Style(values["colour"], values["marker"], DASHES[values["dash"]])
+    return styles

@@ -22,7 +22,7 @@ from bench.report.competition import CALIBRATION, counted
 from bench.report.grouping import Key, grouped, lines_of
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
-from bench.report.tables import export, formats, layout, overview, side_by_side
+from bench.report.tables import export, formats, layout, side_by_side
 from bench.report.tables.best import best_of
 from bench.report.tables.caption import facts_of, too_few
 from bench.report.tables.grid import TableViews
@@ -147,7 +147,7 @@ def views(tables: Sequence[Table], *, stats: bool = False, models: bool = False)
     """
     grids = side_by_side.models(tables) if models else layout.methods(tables, stats=stats)
     if len(tables) > _FEW:
-        grids = [overview.grid([table.whole() for table in tables]), *grids]
+        grids = [layout.overview([table.whole() for table in tables]), *grids]
     return TableViews(grids, partial(export.records, tables, stats=stats), partial(export.as_json, tables))
 
 

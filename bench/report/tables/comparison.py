@@ -34,6 +34,7 @@ _LEGEND = (
 _UNDECIDED = "can't be distinguished"
 _NO_VERDICT = "no verdict"
 """Where the better one takes no part in calibration."""
+_ALPHA = 0.05
 _TWO = 2
 
 
@@ -84,11 +85,11 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
     )  # fmt: skip
 
 
-def verdict(pair: Pair, alpha: float = 0.05) -> str:
+def verdict(pair: Pair) -> str:
     """Verdict of the corrected p value, in words."""
     if pair.p_corrected is None:
         return "no test" if pair.p is None else _NO_VERDICT
-    winner = pair.winner(alpha)
+    winner = pair.winner(_ALPHA)
     return _UNDECIDED if winner is None else f"{winner.label} is better"
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
 from bench.progress import visible, visible_json
-from bench.report.text import ARROWS, EN_DASH, MINUS, percent
+from bench.report.text import EN_DASH, MINUS
 from bench.store.files import json_text
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from rich.table import Table as Drawn
 
     from bench.report.tables.grid import Column, Grid, TableViews
-
-__all__ = ["ARROWS", "comma_separated", "latex", "markdown", "percent", "print_terminal", "render", "terminal"]
 
 _SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹˒")
 _MARKDOWN_MARKS = re.compile(r"([\\`*_{}\[\]()#+!|~$^])")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from bench.metrics import METRICS
 from bench.report import training
+from bench.report.competition import judged_by
 from bench.report.tables import legend
 from bench.report.tables.beside import interval_rows, no_intervals, published_rows
 from bench.report.tables.cells import (
@@ -25,8 +26,8 @@ from bench.report.tables.cells import (
 )  # fmt: skip
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
 from bench.report.tables.model import COLUMNS, Table
-from bench.report.text import EN_DASH, probability
-from bench.report.verdict import verdict_of
+from bench.report.text import EN_DASH, metric_name, probability
+from bench.report.verdict import summary_of, verdict_of
 
 _CALIBRATION_COLUMNS = ("ece_floor", "ece_debiased", "ece_mass", "smece", "brier_mcb")
 """Columns of the second table with statistics; before them stands the test of calibration."""
@@ -35,6 +36,17 @@ _RANKING_COLUMNS = tuple(
 )
 """Columns of the third: whatever else is computed."""
 _NAME = Column("method", is_left=True)
+_LEADS = (
+    "A method leads where no ranked method is significantly better; it is sure where it is significantly better than"
+    " every other ranked method, all pairs tested together at 95 %."
+)
+_MODELS = (
+    "Where a benchmark has several models, counts are of models, and from ... to is the smallest and largest of them."
+)
+_BY = "By is how far the best mean is ahead of the second, with the 95 % interval of this pair alone."
+_COST = (
+    "Cost is the token positions fed to the model for the leader, of several for the cheapest, and the labels it read."
+)
 
 
 def methods(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
@@ -106,3 +118,17 @@ def _trained(table: Table) -> Grid:
     head = (_NAME, *map(Column, columns))
     title = f"{table.facts[0]}: training"
     return Grid((title,), head, tuple(rows), (legend.TRAINING,), label=label_of(table, "training"))
+
+
+def overview(tables: Sequence[Table]) -> Grid:
+    """Who leads: a row for each benchmark."""
+    found = summary_of(tables)
+    rows = [
+        GridRow([*map(Cell, (row.task, str(row.models), row.leads, row.sure, row.by, row.orders, row.cost))])
+        for row in found.rows
+    ]
+    labels = ("benchmark", "models", "leads", "sure", "by", "orders answers best", "cost")
+    columns = tuple(Column(label, is_left=label != "models") for label in labels)
+    several = [_MODELS] * any(row.models > 1 for row in found.rows)
+    title = f"Who leads, by {metric_name(judged_by(found.metric))}"
+    return Grid((title,), columns, tuple(rows), (_LEADS, *several, _BY, _COST), is_folded=True)

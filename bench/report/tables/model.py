@@ -61,14 +61,13 @@ class MetricValue:
     @property
     def ends(self) -> tuple[float, float] | None:
         """Ends of its interval for these subjects and other questions; None where there is none."""
-        fixed = self.standing.fixed if self.standing else None
-        return None if fixed is None or fixed.low is None or fixed.high is None else (fixed.low, fixed.high)
+        return self.standing.fixed.ends if self.standing else None
 
     @property
     def spread(self) -> float | None:
         """Standard deviation (ddof 1) between seeds, 0 where it is rounding; None with one seed."""
-        found = statistics.stdev(self.by_seed) if len(self.by_seed) > 1 else None
-        found = self.standing.spread if self.standing else found
+        alone = statistics.stdev(self.by_seed) if len(self.by_seed) > 1 else None
+        found = self.standing.spread if self.standing else alone
         return 0.0 if found is not None and found < ROUNDING else found
 
 

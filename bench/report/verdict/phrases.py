@@ -26,24 +26,24 @@ def with_value(line: Line, metric: str) -> str:
     return f"{name(line)} ({'unknown' if mean is None else shown(METRICS[metric], counted(metric, mean))})"
 
 
-def joined(texts: Sequence[str], last: str = "and") -> str:
-    """Texts with commas between, and a word before the last.
+def joined(texts: Sequence[str]) -> str:
+    """Texts with commas between, and "and" before the last.
 
     >>> joined(["a", "b", "c"]), joined(["a"])
     ('a, b and c', 'a')
     """
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} {last} {texts[-1]}"
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
-def named(texts: Sequence[str], last: str = "and", most: int = _NAMED) -> str:
+def named(texts: Sequence[str], most: int = _NAMED) -> str:
     """Texts, of which the first few are named and the others are counted.
 
     >>> named(["a", "b", "c", "d", "e"])
     'a, b, c and 2 others'
     """
     if len(texts) <= most:
-        return joined(texts, last)
-    return joined([*texts[: most - 1], f"{len(texts) - most + 1} others"], last)
+        return joined(texts)
+    return joined([*texts[: most - 1], f"{len(texts) - most + 1} others"])
 
 
 def ahead(lead: Pair, other: Line) -> str:
@@ -55,15 +55,14 @@ def ahead(lead: Pair, other: Line) -> str:
     """
     if not lead.difference:
         return f"with the same mean as {name(other)}"
-    metric = METRICS[lead.metric]
+    metric, fixed = METRICS[lead.metric], lead.fixed
     size = precise(metric, abs(lead.difference))
-    unit = "points" if metric.is_fraction else "nats"
-    unit = unit.removesuffix("s") if size.rstrip("0") == "1." else unit
+    unit = ("point" if metric.is_fraction else "nat") + "s" * (size.rstrip("0") != "1.")
     text = f"{size} {unit} {'ahead of' if lead.difference > 0 else 'behind'} {name(other)}"
-    if lead.fixed.low is None or lead.fixed.high is None:
+    if fixed.ends is None:
         return text
-    level = f"{100 * (lead.fixed.level or 0):.0f}"
-    return f"{text} ({level} % interval of this pair alone {interval_text(metric, lead.fixed.low, lead.fixed.high)})"
+    level = f"{100 * (fixed.level or 0):.0f} %"
+    return f"{text} ({level} interval of this pair alone {interval_text(metric, *fixed.ends)})"
 
 
 def compact(number: float) -> str:

@@ -41,7 +41,7 @@ class SummaryRow:
 
 
 @dataclass(frozen=True)
-class Summary:
+class BenchmarkSummary:
     """Summary of some tables by one metric."""
 
     metric: str
@@ -49,14 +49,13 @@ class Summary:
     rows: tuple[SummaryRow, ...]
 
 
-def summary_of(tables: Sequence[Table], metric: str | None = None) -> Summary:
-    """Summary of tables, one row for each benchmark.
+def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
+    """Summary of tables by the metric that they are ordered by, one row for each benchmark.
 
     Args:
         tables: from `bench.report.tables.build.build`, at least one.
-        metric: in `bench.metrics.METRICS`; that of the tables by default.
     """
-    metric = metric or tables[0].headline
+    metric = tables[0].headline
     by_task: dict[tuple[str, ...], list[Table]] = defaultdict(list)
     for table in tables:  # task and what else distinguishes tables of one model, as words
         row = table.rows[0]
@@ -87,7 +86,7 @@ def summary_of(tables: Sequence[Table], metric: str | None = None) -> Summary:
             cost=_ends(list(map(in_brief, cheapest_first([block.cheapest[0] for block in decided])))),
         )
         rows.append(row_of)
-    return Summary(metric, tuple(rows))
+    return BenchmarkSummary(metric, tuple(rows))
 
 
 def _leading(blocks: Sequence[Judgement]) -> str:
