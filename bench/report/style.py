@@ -51,6 +51,7 @@ WRONG = "#8c8c8c"
 """Wrong answers, where right ones have the method's colour."""
 
 
+_TICKS = {"color": INK, "labelsize": SMALL, "major.size": 2, "major.width": 0.5, "major.pad": 1.5}
 RC: Mapping[str, Any] = MappingProxyType(
     {
         "font.family": [FONT, "sans-serif"],  # the second is for browsers without the first, which show SVG
@@ -70,16 +71,7 @@ RC: Mapping[str, Any] = MappingProxyType(
         "legend.borderpad": 0,
         "legend.fontsize": SMALL,
         "legend.frameon": False,
-        "xtick.color": INK,
-        "ytick.color": INK,
-        "xtick.labelsize": SMALL,
-        "ytick.labelsize": SMALL,
-        "xtick.major.size": 2,
-        "ytick.major.size": 2,
-        "xtick.major.width": 0.5,
-        "ytick.major.width": 0.5,
-        "xtick.major.pad": 1.5,
-        "ytick.major.pad": 1.5,
+        **{f"{axis}tick.{name}": value for axis in "xy" for name, value in _TICKS.items()},
         "text.parse_math": False,  # a dollar sign in somebody's model name is a dollar sign
         "lines.linewidth": 0.9,
         "lines.solid_capstyle": "butt",

@@ -254,8 +254,8 @@ def curves_of(
         ahead += with_holm(_ahead(own))
     crossings = []
     for metric, name, other in dict.fromkeys((gain.metric, gain.method, gain.untrained) for gain in gains):
-        pair = (metric, name, other)
-        own = sorted((g for g in gains if (g.metric, g.method, g.untrained) == pair), key=lambda gain: gain.size)
+        of_pair = (g for g in gains if (g.metric, g.method, g.untrained) == (metric, name, other))
+        own = sorted(of_pair, key=lambda gain: gain.size)
         worse, better = (tuple(gain.size for gain in own if gain.shows(sign, settings.level)) for sign in (-1, 1))
         lasting = [gain.size for gain in takewhile(lambda gain: gain.shows(1, settings.level), reversed(own))]
         crossings.append(Crossing(name, other, metric, lasting[-1] if lasting else None, worse, better))

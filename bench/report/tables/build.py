@@ -18,12 +18,11 @@ from bench.metrics import METRICS
 from bench.metrics.summary import Average, MetricSummary
 from bench.report import style, training
 from bench.report.averages import mean_of
-from bench.report.competition import CALIBRATION, counted
+from bench.report.competition import CALIBRATION, best_of, counted
 from bench.report.grouping import Key, grouped, lines_of
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
 from bench.report.tables import export, formats, layout, side_by_side
-from bench.report.tables.best import best_of
 from bench.report.tables.caption import facts_of, too_few
 from bench.report.tables.grid import TableViews
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, distinct

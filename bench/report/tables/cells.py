@@ -1,21 +1,24 @@
-"""Cells and columns that every table of methods is made of."""
+"""Cells, columns and rows that every table of methods is made of.
+
+Rows below a method's are the published numbers and the difference, or intervals and spreads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
 from bench.metrics import METRICS
-from bench.report.competition import judged_by
+from bench.report.competition import SIGNS, judged_by
 from bench.report.tables import legend
-from bench.report.tables.best import SIGNS
 from bench.report.tables.grid import Cell, Column
 from bench.report.tables.model import Line, Table
-from bench.report.text import ARROWS, EN_DASH, count, percent, shown, span
+from bench.report.text import ARROWS, EN_DASH, count, interval_text, percent, shown, signed, span
 
 DASH = Cell(EN_DASH)
 BLANK = Cell("")
 _SPARED = {"aucpr": 1, "acc": 2}
 """Metrics that a terminal too narrow for all leaves out, the largest number first, unless they were asked for."""
+_ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
 
 def label_of(table: Table, *more: str) -> str:
@@ -126,3 +129,61 @@ def remarks_of(table: Table) -> tuple[str, ...]:
     found = any(table.cell(line.method, name) for line in table.lines for name in table.columns)
     nothing = f"The paper has nothing to compare {table.facts[0]} with."
     return (*table.remarks, *[nothing] * (table.published is not None and not found))
+
+
+def published_rows(table: Table, method: str, line: Line | None, *, is_bare: bool = False) -> Iterator[list[Cell]]:
+    """The published numbers, which are there also where ours are not, and the differences; nothing without them.
+
+    Of ours minus published, ± is half the width of our interval unless bare.
+    """
+    printed, differences = [Cell("published")], [Cell("difference")]
+    for name in table.columns:
+        cell, metric = table.cell(method, name), METRICS[name]
+        if cell is None:
+            printed.append(BLANK)
+        else:
+            spread = "" if is_bare or cell.std is None else f" ±{percent(cell.std)}"
+            notes = (f"no target: {cell.reason}",) if cell.reason else ()
+            printed.append(Cell(percent(cell.mean) + spread, notes=notes))
+        difference = None if line is None else table.difference(line, name)
+        half = None if is_bare or line is None else line.estimate(name).half
+        text = "" if half is None else f" ±{shown(metric, half)}"
+        differences.append(BLANK if difference is None else Cell(signed(metric, difference) + text))
+    yield from (cells for cells in (printed, differences) if any(cell.text for cell in cells[1:]))
+
+
+def interval_rows(line: Line, names: Sequence[str], first: Sequence[str] = ()) -> Iterator[list[Cell]]:
+    """Intervals of both kinds, the spread over subjects and the one between seeds, where there are any.
+
+    Args:
+        line: a method.
+        names: metrics.
+        first: what stands before these in the first row.
+    """
+    rows: dict[str, list[str]] = {}
+    for name in names:
+        own, metric = line.estimate(name), METRICS[name]
+        for label, estimand in _ESTIMANDS.items():
+            ends = getattr(own.standing, estimand).ends if own.standing else None
+            text = interval_text(metric, *ends) if ends else ""
+            text = text if ends and ends[0] < 0 else text.replace(" to ", EN_DASH)
+            rows.setdefault(label, []).append(text)
+        for label, value in (("std over subjects", own.std), ("std between seeds", own.spread)):
+            rows.setdefault(label, []).append("" if value is None else shown(metric, value))
+    before = first
+    for label, texts in rows.items():
+        if any(texts):
+            yield [*map(Cell, (label, *before, *texts))]
+            before = [""] * len(first)
+
+
+def no_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
+    """Why intervals are missing."""
+    for label, estimand in _ESTIMANDS.items():
+        found = [
+            getattr(e.standing, estimand)
+            for line in lines
+            for n, e in line.estimates.items()
+            if n in names and e.standing
+        ]
+        yield from dict.fromkeys(f"no interval ({label}): {range_.reason}" for range_ in found if range_.reason)

@@ -133,10 +133,9 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
     for pair in pairs:
         ends = pair.first, pair.second
         metric, interval = METRICS[pair.metric], pair.fixed
-        if interval.low is None or interval.high is None:
-            shown = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
-        else:
-            shown = Cell(interval_text(metric, interval.low, interval.high))
+        shown = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
+        if interval.ends is not None:
+            shown = Cell(interval_text(metric, *interval.ends))
         told, found = verdict(pair), table.standings.lines if table.standings else {}
         why = (f"{key.label}: {reason}" for key in ends if (reason := found[key].unordered))
         p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_corrected)]

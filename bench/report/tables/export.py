@@ -78,11 +78,14 @@ def _costs(line: Line) -> dict[str, float | None]:
 
 def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
     """All that is known of each table."""
-    found = []
+    found: list[dict[str, Any]] = []
     for table in tables:
         # paired differences between lines shown, in the metrics that were asked for
         shown = {line.key for line in table.lines}
         metrics = TESTED if table.metrics is None else tuple(map(judged_by, table.metrics))
+        verdict = verdict_of(table).record()
+        if table.others:  # its leaders are numbers of the lines shown
+            verdict["leaders"].sort()
         pairs = table.standings and [
             pair_record(pair)
             for pair in table.standings.pairs
@@ -92,7 +95,7 @@ def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
             table.head
             | {
                 "task_version": table.task_version, "facts": list(table.facts), "too_few": table.too_few,
-                "sorted_by": table.headline, "verdict": verdict_of(table).record(),
+                "sorted_by": table.headline, "verdict": verdict,
                 "lines": [_line(table, line) for line in table.lines], "comparisons": pairs,
             }
         )  # fmt: skip
@@ -110,7 +113,8 @@ def pair_record(pair: Pair) -> dict[str, Any]:
 
 
 def _line(table: Table, line: Line) -> dict[str, Any]:
-    standing, metrics = line.standing, {}
+    standing = line.standing
+    metrics: dict[str, dict[str, Any]] = {}
     for name, estimate in line.estimates.items():
         if table.metrics is not None and name not in table.metrics:
             continue
@@ -123,7 +127,7 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
                 "by_seed": [None if value is None else counted(name, value) for value in own.by_seed],
                 "seed_std": estimate.spread, "n_undefined": own.n_undefined,
             }  # fmt: skip
-    record = {
+    record: dict[str, Any] = {
         "group": line.group, "method": line.method, "variant": line.variant, "rank": line.rank(table.headline),
         "leading": line in table.leaders(), "status": line.status, "reasons": list(line.reasons),
         "notes": list(line.notes), "n": line.n, "seeds": list(line.seeds), "runs": line.runs,

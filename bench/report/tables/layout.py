@@ -9,17 +9,19 @@ from bench.metrics import METRICS
 from bench.report import training
 from bench.report.competition import judged_by
 from bench.report.tables import legend
-from bench.report.tables.beside import interval_rows, no_intervals, published_rows
 from bench.report.tables.cells import (
     BLANK,
     DASH,
     column_of,
     extras,
+    interval_rows,
     label_of,
     name_of,
+    no_intervals,
     numbers_of,
     order_in_words,
     parts,
+    published_rows,
     ranks,
     remarks_of,
     seeds_in_words,

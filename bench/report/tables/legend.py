@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.metrics.summary import Average
-from bench.report.competition import judged_by
-from bench.report.tables.best import SIGNS
+from bench.report.competition import SIGNS, judged_by
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table
 from bench.report.text import EN_DASH, averaged, metric_name
 

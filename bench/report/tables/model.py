@@ -9,16 +9,15 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from bench.metrics import METRICS
 from bench.metrics.summary import Average
 from bench.report.averages import mean_of
-from bench.report.competition import Competition, badness, counted, judged_by, rank
+from bench.report.competition import Best, Competition, badness, counted, judged_by, rank
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, LineStanding, Standings
 from bench.report.style import Style
-from bench.report.tables.best import Best
 from bench.report.tables.published import Published
 from bench.report.text import plain
 from bench.results.row import LabelsSeen, ResultRow, Status, Training
@@ -279,7 +278,7 @@ class Table:
         return next(row.answers_source for line in (*self.lines, *self.others) for row in line.rows)
 
     @property
-    def head(self) -> dict[str, str]:
+    def head(self) -> dict[str, Any]:
         """Fields that its records begin with."""
         names = ("model", "task", "preset", "answers_source", "average")
         return {name: getattr(self, name) for name in names}

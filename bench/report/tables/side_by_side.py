@@ -9,7 +9,6 @@ from dataclasses import replace
 from bench.api import UserError
 from bench.backbone import models as known_models
 from bench.report.tables import legend
-from bench.report.tables.beside import published_rows
 from bench.report.tables.cells import (
     BLANK,
     DASH,
@@ -18,6 +17,7 @@ from bench.report.tables.cells import (
     numbers_of,
     order_in_words,
     parts,
+    published_rows,
     ranks,
     remarks_of,
 )

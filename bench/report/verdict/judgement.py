@@ -18,7 +18,7 @@ from bench.report.grouping import Key
 from bench.report.standings.compute import Pair, Standings
 from bench.report.tables.model import Line, Table
 from bench.report.text import metric_name
-from bench.report.verdict.costs import cheapest_first
+from bench.report.verdict.phrases import cheapest_first
 
 State = Literal["sure", "tied", "not tested", "none"]
 POWER = 0.8

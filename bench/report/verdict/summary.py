@@ -11,9 +11,8 @@ from bench.report.competition import SEVERAL, judged_by
 from bench.report.grouping import budget_of
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, precise
-from bench.report.verdict.costs import cheapest_first, in_brief
 from bench.report.verdict.judgement import Judgement, judged
-from bench.report.verdict.phrases import name
+from bench.report.verdict.phrases import cheapest_first, in_brief, name
 from bench.report.verdict.verdicts import FEW, ORDER, verdict_of
 
 _NAMED = 3

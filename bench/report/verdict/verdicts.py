@@ -16,9 +16,8 @@ from bench.metrics import METRICS
 from bench.report.competition import CALIBRATION, SEVERAL
 from bench.report.tables.model import Line, Table
 from bench.report.text import EN_DASH, count, metric_name, precise
-from bench.report.verdict.costs import costs_of, in_brief, labels
 from bench.report.verdict.judgement import Judgement, State, judged, rounded
-from bench.report.verdict.phrases import ahead, joined, name, named, with_value
+from bench.report.verdict.phrases import ahead, costs_of, in_brief, joined, labels, name, named, with_value
 
 ORDER = "auroc"
 """Metric of how well right answers are ordered before wrong ones."""
