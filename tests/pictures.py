@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -36,8 +37,7 @@ def table(into: Path) -> None:
     """What `bench table --tasks atlas-oe` prints, without the sentences below it, as SVG."""
     views = shown(View(RESULTS, tasks=(TASK,)), None)
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), highlight=False, force_terminal=True)
-    for grid in views.grids:
-        formats._print(grid, console)
+    formats.print_terminal([replace(grid, legend=()) for grid in views.grids], console)
     form = FONTS.sub("", _export_format.CONSOLE_SVG_FORMAT).replace("Fira Code", "monospace")
     title = f"bench table --tasks {TASK}"
     into.write_text(console.export_svg(title=title, theme=WHITE, code_format=form, unique_id="table"), encoding="utf-8")

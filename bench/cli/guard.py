@@ -67,12 +67,12 @@ def guard(
         table, seed = own[0]
         if seed.threshold is None:
             raise UserError(
-                f"--head {head}: no threshold of {card.name} keeps mistakes to {share(seed.terms.risk)}:"
+                f"--head {head}: no threshold of {card.name} keeps mistakes to {share(seed.request.risk)}:"
                 f" {lacks(seed)}. Its card stays as it was."
             )
         divided = table.request.calibrate_on is None
         trusted = GuardCard(
-            threshold=seed.threshold, risk=seed.terms.risk, level=seed.terms.level, bound=seed.bound,
+            threshold=seed.threshold, risk=seed.request.risk, level=seed.request.level, bound=seed.bound,
             task=table.calibrated_on, answers=len(seed.calibration.values), kept=seed.kept, mistakes=seed.mistakes,
             share=table.request.share if divided else None, split_seed=table.request.split_seed if divided else None,
         )  # fmt: skip

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bench.metrics import METRICS
-from bench.report.text import metric_name, plain
+from bench.report.text import metric_name, plain, shown
 
 if TYPE_CHECKING:
     from bench.report.grouping import Key
@@ -27,6 +27,11 @@ SEVERAL = 2
 """Ranked methods without which nobody leads."""
 NOT_TESTED = "not tested"
 OTHER_LABELS = "other answers or labels"
+Best = Literal["beyond chance", "not beyond chance", "not tested"]
+SIGNS: Mapping[Best, str] = MappingProxyType({"beyond chance": "*", "not beyond chance": "~", "not tested": "?"})
+"""After a number; plain characters, which survive print, pipes and terminals without colour."""
+_UNMARKED = ("ece", "ece_debiased", "ece_ref", "ece_ref_closed", "ece_mass", "smece", "brier_mcb")
+"""Raw calibration errors. Confidences that are less spread have less of them by chance alone."""
 
 
 def judged_by(metric: str) -> str:
@@ -127,6 +132,36 @@ def groups(lines: Sequence[Line], standings: Standings | None, metric: str) -> l
         if not _excluded(line, standings, name):
             found.setdefault((line.key.recalibration, _labels(line)), []).append(line)
     return list(found.values())
+
+
+def best_of(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dict[str, Best]]:
+    """The best numbers of each column of a table: one rule for every format.
+
+    A best mean is *beyond chance* where every other method that it competes with is significantly worse, *not beyond
+    chance* where one of them isn't, *not tested* where there is no test.
+
+    Args:
+        lines: of the table.
+        standings: of the table, where they were computed.
+    """
+    found: dict[Key, dict[str, Best]] = {line.key: {} for line in lines}
+    for name, metric in METRICS.items():
+        if metric.higher_is_better is None or name in _UNMARKED:
+            continue
+        for group in groups(lines, standings, name):
+            values = {line.key: counted(name, mean) for line in group if (mean := line.estimate(name).mean) is not None}
+            if len(values) < SEVERAL:
+                continue
+            # those that look alike as printed are best together
+            top = shown(metric, (max if metric.higher_is_better else min)(values.values()))
+            leading = [key for key, value in values.items() if shown(metric, value) == top]
+            best: Best = "not tested"
+            if standings is not None and all(line.rank(name) is not None for line in group):
+                sure = [key for key in leading if set(values) - {key} <= standings.beaten.get((name, key), frozenset())]
+                leading, best = (sure, "beyond chance") if sure else (leading, "not beyond chance")
+            for key in leading:
+                found[key][name] = best
+    return found
 
 
 def _excluded(line: Line, standings: Standings | None, metric: str) -> str:

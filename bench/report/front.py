@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from bench.report.averages import mean_of
-from bench.report.competition import Competition
 from bench.report.grouping import Key
 from bench.report.tables.model import Line, Table
 
@@ -51,12 +50,9 @@ def competing(table: Table, metric: str) -> list[Line]:
 
     Where the metric has no ranks, all that can be compared.
     """
-    main = table.competition(metric)
     kinds = sorted({line.key.recalibration for line in (*table.lines, *table.others)})
-    lines = [line for kind in kinds for line in _entered(table.competition(metric, kind))]
-    labels = {line.standing.labels for line in _entered(main) if line.standing}
+    found = [table.competition(metric, kind) for kind in (None, *kinds)]
+    main, *of_kinds = (each.ranked or each.comparable for each in found)
+    labels = {line.standing.labels for line in main if line.standing}
+    lines = (line for own in of_kinds for line in own)
     return [line for line in lines if not labels or (line.standing and line.standing.labels in labels)]
-
-
-def _entered(found: Competition) -> tuple[Line, ...]:
-    return found.ranked or found.comparable

@@ -72,7 +72,20 @@ def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, 
             f"all {len(chosen)} results are partial (--limit) or deviate from their preset (--set), and tables leave"
             " these out; show them with --partial and --deviations, or run the whole task"
         )
-    _refuse_mixtures(kept)
+    # a number may stand beside another only if both were made by the same rules
+    rules: dict[tuple[str, ...], set[Any]] = defaultdict(set)
+    for row in kept:
+        for name in ("schema_version", "preset", "task_version"):
+            rules[row.model, row.task, name].add(getattr(row, name))
+        if not row.deviations:  # which may be deviations from the protocol
+            rules[row.model, row.task, "protocol"].add(row.protocol)
+    for (model, task, name), values in rules.items():
+        if len(values) > 1:
+            way_out = "choose one with --preset" if name == "preset" else "delete the old ones or run them again"
+            raise UserError(
+                f"results of {plain(model)} on {plain(task)} have {name.replace('_', ' ')}s {listed(values)}, which"
+                f" don't belong in one table; {way_out}"
+            )
     hidden = [row for row, is_in in zip(chosen, is_shown, strict=True) if not is_in]
     groups: dict[tuple[str, ...], list[ResultRow]] = defaultdict(list)
     for row in kept:
@@ -84,23 +97,6 @@ def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, 
         Group(group, [row for row in hidden if (row.model, row.task) == (group[0].model, group[0].task)])
         for _, group in sorted(groups.items())
     ]
-
-
-def _refuse_mixtures(rows: Sequence[ResultRow]) -> None:
-    """A number may stand beside another only if both were made by the same rules."""
-    found: dict[tuple[str, ...], set[Any]] = defaultdict(set)
-    for row in rows:
-        for name in ("schema_version", "preset", "task_version"):
-            found[row.model, row.task, name].add(getattr(row, name))
-        if not row.deviations:  # which may be deviations from the protocol
-            found[row.model, row.task, "protocol"].add(row.protocol)
-    for (model, task, name), values in found.items():
-        if len(values) > 1:
-            way_out = "choose one with --preset" if name == "preset" else "delete the old ones or run them again"
-            raise UserError(
-                f"results of {plain(model)} on {plain(task)} have {name.replace('_', ' ')}s {listed(values)}, which"
-                f" don't belong in one table; {way_out}"
-            )
 
 
 def lines_of(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[ResultRow]]:

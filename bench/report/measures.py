@@ -106,23 +106,21 @@ def verdict(found: Measured) -> str:
 def legend(found: Measured, published: Published) -> list[str]:
     """Sentences below the rows."""
     shown, total = len(found.shown), len(found.measures.rows)
-    cut = [f"Shown: the first {shown} of {total} rows; CSV and JSON have all."] if shown < total else []
-    return [*cut, *found.measures.notes, *_beside_published(found, published)]
-
-
-def _beside_published(found: Measured, published: Published) -> Iterator[str]:
+    lines = [f"Shown: the first {shown} of {total} rows; CSV and JSON have all."] if shown < total else []
+    lines += found.measures.notes
     if any(model == found.model for model, _, _ in published):
-        return
+        return lines
     for column in found.measures.columns:
         for row in found.measures.rows:
             name = str(row[found.naming])
             values = [value for (_, *where), value in published.items() if where == [name, column.key]]
             if values:
                 low, middle, high = (value_text(column, v) for v in (min(values), median(values), max(values)))
-                yield (
+                lines.append(
                     f"Paper, {len(values)} other models, single runs: {column.label} of {name} is {low} to {high},"
                     f" median {middle}."
                 )
+    return lines
 
 
 # --- as data --------------------------------------------------------------------------------------------------------

@@ -65,8 +65,10 @@ def _computed(row: ResultRow, path: Path, cache: Path | None, say: Callable[[str
     known = None
     if cache:  # the JSON file names the digest of its Parquet file
         known = cache / FOLDER / key_of({"result": digest_file(path), "records": row.records_digest, "code": _code()})
-    if known is not None and (remembered := _remembered(row, known)):
-        return remembered
+    if known is not None:
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            content = known.read_bytes()
+            return msgspec.msgpack.decode(content, type=_Lacking).added_to(row) if content else row
     say("computing the numbers of results from their Parquet files; remembered for next time")
     records = results.read_records(path)
     if not records.id:
@@ -95,15 +97,6 @@ class _Lacking(msgspec.Struct):
     def added_to(self, row: ResultRow) -> ResultRow:
         """The row with all of them."""
         return replace(row, metrics=self.metrics, per_subject=self.per_subject)
-
-
-def _remembered(row: ResultRow, known: Path) -> ResultRow | None:
-    """The row with all metrics, as they were computed before; None where nothing is remembered."""
-    try:
-        content = known.read_bytes()
-        return msgspec.msgpack.decode(content, type=_Lacking).added_to(row) if content else row
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 @functools.cache

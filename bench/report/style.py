@@ -51,6 +51,7 @@ WRONG = "#8c8c8c"
 """Wrong answers, where right ones have the method's colour."""
 
 
+_TICKS = {"color": INK, "labelsize": SMALL, "major.size": 2, "major.width": 0.5, "major.pad": 1.5}
 RC: Mapping[str, Any] = MappingProxyType(
     {
         "font.family": [FONT, "sans-serif"],  # the second is for browsers without the first, which show SVG
@@ -70,16 +71,7 @@ RC: Mapping[str, Any] = MappingProxyType(
         "legend.borderpad": 0,
         "legend.fontsize": SMALL,
         "legend.frameon": False,
-        "xtick.color": INK,
-        "ytick.color": INK,
-        "xtick.labelsize": SMALL,
-        "ytick.labelsize": SMALL,
-        "xtick.major.size": 2,
-        "ytick.major.size": 2,
-        "xtick.major.width": 0.5,
-        "ytick.major.width": 0.5,
-        "xtick.major.pad": 1.5,
-        "ytick.major.pad": 1.5,
+        **{f"{axis}tick.{name}": value for axis in "xy" for name, value in _TICKS.items()},
         "text.parse_math": False,  # a dollar sign in somebody's model name is a dollar sign
         "lines.linewidth": 0.9,
         "lines.solid_capstyle": "butt",
@@ -152,7 +144,11 @@ class Styles:
         Style(colour='#1963de', marker='s', dash=(), fill='none')
         """
         base, recalibration = base_of(method), recalibration_of(method)
-        style = self.named.get(base) or _style_by_hash(base)
+        style = self.named.get(base)
+        if style is None:
+            a, b, c, *_ = hashlib.sha256(base.encode()).digest()
+            colours, markers, dashes = OTHER_COLOURS, OTHER_MARKERS, tuple(DASHES.values())
+            style = Style(colours[a % len(colours)], markers[b % len(markers)], dashes[c % len(dashes)])
         return style._replace(fill=RECALIBRATED_FILLS.get(recalibration, "none")) if recalibration else style
 
     def place(self, method: str) -> tuple[str, int, str]:
@@ -194,22 +190,16 @@ def _parsed(text: str, where: str) -> dict[str, Style]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{where}: expected TOML, but {error}") from error
-    return {method: _style(values, f"{where}, [{method}]") for method, values in tables.items()}
-
-
-def _style(values: Any, where: str) -> Style:
-    if not isinstance(values, dict) or set(values) != {"colour", "marker", "dash"}:
-        got = listed(values) if isinstance(values, dict) else repr(values)
-        raise UserError(f"{where}: expected colour, marker and dash, got {got or 'nothing'}")
-    if not re.fullmatch(r"#[0-9a-f]{6}", str(values["colour"])):
-        raise UserError(f"{where}: expected a colour such as '#1963de', got {values['colour']!r}")
-    for name, known in (("marker", MARKERS), ("dash", DASHES)):
-        if str(values[name]) not in known:
-            raise UserError(f"{where}: expected a {name} of {listed(known)}, got {values[name]!r}")
-    return Style(values["colour"], values["marker"], DASHES[values["dash"]])
-
-
-def _style_by_hash(name: str) -> Style:
-    digest = hashlib.sha256(name.encode()).digest()
-    colours, markers, dashes = OTHER_COLOURS, OTHER_MARKERS, tuple(DASHES.values())
-    return Style(colours[digest[0] % len(colours)], markers[digest[1] % len(markers)], dashes[digest[2] % len(dashes)])
+    styles = {}
+    for method, values in tables.items():
+        at = f"{where}, [{method}]"
+        if not isinstance(values, dict) or set(values) != {"colour", "marker", "dash"}:
+            got = listed(values) if isinstance(values, dict) else repr(values)
+            raise UserError(f"{at}: expected colour, marker and dash, got {got or 'nothing'}")
+        if not re.fullmatch(r"#[0-9a-f]{6}", str(values["colour"])):
+            raise UserError(f"{at}: expected a colour such as '#1963de', got {values['colour']!r}")
+        for name, known in (("marker", MARKERS), ("dash", DASHES)):
+            if str(values[name]) not in known:
+                raise UserError(f"{at}: expected a {name} of {listed(known)}, got {values[name]!r}")
+        styles[method] = Style(values["colour"], values["marker"], DASHES[values["dash"]])
+    return styles

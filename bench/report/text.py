@@ -79,13 +79,7 @@ def shown(metric: Metric, value: float) -> str:
     >>> shown(METRICS["ece"], 0.0812), shown(METRICS["nll"], 0.45)
     ('8.1', '0.450')
     """
-    text = percent(value) if metric.is_fraction else f"{value:.3f}"
-    return (text if float(text) else text.lstrip("-")).replace("-", MINUS)
-
-
-def half_width(metric: Metric, value: float, low: float | None, high: float | None) -> str:
-    """The longer half of an interval; empty where there is none."""
-    return "" if low is None or high is None else shown(metric, max(high - value, value - low))
+    return rounded(100 * value, 1) if metric.is_fraction else rounded(value, 3)
 
 
 def with_half(name: str, value: float, low: float | None, high: float | None) -> str:
@@ -94,8 +88,9 @@ def with_half(name: str, value: float, low: float | None, high: float | None) ->
     >>> with_half("brier", 0.18, 0.17, 0.2), with_half("brier", 0.18, None, None)
     ('18.0 ±2.0', '18.0')
     """
-    half = half_width(METRICS[name], value, low, high)
-    return shown(METRICS[name], value) + f" ±{half}" * bool(half)
+    metric = METRICS[name]
+    half = "" if low is None or high is None else f" ±{shown(metric, max(high - value, value - low))}"
+    return shown(metric, value) + half
 
 
 def signed(metric: Metric, value: float) -> str:

@@ -51,14 +51,6 @@ def is_long(found: Variants) -> bool:
     return len(found.of(found.metrics[-1])) > _LONG
 
 
-def shown_rows(found: Variants, metric: str) -> list[VariantRow]:
-    """Rows of a metric for people: in the order of the variants, or the five largest and smallest differences."""
-    if not is_long(found):
-        return found.of(metric)
-    rows = sorted_rows(found, metric)
-    return [*rows[:ENDS], *rows[-ENDS:]]
-
-
 def title(found: Variants) -> str:
     """Heading that says of what the numbers are."""
     return f"{measures.title(found)} ({100 * found.accuracy:.1f} % right)"
@@ -73,7 +65,10 @@ def variant_rows(found: Variants, published: Published) -> list[dict[str, str]]:
     for name in found.metrics:
         metric = METRICS[name]
         own = next(row for row in found.rows if (row.metric, row.variant) == (name, found.reference))
-        for row in (own, *shown_rows(found, name)):
+        others = sorted_rows(found, name)
+        # of a long list the largest and the smallest differences
+        shown_rows = [*others[:ENDS], *others[-ENDS:]] if is_long(found) else found.of(name)
+        for row in (own, *shown_rows):
             difference, size = row.difference, found.sizes.get(row.variant)
             paper = published.get((found.model, found.task, row.variant, name))
             share = None if difference is None else difference.seed_share
@@ -176,26 +171,22 @@ def legend(found: Variants, published: Published) -> list[str]:
     if "ece" in found.metrics:
         lines.append("ECE is the raw one, as published; part of it is chance, and that part differs between variants.")
     lines += found.notes
-    lines += _beside_published(found, published)
-    return lines
-
-
-def _beside_published(found: Variants, published: Published) -> Iterator[str]:
-    if not published or any(key[:2] == (found.model, found.task) for key in published):
-        return
-    metric = METRICS[found.metrics[-1]]
+    if any(key[:2] == (found.model, found.task) for key in published):
+        return lines
+    metric, reference = METRICS[found.metrics[-1]], found.reference
+    of_paper = {key: value for key, value in published.items() if key[3] == found.metrics[-1]}
     for name in dict.fromkeys(row.variant for row in found.of(found.metrics[-1])):
         gaps = [
-            published[model, task, found.reference, key] - value
-            for (model, task, variant, key), value in published.items()
-            if variant == name and key == found.metrics[-1] and (model, task, found.reference, key) in published
+            of_paper[model, task, reference, key] - value
+            for (model, task, variant, key), value in of_paper.items()
+            if variant == name and (model, task, reference, key) in of_paper
         ]
         if gaps:
-            yield (
-                f"Paper, {len(gaps)} other models and tasks, single runs: {metric.label} of {found.reference} minus"
-                f" {name} is {signed(metric, min(gaps))} to {signed(metric, max(gaps))}, median"
-                f" {signed(metric, median(gaps))}."
+            lines.append(
+                f"Paper, {len(gaps)} other models and tasks, single runs: {metric.label} of {reference} minus {name} is"
+                f" {signed(metric, min(gaps))} to {signed(metric, max(gaps))}, median {signed(metric, median(gaps))}."
             )
+    return lines
 
 
 def verdict(found: Variants) -> str:

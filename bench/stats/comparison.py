@@ -47,11 +47,17 @@ class Comparison(Generic[K]):
     """Standard errors that a difference must exceed to be significant, corrected as the p value is; None without a
     test, or where no difference would be."""
 
-    def winner(self, alpha: float) -> K | None:
-        """The one that is better at this level of significance; None where neither is."""
+    def decided(self, alpha: float) -> tuple[K, K] | None:
+        """The better and the worse one at this level of significance; None where neither is better."""
         if self.p_corrected is None or self.p_corrected >= alpha or not self.difference:
             return None
-        return self.first if (self.difference > 0) is bool(METRICS[self.metric].higher_is_better) else self.second
+        is_first = (self.difference > 0) is bool(METRICS[self.metric].higher_is_better)
+        return (self.first, self.second) if is_first else (self.second, self.first)
+
+    def winner(self, alpha: float) -> K | None:
+        """The one that is better at this level of significance; None where neither is."""
+        found = self.decided(alpha)
+        return found and found[0]
 
     def reversed(self) -> Comparison[K]:
         """The second minus the first."""
@@ -204,8 +210,6 @@ def ranks(methods: Sequence[K], comparisons: Sequence[Comparison[K]], *, alpha: 
     if not own or len(own) < len(methods) * (len(methods) - 1) // 2 or any(pair.p_corrected is None for pair in own):
         return {}
     ranked = dict.fromkeys(methods, 1)
-    for pair in own:
-        winner = pair.winner(alpha)
-        if winner is not None:
-            ranked[pair.second if winner == pair.first else pair.first] += 1
+    for _, worse in filter(None, (pair.decided(alpha) for pair in own)):
+        ranked[worse] += 1
     return ranked

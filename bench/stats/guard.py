@@ -78,16 +78,15 @@ def upper_bound(mistakes: npt.ArrayLike, kept: npt.ArrayLike, level: float) -> F
     return bound
 
 
-def share_interval(hits: int, n: int, *, level: float = 0.95) -> tuple[float, float] | None:
-    """Two-sided interval of a share, by Clopper and Pearson (1934); None where n is 0.
+def share_interval(hits: int, n: int) -> tuple[float, float] | None:
+    """Two-sided 95 % interval of a share, by Clopper and Pearson (1934); None where n is 0.
 
     >>> [round(end, 3) for end in share_interval(1, 20)]
     [0.001, 0.249]
     """
     if not n:
         return None
-    one_sided = (1 + level) / 2
-    return 1 - float(upper_bound(n - hits, n, one_sided)), float(upper_bound(hits, n, one_sided))
+    return 1 - float(upper_bound(n - hits, n, 0.975)), float(upper_bound(hits, n, 0.975))
 
 
 @cache

@@ -132,14 +132,10 @@ def _aucpr(p: FloatArray, o: BoolArray) -> Influence | None:
 
 def _by_class(influences: FloatArray, o: BoolArray) -> FloatArray:
     """Influences, each farther from the mean of its class by the root of k/(k - 1), since that mean is of its own k."""
-    right, wrong = int(o.sum()), int((~o).sum())
     mean = np.where(o, influences[o].mean(), influences[~o].mean())
-    scaled: FloatArray = mean + (influences - mean) * np.where(o, _unbiased(right), _unbiased(wrong))
+    right, wrong = (np.sqrt(k / (k - 1)) if k > 1 else 1.0 for k in (int(o.sum()), int((~o).sum())))
+    scaled: FloatArray = mean + (influences - mean) * np.where(o, right, wrong)
     return scaled
-
-
-def _unbiased(k: int) -> float:
-    return float(np.sqrt(k / (k - 1))) if k > 1 else 1.0
 
 
 def _rmsce(p: FloatArray, o: BoolArray) -> Influence | None:

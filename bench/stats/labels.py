@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -237,7 +238,7 @@ def curves_of(
         reason = sampling.refused(metric)
         if reason:
             notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
-        rule = _Rule(study, metric, sampling, bool(reason), settings.level)
+        rule = _CurveRule(study, metric, sampling, bool(reason), settings.level)
         draws = {point: rule.draws(each) for point, each in told.items()}
         points += [rule.point(*point, each, draws[point]) for point, each in told.items()]
         own = [
@@ -251,13 +252,20 @@ def curves_of(
         for pair in dict.fromkeys((gain.method, gain.untrained) for gain in own):
             gains += with_holm([gain for gain in own if (gain.method, gain.untrained) == pair])
         ahead += with_holm(_ahead(own))
+    crossings = []
+    for metric, name, other in dict.fromkeys((gain.metric, gain.method, gain.untrained) for gain in gains):
+        of_pair = (g for g in gains if (g.metric, g.method, g.untrained) == (metric, name, other))
+        own = sorted(of_pair, key=lambda gain: gain.size)
+        worse, better = (tuple(gain.size for gain in own if gain.shows(sign, settings.level)) for sign in (-1, 1))
+        lasting = [gain.size for gain in takewhile(lambda gain: gain.shows(1, settings.level), reversed(own))]
+        crossings.append(Crossing(name, other, metric, lasting[-1] if lasting else None, worse, better))
     return LabelCurves(
-        study, len(correct), float(np.mean(correct)), tuple(points), tuple(gains),
-        tuple(_crossings(gains, settings.level)), tuple(ahead), tuple(notes), settings.average,
+        study, len(correct), float(np.mean(correct)), tuple(points), tuple(gains), tuple(crossings), tuple(ahead),
+        tuple(notes), settings.average,
     )  # fmt: skip
 
 
-class _Rule(NamedTuple):
+class _CurveRule(NamedTuple):
     """Makes points and gains of one metric."""
 
     study: Study
@@ -300,18 +308,6 @@ class _Rule(NamedTuple):
         if self.bare or len(of.by_seed) < asked or asked < MIN_SEEDS:
             return SeedMean(float(of.by_seed.mean()), None, None, None), None
         return estimated(self.metric, of, self.sampling, level=self.level, bounds=bounds)
-
-
-def _crossings(gains: Sequence[Gain], level: float) -> Iterator[Crossing]:
-    for key in dict.fromkeys((gain.metric, gain.method, gain.untrained) for gain in gains):
-        own = sorted((g for g in gains if (g.metric, g.method, g.untrained) == key), key=lambda gain: gain.size)
-        better_from = None
-        for gain in reversed(own):
-            if not gain.shows(1, level):
-                break
-            better_from = gain.size
-        worse, better = (tuple(gain.size for gain in own if gain.shows(sign, level)) for sign in (-1, 1))
-        yield Crossing(key[1], key[2], key[0], better_from, worse, better)
 
 
 def _ahead(gains: Sequence[Gain]) -> Iterator[Ahead]:

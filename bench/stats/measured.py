@@ -76,20 +76,19 @@ def checked_measures(who: str, given: Measures) -> Measures:
         raise ContractError(f"{who}: drawn: expected the key of a column of numbers, got {given.drawn!r}")
     if not isinstance(given.answer, str) or not given.answer.strip():
         raise ContractError(f"{who}: expected an answer in words, got {given.answer!r}")
-    rows = tuple(_row(who, row, keys) for row in given.rows)
+    rows = []
+    for row in given.rows:
+        unknown = sorted(set(row) - set(keys))
+        if unknown:
+            raise ContractError(f"{who}: a row has {', '.join(map(repr, unknown))}, which is no column's")
+        rows.append({key: _value(f"{who}: {key!r}", row.get(key), kind) for key, kind in keys.items()})
     name = given.columns[0].key
     named = [row[name] for row in rows]
     if not all(named) or len(set(named)) < len(named):
         raise ContractError(f"{who}: expected a different name in {name!r} for each row, got {named}")
-    _check_strips(who, given.strips)
-    return replace(given, columns=tuple(given.columns), rows=rows, notes=tuple(given.notes))
-
-
-def _row(who: str, row: Mapping[str, Value], keys: Mapping[str, str]) -> dict[str, Value]:
-    unknown = sorted(set(row) - set(keys))
-    if unknown:
-        raise ContractError(f"{who}: a row has {', '.join(map(repr, unknown))}, which is no column's")
-    return {key: _value(f"{who}: {key!r}", row.get(key), kind) for key, kind in keys.items()}
+    if given.strips is not None:
+        _check_strips(who, given.strips)
+    return replace(given, columns=tuple(given.columns), rows=tuple(rows), notes=tuple(given.notes))
 
 
 def _value(where: str, value: Any, kind: str) -> Value:
@@ -109,9 +108,7 @@ def _value(where: str, value: Any, kind: str) -> Value:
     return int(number) if kind == "count" else number
 
 
-def _check_strips(who: str, strips: Strips | None) -> None:
-    if strips is None:
-        return
+def _check_strips(who: str, strips: Strips) -> None:
     if len(strips.marks) > _MARKS:
         raise ContractError(f"{who}: expected at most {_MARKS} marks of strips, got {len(strips.marks)}")
     for strip in strips.strips:

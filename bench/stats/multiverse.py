@@ -39,7 +39,7 @@ def places(values: FloatArray, *, higher_is_better: bool) -> IntArray:
     return found
 
 
-class Spread(NamedTuple):
+class PlaceSpread(NamedTuple):
     """Distribution of a method's places over universes."""
 
     median: int
@@ -52,15 +52,15 @@ class Spread(NamedTuple):
     """Share of places that are 1."""
 
 
-def spread(found: npt.ArrayLike) -> Spread:
+def spread(found: npt.ArrayLike) -> PlaceSpread:
     """Distribution of places (u,), u > 0; quantiles are places that occur (the inverse of the distribution function).
 
     >>> spread([1, 1, 2, 4])
-    Spread(median=1, low=1, high=4, mean=2.0, first=0.5)
+    PlaceSpread(median=1, low=1, high=4, mean=2.0, first=0.5)
     """
     ranks = np.asarray(found, dtype=np.int64)
     low, median, high = np.quantile(ranks, [LOW, 0.5, HIGH], method="inverted_cdf").tolist()
-    return Spread(int(median), int(low), int(high), float(ranks.mean()), float(np.mean(ranks == 1)))
+    return PlaceSpread(int(median), int(low), int(high), float(ranks.mean()), float(np.mean(ranks == 1)))
 
 
 def explained(holds: npt.ArrayLike, options: Sequence[Hashable]) -> float:

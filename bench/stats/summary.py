@@ -103,20 +103,35 @@ def summary(
     comparisons: dict[str, tuple[Comparison[str], ...]] = {}
     ranks_of: dict[str, dict[str, int]] = {}
     blocks = [list(runs)] if blocks is None else blocks
+    undefined = "it is undefined" if settings.average == "questions" else "it is undefined in every subject"
     for metric in TESTED:
         means: dict[str, Influence | None] = {}
+        shown = signed_root if METRICS[metric].is_root else float
         for method, run in runs.items():
             seeds = [
                 influence(metric, p, by, o, strata, settings.average)
                 for p, by in zip(run, order.get(method, run), strict=True)
             ]
-            means[method] = over_seeds(seeds)
-            estimates[method][metric] = _estimate(metric, seeds, means[method], sampling, settings.level)
+            mean = means[method] = over_seeds(seeds)
+            by_seed = tuple(None if each is None else shown(each.value) for each in seeds)
+            known = [value for value in by_seed if value is not None]
+            if mean is None:
+                fixed, clustered = (Interval(kind, reason=undefined) for kind in ("fixed-subjects", "clustered"))
+            else:
+                fixed, clustered = sampling.intervals(metric, mean, settings.level)
+            estimates[method][metric] = Estimate(
+                value=None if mean is None else shown(mean.value),
+                fixed=fixed,
+                clustered=clustered,
+                by_seed=by_seed,
+                spread=float(np.std(known, ddof=1)) if len(known) > 1 else None,
+                n_undefined=max((int(np.isnan(each.by_subject).sum()) for each in seeds if each), default=0),
+            )
         comparisons[metric] = compare(metric, means, sampling, blocks, settings)
         ranks_of[metric] = {}
         for block in blocks:
-            known = [name for name in block if means[name] is not None]
-            ranks_of[metric] |= ranks(known, comparisons[metric], alpha=1 - settings.level)
+            defined = [name for name in block if means[name] is not None]
+            ranks_of[metric] |= ranks(defined, comparisons[metric], alpha=1 - settings.level)
     return Summary(
         methods={
             method: MethodSummary(estimates[method], calibrated_p(run, o, subjects, settings))
@@ -126,25 +141,4 @@ def summary(
         ranks=ranks_of,
         strata=strata,
         settings=settings,
-    )
-
-
-def _estimate(
-    metric: str, seeds: Sequence[Influence | None], mean: Influence | None, sampling: Sampling, level: float
-) -> Estimate:
-    shown = signed_root if METRICS[metric].is_root else float
-    by_seed = tuple(None if each is None else shown(each.value) for each in seeds)
-    known = [value for value in by_seed if value is not None]
-    if mean is None:
-        undefined = "it is undefined" if sampling.average == "questions" else "it is undefined in every subject"
-        fixed, clustered = (Interval(kind, reason=undefined) for kind in ("fixed-subjects", "clustered"))
-    else:
-        fixed, clustered = sampling.intervals(metric, mean, level)
-    return Estimate(
-        value=None if mean is None else shown(mean.value),
-        fixed=fixed,
-        clustered=clustered,
-        by_seed=by_seed,
-        spread=float(np.std(known, ddof=1)) if len(known) > 1 else None,
-        n_undefined=max((int(np.isnan(each.by_subject).sum()) for each in seeds if each is not None), default=0),
     )

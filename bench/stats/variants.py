@@ -164,7 +164,7 @@ def rows_of(
         reason = sampling.refused(metric) if metric in TESTED else "it stands there for comparison alone"
         if reason:
             notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
-        rule = _Rule(metric, settings.level, sampling, bool(reason))
+        rule = _VariantRule(metric, settings.level, sampling, bool(reason))
         values = {name: rule.value(runs) for name, runs in confidence.items()}
         against = values[reference]
         others = (name for name in confidence if name != reference)
@@ -172,11 +172,15 @@ def rows_of(
             rule.row(reference, against),
             *(rule.row(name, values[name], rule.gap(values[name], against)) for name in others),
         ]
-        own, along = _corrected(own, rule.steps(path, values))
+        # all p values are corrected together; the last step has that of the variant where it starts
+        along = rule.steps(path, values)
+        tested: list[Any] = with_holm([*own, *along[:-1]], "p_corrected")
+        own, along[:-1] = tested[: len(own)], tested[len(own) :]
         rows += own
         if along:
-            (whole,) = (row for row in own if row.variant == along[0].start)
-            steps += rule.shared(along, whole, path, values)
+            by_name = {row.variant: row for row in own}
+            along[-1] = replace(along[-1], p_corrected=by_name[along[-1].start].p_corrected)
+            steps += rule.shared(along, by_name[along[0].start], path, values)
     order = {name: k for k, name in enumerate(dict.fromkeys(row.variant for row in rows))}
     return Compared(tuple(sorted(rows, key=lambda row: order[row.variant])), tuple(steps), tuple(notes))
 
@@ -226,7 +230,7 @@ def estimated(
     return SeedMean(value, low, high, error, of_seeds / square), float(2 * stdtr(df, -abs(value) / error))
 
 
-class _Rule(NamedTuple):
+class _VariantRule(NamedTuple):
     """Makes rows of one metric."""
 
     metric: str
@@ -237,16 +241,15 @@ class _Rule(NamedTuple):
 
     def value(self, runs: FloatArray) -> OverSeeds | None:
         """Value of a variant with confidences (seeds, n); None where it is undefined with some seed."""
-        known = [each for p in runs if (each := self._influence(p)) is not None]
+        of, known = self.sampling, list[Influence]()
+        for p in runs:
+            if self.metric in TESTED:
+                found = influence(self.metric, p, p, of.correct, of.strata, of.average)
+            else:  # without influences, as it has no intervals
+                value = value_of(self.metric, p, of.correct, of.strata, of.average)
+                found = None if value is None else Influence(value, np.empty(0), np.empty(0))
+            known += [] if found is None else [found]
         return OverSeeds.of(known) if len(known) == len(runs) else None
-
-    def _influence(self, p: FloatArray) -> Influence | None:
-        """A metric of one seed; without influences where it has no intervals."""
-        of = self.sampling
-        if self.metric in TESTED:
-            return influence(self.metric, p, p, of.correct, of.strata, of.average)
-        value = value_of(self.metric, p, of.correct, of.strata, of.average)
-        return None if value is None else Influence(value, np.empty(0), np.empty(0))
 
     def gap(self, start: OverSeeds | None, end: OverSeeds | None) -> OverSeeds | None:
         """The second minus the first; None where one is undefined."""
@@ -340,12 +343,3 @@ def _crossing(above: Callable[[float], float], begin: float, sign: int) -> float
             return float(brentq(above, inner, outer, xtol=1e-9))
         inner, width = outer, 2 * width
     return None
-
-
-def _corrected(rows: Sequence[VariantRow], steps: Sequence[StepRow]) -> tuple[list[VariantRow], list[StepRow]]:
-    """All with p values corrected together; the last step has that of the variant where it starts."""
-    tested: list[Any] = with_holm([*rows, *steps[:-1]], "p_corrected")
-    done, along = tested[: len(rows)], tested[len(rows) :]
-    for last in steps[-1:]:
-        along += [replace(last, p_corrected=row.p_corrected) for row in done if row.variant == last.start]
-    return done, along

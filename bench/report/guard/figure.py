@@ -41,40 +41,39 @@ def figures_of(tables: Sequence[GuardedTable]) -> Iterator[tuple[str, Figure]]:
 
 def drawn(found: GuardedTable) -> Iterator[Figure]:
     """Figures of a table's methods, axes for each."""
-    lines = [line for line in found.lines if line.seeds]
-    for start in range(0, len(lines), ACROSS * DOWN):
-        yield _page(found, lines[start : start + ACROSS * DOWN])
-
-
-def _page(found: GuardedTable, lines: Sequence[GuardedLine]) -> Figure:
-    with styled():
-        across, risk = min(ACROSS, len(lines)), found.terms.risk
-        note = (
-            f"{found.source}. Solid: mistakes among the calibration answers that a threshold keeps, for each threshold"
-            " that could be tested, the strictest on the left; dashed: the upper bound at a level of"
-            f" {share(found.terms.level)}; dotted: the risk asked for. Tests go from left to right and stop at the"
-            " first bound above it. Filled: bound of the chosen threshold; hollow with its 95 % interval: what it came"
-            " to on the other questions. Without a filled marker there is no threshold. A line for each seed."
-        )
-        rows = -(-len(lines) // across)
-        figure, axes = drawing(
-            (rows, across), (TEXT_WIDTH * (across / ACROSS) ** 0.5, HEIGHT * rows),
-            title=f"{found.title}: {share(risk)} of mistakes at most", note=note,
-        )  # fmt: skip
-        for spare in axes.flat[len(lines) :]:
-            spare.set_axis_off()
-        for k, (here, line) in enumerate(zip(axes.flat, lines, strict=False)):
-            here.set_label(line.line.key.label)
-            here.set_title(short(line.line.key.label, 28))
-            fractions(here)
-            top = min(1.0, HIGHEST * risk)
-            ticks = [tick for tick in (0.0, risk, 2 * risk, 3 * risk) if tick <= top + 1e-9]
-            here.set(xlim=(0, 1), ylim=(0, top), xlabel="answers kept (%)", ylabel="" if k % across else "mistakes (%)")
-            here.set_yticks(ticks, [f"{100 * tick:.3g}" for tick in ticks])
-            here.axhline(risk, label="risk", color=INK, linewidth=0.6, dashes=(1, 2), zorder=0.5)
-            for seed in line.seeds:
-                _curves(here, line, seed)
-        return figure
+    for start in range(0, len(found.tested), ACROSS * DOWN):
+        lines = found.tested[start : start + ACROSS * DOWN]
+        with styled():
+            across, risk = min(ACROSS, len(lines)), found.request.risk
+            note = (
+                f"{found.source}. Solid: mistakes among the calibration answers that a threshold keeps, for each"
+                " threshold that could be tested, the strictest on the left; dashed: the upper bound at a level of"
+                f" {share(found.request.level)}; dotted: the risk asked for. Tests go from left to right and stop at"
+                " the first bound above it. Filled: bound of the chosen threshold; hollow with its 95 % interval: what"
+                " it came to on the other questions. Without a filled marker there is no threshold. A line for each"
+                " seed."
+            )
+            rows = -(-len(lines) // across)
+            figure, axes = drawing(
+                (rows, across), (TEXT_WIDTH * (across / ACROSS) ** 0.5, HEIGHT * rows),
+                title=f"{found.title}: {share(risk)} of mistakes at most", note=note,
+            )  # fmt: skip
+            for spare in axes.flat[len(lines) :]:
+                spare.set_axis_off()
+            for k, (here, line) in enumerate(zip(axes.flat, lines, strict=False)):
+                here.set_label(line.line.key.label)
+                here.set_title(short(line.line.key.label, 28))
+                fractions(here)
+                top = min(1.0, HIGHEST * risk)
+                ticks = [tick for tick in (0.0, risk, 2 * risk, 3 * risk) if tick <= top + 1e-9]
+                here.set(
+                    xlim=(0, 1), ylim=(0, top), xlabel="answers kept (%)", ylabel="" if k % across else "mistakes (%)"
+                )
+                here.set_yticks(ticks, [f"{100 * tick:.3g}" for tick in ticks])
+                here.axhline(risk, label="risk", color=INK, linewidth=0.6, dashes=(1, 2), zorder=0.5)
+                for seed in line.seeds:
+                    _curves(here, line, seed)
+        yield figure
 
 
 def _curves(axes: Axes, line: GuardedLine, seed: Guarded) -> None:

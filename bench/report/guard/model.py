@@ -12,23 +12,13 @@ from bench.api import BoolArray, FloatArray
 from bench.report.tables.model import Line, Table
 from bench.results.records import Records
 from bench.results.row import ResultRow
-from bench.stats.guard import Feasible, Guard, counted, enough, grid, guard, share_interval, upper_bound
+from bench.stats.guard import Feasible, Guard, counted, enough, share_interval, upper_bound
 
 if TYPE_CHECKING:
     from bench.report.selection import GuardRequest
 
 
 ALL = slice(None)
-
-
-@dataclass(frozen=True)
-class Terms:
-    """Risk that a threshold has to keep, and the chance of that."""
-
-    risk: float
-    """Largest share of mistakes among trusted answers, inside (0, 1)."""
-    level: float
-    """Least chance with which that holds, inside (0, 1)."""
 
 
 class Answers(NamedTuple):
@@ -83,28 +73,12 @@ class Guarded:
     """One cell: a method with one seed, which is a fit of its own and has a threshold of its own."""
 
     row: ResultRow
-    terms: Terms
+    request: GuardRequest
     guard: Guard
     calibration: Answers
     rest: Answers
     is_score: bool
     """Whether thresholds are of scores without a scale."""
-
-    @classmethod
-    def of(cls, row: ResultRow, terms: Terms, calibration: Answers, rest: Answers, *, is_score: bool) -> Guarded:
-        """Test the thresholds of one cell.
-
-        Args:
-            row: the cell.
-            terms: what a threshold has to keep.
-            calibration: answers whose labels decide; at least one.
-            rest: answers whose confidences make the grid, and whose labels decide nothing; at least one.
-            is_score: whether the values are scores.
-        """
-        n, floor = len(calibration.values), None if is_score else 0.0
-        thresholds = grid(rest.values, n, risk=terms.risk, level=terms.level, floor=floor)
-        made = guard(thresholds, *calibration, risk=terms.risk, level=terms.level)
-        return cls(row, terms, made, calibration, rest, is_score)
 
     @property
     def threshold(self) -> float | None:
@@ -124,7 +98,7 @@ class Guarded:
     @property
     def bound(self) -> float:
         """Upper bound of the risk there, for that threshold by itself."""
-        return float(upper_bound(self.mistakes, self.kept, self.terms.level))
+        return float(upper_bound(self.mistakes, self.kept, self.request.level))
 
     @cached_property
     def realised(self) -> Realised | None:
@@ -142,7 +116,7 @@ class Guarded:
         """
         if not self.kept:
             return None
-        above = enough(self.mistakes / self.kept, self.terms.risk, self.terms.level)
+        above = enough(self.mistakes / self.kept, self.request.risk, self.request.level)
         return None if above is None else int(np.ceil(above * len(self.calibration.values) / self.kept))
 
 
@@ -173,9 +147,7 @@ class GuardedTable:
     """The methods on one model and task."""
 
     request: GuardRequest
-    """The request."""
     table: Table
-    terms: Terms
     lines: tuple[GuardedLine, ...]
     """Methods with guards first, those that keep most answers before others."""
     feasible: Feasible

@@ -43,10 +43,10 @@ def not_less(level: float) -> str:
 
 def verdict(found: GuardedTable) -> Iterator[str]:
     """Facts, a line each: the answer, who keeps most or comes closest, whose risk breaks, what the labels allow."""
-    some, risk, possible = found.some, share(found.terms.risk), found.feasible
+    some, risk, possible = found.some, share(found.request.risk), found.feasible
     there = "" if found.calibrated_on == found.table.task else f" on questions like those of {found.calibrated_on}"
     part = sum(len(line.done) < len(line.seeds) for line in some)
-    rule = f"at most {risk} of trusted answers wrong, with a chance of {share(found.terms.level)}"
+    rule = f"at most {risk} of trusted answers wrong, with a chance of {share(found.request.level)}"
     yield (
         f"Can answers be trusted{there} ({rule})? {'Yes' if some else 'No'}: {len(some)} of {len(found.tested)} methods"
         f" with a threshold that keeps this{f', {part} of them not with every seed' if part else ''}."
@@ -65,7 +65,7 @@ def verdict(found: GuardedTable) -> Iterator[str]:
     told = []
     for line in some:
         made = max(filter(None, (seed.realised for seed in line.done)), key=lambda each: each.risk_interval or (0.0,))
-        if made.risk is not None and made.risk_interval and made.risk_interval[0] > found.terms.risk:
+        if made.risk is not None and made.risk_interval and made.risk_interval[0] > found.request.risk:
             interval = " to ".join(map(percent, made.risk_interval))
             told.append(f"{line.line.key.label} ({percent(made.risk)} %, 95 % interval {interval})")
     if told:
@@ -88,8 +88,8 @@ def lacks(seed: Guarded) -> str:
     if seed.needed is None:
         return f"{told}; more answers would not help, a better order of the answers or a higher --risk would"
     return (
-        f"{told}; with that share of mistakes {share(seed.terms.risk)} takes about {_about(seed.needed):,} calibration"
-        f" answers, of which there are {len(seed.calibration.values):,}"
+        f"{told}; with that share of mistakes {share(seed.request.risk)} takes about {_about(seed.needed):,}"
+        f" calibration answers, of which there are {len(seed.calibration.values):,}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.report.guard.model import Guarded, GuardedLine, GuardedTable
+from bench.report.guard.model import Guarded, GuardedTable
 from bench.report.guard.verdict import lacks, needs, not_less, notes_of, number, share, verdict
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, percent, span
@@ -15,10 +15,25 @@ _NONE = "none"
 
 def views(tables: Sequence[GuardedTable]) -> TableViews:
     """The guards for every format."""
+
+    def data() -> list[dict[str, Any]]:
+        return [
+            {
+                "model": found.table.model, "task": found.table.task, "results": found.aside,
+                "verdict": list(verdict(found)),
+                "feasible": {
+                    "calibration_n": found.feasible.n, "calibration_right": found.feasible.right,
+                    "fewest_without_mistake": found.feasible.fewest,
+                    "fewest_with_one_mistake": found.feasible.fewest_with_one,
+                    "least_risk": found.feasible.least_risk, "most_kept": found.feasible.most,
+                },
+                "remarks": list(found.remarks), "cells": list(_records(found)),
+            }
+            for found in tables
+        ]  # fmt: skip
+
     return TableViews(
-        [_grid(table) for table in tables],
-        lambda: [record for table in tables for record in _records(table)],
-        lambda: list(map(_data, tables)),
+        [_grid(table) for table in tables], lambda: [record for table in tables for record in _records(table)], data
     )
 
 
@@ -26,7 +41,7 @@ def views(tables: Sequence[GuardedTable]) -> TableViews:
 
 
 def _grid(found: GuardedTable) -> Grid:
-    level = share(found.terms.level)
+    level = share(found.request.level)
     columns = (
         Column("method", is_left=True),
         Column(
@@ -50,13 +65,29 @@ def _grid(found: GuardedTable) -> Grid:
             sentence="Calibration: mistakes among the calibration answers that it keeps.",
         ),
     )  # fmt: skip
-    rows = [row for line in found.lines for row in _rows(line)]
+    rows: list[GridRow] = []
+    for line in found.lines:
+        label, notes, done = line.line.key.label, tuple(notes_of(line)), line.done
+        if not line.seeds:
+            status = line.line.status if not line.line.done else EN_DASH
+            rows.append(GridRow([Cell(label), Cell(status, notes=notes), *[Cell("")] * 5]))
+        elif len(line.seeds) == 1:
+            rows.append(GridRow(_cells(line.seeds[0], label, notes)))
+        else:
+            risks = [each.realised.risk for each in done if each.realised and each.realised.risk is not None]
+            texts = [
+                percent(line.coverage) if done else EN_DASH, span(risks, percent) if risks else EN_DASH, "",
+                span([each.bound for each in done or line.seeds], percent), "",
+            ]  # fmt: skip
+            first = Cell(span([each.threshold for each in done], number) if done else _NONE, notes=notes)
+            rows.append(GridRow([Cell(label), first, *map(Cell, texts)]))
+            rows += [GridRow(_cells(seed, f"seed {seed.row.seed}", ()), is_under=True) for seed in line.seeds]
     legend = [column.sentence for column in columns if column.sentence]
     if len(found.some) < len(found.tested):
         legend.append("Where there is no threshold, bound and calibration are those of the strictest one.")
     times = sum(len(line.seeds) for line in found.lines)
     if times > 1:
-        together = 1 - (1 - found.terms.level) / times
+        together = 1 - (1 - found.request.level) / times
         legend.append(
             f"Each threshold holds by itself. Whoever takes the one that keeps most has looked at {times}: choose the"
             f" method first, or ask for --level {not_less(together)}, at which all of them hold together."
@@ -68,32 +99,6 @@ def _grid(found: GuardedTable) -> Grid:
         )
     remarks = (*needs(found), *found.remarks, *found.table.remarks)
     return Grid((found.title,), columns, tuple(rows), tuple(legend), remarks, tuple(verdict(found)))
-
-
-def _rows(line: GuardedLine) -> Iterator[GridRow]:
-    label, notes = line.line.key.label, tuple(notes_of(line))
-    if not line.seeds:
-        status = line.line.status if not line.line.done else EN_DASH
-        yield GridRow([Cell(label), Cell(status, notes=notes), *(Cell("") for _ in range(5))])
-        return
-    if len(line.seeds) == 1:
-        yield GridRow(_cells(line.seeds[0], label, notes))
-        return
-    done = line.done
-    risks = [each.realised.risk for each in done if each.realised]
-    yield GridRow(
-        [
-            Cell(label),
-            Cell(span([each.threshold for each in done], number) if done else _NONE, notes=notes),
-            Cell(percent(line.coverage) if done else EN_DASH),
-            Cell(span(risks, percent) if any(risk is not None for risk in risks) else EN_DASH),
-            Cell(""),
-            Cell(span([each.bound for each in done or line.seeds], percent)),
-            Cell(""),
-        ]
-    )
-    for seed in line.seeds:
-        yield GridRow(_cells(seed, f"seed {seed.row.seed}", ()), is_under=True)
 
 
 def _cells(seed: Guarded, label: str, notes: tuple[str, ...]) -> list[Cell]:
@@ -112,7 +117,7 @@ def _cells(seed: Guarded, label: str, notes: tuple[str, ...]) -> list[Cell]:
 
 def _records(found: GuardedTable) -> Iterator[dict[str, Any]]:
     """A record for each cell, and one for each method without any."""
-    terms = {"risk": found.terms.risk, "level": found.terms.level, "calibrated_on": found.calibrated_on}
+    terms = {"risk": found.request.risk, "level": found.request.level, "calibrated_on": found.calibrated_on}
     for line in found.lines:
         head = {
             "model": found.table.model, "task": found.table.task, "results": found.aside, "method": line.line.method,
@@ -137,16 +142,3 @@ def _records(found: GuardedTable) -> Iterator[dict[str, Any]]:
                 "realised_risk_low": risk[0], "realised_risk_high": risk[1],
                 "calibration_needed": seed.needed if lacking else None, "reason": lacks(seed) if lacking else "",
             }  # fmt: skip
-
-
-def _data(found: GuardedTable) -> dict[str, Any]:
-    possible = found.feasible
-    return {
-        "model": found.table.model, "task": found.table.task, "results": found.aside, "verdict": list(verdict(found)),
-        "feasible": {
-            "calibration_n": possible.n, "calibration_right": possible.right,
-            "fewest_without_mistake": possible.fewest, "fewest_with_one_mistake": possible.fewest_with_one,
-            "least_risk": possible.least_risk, "most_kept": possible.most,
-        },
-        "remarks": list(found.remarks), "cells": list(_records(found)),
-    }  # fmt: skip

@@ -53,7 +53,15 @@ def small_multiples(curves: LabelCurves) -> Figure:
         few = 4  # sizes that can all be named below the axis; of more the outer ones, and every other one between
         at = study.sizes if len(study.sizes) <= few else (*study.sizes[:-1:2], study.sizes[-1])
         for i, metric in enumerate(METRICS_SHOWN):
-            ends = _ends(curves, metric)
+            # ends of the y axis are the same in all panels; a band of few draws may be wider than all curves together,
+            # and is cut at two such widths
+            known = _known(point for point in curves.points if point.metric == metric)
+            learned = [of for point, of in known if point.method not in study.untrained]
+            bands = [end for of in learned for end in (of.low, of.high) if end is not None]
+            values = [of.value for _, of in known]
+            low, high = min(values, default=0.0), max(values, default=1.0)
+            room = 0.05 * (high - low) or 0.01
+            low, high = max(min([low, *bands]), low - 3 * room), min(max([high, *bands]), high + 3 * room)
             ahead = {(a.method, a.size) for a in curves.ahead if a.metric == metric and a.is_shown(study.level)}
             for k, here in enumerate(axes[i * rows : (i + 1) * rows].flat):
                 if k >= len(names):
@@ -63,7 +71,7 @@ def small_multiples(curves: LabelCurves) -> Figure:
                 here.set_label(f"{metric}/{name}")
                 here.set_title(short(name, 22))
                 here.set_xscale("log")
-                here.set(xlim=(study.sizes[0] / 1.2, study.sizes[-1] * 1.2), ylim=ends)
+                here.set(xlim=(study.sizes[0] / 1.2, study.sizes[-1] * 1.2), ylim=(low - room, high + room))
                 here.set_xticks(at, [quantity(size) for size in at])
                 here.set_xticks([], minor=True)
                 here.tick_params(labelleft=not k % across, labelbottom=k + across >= len(names))
@@ -78,19 +86,6 @@ def small_multiples(curves: LabelCurves) -> Figure:
 def _known(points: Iterable[Point]) -> list[tuple[Point, SeedMean]]:
     """Points that have a value."""
     return [(point, point.estimate) for point in points if point.estimate is not None]
-
-
-def _ends(curves: LabelCurves, metric: str) -> tuple[float, float]:
-    """Ends of the y axis, the same in all panels of a metric."""
-    known = _known(point for point in curves.points if point.metric == metric)
-    learned = [of for point, of in known if point.method not in curves.study.untrained]
-    bands = [end for of in learned for end in (of.low, of.high) if end is not None]
-    values = [of.value for _, of in known]
-    room = 0.05 * (max(values, default=1.0) - min(values, default=0.0)) or 0.01
-    # a band of few draws may be wider than all curves together; it is cut at two such widths
-    low, high = min(values, default=0.0), max(values, default=1.0)
-    low, high = max(min([low, *bands]), low - 3 * room), min(max([high, *bands]), high + 3 * room)
-    return low - room, high + room
 
 
 def _untrained(axes: Axes, curves: LabelCurves, metric: str) -> None:

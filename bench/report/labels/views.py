@@ -12,7 +12,7 @@ from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.published import values_of
 from bench.report.text import EN_DASH, averaged, count, percent, plain, seeds_text, several, with_arrow, with_half
 from bench.stats.influence import RANKED
-from bench.stats.labels import METRICS_SHOWN, Crossing, LabelCurves, Point
+from bench.stats.labels import METRICS_SHOWN, Crossing, LabelCurves
 from bench.stats.variants import parts_of
 
 AHEAD, PASSING, SAME = "*", "†", "same"
@@ -28,7 +28,14 @@ def views(curves: LabelCurves, published: Sequence[PaperCount] = ()) -> TableVie
         *(_crossings(curves, metric) for metric in METRICS_SHOWN if metric in tested),
         _counts(curves, published),
     ]
-    return TableViews(grids, lambda: list(_records(curves)), lambda: [_data(curves, published)])
+
+    def data() -> list[dict[str, Any]]:
+        """Everything, as fractions with all their digits."""
+        papers = (counts_of(published, curves.study.model, each.split) for each in curves.study.counts)
+        own = {"verdict": list(verdict(curves)), "paper_counts": [asdict(each) for each in papers if each is not None]}
+        return [asdict(curves) | own]
+
+    return TableViews(grids, lambda: list(_records(curves)), data)
 
 
 def methods_of(curves: LabelCurves) -> tuple[str, ...]:
@@ -49,23 +56,50 @@ def _numbers(curves: LabelCurves, metric: str) -> Grid:
     """Rows are methods, columns numbers of labels; the table of the first metric has the verdict."""
     study, rows = curves.study, []
     ahead = {(a.method, a.size) for a in curves.ahead if a.metric == metric and a.is_shown(study.level)}
+    total, level = len(study.seeds), f"{100 * study.level:g} %"
     for k, name in enumerate(methods_of(curves)):
-        by_size = {point.size: point for point in curves.of(name, metric)}
-        cells = [
-            _number(curves, by_size[size], is_ahead=(name, size) in ahead, is_first=not i)
-            for i, size in enumerate(study.sizes)
-        ]
+        by_size, cells = {point.size: point for point in curves.of(name, metric)}, []
+        for size in study.sizes:
+            point = by_size[size]
+            notes = [f"{draws} of {total} draws: {reason}" for reason, draws in point.missing.items()]
+            if point.estimate is None:
+                cells.append(Cell("none", notes=tuple(map(plain, notes))))
+            elif is_flat(curves, name, metric) and size != study.sizes[0]:
+                cells.append(Cell(SAME))
+            else:
+                if point.draws < total:
+                    notes.insert(0, f"mean of {point.draws} of {total} draws, the others have no number")
+                text = with_half(metric, point.estimate.value, point.estimate.low, point.estimate.high)
+                cells.append(Cell(text, mark=AHEAD * ((name, size) in ahead), notes=tuple(map(plain, notes))))
         note = _fewer(curves, name) if name in study.trained else ()
         rows.append(GridRow([Cell(plain(name), notes=note), *cells], is_apart=k == len(study.trained) > 0))
     facts = [f"{study.model} on {study.task}: {with_arrow(metric)} by the number of labels"]
     is_first = metric == METRICS_SHOWN[0]
     if is_first:
         facts += [basis(curves), *(f"{name} takes no part: {reason}." for name, reason in study.absent.items())]
+    what = (
+        f"Percent, {averaged(curves.average)}, averaged over draws, ± half the {level} interval for other questions and"
+        f" other draws of labels (from these {study.available:,}) with other training seeds. All labels are one draw:"
+        " there the interval is for other questions and other training seeds."
+    )
+    better = (
+        f"{AHEAD}: better than every untrained method with as many labels, p < {1 - study.level:.2g} by Holm's"
+        " correction for all trained methods and sizes of the metric."
+    )
+    legend = [what]
+    held = ", ".join(f"{count(own)} of {count(size)}" for size, own in study.validation.items())
+    if held:
+        legend.append(
+            f"Labels are those of training and validation together; validation has {held}. A method that is told"
+            " labels of one of the two only gets the whole budget from it, or all that it has. Draws are the same for"
+            " all methods, and larger ones contain smaller ones."
+        )
+    legend += [better, f"{SAME}: it does not depend on labels."]
     heads = [f"all {count(size)}" if size == study.available else count(size) for size in study.sizes]
     return Grid(
         tuple(map(plain, facts)),
         (Column("method", is_left=True), *(Column(head, is_metric=True) for head in heads)),
-        tuple(rows), tuple(_legend(curves)), curves.notes if is_first else (), verdict(curves) if is_first else (),
+        tuple(rows), tuple(legend), curves.notes if is_first else (), verdict(curves) if is_first else (),
     )  # fmt: skip
 
 
@@ -86,41 +120,6 @@ def basis(curves: LabelCurves) -> str:
         f" ({percent(curves.accuracy)} % right), {study.available:,} labels to be told; {study.forward_tokens:,} tokens"
         " were read for it."
     )
-
-
-def _number(curves: LabelCurves, point: Point, *, is_ahead: bool, is_first: bool) -> Cell:
-    total = len(curves.study.seeds)
-    notes = [f"{draws} of {total} draws: {reason}" for reason, draws in point.missing.items()]
-    if point.estimate is None:
-        return Cell("none", notes=tuple(map(plain, notes)))
-    if is_flat(curves, point.method, point.metric) and not is_first:
-        return Cell(SAME)
-    if point.draws < total:
-        notes.insert(0, f"mean of {point.draws} of {total} draws, the others have no number")
-    text = with_half(point.metric, point.estimate.value, point.estimate.low, point.estimate.high)
-    return Cell(text, mark=AHEAD * is_ahead, notes=tuple(map(plain, notes)))
-
-
-def _legend(curves: LabelCurves) -> Iterator[str]:
-    study = curves.study
-    level = f"{100 * study.level:g} %"
-    yield (
-        f"Percent, {averaged(curves.average)}, averaged over draws, ± half the {level} interval for other questions and"
-        f" other draws of labels (from these {study.available:,}) with other training seeds. All labels are one draw:"
-        " there the interval is for other questions and other training seeds."
-    )
-    held = ", ".join(f"{count(own)} of {count(size)}" for size, own in study.validation.items())
-    if held:
-        yield (
-            f"Labels are those of training and validation together; validation has {held}. A method that is told"
-            " labels of one of the two only gets the whole budget from it, or all that it has. Draws are the same for"
-            " all methods, and larger ones contain smaller ones."
-        )
-    yield (
-        f"{AHEAD}: better than every untrained method with as many labels, p < {1 - study.level:.2g} by Holm's"
-        " correction for all trained methods and sizes of the metric."
-    )
-    yield f"{SAME}: it does not depend on labels."
 
 
 # --- crossings --------------------------------------------------------------------------------------------------------
@@ -203,14 +202,14 @@ def read_counts(results: Path) -> tuple[PaperCount, ...]:
     Raises:
         UserError: the file is not as it must be.
     """
-    return tuple(values_of(results, FILE, COLUMNS, _count, "counts of right and wrong answers"))
 
+    def paper_count(line: Mapping[str, str]) -> PaperCount:
+        right, wrong, total = (int(line[name]) for name in ("correct", "incorrect", "total"))
+        if right + wrong != total or min(right, wrong) < 0 or not total:
+            raise ValueError(f"got {right} + {wrong} = {total}")
+        return PaperCount(line["model"], line["task"], line["split"], right, wrong)
 
-def _count(line: Mapping[str, str]) -> PaperCount:
-    right, wrong, total = (int(line[name]) for name in ("correct", "incorrect", "total"))
-    if right + wrong != total or min(right, wrong) < 0 or not total:
-        raise ValueError(f"got {right} + {wrong} = {total}")
-    return PaperCount(line["model"], line["task"], line["split"], right, wrong)
+    return tuple(values_of(results, FILE, COLUMNS, paper_count, "counts of right and wrong answers"))
 
 
 def counts_of(published: Sequence[PaperCount], model: str, split: str) -> PaperCount | None:
@@ -262,11 +261,3 @@ def _records(curves: LabelCurves) -> Iterator[dict[str, Any]]:
             **base, "method": gain.method, "untrained": gain.untrained, "metric": gain.metric, "labels": gain.size,
             **parts_of(gain.difference), "p": gain.p, "p_holm": gain.p_holm,
         }  # fmt: skip
-
-
-def _data(curves: LabelCurves, published: Sequence[PaperCount]) -> dict[str, Any]:
-    """Everything, as fractions with all their digits."""
-    record = asdict(curves) | {"verdict": list(verdict(curves))}
-    papers = (counts_of(published, curves.study.model, each.split) for each in curves.study.counts)
-    record["paper_counts"] = [asdict(each) for each in papers if each is not None]
-    return record

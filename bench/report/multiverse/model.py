@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.report.multiverse.definitions import FAMILIES, Family
-from bench.stats.multiverse import Spread
+from bench.stats.multiverse import PlaceSpread
 
 SURVIVES = 0.95
 """Share of universes in which the direction of a claim has to hold."""
@@ -131,7 +131,7 @@ class Places:
     method: str
     in_table: int | None
     """Rank in the table: 1 plus the methods that are significantly better."""
-    spread: Spread
+    spread: PlaceSpread
     counts: Mapping[int, int]
     """Place -> universes."""
     leads: float | None

@@ -155,8 +155,7 @@ class _View:
         pairs = compare(metric, influences, of, [], self.settings)
         if all(pair.p_corrected is None for pair in pairs):
             return None
-        won = [(pair.winner(1 - LEVEL), pair) for pair in pairs]
-        return frozenset((name, pair.second if name == pair.first else pair.first) for name, pair in won if name)
+        return frozenset(filter(None, (pair.decided(1 - LEVEL) for pair in pairs)))
 
     def _given(self, metric: str) -> dict[str, FloatArray]:
         """What the metric is of, by method, (n,)."""

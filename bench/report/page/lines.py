@@ -27,8 +27,8 @@ from bench.report import training
 from bench.report.averages import mean_of
 from bench.report.tables.model import Line, MetricValue
 from bench.report.text import count, plain, probability, shown
-from bench.report.verdict.costs import labels as labels_of
 from bench.report.verdict.phrases import compact
+from bench.report.verdict.phrases import labels as labels_of
 
 DIGITS = 6
 """Decimals of means, which are sorted by."""

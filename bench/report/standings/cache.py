@@ -52,12 +52,33 @@ class StandingsReader:
         Raises:
             UserError: a Parquet file is missing or not as it must be; names it.
         """
-        done = {key: [row for row in rows if row.status == "ok"] for key, rows in lines.items()}
-        files = {key: [(row, self._path(row)) for row in rows] for key, rows in done.items() if rows}
-        bins = {ece_bins_of(row) for rows in done.values() for row in rows}
+        files: dict[Key, list[tuple[ResultRow, Path]]] = {}
+        for key, row in ((key, row) for key, rows in lines.items() for row in rows if row.status == "ok"):
+            record = place_of(row, self.results)
+            table = record.with_suffix(".parquet")
+            for file in (record, table):
+                if not file.is_file():
+                    raise UserError(
+                        f"result {file} is not there, though a file with such a result is; don't rename results, and"
+                        " copy both files of each"
+                    )
+            files.setdefault(key, []).append((row, table))
+        bins = {ece_bins_of(row) for runs in files.values() for row, _ in runs}
         settings = Settings(self.average, bins=bins.pop() if bins else ECE_BINS)
-        path = self.cache / FOLDER / f"{_key(files, settings)}.msgpack" if self.cache else None
-        found = _kept(path) if path else None
+        path, found = None, None
+        if self.cache:
+            try:
+                inputs = [
+                    [*key, file.name, digest_file(file)]
+                    for key, runs in files.items()
+                    for _, table in runs
+                    for file in (table.with_suffix(".json"), table)
+                ]
+            except OSError as error:
+                raise UserError(f"result {error.filename} can't be read ({error.strerror or error})") from error
+            known = {"inputs": inputs, "settings": asdict(settings), "code": _code()}
+            path = self.cache / FOLDER / f"{key_of(known)}.msgpack"
+            found = _kept(path)
         if found is None:
             if files:
                 row = next(iter(files.values()))[0][0]
@@ -72,31 +93,6 @@ class StandingsReader:
                 except OSError as error:
                     self.say(f"intervals and tests can't be kept in {path.parent} ({error.strerror or error})")
         return found
-
-    def _path(self, row: ResultRow) -> Path:
-        """The row's Parquet file."""
-        path = place_of(row, self.results)
-        for file in (path, path.with_suffix(".parquet")):
-            if not file.is_file():
-                raise UserError(
-                    f"result {file} is not there, though a file with such a result is; don't rename results, and copy"
-                    " both files of each"
-                )
-        return path.with_suffix(".parquet")
-
-
-def _key(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Settings) -> str:
-    """SHA-256 of everything that the standings depend on."""
-    try:
-        inputs = [
-            [*key, file.name, digest_file(file)]
-            for key, runs in files.items()
-            for _, path in runs
-            for file in (path.with_suffix(".json"), path)
-        ]
-    except OSError as error:
-        raise UserError(f"result {error.filename} can't be read ({error.strerror or error})") from error
-    return key_of({"inputs": inputs, "settings": asdict(settings), "code": _code()})
 
 
 @remembered

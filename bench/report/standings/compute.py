@@ -6,7 +6,7 @@ Lines are compared only where they rest on the same answers and labels, question
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -89,10 +89,9 @@ class Standings:
         """Metric and line -> the lines that are significantly worse."""
         found: dict[tuple[str, Key], frozenset[Key]] = {}
         for pair in self.pairs:
-            winner = pair.winner(1 - self.level)
-            if winner is not None:
-                loser = pair.second if winner == pair.first else pair.first
-                found[pair.metric, winner] = found.get((pair.metric, winner), frozenset()) | {loser}
+            if (decided := pair.decided(1 - self.level)) is not None:
+                better, worse = decided
+                found[pair.metric, better] = found.get((pair.metric, better), frozenset()) | {worse}
         return found
 
 
@@ -119,7 +118,16 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
     short = {key for key, runs in files.items() if any(row.training and row.training.is_cut_short for row, _ in runs)}
     lines: dict[Key, LineStanding] = {}
     pairs: list[Pair] = []
-    for number, keys in enumerate(_by_labels({key: runs for key, runs in records.items() if key not in left_out})):
+    # lines that rest on the same labels together; the most lines first, of as many those on the most questions
+    alike: list[list[Key]] = []
+    for key in (key for key in records if key not in left_out):
+        known = (keys for keys in alike if _same(records[keys[0]][0], records[key][0]))
+        if (together := next(known, None)) is None:
+            alike.append([key])
+        else:
+            together.append(key)
+    alike.sort(key=lambda keys: (len(keys), len(records[keys[0]][0].id)), reverse=True)
+    for number, keys in enumerate(alike):
         first = records[keys[0]][0]
         # Names are numbers because a method and its settings may hold any separator.
         confidence = {str(i): np.stack([run.confidence for run in records[key]]) for i, key in enumerate(keys)}
@@ -128,7 +136,13 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
             for i, k in enumerate(keys)
             if all(run.score is not None for run in records[k])
         }
-        blocks = _blocks(keys, short)
+        # ranked together are lines that were recalibrated alike and not cut short: recalibrated methods are a block of
+        # their own, or one and the method that it came from would share each first place
+        by_kind: dict[str, list[str]] = {}
+        for i, key in enumerate(keys):
+            if key not in short:
+                by_kind.setdefault(key.recalibration, []).append(str(i))
+        blocks = list(by_kind.values())
         told = summary(confidence, first.correct, first.subject, settings, blocks, score)
         able = {name for name, method in told.methods.items() if _orders(method.estimates["auroc"])}
         calibrated, alpha = told.comparisons[CALIBRATION], 1 - settings.level
@@ -163,18 +177,6 @@ def _orders(auroc: Estimate | None) -> bool | None:
     return (auroc.fixed.low or auroc.value) > CHANCE + ROUNDING
 
 
-def _blocks(keys: Sequence[Key], short: Collection[Key]) -> list[list[str]]:
-    """Numbers of the lines that are ranked together: those that were recalibrated alike and not cut short.
-
-    Recalibrated methods are a block of their own, or one and the method that it came from would share each first place.
-    """
-    blocks: dict[str, list[str]] = {}
-    for i, key in enumerate(keys):
-        if key not in short:
-            blocks.setdefault(key.recalibration, []).append(str(i))
-    return list(blocks.values())
-
-
 def _sorted(records: Records, path: Path) -> Records:
     """Records in the order of ids, in which all files are compared."""
     ids = np.asarray(records.id, dtype=object)
@@ -189,16 +191,3 @@ def _sorted(records: Records, path: Path) -> Records:
 def _same(a: Records, b: Records) -> bool:
     """Whether both rest on the same questions with the same labels."""
     return a.id == b.id and a.subject == b.subject and bool(np.array_equal(a.correct, b.correct))
-
-
-def _by_labels(records: Mapping[Key, Sequence[Records]]) -> list[list[Key]]:
-    """Lines that rest on the same labels together; the most lines first, of as many those on the most questions."""
-    alike: list[list[Key]] = []
-    for key, runs in records.items():
-        for keys in alike:
-            if _same(records[keys[0]][0], runs[0]):
-                keys.append(key)
-                break
-        else:
-            alike.append([key])
-    return sorted(alike, key=lambda keys: (len(keys), len(records[keys[0]][0].id)), reverse=True)

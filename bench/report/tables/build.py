@@ -8,7 +8,7 @@ footnote that says why. Lines are in the order of the mean of the headline metri
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,12 +18,11 @@ from bench.metrics import METRICS
 from bench.metrics.summary import Average, MetricSummary
 from bench.report import style, training
 from bench.report.averages import mean_of
-from bench.report.competition import CALIBRATION, counted
-from bench.report.grouping import Group, Key, grouped, lines_of
+from bench.report.competition import CALIBRATION, best_of, counted
+from bench.report.grouping import Key, grouped, lines_of
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
-from bench.report.tables import export, formats, layout, overview, side_by_side
-from bench.report.tables.best import best_of
+from bench.report.tables import export, formats, layout, side_by_side
 from bench.report.tables.caption import facts_of, too_few
 from bench.report.tables.grid import TableViews
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, distinct
@@ -77,9 +76,31 @@ def build(
         UserError: nothing to show, the rows of a model and task differ in schema, preset, task version or protocol, or
             a file that the standings are computed from is not as it must be.
     """
-    groups = grouped(rows, preset=preset, deviations=deviations, partial=partial)
-    tables = (_table(group, average, standings_of, styles or style.built_in()) for group in groups)
-    return [table.ordered_by(HEADLINE) for table in tables]
+    tables, styles = [], styles or style.built_in()
+    for group in grouped(rows, preset=preset, deviations=deviations, partial=partial):
+        runs, first = lines_of(group.rows, styles), group.rows[0]
+        standings, origins = standings_of(runs) if standings_of else None, Origins(runs)
+        plain_lines = [_line(key, seeds, average, standings, origins, styles) for key, seeds in runs.items()]
+        best, lines = best_of(plain_lines, standings), []
+        for line in plain_lines:
+            notes = line.notes
+            if line.standing and line.standing.labels:  # it names the lines with which alone it is compared
+                labels = line.standing.labels
+                alike = [
+                    each.key.label for each in plain_lines
+                    if each.key != line.key and each.standing and each.standing.labels == labels
+                ]  # fmt: skip
+                with_them = f"ranked and compared only with {listed(alike)}" if alike else "compared with none"
+                notes = distinct((*notes, f"{_OTHER_LABELS}: {with_them}"))
+            estimates = {name: replace(e, best=best[line.key].get(name)) for name, e in line.estimates.items()}
+            lines.append(replace(line, notes=notes, estimates=estimates))
+        table = Table(
+            model=plain(first.model), task=plain(first.task), preset=plain(first.preset),
+            task_version=first.task_version, facts=facts_of(group, origins), lines=tuple(lines), standings=standings,
+            average=average, too_few=too_few(group.rows),
+        )  # fmt: skip
+        tables.append(table.ordered_by(HEADLINE))
+    return tables
 
 
 def against(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], Published]) -> list[Table]:
@@ -102,11 +123,14 @@ def marked(tables: Sequence[Table], built_in: Collection[str]) -> list[Table]:
         tables: from `build`.
         built_in: names of the methods of this package.
     """
-
-    def with_note(line: Line) -> Line:
-        return line if base_of(line.key.method) in built_in else replace(line, notes=(_NOT_BUILT_IN, *line.notes))
-
-    return [replace(table, lines=tuple(map(with_note, table.lines))) for table in tables]
+    found = []
+    for table in tables:
+        lines = (
+            line if base_of(line.key.method) in built_in else replace(line, notes=(_NOT_BUILT_IN, *line.notes))
+            for line in table.lines
+        )
+        found.append(replace(table, lines=tuple(lines)))
+    return found
 
 
 def views(tables: Sequence[Table], *, stats: bool = False, models: bool = False) -> TableViews:
@@ -122,7 +146,7 @@ def views(tables: Sequence[Table], *, stats: bool = False, models: bool = False)
     """
     grids = side_by_side.models(tables) if models else layout.methods(tables, stats=stats)
     if len(tables) > _FEW:
-        grids = [overview.grid([table.whole() for table in tables]), *grids]
+        grids = [layout.overview([table.whole() for table in tables]), *grids]
     return TableViews(grids, partial(export.records, tables, stats=stats), partial(export.as_json, tables))
 
 
@@ -145,34 +169,7 @@ def print_terminal(tables: Sequence[Table], console: Console) -> None:
     formats.print_terminal(views(tables).grids, console)
 
 
-# --- one table --------------------------------------------------------------------------------------------------------
-
-
-def _table(group: Group, average: Average, standings_of: StandingsOf | None, styles: Styles) -> Table:
-    runs = lines_of(group.rows, styles)
-    standings = standings_of(runs) if standings_of else None
-    origins = Origins(runs)
-    first = group.rows[0]
-    lines = [_line(key, rows, average, standings, origins, styles) for key, rows in runs.items()]
-    lines = [replace(line, notes=distinct((*line.notes, *_on_labels(line, lines)))) for line in lines]
-    return Table(
-        model=plain(first.model),
-        task=plain(first.task),
-        preset=plain(first.preset),
-        task_version=first.task_version,
-        facts=facts_of(group, origins),
-        lines=tuple(_with_best(lines, standings)),
-        standings=standings,
-        average=average,
-        too_few=too_few(group.rows),
-    )
-
-
-def _with_best(lines: Sequence[Line], standings: Standings | None) -> Iterator[Line]:
-    best = best_of(lines, standings)
-    for line in lines:
-        estimates = {name: replace(e, best=best[line.key].get(name)) for name, e in line.estimates.items()}
-        yield replace(line, estimates=estimates)
+# --- one line ---------------------------------------------------------------------------------------------------------
 
 
 def _line(
@@ -191,57 +188,38 @@ def _line(
     )
     computed = {name for row in line.done for name in row.metrics}  # the paper's are told where they weren't, too
     known = [name for name in METRICS if line.done and (name in COLUMNS or name in computed)]
-    estimates = {name: _estimate(line, name, average) for name in known}
-    return replace(line, estimates=estimates, notes=distinct(_notes(line, standings, origins)))
-
-
-def _notes(line: Line, standings: Standings | None, origins: Origins) -> Iterator[str]:
-    if line.key.variant:
-        yield f"with {line.key.variant}"
-    if standings and line.key in standings.left_out:
-        yield standings.left_out[line.key]
+    notes = [f"with {key.variant}"] if key.variant else []
+    if standings and key in standings.left_out:
+        notes.append(standings.left_out[key])
     if training.cut_short(line.training):
-        yield training.cut_short(line.training, training.published_training(base_of(line.key.method)))
-    yield from origins.notes(line.key)
-    yield from (note for row in line.rows for note in row.notes)
-
-
-def _on_labels(line: Line, lines: Sequence[Line]) -> Iterator[str]:
-    """Footnote of a line on other labels than those judged: it names the lines with which alone it is compared."""
-    if line.standing and line.standing.labels:
-        alike = [
-            other.key.label
-            for other in lines
-            if other.key != line.key and other.standing and other.standing.labels == line.standing.labels
-        ]
-        yield f"{_OTHER_LABELS}: {f'ranked and compared only with {listed(alike)}' if alike else 'compared with none'}"
+        notes.append(training.cut_short(line.training, training.published_training(base_of(key.method))))
+    notes += [*origins.notes(key), *(note for row in rows for note in row.notes)]
+    return replace(line, estimates={name: _estimate(line, name, average) for name in known}, notes=distinct(notes))
 
 
 def _estimate(line: Line, name: str, average: Average) -> MetricValue:
-    """Mean over seeds of one metric, for a line that has no estimates yet."""
+    """Mean over seeds of one metric with its footnotes, for a line that has no estimates yet."""
     summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in line.done]
     by_seed = tuple(value for summary in summaries if (value := summary.of(average)) is not None)
-    estimate = MetricValue(
-        mean=None if (mean := METRICS[name].mean(by_seed)) is None else counted(name, mean),
-        std=mean_of(summary.std for summary in summaries),
-        by_seed=tuple(counted(name, value) for value in by_seed),
-        n_undefined=max(summary.n_undefined for summary in summaries) if average == "subjects" else 0,
-        standing=line.standing.metrics.get(name) if line.standing else None,
-    )
-    return replace(estimate, notes=distinct(_remarks(line, name, estimate, average)))
-
-
-def _remarks(line: Line, name: str, estimate: MetricValue, average: Average) -> Iterator[str]:
-    """Footnotes of one metric."""
-    label = METRICS[name].label
-    if estimate.mean is None:
+    mean = METRICS[name].mean(by_seed)
+    undefined = max(summary.n_undefined for summary in summaries) if average == "subjects" else 0
+    label, notes = METRICS[name].label, list[str]()
+    if mean is None:
         computed = any(name in row.metrics for row in line.done)
         where = " in every subject" * (average == "subjects")
-        yield f"{label} is undefined{where}" if computed else f"{label} needs probabilities, not scores"
-    elif estimate.n_undefined:
-        yield leaves_out(label, [estimate.n_undefined], len(line.done[0].per_subject))
+        notes.append(f"{label} is undefined{where}" if computed else f"{label} needs probabilities, not scores")
+    elif undefined:
+        notes.append(leaves_out(label, [undefined], len(line.done[0].per_subject)))
     clipped = max((row.n_clipped or 0 for row in line.done), default=0) if name == "nll" else 0
     if clipped:
-        yield f"{label} takes p as 2^-24 where a mistake was surer than that: {clipped} times"
-    if name == CALIBRATION and estimate.mean is not None and line.standing and line.standing.unordered:
-        yield "calibrated, but " * line.is_calibrated + line.standing.unordered
+        notes.append(f"{label} takes p as 2^-24 where a mistake was surer than that: {clipped} times")
+    if name == CALIBRATION and mean is not None and line.standing and line.standing.unordered:
+        notes.append("calibrated, but " * line.is_calibrated + line.standing.unordered)
+    return MetricValue(
+        mean=None if mean is None else counted(name, mean),
+        std=mean_of(summary.std for summary in summaries),
+        by_seed=tuple(counted(name, value) for value in by_seed),
+        n_undefined=undefined,
+        standing=line.standing.metrics.get(name) if line.standing else None,
+        notes=distinct(notes),
+    )

@@ -31,13 +31,15 @@ def facts_of(group: Group, origins: Origins) -> tuple[str, ...]:
 
 def too_few(rows: Sequence[ResultRow]) -> str:
     """Sentence on a table that rests on few answers; empty where there are enough."""
-    right = [round(row.n * row.llm_accuracy) for row in rows if row.n and row.llm_accuracy is not None]
-    n = [row.n for row in rows if row.n and row.llm_accuracy is not None]
-    wrong = [of - own for of, own in zip(n, right, strict=True)]
-    least = {"questions": (min(n, default=MANY), MANY), "right answers": (min(right, default=ENOUGH), ENOUGH),
-             "wrong answers": (min(wrong, default=ENOUGH), ENOUGH)}  # fmt: skip
+    known = [(row.n, round(row.n * row.llm_accuracy)) for row in rows if row.n and row.llm_accuracy is not None]
+    counts = {
+        "questions": (MANY, [n for n, _ in known]), "right answers": (ENOUGH, [right for _, right in known]),
+        "wrong answers": (ENOUGH, [n - right for n, right in known]),
+    }  # fmt: skip
     few = [
-        f"{found} {what} of the {enough} that are needed" for what, (found, enough) in least.items() if found < enough
+        f"{min(found)} {what} of the {enough} that are needed"
+        for what, (enough, found) in counts.items()
+        if min(found, default=enough) < enough
     ]
     return f"Too few to tell methods apart unless they differ much: {listed(few)}." if few else ""
 
@@ -58,35 +60,39 @@ def apart(rows: Sequence[ResultRow]) -> list[str]:
     Args:
         rows: one of each table.
     """
-    return [plain(", ".join(_apart(row, rows))) for row in rows]
-
-
-def _apart(row: ResultRow, rows: Sequence[ResultRow]) -> Iterable[str]:
-    if row.limit is not None:
-        yield f"partial, --limit {row.limit}"
-    if budget_of(row):
-        yield f"tuned, {budget_of(row)} configurations"
-    alike = [other for other in rows if (other.model, other.task, other.limit) == (row.model, row.task, row.limit)]
-    if len({other.protocol for other in alike}) > 1:
-        yield f"protocol {row.protocol[:8]}"
-    if row.answers_source != _OWN and len({other.answers_source for other in alike}) > 1:
-        yield f"answers from {row.answers_source}"
+    found = []
+    for row in rows:
+        alike = [other for other in rows if (other.model, other.task, other.limit) == (row.model, row.task, row.limit)]
+        words = [] if row.limit is None else [f"partial, --limit {row.limit}"]
+        words += [f"tuned, {budget_of(row)} configurations"] if budget_of(row) else []
+        words += [f"protocol {row.protocol[:8]}"] if len({other.protocol for other in alike}) > 1 else []
+        if row.answers_source != _OWN and len({other.answers_source for other in alike}) > 1:
+            words.append(f"answers from {row.answers_source}")
+        found.append(plain(", ".join(words)))
+    return found
 
 
 def _facts(group: Group, origins: Origins) -> Iterable[str]:
     rows, first, common = group.rows, group.rows[0], common_settings(group.rows)
     yield f"{first.model} on {first.task}"
     yield preset_of(first)
-    yield from _tuning(rows)
+    if budget_of(first):
+        yield (
+            "Constants of each method with a search space were chosen on validation, among"
+            f" {budget_of(first)} configurations: the same budget for all."
+        )
+        reasons: dict[str, set[str]] = defaultdict(set)
+        for row in rows:
+            if row.train_on is not None and row.tuning is not None and row.tuning.reason is not None:
+                reasons[row.tuning.reason].add(base_of(row.method))
+        yield from (f"Not tuned: {listed(names)} ({reason})." for reason, names in sorted(reasons.items()))
     if first.limit is not None:
         yield limit_of(first)
     # the model's own answers, which are the same for all methods
     subjects = max(len(row.per_subject) for row in rows)
     where = f" in {subjects} subject{'s' * (subjects > 1)}" if subjects else ""
-    right = [row.llm_accuracy for row in rows]
-    of_model = (
-        f"; the model answers {span(right, percent)} % of them right" if any(r is not None for r in right) else ""
-    )
+    right = [row.llm_accuracy for row in rows if row.llm_accuracy is not None]
+    of_model = f"; the model answers {span(right, percent)} % of them right" if right else ""
     if any(row.n is not None for row in rows):
         yield f"n = {span([row.n for row in rows], count)} questions{where}{of_model}."
     yield too_few(rows)
@@ -111,21 +117,6 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
         yield f"{n} partial or deviating result{'s are' if n > 1 else ' is'} not shown."
 
 
-def _tuning(rows: Sequence[ResultRow]) -> Iterable[str]:
-    """Whose constants were chosen on validation, and whose were not though their method learns."""
-    if not budget_of(rows[0]):
-        return
-    yield (
-        f"Constants of each method with a search space were chosen on validation, among {budget_of(rows[0])}"
-        " configurations: the same budget for all."
-    )
-    reasons: dict[str, set[str]] = defaultdict(set)
-    for row in rows:
-        if row.train_on is not None and row.tuning is not None and row.tuning.reason is not None:
-            reasons[row.tuning.reason].add(base_of(row.method))
-    yield from (f"Not tuned: {listed(names)} ({reason})." for reason, names in sorted(reasons.items()))
-
-
 def _many(what: str, happened: str, values: Iterable[int | None]) -> Iterable[str]:
     """Sentence on how many there are, e.g. `3 answers were empty.`; none where there are none, or that isn't known."""
     known = [value for value in values if value is not None]
@@ -140,6 +131,7 @@ def _many(what: str, happened: str, values: Iterable[int | None]) -> Iterable[st
 def counts_of(rows: Sequence[ResultRow]) -> Iterable[str]:
     """Sentences on what was left out of the data or is odd in it."""
     counts: dict[str, set[int]] = defaultdict(set)
-    for what, n in ((what, n) for row in rows for what, n in row.counts.items()):
-        counts[what].add(n)
+    for row in rows:
+        for what, n in row.counts.items():
+            counts[what].add(n)
     yield from (f"{what}: {span(found, count)}." for what, found in sorted(counts.items()))

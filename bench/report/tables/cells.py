@@ -1,21 +1,24 @@
-"""Cells and columns that every table of methods is made of."""
+"""Cells, columns and rows that every table of methods is made of.
+
+Rows below a method's are the published numbers and the difference, or intervals and spreads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
 from bench.metrics import METRICS
-from bench.report.competition import judged_by
+from bench.report.competition import SIGNS, judged_by
 from bench.report.tables import legend
-from bench.report.tables.best import SIGNS
 from bench.report.tables.grid import Cell, Column
 from bench.report.tables.model import Line, Table
-from bench.report.text import ARROWS, EN_DASH, count, percent, shown, span
+from bench.report.text import ARROWS, EN_DASH, count, interval_text, percent, shown, signed, span
 
 DASH = Cell(EN_DASH)
 BLANK = Cell("")
 _SPARED = {"aucpr": 1, "acc": 2}
 """Metrics that a terminal too narrow for all leaves out, the largest number first, unless they were asked for."""
+_ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
 
 def label_of(table: Table, *more: str) -> str:
@@ -49,28 +52,24 @@ def numbers_of(line: Line, names: Sequence[str], *, is_bare: bool = False) -> li
     """Means; with ± and an ECE's floor unless bare."""
     if line.status != "ok":
         return [Cell(line.status, notes=line.reasons)] * len(names)
-    return [_number(line, name, is_bare=is_bare) for name in names]
+    cells, floor = [], line.estimate("ece_floor").mean
+    for name in names:
+        estimate, metric = line.estimates.get(name), METRICS[name]
+        if estimate is None or estimate.mean is None:
+            cells.append(DASH if estimate is None else Cell("undefined", notes=estimate.notes))
+            continue
+        text = shown(metric, estimate.mean)
+        if not is_bare:
+            text += "" if estimate.half is None else f" ±{shown(metric, estimate.half)}"
+            text += "" if floor is None or name != "ece" else f" / {percent(floor)}"
+        signs = legend.DAGGER * (name == "ece" and line.is_calibrated and line.orders_answers)
+        signs += SIGNS[estimate.best] if estimate.best else ""
+        signs += legend.WORSE * (name == "brier" and line.is_worse_than_constant)
+        cells.append(Cell(text, estimate.best == "beyond chance", signs, estimate.notes))
+    return cells
 
 
-def _number(line: Line, name: str, *, is_bare: bool) -> Cell:
-    estimate = line.estimates.get(name)
-    if estimate is None:
-        return DASH
-    if estimate.mean is None:
-        return Cell("undefined", notes=estimate.notes)
-    metric = METRICS[name]
-    text = shown(metric, estimate.mean)
-    if not is_bare:
-        text += "" if estimate.half is None else f" ±{shown(metric, estimate.half)}"
-        floor = line.estimate("ece_floor").mean
-        text += "" if floor is None or name != "ece" else f" / {percent(floor)}"
-    signs = legend.DAGGER * (name == "ece" and line.is_calibrated and line.orders_answers)
-    signs += SIGNS[estimate.best] if estimate.best else ""
-    signs += legend.WORSE * (name == "brier" and line.is_worse_than_constant)
-    return Cell(text, estimate.best == "beyond chance", signs, estimate.notes)
-
-
-def ranks(table: Table) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
+def ranks(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
     """The column of ranks, if there are any, with what stands in it."""
     leaders = {line.key for line in table.leaders()}
 
@@ -78,21 +77,33 @@ def ranks(table: Table) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
         found, leads = line.rank(table.headline), line.key in leaders
         return DASH if found is None else Cell(f"{legend.LEADS * leads}{found}", bold=leads)
 
-    if any(line.rank(table.headline) is not None for line in table.lines):
-        yield Column("rank"), rank
+    has_ranks = any(line.rank(table.headline) is not None for line in table.lines)
+    return [(Column("rank"), rank)] * has_ranks
 
 
-def extras(table: Table, *, stats: bool) -> Iterator[tuple[Column, Callable[[Line], Cell]]]:
+def extras(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[Line], Cell]]]:
     """Columns after the metrics that this table needs, with what stands in them."""
+
+    def seeds(line: Line) -> Cell:
+        return Cell(f"{len(line.seeds)} of " * (len(line.seeds) != line.runs) + str(line.runs))
+
+    def labels(line: Line) -> Cell:
+        """Training / validation, e.g. `1,280 gold/320`."""
+        if line.status != "ok":
+            return DASH
+        names = ("train", "validation", "gold")
+        train, validation, gold = (span((getattr(seen, name) for seen in line.labels), count) for name in names)
+        if {train, validation, gold} == {"0"}:
+            return Cell("none")
+        learned = train if gold == "0" else f"{gold} gold" if train == "0" else f"{train}+{gold} gold"
+        return Cell(f"{learned}/{validation}")
+
+    columns: list[tuple[Column, Callable[[Line], Cell]]] = []
     if _seeds_differ(table.lines):
-        yield Column("seeds", droppable=3, sentence=legend.SEEDS), _seeds
+        columns.append((Column("seeds", droppable=3, sentence=legend.SEEDS), seeds))
     if len({line.n for line in table.lines if line.n is not None}) > 1:
-        yield Column("n", droppable=4), lambda line: DASH if line.n is None else Cell(count(line.n))
-    yield Column("labels", droppable=5, is_in_latex=stats, sentence=legend.LABELS), _labels
-
-
-def _seeds(line: Line) -> Cell:
-    return Cell(str(line.runs) if len(line.seeds) == line.runs else f"{len(line.seeds)} of {line.runs}")
+        columns.append((Column("n", droppable=4), lambda line: DASH if line.n is None else Cell(count(line.n))))
+    return [*columns, (Column("labels", droppable=5, is_in_latex=stats, sentence=legend.LABELS), labels)]
 
 
 def _seeds_differ(lines: Sequence[Line]) -> bool:
@@ -107,22 +118,10 @@ def seeds_in_words(lines: Sequence[Line]) -> Iterator[str]:
 
 def order_in_words(tables: Sequence[Table]) -> Iterator[str]:
     """Sentence on the metric that rows are ordered by, where no column has it."""
-    if judged_by(tables[0].headline) not in tables[0].columns:
-        yield f"{legend.order_alone(tables)[:-1]}, which is not shown."
-
-
-def _labels(line: Line) -> Cell:
-    """Training / validation, e.g. `1,280 gold/320`."""
-    if line.status != "ok":
-        return DASH
-    train, validation, gold = (
-        span((getattr(labels, split) for labels in line.labels), count) for split in ("train", "validation", "gold")
-    )
-    if {train, validation, gold} == {"0"}:
-        return Cell("none")
-    return Cell(
-        "/".join((train if gold == "0" else f"{gold} gold" if train == "0" else f"{train}+{gold} gold", validation))
-    )
+    headline = tables[0].headline
+    if judged_by(headline) not in tables[0].columns:
+        lines = [line for table in tables for line in table.lines]
+        yield f"{legend.order_alone(lines, headline)[:-1]}, which is not shown."
 
 
 def remarks_of(table: Table) -> tuple[str, ...]:
@@ -130,3 +129,61 @@ def remarks_of(table: Table) -> tuple[str, ...]:
     found = any(table.cell(line.method, name) for line in table.lines for name in table.columns)
     nothing = f"The paper has nothing to compare {table.facts[0]} with."
     return (*table.remarks, *[nothing] * (table.published is not None and not found))
+
+
+def published_rows(table: Table, method: str, line: Line | None, *, is_bare: bool = False) -> Iterator[list[Cell]]:
+    """The published numbers, which are there also where ours are not, and the differences; nothing without them.
+
+    Of ours minus published, ± is half the width of our interval unless bare.
+    """
+    printed, differences = [Cell("published")], [Cell("difference")]
+    for name in table.columns:
+        cell, metric = table.cell(method, name), METRICS[name]
+        if cell is None:
+            printed.append(BLANK)
+        else:
+            spread = "" if is_bare or cell.std is None else f" ±{percent(cell.std)}"
+            notes = (f"no target: {cell.reason}",) if cell.reason else ()
+            printed.append(Cell(percent(cell.mean) + spread, notes=notes))
+        difference = None if line is None else table.difference(line, name)
+        half = None if is_bare or line is None else line.estimate(name).half
+        text = "" if half is None else f" ±{shown(metric, half)}"
+        differences.append(BLANK if difference is None else Cell(signed(metric, difference) + text))
+    yield from (cells for cells in (printed, differences) if any(cell.text for cell in cells[1:]))
+
+
+def interval_rows(line: Line, names: Sequence[str], first: Sequence[str] = ()) -> Iterator[list[Cell]]:
+    """Intervals of both kinds, the spread over subjects and the one between seeds, where there are any.
+
+    Args:
+        line: a method.
+        names: metrics.
+        first: what stands before these in the first row.
+    """
+    rows: dict[str, list[str]] = {}
+    for name in names:
+        own, metric = line.estimate(name), METRICS[name]
+        for label, estimand in _ESTIMANDS.items():
+            ends = getattr(own.standing, estimand).ends if own.standing else None
+            text = interval_text(metric, *ends) if ends else ""
+            text = text if ends and ends[0] < 0 else text.replace(" to ", EN_DASH)
+            rows.setdefault(label, []).append(text)
+        for label, value in (("std over subjects", own.std), ("std between seeds", own.spread)):
+            rows.setdefault(label, []).append("" if value is None else shown(metric, value))
+    before = first
+    for label, texts in rows.items():
+        if any(texts):
+            yield [*map(Cell, (label, *before, *texts))]
+            before = [""] * len(first)
+
+
+def no_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
+    """Why intervals are missing."""
+    for label, estimand in _ESTIMANDS.items():
+        found = [
+            getattr(e.standing, estimand)
+            for line in lines
+            for n, e in line.estimates.items()
+            if n in names and e.standing
+        ]
+        yield from dict.fromkeys(f"no interval ({label}): {range_.reason}" for range_ in found if range_.reason)

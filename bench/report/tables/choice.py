@@ -6,7 +6,7 @@ Ranks, marks, tests and the verdict stay those among all methods: otherwise one 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from bench import registry
@@ -14,7 +14,7 @@ from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
 from bench.report.selection import Selection
-from bench.report.tables.model import HEADLINE, Line, Table
+from bench.report.tables.model import HEADLINE, Table
 from bench.report.text import listed, plain
 from bench.results.files import base_of
 from bench.results.row import ResultRow
@@ -65,44 +65,34 @@ def chosen(tables: Sequence[Table], selection: Selection) -> list[Table]:
     found = [replace(t.ordered_by(selection.headline or HEADLINE), metrics=metrics) for t in tables]
     if not selection.methods:
         return found
-    methods = _methods(selection.methods, [line for table in tables for line in table.lines])
-    return [_with_methods(table, methods) for table in found]
-
-
-def _methods(names: Iterable[str], lines: Sequence[Line]) -> list[str]:
-    """Methods by name, with those of a group in its place."""
-    known = {line.key.method for line in lines}
-    found: dict[str, None] = {}
-    for name in names:
-        of_name = [line.key.method for line in lines if name in {line.key.method, ALL, *_groups(line)}]
+    # methods by name, with those of a group in its place; of a method that is not built in, it is where it stands
+    built_in, names = registry.built_in()[0], dict[str, set[str]]()
+    for line in (line for table in tables for line in table.lines):
+        base = base_of(line.key.method)
+        groups = registry.groups_of(built_in.get(base)) if base in built_in.names() else (line.group,)
+        names.setdefault(line.key.method, set()).update((line.key.method, ALL, *groups))
+    methods: dict[str, None] = {}
+    for name in selection.methods:
+        of_name = [method for method, own in names.items() if name in own]
         if not of_name and name in registry.GROUPS:
-            raise UserError(f"--method: no result of a method of group {name!r}; there are {listed(known)}")
+            raise UserError(f"--method: no result of a method of group {name!r}; there are {listed(names)}")
         if not of_name:
-            hint = did_you_mean(name, (*known, *registry.GROUPS))
-            groups = ", ".join(registry.GROUPS)
+            hint = did_you_mean(name, (*names, *registry.GROUPS))
+            every = ", ".join(registry.GROUPS)
             raise UserError(
-                f"--method: no result of method {name!r}; there are {listed(known)}, and the groups {groups}.{hint}"
+                f"--method: no result of method {name!r}; there are {listed(names)}, and the groups {every}.{hint}"
             )
-        found |= dict.fromkeys(of_name)
-    return list(found)
-
-
-def _groups(line: Line) -> tuple[str, ...]:
-    """Groups as `bench run` knows them; of a method that is not built in, the one in which it stands."""
-    known, name = registry.built_in()[0], base_of(line.key.method)
-    return registry.groups_of(known.get(name)) if name in known.names() else (line.group,)
-
-
-def _with_methods(table: Table, methods: Sequence[str]) -> Table:
-    names = {line.key.method for line in table.lines}
-    shown = [name for name in methods if name in names]
-    if set(shown) == names:
-        return table
-    verb, whole = "is" if len(shown) == 1 else "are", len(names)
-    fact = f"Shown {verb} {len(shown)} of {whole} methods; ranks, marks and the verdict are of all {whole}."
-    part = table.only({line.key for line in table.lines if line.key.method in shown})
-    missing = tuple(table.not_run(name) for name in methods if name not in names)
-    return replace(part, facts=(*table.facts, fact), remarks=(*table.remarks, *missing))
+        methods |= dict.fromkeys(of_name)
+    for i, table in enumerate(found):
+        own = {line.key.method for line in table.lines}
+        shown, whole = own & methods.keys(), len(own)
+        if shown != own:
+            verb = "is" if len(shown) == 1 else "are"
+            fact = f"Shown {verb} {len(shown)} of {whole} methods; ranks, marks and the verdict are of all {whole}."
+            part = table.only({line.key for line in table.lines if line.key.method in shown})
+            missing = tuple(table.not_run(name) for name in methods if name not in own)
+            found[i] = replace(part, facts=(*table.facts, fact), remarks=(*table.remarks, *missing))
+    return found
 
 
 def require(option: str, what: str, name: str, known: Collection[str], of: str = "") -> None:

@@ -5,8 +5,7 @@ Example: `build(tables, ["ccps", "litcab"])` has, for each model and task, the d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
@@ -35,6 +34,7 @@ _LEGEND = (
 _UNDECIDED = "can't be distinguished"
 _NO_VERDICT = "no verdict"
 """Where the better one takes no part in calibration."""
+_ALPHA = 0.05
 _TWO = 2
 
 
@@ -59,23 +59,41 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
         # where all metrics were asked for, that is those with a test
         if judged_by(metric) not in TESTED and set(tables[0].metrics or ()) != set(METRICS):
             raise UserError(f"--compare: {metric} has no test; there are tests of ece, {listed(TESTED)}")
-    chosen = [(table, list(_chosen(table, names))) for table in tables]
+    chosen = [(table, _chosen(table, names)) for table in tables]
     return TableViews(
         [_grid(table, pairs, names) for table, pairs in chosen],
-        lambda: [_record(table, pair) for table, pairs in chosen for pair in pairs],
-        lambda: [_data(table, pairs, names) for table, pairs in chosen],
-    )
+        lambda: [
+            table.head
+            | {
+                "metric": pair.metric, "first": pair.first.label, "second": pair.second.label,
+                "difference": pair.difference, "low": pair.fixed.low, "high": pair.fixed.high,
+                "clustered_low": pair.clustered.low, "clustered_high": pair.clustered.high, "p": pair.p,
+                "p_corrected": pair.p_corrected, "verdict": verdict(pair), "caption": table.caption,
+            }
+            for table, pairs in chosen
+            for pair in pairs
+        ],
+        lambda: [
+            table.head
+            | {
+                "facts": list(table.facts),
+                "comparisons": [pair_record(pair) | {"verdict": verdict(pair)} for pair in pairs],
+                "missing": _missing(table, names),
+            }
+            for table, pairs in chosen
+        ],
+    )  # fmt: skip
 
 
-def verdict(pair: Pair, alpha: float = 0.05) -> str:
+def verdict(pair: Pair) -> str:
     """Verdict of the corrected p value, in words."""
     if pair.p_corrected is None:
         return "no test" if pair.p is None else _NO_VERDICT
-    winner = pair.winner(alpha)
+    winner = pair.winner(_ALPHA)
     return _UNDECIDED if winner is None else f"{winner.label} is better"
 
 
-def _chosen(table: Table, names: Sequence[str]) -> Iterator[Pair]:
+def _chosen(table: Table, names: Sequence[str]) -> list[Pair]:
     """Pairs of different named methods, the one named first as the first."""
     pairs = table.standings.pairs if table.standings else ()
     metrics = TESTED if table.metrics is None else tuple(dict.fromkeys(map(judged_by, table.metrics)))
@@ -84,7 +102,7 @@ def _chosen(table: Table, names: Sequence[str]) -> Iterator[Pair]:
         for pair in pairs
         if {pair.first.method, pair.second.method} <= set(names) and pair.metric in metrics
     ]
-    yield from sorted(
+    return sorted(
         found,
         key=lambda pair: (
             names.index(pair.first.method), names.index(pair.second.method), pair.first.variant, pair.second.variant,
@@ -114,7 +132,19 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
     before = None
     for pair in pairs:
         ends = pair.first, pair.second
-        rows.append(GridRow(_cells(table, pair), is_apart=before not in {None, ends}))
+        metric, interval = METRICS[pair.metric], pair.fixed
+        shown = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
+        if interval.ends is not None:
+            shown = Cell(interval_text(metric, *interval.ends))
+        told, found = verdict(pair), table.standings.lines if table.standings else {}
+        why = (f"{key.label}: {reason}" for key in ends if (reason := found[key].unordered))
+        p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_corrected)]
+        cells = [
+            *(Cell(key.label) for key in ends), Cell(with_arrow(pair.metric)),
+            Cell("+" * (pair.difference > ROUNDING) + precise(metric, pair.difference)), shown, *p,
+            Cell(told, notes=tuple(why) if told == _NO_VERDICT else ()),
+        ]  # fmt: skip
+        rows.append(GridRow(cells, is_apart=before not in {None, ends}))
         before = ends
     title, *facts = table.facts
     legend = tuple(sentence.format(of=averaged(table.average)) for sentence in _LEGEND)
@@ -122,43 +152,3 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
         (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), legend, tuple(_missing(table, names)),
         label=f"{table.model}-{table.task}-differences", is_folded=True,
     )  # fmt: skip
-
-
-def _cells(table: Table, pair: Pair) -> list[Cell]:
-    metric, interval = METRICS[pair.metric], pair.fixed
-    if interval.low is None or interval.high is None:
-        ends = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
-    else:
-        ends = Cell(interval_text(metric, interval.low, interval.high))
-    told, found = verdict(pair), table.standings.lines if table.standings else {}
-    why = (f"{key.label}: {reason}" for key in (pair.first, pair.second) if (reason := found[key].unordered))
-    p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_corrected)]
-    return [
-        Cell(pair.first.label), Cell(pair.second.label), Cell(with_arrow(pair.metric)),
-        Cell("+" * (pair.difference > ROUNDING) + precise(metric, pair.difference)), ends, *p,
-        Cell(told, notes=tuple(why) if told == _NO_VERDICT else ()),
-    ]  # fmt: skip
-
-
-def _record(table: Table, pair: Pair) -> dict[str, Any]:
-    return {
-        "model": table.model, "task": table.task, "preset": table.preset, "answers_source": table.answers_source,
-        "average": table.average, "metric": pair.metric,
-        "first": pair.first.label, "second": pair.second.label, "difference": pair.difference,
-        "low": pair.fixed.low, "high": pair.fixed.high, "clustered_low": pair.clustered.low,
-        "clustered_high": pair.clustered.high, "p": pair.p, "p_corrected": pair.p_corrected, "verdict": verdict(pair),
-        "caption": ". ".join((table.facts[0], " ".join(table.facts[1:]))),
-    }  # fmt: skip
-
-
-def _data(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> dict[str, Any]:
-    return {
-        "model": table.model,
-        "task": table.task,
-        "preset": table.preset,
-        "answers_source": table.answers_source,
-        "average": table.average,
-        "facts": list(table.facts),
-        "comparisons": [{**pair_record(pair), "verdict": verdict(pair)} for pair in pairs],
-        "missing": _missing(table, names),
-    }

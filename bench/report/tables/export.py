@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,9 +11,9 @@ from bench.report import training
 from bench.report.averages import mean_of
 from bench.report.competition import counted, judged_by
 from bench.report.standings.compute import Pair
-from bench.report.tables.model import COLUMNS, Line, MetricValue, Table
+from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.text import plain
-from bench.report.verdict import record, verdict_of
+from bench.report.verdict import verdict_of
 from bench.stats import TESTED, Interval
 
 # --- CSV --------------------------------------------------------------------------------------------------------------
@@ -31,12 +31,10 @@ def records(tables: Sequence[Table], *, stats: bool = False) -> list[dict[str, A
 def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     standing = line.standing
     seen = line.labels[0] if line.labels else None
-    record: dict[str, Any] = {
-        "model": table.model, "task": table.task, "preset": table.preset, "answers_source": table.answers_source,
-        "average": table.average, "group": line.group, "method": line.method, "variant": line.variant,
-        "sorted_by": table.headline, "rank": line.rank(table.headline),
-        "leading": int(line in table.leaders()), "status": line.status, "n": line.n, "seeds": len(line.seeds),
-        "runs": line.runs,
+    record: dict[str, Any] = table.head | {
+        "group": line.group, "method": line.method, "variant": line.variant, "sorted_by": table.headline,
+        "rank": line.rank(table.headline), "leading": int(line in table.leaders()), "status": line.status, "n": line.n,
+        "seeds": len(line.seeds), "runs": line.runs,
         "labels_train": seen and seen.train, "labels_validation": seen and seen.validation,
         "labels_gold": seen and seen.gold,
         "ece_floor": line.estimate("ece_floor").mean,
@@ -48,7 +46,18 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     }  # fmt: skip
     record |= {f"rank_{name}": standing and standing.ranks.get(name) for name in TESTED}
     for name in names:
-        record |= {f"{name}_{key}": value for key, value in _flat_estimate(table, line, name).items()}
+        own, cell = line.estimate(name), table.cell(line.method, name)
+        fixed = own.standing and own.standing.fixed
+        of_metric: dict[str, Any] = {
+            "mean": own.mean, "half": own.half, "low": fixed and fixed.low, "high": fixed and fixed.high,
+            "std": own.std, "seed_std": own.spread, "best": own.best,
+        }  # fmt: skip
+        if table.published is not None:
+            of_metric |= {
+                "published": cell and cell.mean, "published_std": cell and cell.std,
+                "difference": table.difference(line, name), "no_target": cell and cell.reason,
+            }  # fmt: skip
+        record |= {f"{name}_{key}": value for key, value in of_metric.items()}
     record |= {f"steps_{name}": training.total(line.training, name) for name in ("limit", "taken", "kept")}
     record["epochs"] = training.total(line.training, "epochs")
     record |= {name: training.mean_of(line.training, name) for name in training.LOSSES}
@@ -56,9 +65,7 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     record |= _costs(line)
     of_cells = (note for name in names if name in line.estimates for note in line.estimates[name].notes)
     record["notes"] = "; ".join(dict.fromkeys([*line.notes, *line.reasons, *of_cells]))
-    record["too_few"] = table.too_few
-    record["caption"] = ". ".join((table.facts[0], " ".join(table.facts[1:])))
-    return record
+    return record | {"too_few": table.too_few, "caption": table.caption}
 
 
 def _costs(line: Line) -> dict[str, float | None]:
@@ -66,149 +73,80 @@ def _costs(line: Line) -> dict[str, float | None]:
     return {"forward_tokens_alone": mean_of(line.tokens), "generated_tokens_alone": mean_of(line.generated)}
 
 
-def _flat_estimate(table: Table, line: Line, name: str) -> dict[str, Any]:
-    found = line.estimate(name)
-    standing = found.standing
-    record: dict[str, Any] = {
-        "mean": found.mean,
-        "half": found.half,
-        "low": standing and standing.fixed.low,
-        "high": standing and standing.fixed.high,
-        "std": found.std,
-        "seed_std": found.spread,
-        "best": found.best,
-    }
-    if table.published is not None:
-        cell = table.cell(line.method, name)
-        record |= {
-            "published": cell and cell.mean,
-            "published_std": cell and cell.std,
-            "difference": table.difference(line, name),
-            "no_target": cell and cell.reason,
-        }
-    return record
-
-
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
 def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
     """All that is known of each table."""
-    return [
-        {
-            "model": table.model,
-            "task": table.task,
-            "preset": table.preset,
-            "answers_source": table.answers_source,
-            "average": table.average,
-            "task_version": table.task_version,
-            "facts": list(table.facts),
-            "too_few": table.too_few,
-            "sorted_by": table.headline,
-            "verdict": _verdict(table),
-            "lines": [_line(table, line) for line in table.lines],
-            "comparisons": [pair_record(pair) for pair in _pairs(table)] if table.standings else None,
-        }
-        for table in tables
-    ]
-
-
-def _verdict(table: Table) -> dict[str, Any]:
-    """The verdict on all lines; its leaders are numbers of those shown."""
-    leaders = {line.key for line in table.leaders()}
-    shown = [number for number, line in enumerate(table.lines) if line.key in leaders]
-    found = record(verdict_of(table.whole()))
-    return found if not table.others else {**found, "leaders": shown}
-
-
-def _pairs(table: Table) -> Iterator[Pair]:
-    """Paired differences between lines shown, in the metrics that were asked for."""
-    shown = {line.key for line in table.lines}
-    metrics = TESTED if table.metrics is None else tuple(map(judged_by, table.metrics))
-    for pair in table.standings.pairs if table.standings else ():
-        if {pair.first, pair.second} <= shown and pair.metric in metrics:
-            yield pair
+    found: list[dict[str, Any]] = []
+    for table in tables:
+        # paired differences between lines shown, in the metrics that were asked for
+        shown = {line.key for line in table.lines}
+        metrics = TESTED if table.metrics is None else tuple(map(judged_by, table.metrics))
+        verdict = verdict_of(table).record()
+        if table.others:  # its leaders are numbers of the lines shown
+            verdict["leaders"].sort()
+        pairs = table.standings and [
+            pair_record(pair)
+            for pair in table.standings.pairs
+            if {pair.first, pair.second} <= shown and pair.metric in metrics
+        ]
+        found.append(
+            table.head
+            | {
+                "task_version": table.task_version, "facts": list(table.facts), "too_few": table.too_few,
+                "sorted_by": table.headline, "verdict": verdict,
+                "lines": [_line(table, line) for line in table.lines], "comparisons": pairs,
+            }
+        )  # fmt: skip
+    return found
 
 
 def pair_record(pair: Pair) -> dict[str, Any]:
     """A paired difference."""
+    first, second = ({"method": plain(key.method), "variant": plain(key.variant)} for key in (pair.first, pair.second))
     return {
-        "metric": pair.metric,
-        "first": _key(pair.first),
-        "second": _key(pair.second),
-        "difference": pair.difference,
-        "interval": _range(pair.fixed),
-        "clustered": _range(pair.clustered),
-        "p": pair.p,
-        "p_corrected": pair.p_corrected,
-        "error": pair.error,
-        "critical": pair.critical,
-    }
-
-
-def _key(key: tuple[str, str]) -> dict[str, str]:
-    return {"method": plain(key[0]), "variant": plain(key[1])}
+        "metric": pair.metric, "first": first, "second": second, "difference": pair.difference,
+        "interval": _range(pair.fixed), "clustered": _range(pair.clustered), "p": pair.p,
+        "p_corrected": pair.p_corrected, "error": pair.error, "critical": pair.critical,
+    }  # fmt: skip
 
 
 def _line(table: Table, line: Line) -> dict[str, Any]:
     standing = line.standing
-    told = standing and {
-        "p_calibrated": standing.calibrated_p,
-        "ranks": dict(standing.ranks),
-        "orders_answers": standing.orders_answers,
-        "constant_brier": standing.constant,
-        "worse_than_constant": None if standing.constant is None else standing.worse_than_constant,
-        "labels_group": standing.labels,
-    }
-    return {
-        "group": line.group,
-        "method": line.method,
-        "variant": line.variant,
-        "rank": line.rank(table.headline),
-        "leading": line in table.leaders(),
-        "status": line.status,
-        "reasons": list(line.reasons),
-        "notes": list(line.notes),
-        "n": line.n,
-        "seeds": list(line.seeds),
-        "runs": line.runs,
-        "labels_seen": [asdict(labels) for labels in line.labels],
-        "base_rate": line.base_rate,
-        **_costs(line),
-        "training": [asdict(of_seed) for of_seed in line.training],
-        "standing": told,
-        "metrics": {
-            name: _estimate(name, estimate)
-            for name, estimate in line.estimates.items()
-            if table.metrics is None or name in table.metrics
-        },
-        **({} if table.published is None else {"published": _published(table, line)}),
-    }
-
-
-def _estimate(name: str, estimate: MetricValue) -> dict[str, Any]:
+    metrics: dict[str, dict[str, Any]] = {}
+    for name, estimate in line.estimates.items():
+        if table.metrics is not None and name not in table.metrics:
+            continue
+        metrics[name] = {
+            "mean": estimate.mean, "std": estimate.std, "best": estimate.best, "notes": list(estimate.notes),
+        }  # fmt: skip
+        if (own := estimate.standing) is not None:
+            metrics[name] |= {
+                "half": estimate.half, "interval": _range(own.fixed), "clustered": _range(own.clustered),
+                "by_seed": [None if value is None else counted(name, value) for value in own.by_seed],
+                "seed_std": estimate.spread, "n_undefined": own.n_undefined,
+            }  # fmt: skip
     record: dict[str, Any] = {
-        "mean": estimate.mean,
-        "std": estimate.std,
-        "best": estimate.best,
-        "notes": list(estimate.notes),
-    }
-    standing = estimate.standing
-    if standing:
-        record |= {
-            "half": estimate.half,
-            "interval": _range(standing.fixed),
-            "clustered": _range(standing.clustered),
-            "by_seed": [None if value is None else counted(name, value) for value in standing.by_seed],
-            "seed_std": estimate.spread,
-            "n_undefined": standing.n_undefined,
+        "group": line.group, "method": line.method, "variant": line.variant, "rank": line.rank(table.headline),
+        "leading": line in table.leaders(), "status": line.status, "reasons": list(line.reasons),
+        "notes": list(line.notes), "n": line.n, "seeds": list(line.seeds), "runs": line.runs,
+        "labels_seen": [asdict(labels) for labels in line.labels], "base_rate": line.base_rate, **_costs(line),
+        "training": [asdict(of_seed) for of_seed in line.training],
+        "standing": standing and {
+            "p_calibrated": standing.calibrated_p, "ranks": dict(standing.ranks),
+            "orders_answers": standing.orders_answers, "constant_brier": standing.constant,
+            "worse_than_constant": None if standing.constant is None else standing.worse_than_constant,
+            "labels_group": standing.labels,
+        },
+        "metrics": metrics,
+    }  # fmt: skip
+    if table.published is not None:
+        cells = ((name, table.cell(line.method, name)) for name in table.columns)
+        record["published"] = {
+            name: cell and {**asdict(cell), "difference": table.difference(line, name)} for name, cell in cells
         }
     return record
-
-
-def _published(table: Table, line: Line) -> dict[str, Any]:
-    cells = {name: table.cell(line.method, name) for name in table.columns}
-    return {name: cell and {**asdict(cell), "difference": table.difference(line, name)} for name, cell in cells.items()}
 
 
 def _range(interval: Interval) -> dict[str, Any]:

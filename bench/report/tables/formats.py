@@ -15,17 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
 from bench.progress import visible, visible_json
-from bench.report.text import ARROWS, EN_DASH, MINUS, percent
+from bench.report.text import EN_DASH, MINUS
 from bench.store.files import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as Drawn
-    from rich.text import Text
 
-    from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
-
-__all__ = ["ARROWS", "comma_separated", "latex", "markdown", "percent", "print_terminal", "render", "terminal"]
+    from bench.report.tables.grid import Column, Grid, TableViews
 
 _SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹˒")
 _MARKDOWN_MARKS = re.compile(r"([\\`*_{}\[\]()#+!|~$^])")
@@ -96,9 +93,32 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
     """
     from rich.text import Text
 
-    shown = {column for grid in grids for column in _print(grid, console)}
-    dropped = {column for grid in grids for column in grid.columns} - shown
-    console.print(Text(" ".join(legend_of(grids, dropped)), style="dim"), highlight=False)
+    shown: set[Column] = set()
+    for grid in grids:
+        panels = _panels(grid, console)
+        own = [column for i, column in enumerate(grid.columns) if any(i in panel for panel in panels)]
+        dropped = [column.label for column in grid.columns if column not in own]
+        shown.update(own)
+        console.print(Text(grid.facts[0], style="bold"))
+        for lead, rest in grid.verdicts:
+            console.print(Text(lead, style="bold").append(f"\n{rest}" * bool(rest), style="not bold"), highlight=False)
+        if grid.facts[1:]:
+            console.print(Text(" ".join(grid.facts[1:]), style="dim"), highlight=False)
+        console.print()
+        for panel in panels if grid.rows else ():
+            # further apart where there is room
+            drawn = _drawn(grid, panel, gap=1)
+            console.print(drawn if _fits(drawn, console) else _drawn(grid, panel, gap=0))
+            console.print()
+        notes = [f"{str(k).translate(_SUPERSCRIPTS)} {note}" for k, note in enumerate(grid.footnotes, start=1)]
+        for text in (*notes, *grid.remarks):
+            console.print(Text(text), highlight=False)
+        if dropped:
+            console.print(Text(f"no room for: {', '.join(dropped)}", style="dim"), highlight=False)
+        if notes or grid.remarks or dropped:
+            console.print()
+    unseen = {column for grid in grids for column in grid.columns} - shown
+    console.print(Text(" ".join(legend_of(grids, unseen)), style="dim"), highlight=False)
 
 
 def legend_of(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str]:
@@ -117,35 +137,6 @@ def legend_of(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[s
                 merged.insert(place, shown)
             place = merged.index(shown) + 1
     return merged
-
-
-def _print(grid: Grid, console: Console) -> list[Column]:
-    """Print a grid; returns the columns for which there was room."""
-    from rich.text import Text
-
-    panels = _panels(grid, console)
-    shown = [column for i, column in enumerate(grid.columns) if any(i in panel for panel in panels)]
-    dropped = [column.label for column in grid.columns if column not in shown]
-    console.print(Text(grid.facts[0], style="bold"))
-    for lead, rest in grid.verdicts:
-        console.print(Text(lead, style="bold").append(f"\n{rest}" * bool(rest), style="not bold"), highlight=False)
-    if grid.facts[1:]:
-        console.print(Text(" ".join(grid.facts[1:]), style="dim"), highlight=False)
-    console.print()
-    for panel in panels if grid.rows else ():
-        # further apart where there is room
-        drawn = _drawn(grid, panel, gap=1)
-        console.print(drawn if _fits(drawn, console) else _drawn(grid, panel, gap=0))
-        console.print()
-    for number, note in enumerate(grid.footnotes, start=1):
-        console.print(Text(f"{str(number).translate(_SUPERSCRIPTS)} {note}"), highlight=False)
-    for remark in grid.remarks:
-        console.print(Text(remark), highlight=False)
-    if dropped:
-        console.print(Text(f"no room for: {', '.join(dropped)}", style="dim"), highlight=False)
-    if grid.footnotes or grid.remarks or dropped:
-        console.print()
-    return shown
 
 
 def _panels(grid: Grid, console: Console) -> list[list[int]]:
@@ -185,7 +176,7 @@ def _drawn(grid: Grid, numbers: Sequence[int], *, gap: int) -> Drawn:
     from rich.text import Text
 
     drawn = Drawn(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
-    tails = {i: max((len(_tail(grid, row.cells[i])) for row in grid.rows), default=0) for i in numbers}
+    signs = [[cell.mark + grid.numbers(cell).translate(_SUPERSCRIPTS) for cell in row.cells] for row in grid.rows]
     spans = {""}
     for i in numbers:
         column = grid.columns[i]
@@ -199,25 +190,14 @@ def _drawn(grid: Grid, numbers: Sequence[int], *, gap: int) -> Drawn:
             drawn.add_section()
         if row.is_under and all(row.cells[i].text in {"", EN_DASH} for i in numbers[1:]):
             continue
-        cells = [
-            _text(grid, row.cells[i], tail=0 if grid.columns[i].is_left else tails[i], indent=row.is_under and i == 0)
-            for i in numbers
-        ]
+        cells = []
+        for i in numbers:  # signs hang out to the right, so that the digits of a column stand below one another
+            tail = 0 if grid.columns[i].is_left else max(len(own[i]) for own in signs)
+            text = row.cells[i].text.replace(" ±", "±").replace(" / ", "/")
+            shown = Text("  " * (row.is_under and i == 0)).append(text, style="bold" if row.cells[i].bold else "")
+            cells.append(shown.append(signs[number][i].ljust(tail)))
         drawn.add_row(*cells, style="dim" if row.is_under else None)
     return drawn
-
-
-def _text(grid: Grid, cell: Cell, *, tail: int, indent: bool) -> Text:
-    """A cell whose signs hang out to the right, so that the digits of a column stand below one another."""
-    from rich.text import Text
-
-    text = cell.text.replace(" ±", "±").replace(" / ", "/")
-    shown = Text("  " if indent else "").append(text, style="bold" if cell.bold else "")
-    return shown.append(_tail(grid, cell).ljust(tail))
-
-
-def _tail(grid: Grid, cell: Cell) -> str:
-    return cell.mark + grid.numbers(cell).translate(_SUPERSCRIPTS)
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
@@ -225,24 +205,28 @@ def _tail(grid: Grid, cell: Cell) -> str:
 
 def markdown(grids: Sequence[Grid]) -> str:
     """Grids as GitHub's Markdown, one section per grid, and the legend once."""
-    lines = [line for grid in grids for line in _markdown_lines(grid)]
+    lines: list[str] = []
+    for grid in grids:
+        lines += [f"### {markdown_text(grid.facts[0])}", ""]
+        for lead, rest in grid.verdicts:
+            lines += [f"**{markdown_text(lead)}** {markdown_text(rest)}".rstrip(), ""]
+        if grid.facts[1:]:
+            lines += [markdown_text(" ".join(grid.facts[1:])), ""]
+        rows = []
+        for row in grid.rows:
+            texts = []
+            for cell in row.cells:
+                bold, notes = "**" * cell.bold, f"<sup>{grid.numbers(cell)}</sup>" if cell.notes else ""
+                texts.append(bold + markdown_text(cell.text) + bold + markdown_text(cell.mark) + notes)
+            rows.append(["&emsp;" * row.is_under + texts[0], *texts[1:]])
+        if rows:
+            labels = [markdown_text(column.heading) for column in grid.columns]
+            align = "".join("l" if column.is_left else "r" for column in grid.columns)
+            lines += [*markdown_table(labels, rows, align), ""]
+        lines += [f"{number}. {markdown_text(note)}" for number, note in enumerate(grid.footnotes, start=1)]
+        lines += [""] * bool(grid.footnotes)
+        lines += [line for remark in grid.remarks for line in (markdown_text(remark), "")]
     return "\n".join([*lines, markdown_text(" ".join(legend_of(grids))), ""])
-
-
-def _markdown_lines(grid: Grid) -> list[str]:
-    labels = [markdown_text(f"{column.span} {column.label}".strip()) for column in grid.columns]
-    lines = [f"### {markdown_text(grid.facts[0])}", ""]
-    for lead, rest in grid.verdicts:
-        lines += [f"**{markdown_text(lead)}** {markdown_text(rest)}".rstrip(), ""]
-    if grid.facts[1:]:
-        lines += [markdown_text(" ".join(grid.facts[1:])), ""]
-    if grid.rows:
-        align = "".join("l" if column.is_left else "r" for column in grid.columns)
-        lines += [*markdown_table(labels, (_markdown_row(grid, row) for row in grid.rows), align), ""]
-    lines += [f"{number}. {markdown_text(note)}" for number, note in enumerate(grid.footnotes, start=1)]
-    lines += [""] * bool(grid.footnotes)
-    lines += [line for remark in grid.remarks for line in (markdown_text(remark), "")]
-    return lines
 
 
 def markdown_table(labels: Sequence[str], rows: Iterable[Sequence[str]], align: str = "l") -> list[str]:
@@ -258,17 +242,6 @@ def markdown_table(labels: Sequence[str], rows: Iterable[Sequence[str]], align: 
     """
     rule = "|".join(":--" if side == "l" else "--:" for side in align.ljust(len(labels), align[-1]))
     return [f"| {' | '.join(labels)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
-
-
-def _markdown_row(grid: Grid, row: GridRow) -> list[str]:
-    first, *others = (_markdown_cell(grid, cell) for cell in row.cells)
-    return [f"&emsp;{first}" if row.is_under else first, *others]
-
-
-def _markdown_cell(grid: Grid, cell: Cell) -> str:
-    text = markdown_text(cell.text)
-    bold = f"**{text}**" if cell.bold else text
-    return bold + markdown_text(cell.mark) + (f"<sup>{grid.numbers(cell)}</sup>" if cell.notes else "")
 
 
 def markdown_text(text: str) -> str:
@@ -305,11 +278,34 @@ def _latex_lines(grid: Grid, label: str) -> list[str]:
     notes += [f"\\textsuperscript{{{k}}} {_latex_text(note)}" for k, note in enumerate(grid.footnotes, start=1)]
     notes += [_latex_text(remark) for remark in grid.remarks]
     notes.append(_latex_text(" ".join(grid.legend)))
-    rows = [line for number, row in enumerate(grid.rows) for line in _latex_row(grid, row, is_first=not number)]
+    rows: list[str] = []
+    has_pieces = any(row.is_under for row in grid.rows)
+    for row in grid.rows:
+        if rows and row.is_apart:
+            rows.append(r"\midrule")
+        elif rows and has_pieces and not row.is_under:
+            rows.append(r"\addlinespace[2pt]")
+        shaded = [cell.shaded for cell in row.cells]
+        shade = r"\cellcolor{black!8}" * (any(shaded) and not all(shaded))
+        texts = []
+        for cell in row.cells:
+            mean, space, rest = map(_latex_text, cell.text.partition(" "))
+            text = (rf"\textbf{{{mean}}}" if cell.bold else mean) + space + rest + _latex_text(cell.mark)
+            text += rf"\textsuperscript{{{grid.numbers(cell)}}}" if cell.notes else ""
+            texts.append(shade * cell.shaded + text)
+        start = r"\quad " if row.is_under else r"\rowcolor{black!8}" * all(shaded)
+        rows.append(start + " & ".join(texts) + r" \\")
+    # headings over several columns, with a rule under each
+    heads, rules, start_at = [], "", 1
+    for span, columns in groupby(grid.columns, key=lambda column: column.span):
+        size = len(list(columns))
+        heads.append(rf"\multicolumn{{{size}}}{{c}}{{{_latex_text(span)}}}" if span else " & " * (size - 1))
+        rules += rf"\cmidrule(lr){{{start_at}-{start_at + size - 1}}}" if span else ""
+        start_at += size
     tabular = [
         rf"\sbox0{{\begin{{tabular}}{{{''.join('l' if column.is_left else 'r' for column in grid.columns)}}}",
         r"\toprule",
-        *_latex_spans(grid),
+        *([" & ".join(heads) + r" \\", rules] if rules else []),
         " & ".join(_latex_text(column.label) for column in grid.columns) + r" \\",
         r"\midrule",
         *rows,
@@ -329,39 +325,6 @@ def _latex_lines(grid: Grid, label: str) -> list[str]:
         r"\end{table}",
         "",
     ]
-
-
-def _latex_spans(grid: Grid) -> list[str]:
-    """Headings over several columns, with a rule under each."""
-    spans = [(label, len(list(found))) for label, found in groupby(column.span for column in grid.columns)]
-    if not any(label for label, _ in spans):
-        return []
-    heads = [
-        rf"\multicolumn{{{size}}}{{c}}{{{_latex_text(label)}}}" if label else " & " * (size - 1)
-        for label, size in spans
-    ]
-    rules, start = [], 1
-    for label, size in spans:
-        rules += [rf"\cmidrule(lr){{{start}-{start + size - 1}}}"] if label else []
-        start += size
-    return [" & ".join(heads) + r" \\", "".join(rules)]
-
-
-def _latex_row(grid: Grid, row: GridRow, *, is_first: bool) -> list[str]:
-    in_part = any(cell.shaded for cell in row.cells) and not all(cell.shaded for cell in row.cells)
-    shades = [r"\cellcolor{black!8}" * (in_part and cell.shaded) for cell in row.cells]
-    cells = " & ".join(shade + _latex_cell(grid, cell) for shade, cell in zip(shades, row.cells, strict=True)) + r" \\"
-    has_pieces = any(other.is_under for other in grid.rows) and not row.is_under
-    rule = [r"\midrule" if row.is_apart else r"\addlinespace[2pt]"] if row.is_apart or has_pieces else []
-    rule = [] if is_first else rule
-    shade = r"\rowcolor{black!8}" * all(cell.shaded for cell in row.cells)
-    return [*rule, rf"\quad {cells}" if row.is_under else shade + cells]
-
-
-def _latex_cell(grid: Grid, cell: Cell) -> str:
-    mean, space, rest = map(_latex_text, cell.text.partition(" "))
-    text = (rf"\textbf{{{mean}}}" if cell.bold else mean) + space + rest + _latex_text(cell.mark)
-    return text + (rf"\textsuperscript{{{grid.numbers(cell)}}}" if cell.notes else "")
 
 
 def _latex_text(text: str) -> str:

@@ -25,6 +25,11 @@ class Column:
     sentence: str = ""
     """Sentence of the legend that explains this column and is left out with it; empty where there is none."""
 
+    @property
+    def heading(self) -> str:
+        """Its label after its span, for formats that have no cells over several columns."""
+        return f"{self.span} {self.label}".strip()
+
 
 @dataclass(frozen=True)
 class Cell:

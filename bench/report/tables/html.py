@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from bench.progress import visible
 from bench.report.tables.formats import legend_of
 
 if TYPE_CHECKING:
-    from bench.report.tables.grid import Cell, Grid, GridRow
+    from bench.report.tables.grid import Grid
 
 _NOTE = "font-size:smaller;opacity:.75;max-width:60em"
 _APART = "border-top:1px solid;"
@@ -19,47 +19,37 @@ _UNDER = "font-size:smaller;opacity:.75"
 
 def fragment(grids: Sequence[Grid]) -> str:
     """The grids below one another, and their legend once; all text is escaped."""
-    lines = [line for grid in grids for line in _lines(grid)]
-    return "\n".join(["<div>", *lines, _paragraph(" ".join(legend_of(grids)), _NOTE), "</div>"])
+    lines = ["<div>"]
+    for grid in grids:
+        lines.append(_paragraph(grid.facts[0], "font-weight:bold"))
+        lines += [f"<p><b>{_text(lead)}</b> {_text(rest)}</p>" for lead, rest in grid.verdicts]
+        if grid.facts[1:]:
+            lines.append(_paragraph(" ".join(grid.facts[1:]), _NOTE))
+        sides = [
+            f"text-align:{'left' if c.is_left else 'right'};white-space:nowrap;padding:1px .6em" for c in grid.columns
+        ]
+        heads = (f'<th style="{side}">{_text(c.heading)}</th>' for side, c in zip(sides, grid.columns, strict=True))
+        table = [f'<table style="border-collapse:collapse"><thead><tr>{"".join(heads)}</tr></thead><tbody>']
+        for number, row in enumerate(grid.rows):
+            cells = ""
+            for side, cell in zip(sides, row.cells, strict=True):
+                text = f"<b>{_text(cell.text)}</b>" if cell.bold else _text(cell.text)
+                notes = f"<sup>{grid.numbers(cell)}</sup>" if cell.notes else ""
+                cells += (
+                    f'<td style="{_APART * (row.is_apart and number > 0)}{side}">{text}{_text(cell.mark)}{notes}</td>'
+                )
+            table.append(f'<tr style="{_UNDER}">{cells}</tr>' if row.is_under else f"<tr>{cells}</tr>")
+        lines += [*table, "</tbody></table>"] if grid.rows else []
+        if grid.footnotes:
+            notes = "".join(f"<li>{_text(note)}</li>" for note in grid.footnotes)
+            lines.append(f'<ol style="{_NOTE}">{notes}</ol>')
+        lines += [_paragraph(remark, _NOTE) for remark in grid.remarks]
+    return "\n".join([*lines, _paragraph(" ".join(legend_of(grids)), _NOTE), "</div>"])
 
 
 def paragraphs(texts: Iterable[str]) -> str:
     """Texts, each a paragraph."""
     return "\n".join(_paragraph(text) for text in texts)
-
-
-def _lines(grid: Grid) -> Iterator[str]:
-    yield _paragraph(grid.facts[0], "font-weight:bold")
-    for lead, rest in grid.verdicts:
-        yield f"<p><b>{_text(lead)}</b> {_text(rest)}</p>"
-    if grid.facts[1:]:
-        yield _paragraph(" ".join(grid.facts[1:]), _NOTE)
-    if grid.rows:
-        labels = (f"{column.span} {column.label}".strip() for column in grid.columns)
-        heads = (f'<th style="{_side(grid, i)}">{_text(label)}</th>' for i, label in enumerate(labels))
-        yield f'<table style="border-collapse:collapse"><thead><tr>{"".join(heads)}</tr></thead><tbody>'
-        yield from (_row(grid, row, is_first=not number) for number, row in enumerate(grid.rows))
-        yield "</tbody></table>"
-    if grid.footnotes:
-        notes = "".join(f"<li>{_text(note)}</li>" for note in grid.footnotes)
-        yield f'<ol style="{_NOTE}">{notes}</ol>'
-    yield from (_paragraph(remark, _NOTE) for remark in grid.remarks)
-
-
-def _row(grid: Grid, row: GridRow, *, is_first: bool) -> str:
-    line = _APART if row.is_apart and not is_first else ""
-    cells = "".join(f'<td style="{line}{_side(grid, i)}">{_cell(grid, cell)}</td>' for i, cell in enumerate(row.cells))
-    return f'<tr style="{_UNDER}">{cells}</tr>' if row.is_under else f"<tr>{cells}</tr>"
-
-
-def _cell(grid: Grid, cell: Cell) -> str:
-    text = _text(cell.text)
-    shown = (f"<b>{text}</b>" if cell.bold else text) + _text(cell.mark)
-    return f"{shown}<sup>{grid.numbers(cell)}</sup>" if cell.notes else shown
-
-
-def _side(grid: Grid, number: int) -> str:
-    return f"text-align:{'left' if grid.columns[number].is_left else 'right'};white-space:nowrap;padding:1px .6em"
 
 
 def _paragraph(text: str, style: str = "") -> str:

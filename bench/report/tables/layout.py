@@ -7,26 +7,29 @@ from dataclasses import replace
 
 from bench.metrics import METRICS
 from bench.report import training
+from bench.report.competition import judged_by
 from bench.report.tables import legend
-from bench.report.tables.beside import interval_rows, no_intervals, rows_under
 from bench.report.tables.cells import (
     BLANK,
     DASH,
     column_of,
     extras,
+    interval_rows,
     label_of,
     name_of,
+    no_intervals,
     numbers_of,
     order_in_words,
     parts,
+    published_rows,
     ranks,
     remarks_of,
     seeds_in_words,
 )  # fmt: skip
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
-from bench.report.tables.model import COLUMNS, Line, Table
-from bench.report.text import EN_DASH, probability
-from bench.report.verdict import verdict_of
+from bench.report.tables.model import COLUMNS, Table
+from bench.report.text import EN_DASH, metric_name, probability
+from bench.report.verdict import summary_of, verdict_of
 
 _CALIBRATION_COLUMNS = ("ece_floor", "ece_debiased", "ece_mass", "smece", "brier_mcb")
 """Columns of the second table with statistics; before them stands the test of calibration."""
@@ -34,13 +37,46 @@ _RANKING_COLUMNS = tuple(
     name for name in METRICS if name not in {*COLUMNS, *_CALIBRATION_COLUMNS, "ece_ref", "ece_ref_closed"}
 )
 """Columns of the third: whatever else is computed."""
+_NAME = Column("method", is_left=True)
+_LEADS = (
+    "A method leads where no ranked method is significantly better; it is sure where it is significantly better than"
+    " every other ranked method, all pairs tested together at 95 %."
+)
+_MODELS = (
+    "Where a benchmark has several models, counts are of models, and from ... to is the smallest and largest of them."
+)
+_BY = "By is how far the best mean is ahead of the second, with the 95 % interval of this pair alone."
+_COST = (
+    "Cost is the token positions fed to the model for the leader, of several for the cheapest, and the labels it read."
+)
 
 
 def methods(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
     """One grid for each model and task; with statistics, up to four."""
     grids = []
     for table in tables:
-        grids.append(_main(table, stats=stats))
+        names, leaders = table.columns, {line.key for line in table.leaders()}
+        before, after = ranks(table), extras(table, stats=stats)
+        columns = [_NAME, *(column for column, _ in before), *(column_of(name, table) for name in names)]
+        columns += [column for column, _ in after]
+        rows: list[GridRow] = []
+        for line, is_apart in parts(table.lines):
+            leads = line.key in leaders
+            cells = [name_of(line, leads=leads), *(text(line) for _, text in before), *numbers_of(line, names)]
+            cells += [text(line) for _, text in after]
+            rows.append(GridRow([replace(cell, shaded=leads) for cell in cells], is_apart=is_apart))
+            under = list(published_rows(table, line.method, line)) if table.published is not None else []
+            under += interval_rows(line, names) if stats else ()
+            rows += [
+                GridRow([first, *[BLANK] * len(before), *numbers, *[BLANK] * len(after)], is_under=True)
+                for first, *numbers in under
+            ]
+        remarks = (*(no_intervals(table.lines, names) if stats else ()), *remarks_of(table))
+        main = Grid(
+            (*table.facts, *seeds_in_words(table.lines), *order_in_words([table])), tuple(columns), tuple(rows),
+            legend.legend([table], stats=stats), remarks, verdict_of(table).sentences, label=label_of(table),
+        )  # fmt: skip
+        grids.append(main)
         if stats and (table.metrics is None or {"ece", *_CALIBRATION_COLUMNS} & set(table.metrics)):
             grids.append(_further(table, "calibration", _CALIBRATION_COLUMNS, chance=True))
         if stats and table.metrics is None:
@@ -50,57 +86,24 @@ def methods(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
     return grids
 
 
-def _main(table: Table, *, stats: bool) -> Grid:
-    names, leaders = table.columns, {line.key for line in table.leaders()}
-    before, after = list(ranks(table)), list(extras(table, stats=stats))
-    columns = [Column("method", is_left=True), *(column for column, _ in before)]
-    columns += [column_of(name, table) for name in names]
-    columns += [column for column, _ in after]
-    rows: list[GridRow] = []
-    for line, is_apart in parts(table.lines):
-        leads = line.key in leaders
-        cells = [name_of(line, leads=leads), *(text(line) for _, text in before), *numbers_of(line, names)]
-        cells += [text(line) for _, text in after]
-        rows.append(GridRow([replace(cell, shaded=leads) for cell in cells], is_apart=is_apart))
-        rows += [
-            GridRow([first, *[BLANK] * len(before), *numbers, *[BLANK] * len(after)], is_under=True)
-            for first, *numbers in rows_under(table, line, stats=stats)
-        ]
-    remarks = (*(no_intervals(table.lines, names) if stats else ()), *remarks_of(table))
-    return Grid(
-        (*table.facts, *seeds_in_words(table.lines), *order_in_words([table])), tuple(columns), tuple(rows),
-        legend.legend([table], stats=stats), remarks, verdict_of(table.whole()).sentences, label=label_of(table),
-    )  # fmt: skip
-
-
-# --- further statistics -----------------------------------------------------------------------------------------------
-
-
 def _further(table: Table, title: str, names: Sequence[str], *, chance: bool) -> Grid:
     """Metrics beyond the paper's, without those that the main table has."""
     names = [n for n in names if n not in table.columns and any(n in line.estimates for line in table.lines)]
     names = names if table.metrics is None else []
-    head = [Column("method", is_left=True)]
-    head += [Column("p calibrated")] if chance else []
     rows: list[GridRow] = []
     for line, is_apart in parts(table.lines):
-        failed = Cell(line.status, notes=line.reasons)
-        tested = [_tested(line) if line.status == "ok" else failed] if chance else []
-        cells = [Cell(line.method, notes=line.notes), *tested, *numbers_of(line, names)]
+        tested = DASH if line.standing is None else Cell(probability(line.standing.calibrated_p))
+        tested = tested if line.status == "ok" else Cell(line.status, notes=line.reasons)
+        cells = [Cell(line.method, notes=line.notes), *[tested] * chance, *numbers_of(line, names)]
         rows.append(GridRow(cells, is_apart=is_apart))
-        blank = ("",) if chance else ()
-        rows += [GridRow(cells, is_under=True) for cells in interval_rows(line, names, blank)]
+        rows += [GridRow(cells, is_under=True) for cells in interval_rows(line, names, [""] * chance)]
     sentences = [legend.mean(table.average, nats=True), legend.HALF, *legend.marks([table], names)]
     sentences += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.intervals([table])]
-    columns = (*head, *(column_of(name, table) for name in names))
+    columns = (_NAME, *[Column("p calibrated")] * chance, *(column_of(name, table) for name in names))
     said = tuple(no_intervals(table.lines, table.columns))
     reasons = tuple(reason for reason in no_intervals(table.lines, names) if reason not in said)
     titles, label = (f"{table.facts[0]}: {title}",), label_of(table, title)
     return Grid(titles, columns, tuple(rows), tuple(sentences), reasons, label=label)
-
-
-def _tested(line: Line) -> Cell:
-    return DASH if line.standing is None else Cell(probability(line.standing.calibrated_p))
 
 
 def _trained(table: Table) -> Grid:
@@ -114,6 +117,20 @@ def _trained(table: Table) -> Grid:
         name = f"{line.method} ({first.name})" if first.name else line.method
         rows.append(GridRow([*map(Cell, (name, *first[1:], *training.losses(line.training)))]))
         rows += [GridRow([*map(Cell, (*stage, "", "", ""))], is_under=True) for stage in others]
-    head = (Column("method", is_left=True), *map(Column, columns))
+    head = (_NAME, *map(Column, columns))
     title = f"{table.facts[0]}: training"
     return Grid((title,), head, tuple(rows), (legend.TRAINING,), label=label_of(table, "training"))
+
+
+def overview(tables: Sequence[Table]) -> Grid:
+    """Who leads: a row for each benchmark."""
+    found = summary_of(tables)
+    rows = [
+        GridRow([*map(Cell, (row.task, str(row.models), row.leads, row.sure, row.by, row.orders, row.cost))])
+        for row in found.rows
+    ]
+    labels = ("benchmark", "models", "leads", "sure", "by", "orders answers best", "cost")
+    columns = tuple(Column(label, is_left=label != "models") for label in labels)
+    several = [_MODELS] * any(row.models > 1 for row in found.rows)
+    title = f"Who leads, by {metric_name(judged_by(found.metric))}"
+    return Grid((title,), columns, tuple(rows), (_LEADS, *several, _BY, _COST), is_folded=True)

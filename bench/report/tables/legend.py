@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.metrics.summary import Average
-from bench.report.competition import judged_by
-from bench.report.tables.best import SIGNS
+from bench.report.competition import SIGNS, judged_by
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table
 from bench.report.text import EN_DASH, averaged, metric_name
 
@@ -167,23 +166,19 @@ def order(tables: Sequence[Table]) -> str:
     lines = [line for table in tables for line in table.lines]
     headline = tables[0].headline
     if not any(line.rank(headline) is not None for line in lines):
-        return _order(lines, headline)
+        return order_alone(lines, headline)
     shown = {line.key for line in lines}
     leads = any(line.key in shown for table in tables for line in table.leaders())
     leading = f" {_LEADING.format(metric=metric_name(judged_by(headline)))}" if leads else ""
     return _ranks(_group(lines), lines, headline) + leading
 
 
-def order_alone(tables: Sequence[Table]) -> str:
-    """The sentence on the order of rows."""
-    return _order([line for table in tables for line in table.lines], tables[0].headline)
-
-
 def _ranks(group: str, lines: Sequence[Line], headline: str) -> str:
-    return _RANKS.format(group=group, metric=metric_name(judged_by(headline)), order=_order(lines, headline))
+    return _RANKS.format(group=group, metric=metric_name(judged_by(headline)), order=order_alone(lines, headline))
 
 
-def _order(lines: Sequence[Line], headline: str) -> str:
+def order_alone(lines: Sequence[Line], headline: str) -> str:
+    """The sentence on the order of rows."""
     return ORDER.format(rows=_ROWS_OF_GROUPS if has_groups(lines) else _ROWS, metric=metric_name(judged_by(headline)))
 
 

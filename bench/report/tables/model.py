@@ -9,16 +9,15 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from bench.metrics import METRICS
 from bench.metrics.summary import Average
 from bench.report.averages import mean_of
-from bench.report.competition import Competition, badness, counted, judged_by, rank
+from bench.report.competition import Best, Competition, badness, counted, judged_by, rank
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, LineStanding, Standings
 from bench.report.style import Style
-from bench.report.tables.best import Best
 from bench.report.tables.published import Published
 from bench.report.text import plain
 from bench.results.row import LabelsSeen, ResultRow, Status, Training
@@ -61,14 +60,13 @@ class MetricValue:
     @property
     def ends(self) -> tuple[float, float] | None:
         """Ends of its interval for these subjects and other questions; None where there is none."""
-        fixed = self.standing.fixed if self.standing else None
-        return None if fixed is None or fixed.low is None or fixed.high is None else (fixed.low, fixed.high)
+        return self.standing.fixed.ends if self.standing else None
 
     @property
     def spread(self) -> float | None:
         """Standard deviation (ddof 1) between seeds, 0 where it is rounding; None with one seed."""
-        found = statistics.stdev(self.by_seed) if len(self.by_seed) > 1 else None
-        found = self.standing.spread if self.standing else found
+        alone = statistics.stdev(self.by_seed) if len(self.by_seed) > 1 else None
+        found = self.standing.spread if self.standing else alone
         return 0.0 if found is not None and found < ROUNDING else found
 
 
@@ -278,6 +276,17 @@ class Table:
     def answers_source(self) -> str:
         """Source of its answers, as its results name it, e.g. `generate`; groups have one."""
         return next(row.answers_source for line in (*self.lines, *self.others) for row in line.rows)
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """Fields that its records begin with."""
+        names = ("model", "task", "preset", "answers_source", "average")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def caption(self) -> str:
+        """Its facts as one text."""
+        return ". ".join((self.facts[0], " ".join(self.facts[1:])))
 
     def cell(self, method: str, metric: str) -> Published | None:
         """The paper's cell, if it was asked for and there is one."""

@@ -58,26 +58,21 @@ class Origins:
             found = listed(revision[:_REVISION_LENGTH] for revision in self._revisions[key])
             usual = _usual(self._revisions)[:_REVISION_LENGTH]
             yield f"with revision {found} of the model, lines without such a note with {usual}"
-        if len(self._sources_of_method[key]) >= SEVERAL:
+        plugins = {_revision(row, f"{PLUGIN}{base_of(row.method)}") for row in self._done[key]}
+        if len(plugins) >= SEVERAL:
             yield "its seeds were run with different versions of the plugin"
 
     @cached_property
-    def _sources_of_method(self) -> Values:
-        return {
-            key: frozenset(_revision(row, f"{PLUGIN}{base_of(row.method)}") for row in rows) for key, rows in self._done
-        }
-
-    @cached_property
     def _judges(self) -> Values:
-        return {key: frozenset(row.judge for row in rows if row.judge) for key, rows in self._done}
+        return {key: frozenset(row.judge for row in rows if row.judge) for key, rows in self._done.items()}
 
     @cached_property
     def _revisions(self) -> Values:
-        return {key: frozenset(filter(None, map(_revision, rows))) for key, rows in self._done}
+        return {key: frozenset(filter(None, map(_revision, rows))) for key, rows in self._done.items()}
 
-    @property
-    def _done(self) -> Iterator[tuple[Key, list[ResultRow]]]:
-        return ((key, [row for row in rows if row.status == "ok"]) for key, rows in self.runs.items())
+    @cached_property
+    def _done(self) -> Mapping[Key, list[ResultRow]]:
+        return {key: [row for row in rows if row.status == "ok"] for key, rows in self.runs.items()}
 
 
 def _revision(row: ResultRow, of: str = "") -> str:

@@ -57,10 +57,14 @@ def read(results: Path) -> Mapping[Key, Published]:
     cells: dict[Key, Published] = {}
     for line in lines_of(folder / "results.csv", COLUMNS):
         key = (line["model"], line["task"], line["method"], line["metric"])
-        reason = next((why for pattern, why in reasons if _fits(pattern, key)), "")
+        fitting = (
+            why
+            for pattern, why in reasons
+            if all(wanted in {_ANY, value} for wanted, value in zip(pattern, key, strict=True))
+        )
         try:
             std = finite(line["std"]) / 100 if line["std"] else None
-            cells[key] = Published(finite(line["mean"]) / 100, std, line["table"], reason)
+            cells[key] = Published(finite(line["mean"]) / 100, std, line["table"], next(fitting, ""))
         except ValueError as error:
             raise UserError(f"{folder / 'results.csv'}: expected numbers for {'/'.join(key)}, {error}") from error
     return cells
@@ -82,10 +86,6 @@ def published_folder(results: Path) -> Path | None:
     """Folder of the published numbers: of these results, else that of the checkout; None where there is none."""
     checkout = Path(__file__).resolve().parents[3] / "results"
     return next((f for f in (results / FOLDER, checkout / FOLDER) if f.is_dir()), None)
-
-
-def _fits(pattern: tuple[str, ...], key: Key) -> bool:
-    return all(wanted in {_ANY, value} for wanted, value in zip(pattern, key, strict=True))
 
 
 def values_of(

@@ -5,8 +5,7 @@ Every claim follows from the pairs of the table's standings. Example: `verdict_o
 """
 
 from bench.report.verdict.judgement import State
-from bench.report.verdict.records import record
-from bench.report.verdict.summary import Summary, SummaryRow, summary_of
+from bench.report.verdict.summary import BenchmarkSummary, SummaryRow, summary_of
 from bench.report.verdict.verdicts import Brief, Verdict, verdict_of
 
-__all__ = ["Brief", "State", "Summary", "SummaryRow", "Verdict", "record", "summary_of", "verdict_of"]
+__all__ = ["BenchmarkSummary", "Brief", "State", "SummaryRow", "Verdict", "summary_of", "verdict_of"]

@@ -13,12 +13,12 @@ from statistics import NormalDist
 from typing import Literal
 
 from bench.metrics import METRICS
-from bench.report.competition import CALIBRATION, SEVERAL, Competition
+from bench.report.competition import CALIBRATION, Competition
 from bench.report.grouping import Key
 from bench.report.standings.compute import Pair, Standings
 from bench.report.tables.model import Line, Table
 from bench.report.text import metric_name
-from bench.report.verdict.costs import cheapest_first, labels
+from bench.report.verdict.phrases import cheapest_first
 
 State = Literal["sure", "tied", "not tested", "none"]
 POWER = 0.8
@@ -29,35 +29,14 @@ HOPELESS = 0.1
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Judgement(Competition):
     """Methods of a table that were recalibrated alike, judged by one metric."""
 
-    competition: Competition
     known: tuple[Line, ...]
     """Lines that have a value in this metric, whether ranked or not, the best mean first."""
     unknown: tuple[Line, ...]
     """Lines without one: skipped, failed, not run, or undefined."""
     standings: Standings | None
-
-    @property
-    def metric(self) -> str:
-        """Metric that judges; `rmsce` where ECE was asked for."""
-        return self.competition.metric
-
-    @property
-    def recalibration(self) -> str:
-        """Recalibration of these lines; empty for none."""
-        return self.competition.recalibration
-
-    @property
-    def ranked(self) -> tuple[Line, ...]:
-        """Lines that were tested together, the best mean first."""
-        return self.competition.ranked
-
-    @property
-    def leaders(self) -> tuple[Line, ...]:
-        """Ranked lines than which no ranked line is significantly better."""
-        return self.competition.first
 
     @cached_property
     def others(self) -> tuple[Line, ...]:
@@ -67,17 +46,15 @@ class Judgement:
     @property
     def state(self) -> State:
         """State by the tests; see `Verdict.state`."""
-        if not self.leaders:
-            is_good_or_bad = METRICS[self.metric].higher_is_better is not None
-            return "not tested" if self.known and not self.ranked and is_good_or_bad else "none"
-        if len(self.ranked) < SEVERAL:
-            return "not tested"
-        return "tied" if self.rivals else "sure"
+        if self.leaders:
+            return "tied" if self.rivals else "sure"
+        is_good_or_bad = METRICS[self.metric].higher_is_better is not None
+        return "not tested" if self.first or (self.known and not self.ranked and is_good_or_bad) else "none"
 
     @property
     def is_decided(self) -> bool:
         """Whether methods were tested against each other, so that one leads, or several."""
-        return self.state in {"sure", "tied"}
+        return bool(self.leaders)
 
     def lead(self, line: Line, other: Line) -> Pair | None:
         """The pair, turned so that its difference is how far the line is ahead; None where it isn't there."""
@@ -100,16 +77,9 @@ class Judgement:
         return self.leaders[1:] or tuple(line for line in self.others if line.key not in beaten)
 
     @property
-    def unlabelled(self) -> Line | None:
-        """The ranked line with the best mean of those that saw no labels; None where the best mean is one."""
-        if not self.ranked or not labels(self.ranked[0]):
-            return None
-        return next((line for line in self.ranked if line.labels and not labels(line)), None)
-
-    @property
     def cheapest(self) -> list[Line]:
         """Leaders, or the only method with a value, the cheapest first; none where several were not tested."""
-        return cheapest_first(self.leaders if self.is_decided else self.known if len(self.known) == 1 else ())
+        return cheapest_first(self.leaders or (self.known if len(self.known) == 1 else ()))
 
     def questions(self, line: Line) -> float | None:
         """Questions that decide between the best and this line with probability POWER, if the difference is as seen.
@@ -182,11 +152,16 @@ def judged(table: Table, metric: str | None = None) -> list[Judgement]:
     whole = table.whole()
     found = []
     for kind in sorted({line.key.recalibration for line in whole.lines}):
-        competition = whole.competition(metric, kind)
-        lines = [line for line in whole.lines if line.key.recalibration == kind]
-        badness = {line.key: line.badness(competition.metric) for line in lines}
-        known = [line for line in lines if badness[line.key] is not None]
-        known.sort(key=lambda line: (badness[line.key] or 0.0, line.place))
-        unknown = tuple(line for line in lines if badness[line.key] is None)
-        found.append(Judgement(competition, tuple(known), unknown, whole.standings))
+        of = whole.competition(metric, kind)
+        known, unknown = list[tuple[float, tuple[object, ...], Line]](), list[Line]()
+        for line in (line for line in whole.lines if line.key.recalibration == kind):
+            bad = line.badness(of.metric)
+            unknown += [line] if bad is None else []
+            known += [] if bad is None else [(bad, line.place, line)]
+        in_order = tuple(line for *_, line in sorted(known, key=lambda each: each[:2]))
+        found.append(
+            Judgement(
+                of.metric, of.recalibration, of.comparable, of.excluded, in_order, tuple(unknown), whole.standings
+            )
+        )
     return found

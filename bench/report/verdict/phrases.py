@@ -1,10 +1,12 @@
-"""Phrases of which sentences are made: methods, differences, counts."""
+"""Phrases of which sentences are made: methods, differences, counts, and costs: tokens, labels, parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 from bench.metrics import METRICS
+from bench.report.averages import mean_of
 from bench.report.competition import counted
 from bench.report.standings.compute import Pair
 from bench.report.tables.model import Line
@@ -13,6 +15,8 @@ from bench.report.text import count, interval_text, precise, shown
 _NAMED = 4
 """Methods that a sentence names; of more, one fewer is, and the others are counted."""
 _TEN, _THOUSAND, _MILLION = 10, 10_000, 1_000_000
+UNKNOWN = "tokens unknown"
+"""Words for a cost in brief where it isn't known how many tokens the model read."""
 
 
 def name(line: Line) -> str:
@@ -26,24 +30,24 @@ def with_value(line: Line, metric: str) -> str:
     return f"{name(line)} ({'unknown' if mean is None else shown(METRICS[metric], counted(metric, mean))})"
 
 
-def joined(texts: Sequence[str], last: str = "and") -> str:
-    """Texts with commas between, and a word before the last.
+def joined(texts: Sequence[str]) -> str:
+    """Texts with commas between, and "and" before the last.
 
     >>> joined(["a", "b", "c"]), joined(["a"])
     ('a, b and c', 'a')
     """
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} {last} {texts[-1]}"
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
-def named(texts: Sequence[str], last: str = "and", most: int = _NAMED) -> str:
+def named(texts: Sequence[str], most: int = _NAMED) -> str:
     """Texts, of which the first few are named and the others are counted.
 
     >>> named(["a", "b", "c", "d", "e"])
     'a, b, c and 2 others'
     """
     if len(texts) <= most:
-        return joined(texts, last)
-    return joined([*texts[: most - 1], f"{len(texts) - most + 1} others"], last)
+        return joined(texts)
+    return joined([*texts[: most - 1], f"{len(texts) - most + 1} others"])
 
 
 def ahead(lead: Pair, other: Line) -> str:
@@ -55,15 +59,14 @@ def ahead(lead: Pair, other: Line) -> str:
     """
     if not lead.difference:
         return f"with the same mean as {name(other)}"
-    metric = METRICS[lead.metric]
+    metric, fixed = METRICS[lead.metric], lead.fixed
     size = precise(metric, abs(lead.difference))
-    unit = "points" if metric.is_fraction else "nats"
-    unit = unit.removesuffix("s") if size.rstrip("0") == "1." else unit
+    unit = ("point" if metric.is_fraction else "nat") + "s" * (size.rstrip("0") != "1.")
     text = f"{size} {unit} {'ahead of' if lead.difference > 0 else 'behind'} {name(other)}"
-    if lead.fixed.low is None or lead.fixed.high is None:
+    if fixed.ends is None:
         return text
-    level = f"{100 * (lead.fixed.level or 0):.0f}"
-    return f"{text} ({level} % interval of this pair alone {interval_text(metric, lead.fixed.low, lead.fixed.high)})"
+    level = f"{100 * (fixed.level or 0):.0f} %"
+    return f"{text} ({level} interval of this pair alone {interval_text(metric, *fixed.ends)})"
 
 
 def compact(number: float) -> str:
@@ -77,3 +80,41 @@ def compact(number: float) -> str:
     if number < _THOUSAND:
         return count(round(number))
     return f"{number / 1e6:,.1f} M" if number >= _MILLION else f"{number / 1e3:,.0f} k"
+
+
+def cheapest_first(lines: Sequence[Line]) -> list[Line]:
+    """Lines by token positions, labels and parameters; what isn't known comes last."""
+    return sorted(lines, key=lambda line: (_mean(line.tokens), labels(line), _mean(line.parameters), line.place))
+
+
+def labels(line: Line) -> int:
+    """Answers or questions that it was told right or wrong, of the seed with the most."""
+    return max((seen.train + seen.validation + seen.gold for seen in line.labels), default=0)
+
+
+def in_brief(line: Line) -> str:
+    """Cost in a few words, e.g. `25 k tokens, 1,600 labels`."""
+    tokens = [f"{compact(_mean(line.tokens))} tokens" if line.tokens else UNKNOWN]
+    tokens += [f"{compact(_mean(line.generated))} generated"] if any(line.generated) else []
+    n = labels(line)
+    return ", ".join([*tokens, f"{count(n)} labels" if n else "no labels"])
+
+
+def costs_of(line: Line) -> Iterator[str]:
+    """What a method costs: tokens for each answer of the test with those of training, labels, trained parameters."""
+    if line.tokens and line.n:
+        tokens = f"{compact(_mean(line.tokens) / line.n)} tokens read"
+        tokens += f" and {compact(_mean(line.generated) / line.n)} generated" if any(line.generated) else ""
+        yield f"{tokens} for each of {count(line.n)} answers (training included)"
+    else:
+        yield UNKNOWN
+    if line.labels:
+        yield f"{count(n)} labels" if (n := labels(line)) else "no labels"
+    if trained := mean_of(line.parameters):
+        yield f"{compact(trained)} trained parameters"
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Mean over seeds; infinity where unknown."""
+    found = mean_of(values)
+    return math.inf if found is None else found

@@ -11,9 +11,8 @@ from bench.report.competition import SEVERAL, judged_by
 from bench.report.grouping import budget_of
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, precise
-from bench.report.verdict.costs import cheapest_first, in_brief
 from bench.report.verdict.judgement import Judgement, judged
-from bench.report.verdict.phrases import name
+from bench.report.verdict.phrases import cheapest_first, in_brief, name
 from bench.report.verdict.verdicts import FEW, ORDER, verdict_of
 
 _NAMED = 3
@@ -41,7 +40,7 @@ class SummaryRow:
 
 
 @dataclass(frozen=True)
-class Summary:
+class BenchmarkSummary:
     """Summary of some tables by one metric."""
 
     metric: str
@@ -49,57 +48,44 @@ class Summary:
     rows: tuple[SummaryRow, ...]
 
 
-def summary_of(tables: Sequence[Table], metric: str | None = None) -> Summary:
-    """Summary of tables, one row for each benchmark.
+def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
+    """Summary of tables by the metric that they are ordered by, one row for each benchmark.
 
     Args:
         tables: from `bench.report.tables.build.build`, at least one.
-        metric: in `bench.metrics.METRICS`; that of the tables by default.
     """
-    metric = metric or tables[0].headline
+    metric = tables[0].headline
     by_task: dict[tuple[str, ...], list[Table]] = defaultdict(list)
-    for table in tables:
-        by_task[_settings(table)].append(table)
-    titles = [_title(settings, list(by_task)) for settings in by_task]
-    return Summary(metric, tuple(_row(title, of, metric) for title, of in zip(titles, by_task.values(), strict=True)))
-
-
-def _settings(table: Table) -> tuple[str, ...]:
-    """Task and what else distinguishes tables of one model, as words."""
-    row = table.rows[0]
-    limit = "" if row.limit is None else f"first {row.limit}"
-    source = "" if row.answers_source == "generate" else f"answers from {row.answers_source}"
-    tuned = f"tuned, {budget_of(row)} configurations" if budget_of(row) else ""
-    return table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}", tuned
-
-
-def _title(settings: tuple[str, ...], every: Sequence[tuple[str, ...]]) -> str:
-    """The task, with whatever differs between its rows."""
-    same_task = [other for other in every if other[0] == settings[0]]
-    differing = [text for text, *others in zip(settings[1:], *(other[1:] for other in same_task), strict=True)
-                 if text and len(set(others)) > 1]  # fmt: skip
-    return f"{settings[0]} ({', '.join(differing)})" if differing else settings[0]
-
-
-def _row(title: str, tables: Sequence[Table], metric: str) -> SummaryRow:
-    if len(tables) == 1:
-        brief = verdict_of(tables[0], metric).brief
-        return SummaryRow(title, 1, brief.leads, brief.sure, brief.by, brief.orders, brief.cost)
-    blocks = [judged(table, metric)[0] for table in tables]
-    decided = [block for block in blocks if block.is_decided]
-    leads = sorted({lead.difference for block in decided if (lead := block.lead(*block.ranked[:SEVERAL]))})
-    shown, few = METRICS[judged_by(metric)], sum(bool(table.too_few) for table in tables)
-    sure = f"{sum(block.state == 'sure' for block in blocks)} of {len(blocks)}" if decided else "not tested"
-    costs = cheapest_first([block.cheapest[0] for block in decided])
-    return SummaryRow(
-        task=title,
-        models=len({table.model for table in tables}),
-        leads=_leading(blocks),
-        sure=sure + f", {few}{FEW.removeprefix(',')}" * bool(decided and few),
-        by=_ends([f"{'+' * (lead > 0)}{precise(shown, lead)}" for lead in leads]),
-        orders=_leading([judged(table, ORDER)[0] for table in tables]),
-        cost=_ends(list(map(in_brief, costs))),
-    )
+    for table in tables:  # task and what else distinguishes tables of one model, as words
+        row = table.rows[0]
+        limit = "" if row.limit is None else f"first {row.limit}"
+        source = "" if row.answers_source == "generate" else f"answers from {row.answers_source}"
+        tuned = f"tuned, {budget_of(row)} configurations" if budget_of(row) else ""
+        by_task[table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}", tuned].append(table)
+    shown, rows = METRICS[judged_by(metric)], []
+    for (task, *own), of_task in by_task.items():
+        same_task = [others for other, *others in by_task if other == task]
+        differing = [text for text, *others in zip(own, *same_task, strict=True) if text and len(set(others)) > 1]
+        title = f"{task} ({', '.join(differing)})" if differing else task
+        if len(of_task) == 1:
+            brief = verdict_of(of_task[0], metric).brief
+            rows.append(SummaryRow(title, 1, brief.leads, brief.sure, brief.by, brief.orders, brief.cost))
+            continue
+        blocks = [judged(table, metric)[0] for table in of_task]
+        decided, few = [block for block in blocks if block.is_decided], sum(bool(table.too_few) for table in of_task)
+        leads = sorted({lead.difference for block in decided if (lead := block.lead(*block.ranked[:SEVERAL]))})
+        sure = f"{sum(block.state == 'sure' for block in blocks)} of {len(blocks)}" if decided else "not tested"
+        row_of = SummaryRow(
+            task=title,
+            models=len({table.model for table in of_task}),
+            leads=_leading(blocks),
+            sure=sure + f", {few}{FEW.removeprefix(',')}" * bool(decided and few),
+            by=_ends([f"{'+' * (lead > 0)}{precise(shown, lead)}" for lead in leads]),
+            orders=_leading([judged(table, ORDER)[0] for table in of_task]),
+            cost=_ends(list(map(in_brief, cheapest_first([block.cheapest[0] for block in decided])))),
+        )
+        rows.append(row_of)
+    return BenchmarkSummary(metric, tuple(rows))
 
 
 def _leading(blocks: Sequence[Judgement]) -> str:

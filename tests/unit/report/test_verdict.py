@@ -19,7 +19,7 @@ from bench.metrics.summary import MetricSummary
 from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.tables.build import build, render, views
 from bench.report.text import MINUS
-from bench.report.verdict import record, summary_of, verdict_of
+from bench.report.verdict import summary_of, verdict_of
 from bench.report.verdict.judgement import questions_needed, rounded
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.stats import (
@@ -375,7 +375,7 @@ def test_the_verdict_stands_between_the_heading_and_the_facts_and_in_the_data():
     assert lines[0].startswith("### ")
     assert lines[2].startswith(r"**Best by Brier score: a \(10.0\)")
     assert lines[lines.index("", 2) + 1].startswith("The preset is")
-    assert views([table]).data()[0]["verdict"] == record(verdict_of(table))
+    assert views([table]).data()[0]["verdict"] == verdict_of(table).record()
 
 
 def test_models_side_by_side_have_a_paragraph_each():
@@ -392,7 +392,7 @@ def test_the_verdict_on_a_part_is_that_on_the_whole():
     part = table.only({line.key for line in table.lines if line.method == "c"})
     found = verdict_of(part)
     assert found.sentences == verdict_of(table).sentences
-    assert record(found)["leaders"] == []
+    assert found.record()["leaders"] == []
 
 
 def test_a_summary_counts_over_models():
