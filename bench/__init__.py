@@ -27,7 +27,7 @@ __all__ = ["Results", "UserError", "load_head", "load_results", "report", "run"]
 _PLACES = {
     "Results": "bench.report.notebook",
     "UserError": "bench.api",
-    "load_head": "bench.run.heads.head",
+    "load_head": "bench.run.scorers.scorer",
     "load_results": "bench.cli.python",
     "report": "bench.cli.python",
     "run": "bench.cli.python",

@@ -5,6 +5,6 @@ from bench.cli.python import load_results as load_results
 from bench.cli.python import report as report
 from bench.cli.python import run as run
 from bench.report.notebook import Results as Results
-from bench.run.heads.head import load_head as load_head
+from bench.run.scorers.scorer import load_head as load_head
 
 __all__ = ["Results", "UserError", "load_head", "load_results", "report", "run"]

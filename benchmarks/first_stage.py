@@ -31,7 +31,7 @@ def nested(made: Recalibration, name: str, validation: Inputs) -> FloatArray:
     reads = made.resolved.methods[name].reads()
     train = batches.batch(learned, reads.fit, labels=True)
     held = batches.batch(validation.predicted, validation_signals(reads), labels=True)
-    seed = derived_seed(made.fitter.seed, name, made.fitter.backbone.files.weights, str(learned.where))
+    seed = derived_seed(made.fitter.seed, name, made.fitter.lm.files.weights, str(learned.where))
 
     def by_others(others: BoolArray, own: BoolArray) -> FloatArray:
         ctx = made.fitter.context(name, learned, held.take(others), seed)

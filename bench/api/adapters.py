@@ -25,7 +25,7 @@ class AdapterRef:
 
 
 class AdapterModel(Protocol):
-    """The backbone with an adapter in training, as a loss function sees it.
+    """The model with an adapter in training, as a loss function sees it.
 
     A loss function is called as `loss(model, examples, settings)` with some of the examples of a batch and returns the
     sum of their losses, a scalar tensor with gradient. It must not depend on which examples come together.
@@ -60,7 +60,7 @@ class Validation(NamedTuple):
 
 
 class TrainAdapter(Protocol):
-    """Trains a LoRA adapter on the backbone of the run, in a process of its own."""
+    """Trains a LoRA adapter on the model of the run, in a process of its own."""
 
     def __call__(
         self,

@@ -21,7 +21,7 @@ class Projection(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Shapes of a backbone, as a method may need them before anything is loaded."""
+    """Shapes of a model, as a method may need them before anything is loaded."""
 
     name: str
     hidden_size: int

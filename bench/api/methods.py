@@ -117,7 +117,7 @@ class Context:
     device: str = "cpu"
     protocol: SharedProtocol = field(default_factory=SharedProtocol)
     train_adapter: TrainAdapter | None = None
-    """None where there is no backbone to adapt."""
+    """None where there is no model to adapt."""
     validation: Batch | None = None
     """Labelled answers of the validation split, with the signals of `needs.predict` and the token ids of `needs.fit`;
     None where the preset keeps the last step, where a method learns on that split, or where there is none."""

@@ -1,4 +1,4 @@
-"""Signals that can be measured on a frozen backbone, once and for all methods: the vocabulary of `needs`."""
+"""Signals that can be measured on a frozen model, once and for all methods: the vocabulary of `needs`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Adapter(enum.Enum):
     """Through which weights a signal is read."""
 
     NONE = "none"
-    """The frozen backbone's own."""
+    """The frozen model's own."""
     OWN = "own"
     """Adapter that this method trained (its `adapter_`), after `fit`."""
 
@@ -82,7 +82,7 @@ def _is_text(value: object) -> bool:
 
 @dataclass(frozen=True, repr=False)
 class Signal:
-    """Something measured once on the frozen backbone; its fields are part of its identity."""
+    """Something measured once on the frozen model; its fields are part of its identity."""
 
     @property
     def drawn(self) -> bool:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from bench.api import UserError
-from bench.cli import loudness
+from bench.cli import verbosity
 from bench.cli.commands import AsJson, Commands
 from bench.cli.options import GroupedHelp, options_from
 from bench.cli.printing import OutFormat, announcer, print_analyses, print_listing, print_notes
@@ -88,7 +88,7 @@ def analyze(
         ensure_writable(out)
     from bench.report.method_analyses import read_published, shown
 
-    found = of_methods.analysed(method, analysis, request, loudness.progress())
+    found = of_methods.analysed(method, analysis, request, verbosity.progress())
     kinds = tuple(each.value for each in figure or [FigureFormat.SVG])
     print_analyses([shown(each, read_published(each, Path("results")), kinds) for each in found], out, format_)
 
@@ -106,7 +106,7 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
     from bench.report.transfer import computed, shown
     from bench.run.analyses.transfer import run_transfer
 
-    report = run_transfer(configs, loudness.progress())
+    report = run_transfer(configs, verbosity.progress())
     matrix = computed(report.cells, report.about, announcer())
     print_analyses([shown(matrix)], configs[0].out, OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)
@@ -126,7 +126,7 @@ def labels(config: LabelsConfig, *, as_json: AsJson = False) -> None:
     from bench.report.labels import read_counts, shown
     from bench.run.analyses.labels import run_labels
 
-    report = run_labels(config, loudness.progress())
+    report = run_labels(config, verbosity.progress())
     counts = read_counts(Path("results"))
     studies = [shown(each, counts) for each in report.curves]
     print_analyses(studies, config.out, OutFormat.JSON if as_json else OutFormat.TERMINAL)

@@ -15,10 +15,10 @@ from typing import Annotated
 import typer
 
 from bench.api import UserError
-from bench.cli import analyze, cached, heads, new, reproduce
+from bench.cli import analyze, cache, heads, new, reproduce
 from bench.cli.commands import AsJson, Commands, root
 from bench.cli.doctor import doctor
-from bench.cli.ending import exit_code
+from bench.cli.exit_codes import exit_code
 from bench.cli.guard import guard
 from bench.cli.options import KINDS, MODEL, SHOWN, GroupedHelp, help_of, options_from, separated
 from bench.cli.printing import (
@@ -33,7 +33,7 @@ from bench.cli.printing import (
     print_sizes,
     print_written,
 )
-from bench.cli.running import run
+from bench.cli.run import run
 from bench.report.selection import View, Wanted
 from bench.run.config import RunConfig
 
@@ -49,7 +49,7 @@ app.command()(doctor)
 app.command()(heads.score)
 app.command(context_settings=reproduce.PASSED_ON)(reproduce.reproduce)
 app.command(cls=GroupedHelp)(guard)
-app.add_typer(cached.app, name="cache")
+app.add_typer(cache.app, name="cache")
 app.add_typer(new.app, name="new")
 app.add_typer(heads.app, name="head")
 app.add_typer(analyze.app, name="analyze")
@@ -130,9 +130,9 @@ def params(
     as_json: AsJson = False,
 ) -> None:
     """Count trained parameters, beside the paper's numbers."""
-    from bench.cli import needs
+    from bench.cli import parameter_counts
 
-    records = (needs.memory if memory else needs.sizes)(separated(model), plugin or ())
+    records = (parameter_counts.memory if memory else parameter_counts.sizes)(separated(model), plugin or ())
     if as_json:
         print_json(records)
     elif memory:

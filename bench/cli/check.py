@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from bench.cli import loudness
+from bench.cli import verbosity
 from bench.cli.checker import check_file
 from bench.cli.printing import console, print_json, print_line
 from bench.data.sources import open_folder
@@ -42,7 +42,7 @@ def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool)
         print_json([{"check": result.name, "ok": result.ok, "message": result.message} for result in results])
         return all(result.ok for result in results)
     # what is broken or remarkable; with `--verbose` each rule
-    told = [result for result in results if not result.ok or result.message or loudness.is_verbose()]
+    told = [result for result in results if not result.ok or result.message or verbosity.is_verbose()]
     for result in told:
         mark = _mark(ok=result.ok, remark=bool(result.message))
         console().print(mark, Text(result.name), Text(result.message, style="dim"), soft_wrap=True)
@@ -67,7 +67,7 @@ def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: 
     """
     verdicts, again = check_results(folder, data_dir), None
     if cell is not None:
-        again = rerun(cell, folder, data_dir, loudness.progress())
+        again = rerun(cell, folder, data_dir, verbosity.progress())
         verdicts = settled(verdicts, again)
     if as_json:
         files = [{"file": v.file, "problems": v.problems, "not_checked": v.unchecked} for v in verdicts]

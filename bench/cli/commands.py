@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.cli import loudness
+from bench.cli import verbosity
 
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also say what is decided: device, budgets, revisions.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")]
@@ -37,7 +37,7 @@ def with_loudness(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def called(*, verbose: bool, quiet: bool, **values: Any) -> Any:
         if verbose or quiet:  # else what stands before the command's name holds
-            loudness.choose(verbose=verbose, quiet=quiet)
+            verbosity.choose(verbose=verbose, quiet=quiet)
         return function(**values)
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())
@@ -76,4 +76,4 @@ def root(
 ) -> None:
     """Compare confidence methods for LLMs: same model, same answers, same questions."""
     del version
-    loudness.choose(verbose=verbose, quiet=quiet)
+    verbosity.choose(verbose=verbose, quiet=quiet)

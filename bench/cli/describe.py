@@ -14,7 +14,7 @@ from bench.api.configurations import searched
 from bench.api.constants import constants
 from bench.api.errors import fenced
 from bench.api.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
-from bench.backbone import models
+from bench.model import specs
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ def listing(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
                 "tasks": ", ".join(spec.tasks),
                 "note": spec.note,
             }
-            for spec in models.aliases().values()
+            for spec in specs.aliases().values()
         ]
     raise UserError(f"bench list: expected one of {', '.join(KINDS)}, got {kind!r}.")
 
@@ -80,12 +80,12 @@ def _of_task(cls: type[Task]) -> dict[str, Any]:
 
 def _origins(cls: type[Task]) -> list[DataCard]:
     """The data sets that a task's rows come from, each once."""
-    task = cls(_Nowhere())
+    task = cls(_EmptySource())
     cards = [card for split in cls.card.splits for card, _ in task.origins(split)]
     return list({(card.hub, card.config, *card.splits.values()): card for card in cards}.values())
 
 
-class _Nowhere(Source):
+class _EmptySource(Source):
     """Source without rows, for asking a task where they would come from."""
 
     def has(self, card: DataCard, split: Split) -> bool:
@@ -147,8 +147,8 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
                 "rows from": [" ".join(filter(None, card)) for card in cards] or "generated",
                 "style": asdict(task.style),
             }
-    if name in models.aliases():
-        spec = models.aliases()[name]
+    if name in specs.aliases():
+        spec = specs.aliases()[name]
         return {"kind": "model", **asdict(spec), "source": "in the package" if spec.local else spec.source}
     if name == "protocol":
         fields = {
@@ -162,7 +162,7 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
             "not reproduced": _listed(NOT_REPRODUCED),
             "constants": [{"name": name, **{key: values[name] for key, values in fields.items()}} for name in names],
         }
-    everything = ", ".join([*method_registry.names(), *task_registry.names(), *models.aliases(), "protocol"])
+    everything = ", ".join([*method_registry.names(), *task_registry.names(), *specs.aliases(), "protocol"])
     raise UserError(f"Nothing is called {name!r}: expected one of {everything}.")
 
 

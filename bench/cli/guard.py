@@ -41,7 +41,7 @@ def guard(
     from bench.report.guard import guarded, shown
     from bench.report.guard.verdict import lacks, share
     from bench.results.cells import passed_over
-    from bench.run.heads.card import GuardCard, read_card, write_guard
+    from bench.run.scorers.card import GuardCard, read_card, write_guard
     from bench.store.folders import cache_folder
 
     if request.out is not None and request.out.exists() and not request.out.is_dir():

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from bench.api import UserError
-from bench.cli import loudness
+from bench.cli import verbosity
 from bench.cli.commands import AsJson, Commands
 
 app = Commands(
@@ -72,8 +72,8 @@ def score(
     """
     from bench.cli.printing import print_notes
     from bench.progress import visible_json
-    from bench.run.heads.head import HeadSetting
-    from bench.run.heads.scoring import score as scored
+    from bench.run.scorers.scorer import HeadSetting
+    from bench.run.scorers.scoring import score as scored
 
     inputs = [path for path in (questions, answers) if path is not None]
     if any(path.exists() and out.exists() and path.samefile(out) for path in inputs):
@@ -82,7 +82,7 @@ def score(
         raise UserError(f"--out {out}: there is no folder {out.parent}; make it first.")
     files = tuple(plugin or ())
     setting = HeadSetting(model, device, dtype, None, token_budget, trust_remote_code=trust_remote_code, plugins=files)
-    report = scored(questions, head, answers, setting, loudness.progress())
+    report = scored(questions, head, answers, setting, verbosity.progress())
     text = "".join(f"{line}\n" for line in report.lines)
     if str(out) == "-":
         sys.stdout.write(visible_json(text))
@@ -101,7 +101,7 @@ def score(
 def show(folder: Folder, *, as_json: AsJson = False) -> None:
     """Show a head's card: its model, method, constants, what it learned from, and its test numbers."""
     from bench.cli.printing import print_fields, print_json
-    from bench.run.heads.card import read_card
+    from bench.run.scorers.card import read_card
 
     card = asdict(read_card(folder))
     if as_json:
@@ -159,13 +159,13 @@ def check(
     Example: bench head check heads/lts --dtype bfloat16
     """
     from bench.cli.printing import print_json, print_line
-    from bench.run.heads import checking
-    from bench.run.heads.head import HeadSetting
+    from bench.run.scorers import checking
+    from bench.run.scorers.scorer import HeadSetting
 
     named = None if attention is None else attention.value
     files = tuple(plugin or ())
     setting = HeadSetting(model, device, dtype, named, token_budget, plain, trust_remote_code, files)
-    found = checking.check(folder, setting, loudness.progress(), tolerance=tolerance, state_tolerance=state_tolerance)
+    found = checking.check(folder, setting, verbosity.progress(), tolerance=tolerance, state_tolerance=state_tolerance)
     if as_json:
         print_json(checking.as_record(found))
     else:

@@ -39,9 +39,9 @@ def _tasks() -> Iterable[str]:
 
 
 def _models() -> Iterable[str]:
-    from bench.backbone import models
+    from bench.model import specs
 
-    return models.aliases()
+    return specs.aliases()
 
 
 def _one(names: Callable[[], Iterable[str]]) -> Completer:

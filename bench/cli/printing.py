@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from bench.cli.loudness import is_quiet
+from bench.cli.verbosity import is_quiet
 from bench.progress import terminal, visible, visible_json
 from bench.store.files import json_text
 

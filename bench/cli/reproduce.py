@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench.api import UserError
-from bench.cli import loudness
+from bench.cli import verbosity
 from bench.cli.printing import print_json, print_line, print_records
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def reproduce(
     codes = []
     for i, run in enumerate(left, start=1):  # each in a process of its own, which frees all memory at its end
         print_line(f"[{i} of {len(left)}] {run.command(ctx.args)}")
-        process = subprocess.Popen([sys.executable, "-P", "-m", "bench.cli", *run.words(ctx.args), *loudness.words()])
+        process = subprocess.Popen([sys.executable, "-P", "-m", "bench.cli", *run.words(ctx.args), *verbosity.words()])
         try:
             code = process.wait()
         except BaseException:

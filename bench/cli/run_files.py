@@ -17,8 +17,8 @@ import typer
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
-from bench.backbone.models import aliases
 from bench.cli.options import Field, fields_of
+from bench.model.specs import aliases
 from bench.run.config import RunConfig
 
 SUFFIX = ".toml"

@@ -22,7 +22,7 @@ _LEAST = 32
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedSplit:
     """The questions of one split."""
 
     questions: list[Question]
@@ -52,9 +52,9 @@ class Loader:
     """Source of answers, instead of the model."""
     scaled: Mapping[str, Collection[TaskSplit]] | None = None
     """Task that is learned on -> its tests: training keeps the share of questions that these do; None: as `limit`."""
-    _known: dict[TaskSplit, Loaded] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[TaskSplit, LoadedSplit] = field(default_factory=dict, init=False, repr=False)
 
-    def load(self, where: TaskSplit) -> Loaded:
+    def load(self, where: TaskSplit) -> LoadedSplit:
         """The questions of a split, which are loaded once.
 
         Raises:
@@ -88,7 +88,7 @@ class Loader:
                 most = max(math.ceil(asked / sum(len(t.whole) - t.unanswered for t in tests) * len(known)), _LEAST)
             known = spread(known, most)
         given = {question.id: released[question.id] for question in known} if released else {}
-        self._known[where] = Loaded(known, whole, given, unanswered)
+        self._known[where] = LoadedSplit(known, whole, given, unanswered)
         return self._known[where]
 
     def _split(self, where: TaskSplit) -> list[Question]:

@@ -309,7 +309,7 @@ def _meant(answer: str, choices: Sequence[str]) -> set[int]:
 
 
 @dataclass(frozen=True)
-class AskedFile:
+class ScoringFile:
     """Questions to be scored."""
 
     name: str
@@ -321,7 +321,7 @@ class AskedFile:
     format: Format
 
 
-def read_asked(path: Path, subject: str) -> AskedFile:
+def read_scoring_file(path: Path, subject: str) -> ScoringFile:
     """The questions of a file, or of standard input where the path is `-` (JSON Lines).
 
     Args:
@@ -370,4 +370,4 @@ def read_asked(path: Path, subject: str) -> AskedFile:
             given[question.id] = Released(None, typed(row, GIVEN, str, "a text").strip(), None)
     if not asked:
         raise UserError(f"{name}: expected at least one question to be scored, found only exemplars (split 'dev')")
-    return AskedFile(name, tuple(asked), given, tuple(dev), fmt)
+    return ScoringFile(name, tuple(asked), given, tuple(dev), fmt)

@@ -56,7 +56,7 @@ LABELS: Mapping[object, bool | None] = {0: False, 1: True, -1: None, "0": False,
 
 
 @dataclass(frozen=True)
-class FolderShelf:
+class ReleaseFolder:
     """Files below `--data-dir`."""
 
     folder: Path
@@ -79,7 +79,7 @@ class FolderShelf:
 
 
 @dataclass
-class HubShelf:
+class ReleaseOnHub:
     """Files of the data set on the Hub; what was loaded once needs no network, unless a split is several files."""
 
     revision: str
@@ -89,7 +89,7 @@ class HubShelf:
     _probed: bool = False
 
     def files(self, folder: str) -> list[str]:
-        """See `FolderShelf.files`."""
+        """See `ReleaseFolder.files`."""
         if not self._probed:
             info = probe(HUB, self.revision, INSTEAD)
             self._found = None if info is None else [file.rfilename for file in info.siblings or ()]
@@ -105,7 +105,7 @@ class HubShelf:
         return sorted(name for name in inside if name.endswith(".jsonl"))
 
     def path(self, name: str) -> Path:
-        """See `FolderShelf.path`; downloads the file."""
+        """See `ReleaseFolder.path`; downloads the file."""
         return hub_file(HUB, name, self.revision, online=self._found is not None, instead=INSTEAD)
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
@@ -117,7 +117,7 @@ class HubShelf:
         return {"source": "hub", "hub": HUB, **requested, "revision": ", ".join(commits)}
 
 
-Shelf = FolderShelf | HubShelf
+Shelf = ReleaseFolder | ReleaseOnHub
 """The released files."""
 
 
@@ -167,7 +167,7 @@ def open_release(revision: str, data_dir: Path | None, model: str) -> Release:
             f"--answers released: expected a folder {FOLDER} in {given}, found none; put the files there, or name a"
             " revision on the Hub instead: released@REVISION."
         )
-    shelf = HubShelf(revision) if revision else FolderShelf(folder / FOLDER)
+    shelf = ReleaseOnHub(revision) if revision else ReleaseFolder(folder / FOLDER)
     folders = tomllib.loads((resources.files(_TASKS) / _TASKS_FILE).read_text(encoding="utf-8"))
     return Release(shelf, model, folders)
 

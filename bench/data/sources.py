@@ -123,7 +123,7 @@ class FolderSource(Source):
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class _CachedSplit:
     """A split that is on this machine."""
 
     revision: str | None
@@ -137,7 +137,7 @@ class HubSource(Source):
     """Data sets of the Hugging Face Hub at the revision of the task's card; what was loaded once needs no network."""
 
     def __init__(self) -> None:
-        self._loaded: dict[tuple[str, str | None, str, str | None, str], _Loaded] = {}
+        self._loaded: dict[tuple[str, str | None, str, str | None, str], _CachedSplit] = {}
 
     def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> TableRows:
         """Rows of the split, with exactly these columns, in the data set's order.
@@ -166,7 +166,7 @@ class HubSource(Source):
         split_name = _source_split(card, split)
         return {"source": "hub", "hub": str(card.hub), "split": split_name, **file, **requested, "revision": revision}
 
-    def _load(self, card: DataCard, split: Split) -> _Loaded:
+    def _load(self, card: DataCard, split: Split) -> _CachedSplit:
         hub = str(card.hub)
         key = (hub, card.config, card.files, card.revision, _source_split(card, split))
         if key in self._loaded:
@@ -176,7 +176,7 @@ class HubSource(Source):
             # `datasets.load_dataset(data_files=...)` would load it too, but not find it again without a network: what
             # it looks for in its cache is a hash of other arguments than the one that it wrote
             path = hub_file(hub, _file_of(card, split), card.revision, online=online)
-            loaded = _Loaded(revision_of(path), file=path)
+            loaded = _CachedSplit(revision_of(path), file=path)
         else:
             import datasets
 
@@ -201,7 +201,7 @@ class HubSource(Source):
                     f"Expected {card.hub} at revision {card.revision}, but the Hub can't be reached and the cached copy"
                     f" is {revision}; connect once, or {INSTEAD}"
                 )
-            loaded = _Loaded(revision, dataset)
+            loaded = _CachedSplit(revision, dataset)
         self._loaded[key] = loaded
         return loaded
 

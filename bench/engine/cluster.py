@@ -28,7 +28,7 @@ class Cluster:
 
     @property
     def size(self) -> int:
-        """See `Crew`.
+        """See `WorkerGroup`.
 
         Raises:
             UserError: the cluster can't be reached.
@@ -37,7 +37,7 @@ class Cluster:
         return self.link.workers
 
     def hire(self) -> int:
-        """See `Crew`."""
+        """See `WorkerGroup`."""
         self.link.begin()
         number = next(self._numbers)
         self._actors[number] = self.link.remote(_actor_class(), max_restarts=0, max_task_retries=0).remote()
@@ -45,11 +45,11 @@ class Cluster:
         return number
 
     def send(self, worker: int, task: ShardTask, *, wait: bool) -> None:
-        """See `Crew`."""
+        """See `WorkerGroup`."""
         self._awaited[worker].append(self._actors[worker].do.remote(task, wait))
 
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
-        """See `Crew`."""
+        """See `WorkerGroup`."""
         import ray
 
         awaited = [ref for refs in self._awaited.values() for ref in refs]
@@ -70,12 +70,12 @@ class Cluster:
         return found
 
     def dismiss(self) -> None:
-        """See `Crew`."""
+        """See `WorkerGroup`."""
         for number in list(self._actors):
             self._forget(number)
 
     def close(self) -> None:
-        """See `Crew`."""
+        """See `WorkerGroup`."""
         self.dismiss()
         self.link.end()
 

@@ -16,7 +16,7 @@ from bench.engine.trainings import Trainings
 from bench.signals.worker import WorkerSpec
 
 if TYPE_CHECKING:
-    from bench.backbone.model import Backbone
+    from bench.model.language_model import LanguageModel
     from bench.store.folders import Store
 
 LOCAL, RAY = "local", "ray"
@@ -66,21 +66,21 @@ class Engines:
     trainings: Trainings | None = None
 
 
-def opened(request: Request, backbone: Backbone, store: Store) -> Engines:
+def opened(request: Request, lm: LanguageModel, store: Store) -> Engines:
     """The engines. Nothing is started before there is work.
 
     Raises:
         UserError: there are not so many devices.
     """
     if request.engine == RAY:
-        link = Link(backbone, store, request.workers, request.address)
+        link = Link(lm, store, request.workers, request.address)
         readers = Pool(Cluster(link))
         trainings = Trainings(link, readers.dismiss)
         readers.late = trainings.going_on
         return Engines(readers, trainings)
     if request.workers is None:
         return Engines()
-    device, workers = backbone.device, request.workers
+    device, workers = lm.device, request.workers
     if device not in {"cpu", "cuda"} and workers > 1:
         raise UserError(f"--workers {workers}: expected --device cuda for all cards, or cpu; got {device}.")
     devices = [device] * workers
@@ -90,5 +90,5 @@ def opened(request: Request, backbone: Backbone, store: Store) -> Engines:
         if workers > (cards := torch.cuda.device_count()):
             raise UserError(f"--workers {workers}: this machine has {cards} cards, and each worker needs one.")
         devices = [f"cuda:{number}" for number in range(workers)]
-    spec = WorkerSpec.of(backbone, store, threads_of((os.cpu_count() or 1) // workers))
+    spec = WorkerSpec.of(lm, store, threads_of((os.cpu_count() or 1) // workers))
     return Engines(Pool(Processes(spec, devices), gives_back=device != "cpu"))

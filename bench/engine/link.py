@@ -18,7 +18,7 @@ from bench.api import UserError
 from bench.signals.worker import WorkerSpec
 
 if TYPE_CHECKING:
-    from bench.backbone.model import Backbone
+    from bench.model.language_model import LanguageModel
     from bench.store.folders import Store
 
 _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_NUM_REDIS_GET_RETRIES": "2", "RAY_task_oom_retries": "1"}
@@ -37,7 +37,7 @@ _RING = 5.0
 class Link:
     """Connection of a run to a cluster."""
 
-    backbone: Backbone
+    lm: LanguageModel
     store: Store
     named: int | None
     """Workers that the user wants; None: as many as there are devices."""
@@ -55,7 +55,7 @@ class Link:
     @property
     def cards(self) -> bool:
         """Whether work is done on cards."""
-        return self.backbone.device.startswith("cuda")
+        return self.lm.device.startswith("cuda")
 
     @property
     def witness(self) -> str:
@@ -97,8 +97,8 @@ class Link:
         self._cores = int(min(node["CPU"] for node in having))
         self.threads = threads_of(min(self._cores, self._cores * len(having) // self.workers))
         (self.store.root / self.witness).write_text("", encoding="utf-8")
-        spec = WorkerSpec.of(self.backbone, self.store, self.threads, self.witness)
-        device = self.backbone.device.partition(":")[0]  # which card is for Ray to say
+        spec = WorkerSpec.of(self.lm, self.store, self.threads, self.witness)
+        device = self.lm.device.partition(":")[0]  # which card is for Ray to say
         self.spec = pickle.dumps(replace(spec, options=replace(spec.options, device=device)))
 
     def end(self) -> None:
@@ -120,7 +120,7 @@ class Link:
         import ray
 
         if self.cards:
-            self.backbone.release()
+            self.lm.release()
         return ray.remote(work).options(
             **options, **self.needs(devices), scheduling_strategy="SPREAD",
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(self.threads)}},

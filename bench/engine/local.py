@@ -40,7 +40,7 @@ class Processes:
 
     @property
     def size(self) -> int:
-        """See `Crew`."""
+        """See `WorkerGroup`."""
         return len(self.devices)
 
     def hire(self) -> int:
@@ -65,12 +65,12 @@ class Processes:
         return number
 
     def send(self, worker: int, task: ShardTask, *, wait: bool) -> None:
-        """See `Crew`; that a process is gone is told by `receive`."""
+        """See `WorkerGroup`; that a process is gone is told by `receive`."""
         with suppress(OSError):
             self._running[worker].connection.send((task, wait))
 
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
-        """See `Crew`."""
+        """See `WorkerGroup`."""
         ready = wait([process.connection for process in self._running.values()], seconds)
         found: list[tuple[int, Event]] = []
         for number, process in list(self._running.items()):
@@ -94,7 +94,7 @@ class Processes:
         return found
 
     def dismiss(self) -> None:
-        """See `Crew`."""
+        """See `WorkerGroup`."""
         for process in self._running.values():
             process.end()
         self._running.clear()

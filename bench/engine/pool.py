@@ -47,7 +47,7 @@ class Lost:
 Event = Ready | Done | Failed | Lost
 
 
-class Crew(Protocol):
+class WorkerGroup(Protocol):
     """Workers of one kind, each called by a number."""
 
     @property
@@ -78,7 +78,7 @@ class Crew(Protocol):
 class Pool:
     """An engine of many workers."""
 
-    crew: Crew
+    crew: WorkerGroup
     gives_back: bool = False
     """Whether workers are ended when there is nothing to do, since they hold devices that the run itself needs."""
     late: Callable[[], bool] = lambda: False

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from bench.api import UserError
-from bench.backbone.models import model_label
+from bench.model.specs import model_label
 
 _OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"

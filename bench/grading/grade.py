@@ -134,7 +134,7 @@ class Judge(typing.Protocol):
         """
 
 
-class Match:
+class MatchJudge:
     """Right where the normalised text is that of a right answer, or a number of its value."""
 
     name = "match"

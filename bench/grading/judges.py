@@ -7,12 +7,12 @@ from pathlib import Path
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
-from bench.backbone import models
-from bench.backbone.models import model_label
 from bench.grading.address import Address, public_model, public_url
-from bench.grading.grade import Judge, Match
-from bench.grading.hf import Local
-from bench.grading.openai import MODEL, OpenAI
+from bench.grading.grade import Judge, MatchJudge
+from bench.grading.hf import LocalJudge
+from bench.grading.openai import MODEL, OpenAIJudge
+from bench.model import specs
+from bench.model.specs import model_label
 
 KINDS = ("match", "openai", "hf")
 _LONGEST_REPEATED = 60
@@ -70,15 +70,15 @@ def open_judge(options: JudgeOptions, cache: Path) -> Judge:
     if options.kind == "match":
         if options.model is not None:
             raise UserError("--judge-model has no use with --judge match: leave it out, or say --judge openai or hf.")
-        return Match()
+        return MatchJudge()
     if options.kind == "openai":
-        return OpenAI(Address.of(options.url), options.model or MODEL, cache)
-    from bench.backbone.model import LoadOptions
+        return OpenAIJudge(Address.of(options.url), options.model or MODEL, cache)
+    from bench.model.language_model import LoadOptions
 
     if not options.model:
         raise UserError("--judge hf: expected a model, got none; name one with --judge-model MODEL.")
     loading = LoadOptions(options.device, options.dtype, options.trust_remote_code)
-    return Local(models.resolve(options.model), loading, cache)
+    return LocalJudge(specs.resolve(options.model), loading, cache)
 
 
 def public_options(options: JudgeOptions) -> dict[str, str | None]:

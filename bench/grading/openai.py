@@ -23,7 +23,7 @@ from bench.api import UserError
 from bench.grading import prompt
 from bench.grading.address import Address, public_model
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import Settling, Verdicts, missing, settled
+from bench.grading.verdicts import VerdictCollector, Verdicts, missing, settled
 from bench.progress import Progress
 from bench.store.folders import key_of
 
@@ -67,7 +67,7 @@ def price_of(model: str, tokens: int, calls: int) -> tuple[float, str] | None:
     return (tokens * read + calls * MAX_TOKENS * written) / 1e6, date
 
 
-class OpenAI:
+class OpenAIJudge:
     """Asks a server whether answers mean what the gold answers mean."""
 
     concurrency = _CONCURRENCY
@@ -114,7 +114,7 @@ class OpenAI:
         model = public_model(self.kept.reported or self.model)
         return f"openai {model} at {self.address.public}, {self.wording.id}"
 
-    def comparing(self) -> OpenAI:
+    def comparing(self) -> OpenAIJudge:
         """See `Judge.comparing`; the judge on the same server."""
         other = copy.copy(self)
         other.wording = prompt.COMPARING
@@ -153,7 +153,12 @@ class OpenAI:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def _ask(
-        self, cases: Sequence[JudgeCase], what: str, progress: Progress, todo: Sequence[JudgeCase], settling: Settling
+        self,
+        cases: Sequence[JudgeCase],
+        what: str,
+        progress: Progress,
+        todo: Sequence[JudgeCase],
+        settling: VerdictCollector,
     ) -> None:
         """The first calls alone, until the server has reported which model it is, and the rest at once.
 
@@ -200,7 +205,9 @@ class OpenAI:
                     progress.say(f"{what}: the run is stopped; {_GIVEN_UP}")
                 raise
 
-    async def _settle(self, case: JudgeCase, connection: Connection, settling: Settling, stop: threading.Event) -> None:
+    async def _settle(
+        self, case: JudgeCase, connection: Connection, settling: VerdictCollector, stop: threading.Event
+    ) -> None:
         """Ask for a verdict, which is kept before anything else happens."""
         for _ in range(_ASKS):
             answer = await connection.answer(prompt.messages(case, self.wording))

@@ -41,7 +41,7 @@ _PAIR = (
 """The form of Kapoor et al. for two answers (docs/methods.md §1.7)."""
 
 
-class Wording(NamedTuple):
+class JudgePrompt(NamedTuple):
     """Words in which a judge is asked, with `{question}`, `{gold}` and `{answer}`."""
 
     id: str
@@ -51,15 +51,15 @@ class Wording(NamedTuple):
     """The words where several answers are right, which `{gold}` lists in quotes; empty: there is always one."""
 
 
-GRADING = Wording("judge/1", _USER, _SEVERAL)
+GRADING = JudgePrompt("judge/1", _USER, _SEVERAL)
 """Does an answer mean what the gold answer means?"""
-COMPARING = Wording("pair/1", _PAIR)
+COMPARING = JudgePrompt("pair/1", _PAIR)
 """Do two answers mean the same?"""
 
 _OUTSIDE = re.compile(r"^[\W_]+|[\W_]+$")
 
 
-def messages(case: JudgeCase, wording: Wording = GRADING) -> tuple[Message, Message]:
+def messages(case: JudgeCase, wording: JudgePrompt = GRADING) -> tuple[Message, Message]:
     """The conversation that asks for one verdict."""
     several = ", ".join(f'"{gold}"' for gold in (case.gold, *case.others)) if case.others else ""
     words = wording.several if several else wording.user

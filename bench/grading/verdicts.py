@@ -142,7 +142,7 @@ def missing(cases: Sequence[JudgeCase], verdicts: Verdicts) -> list[JudgeCase]:
 
 
 @dataclass
-class Settling:
+class VerdictCollector:
     """Takes verdicts as they come, and gives a judge up that decides nothing."""
 
     times: Mapping[JudgeCase, int]
@@ -181,7 +181,7 @@ def settled(
     verdicts: Verdicts,
     what: str,
     progress: Progress,
-    ask: Callable[[list[JudgeCase], Settling], None],
+    ask: Callable[[list[JudgeCase], VerdictCollector], None],
 ) -> list[bool | None]:
     """One verdict for each answer, asking only for those that are missing.
 
@@ -202,7 +202,7 @@ def settled(
     decided = sum(1 for a in times if a.answer.strip()) - len(todo)
     with progress.stage(what, len(cases)) as advance:
         advance(len(cases) - sum(times[a] for a in todo))
-        settling = Settling(times, decided, advance)
+        settling = VerdictCollector(times, decided, advance)
         if todo:
             ask(todo, settling)
     found = [verdicts.get(a) if a.answer.strip() else False for a in cases]

@@ -19,7 +19,7 @@ import numpy as np
 from bench.api import UserError
 from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt
-from bench.prompts.tails import Ids
+from bench.prompts.front_coding import Ids
 from bench.prompts.templates import QUERY_SENTINEL, followup_messages, query_messages, query_text
 
 _DATE_STRING = "26 Jul 2024"

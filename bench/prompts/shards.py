@@ -14,11 +14,11 @@ from bench.api.errors import TooLongError, fenced
 from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt, Released
 from bench.prompts import templates
-from bench.prompts.asking import Asking
+from bench.prompts.answer_tokens import AnswerTokens, written
 from bench.prompts.chat import Chat
 from bench.prompts.exemplars import exemplars, indices_in_subject
-from bench.prompts.tails import Ids, Tails
-from bench.prompts.written import Written, written
+from bench.prompts.front_coding import FrontCodedIds, Ids
+from bench.prompts.prompt_settings import PromptSettings
 
 if TYPE_CHECKING:
     from bench.progress import Progress
@@ -38,7 +38,7 @@ class Shard:
 
     rows: IntArray
     """Rows of the shard's questions in the split."""
-    prompts: Tails
+    prompts: FrontCodedIds
     shown: list[list[Question]]
     """The exemplars of each prompt."""
     dropped: int
@@ -135,7 +135,7 @@ class PromptTokeniser:
         prompts: Sequence[Prompt],
         shown: list[list[Question]],
         most: int | None,
-        given: Written | None,
+        given: AnswerTokens | None,
     ) -> Shard:
         """Prompts as token ids, of which exemplars are left out until they fit.
 
@@ -172,22 +172,22 @@ class PromptTokeniser:
                 (ids[i],) = self.chat.prompts([self.prompt(task, question, shown[i])])
                 dropped += 1
         if given is None:
-            return Shard(rows, Tails(ids), shown, dropped)
+            return Shard(rows, FrontCodedIds(ids), shown, dropped)
         read = [np.concatenate(pair) if len(pair[1]) else pair[0] for pair in zip(ids, given.traces, strict=True)]
-        return Shard(rows, Tails(read), shown, dropped, given.answers, given.traces, given.samples)
+        return Shard(rows, FrontCodedIds(read), shown, dropped, given.answers, given.traces, given.samples)
 
     def max_new_tokens(self, task: Task) -> int:
         """Length limit of an answer."""
         choice = task.format is Format.CHOICE
         return self.protocol.max_new_tokens_choice if choice else self.protocol.max_new_tokens_open
 
-    def asking(self, task: Task, questions: Sequence[Question], budget: int) -> Asking:
+    def asking(self, task: Task, questions: Sequence[Question], budget: int) -> PromptSettings:
         """Settings that are the same for all questions of a split."""
         prompt = self.stand_in(task)
         widest = max(len(q.choices) for q in questions) if task.format is Format.CHOICE else 0
         suffix, verdicts = self.query(prompt)
         letters = self.chat.letters(prompt, self.protocol.letters[:widest])
-        return Asking(self.max_new_tokens(task), letters, suffix, verdicts, budget)
+        return PromptSettings(self.max_new_tokens(task), letters, suffix, verdicts, budget)
 
     def stand_in(self, task: Task) -> Prompt:
         """A prompt of the task's format, for what doesn't depend on the question."""

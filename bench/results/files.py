@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from bench.api import UserError
-from bench.backbone.models import NAME, model_label
 from bench.data.tables import exact_table, parquet_bytes
+from bench.model.specs import NAME, model_label
 from bench.results.records import Records
 from bench.results.row import SCHEMA_VERSION, ResultRow
 from bench.store.decoding import decoded, parsed

@@ -38,7 +38,7 @@ def collect(device: str | None = None, revisions: Mapping[str, str | None] | Non
     """Everything that a result row says of its origin, ready for JSON.
 
     Args:
-        device: where the backbone ran, e.g. `cuda:0`, or `cuda:0,cuda:1`.
+        device: where the model ran, e.g. `cuda:0`, or `cuda:0,cuda:1`.
         revisions: Hub id of a model or data set -> commit that was resolved.
     """
     torch, accelerator = sys.modules.get("torch"), None

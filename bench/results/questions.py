@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.api import Format, PromptStyle, Question, UserError
-from bench.backbone.models import NAME
 from bench.data.tables import exact_table, parquet_bytes
+from bench.model.specs import NAME
 from bench.prompts import templates
 from bench.results.files import SEPARATOR
 from bench.store.files import write_whole

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bench.api.early_stopping import TrainingStage
-from bench.backbone.cost import StageCost
 from bench.metrics.summary import METRICS, MetricSummary
+from bench.model.cost import StageCost
 
 SCHEMA_VERSION = 5
 """Version of `ResultRow` as JSON; raised by every change of its fields (a golden test compares)."""
@@ -93,7 +93,7 @@ class ResultRow:
     method: str
     """Name, as registered."""
     model: str
-    """Alias, Hub id, or label of a local folder (`bench.backbone.models.model_label`); never a path."""
+    """Alias, Hub id, or label of a local folder (`bench.model.specs.model_label`); never a path."""
     task: str
     """Name, as registered, or that of a task file, e.g. `bees-3fa9c1`."""
     preset: str

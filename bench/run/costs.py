@@ -11,19 +11,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from bench.api import Followup, Samples, Signal
-from bench.backbone.cost import StageCost
-from bench.backbone.prefix import PrefixTree
+from bench.model.cost import StageCost
+from bench.model.prefix_tree import PrefixTree
 from bench.results.row import ResultRow
 from bench.signals.definition import growth_of, pass_definitions, read_from_model, stored
 from bench.signals.followup import FollowupDefinition
 from bench.signals.samples import drawn
 
 if TYPE_CHECKING:
-    from bench.backbone.counting import KnownItem
-    from bench.backbone.measure import Turn
-    from bench.prompts.tails import Ids
+    from bench.model.continuation_specs import UserTurn
+    from bench.model.token_accounting import KnownInput
+    from bench.prompts.front_coding import Ids
     from bench.signals.reader import Reader
-    from bench.signals.reading import Reading
+    from bench.signals.split_data import SplitData
 
 _ADAPTED = "adapter_predictions"
 """Stage that is read with other weights, and so on a tree of its own."""
@@ -65,17 +65,17 @@ class TokensAlone:
         return replace(row, forward_tokens_alone=self.forward, generated_tokens_alone=self.generated)
 
 
-def costs_of(readings: Sequence[Reading], reader: Reader) -> dict[str, StageCost]:
+def costs_of(split_data_by_name: Sequence[SplitData], reader: Reader) -> dict[str, StageCost]:
     """Token positions that one run from nothing feeds to make these readings, and the floor."""
-    from bench.backbone.counting import STAGES
+    from bench.model.token_accounting import STAGES
 
-    count = counted(readings, reader)
+    count = counted(split_data_by_name, reader)
     stages = (stage for stage in (*STAGES, _ADAPTED) if count.fed[stage] or count.floors[stage])
     return {stage: StageCost(count.fed[stage], count.fed[stage], count.floors[stage]) for stage in stages}
 
 
 def tokens_alone(
-    read: Sequence[tuple[Reading, frozenset[Signal]]], adapted: Sequence[Reading], reader: Reader
+    read: Sequence[tuple[SplitData, frozenset[Signal]]], adapted: Sequence[SplitData], reader: Reader
 ) -> TokensAlone:
     """Tokens that one method needs by itself.
 
@@ -84,40 +84,40 @@ def tokens_alone(
         adapted: splits as they were read through the method's adapter, if it has one.
         reader: of these.
     """
-    own: dict[object, Reading] = {}
-    for reading, signals in read:
-        before = own[reading.where].signals if reading.where in own else frozenset()
-        own[reading.where] = replace(reading, signals=before | signals_alone(reading, signals, reader))
+    own: dict[object, SplitData] = {}
+    for split_data, signals in read:
+        before = own[split_data.where].signals if split_data.where in own else frozenset()
+        own[split_data.where] = replace(split_data, signals=before | signals_alone(split_data, signals, reader))
     count = counted([*own.values(), *adapted], reader)
     return TokensAlone(count.floors.total(), sum(count.written.values()))
 
 
-def signals_alone(reading: Reading, signals: frozenset[Signal], reader: Reader) -> frozenset[Signal]:
+def signals_alone(split_data: SplitData, signals: frozenset[Signal], reader: Reader) -> frozenset[Signal]:
     """Signals that would be measured of a split for one method, given what it reads."""
-    return stored(read_from_model(signals), reading.task.format, reader.asking(reading).max_new_tokens)
+    return stored(read_from_model(signals), split_data.task.format, reader.asking(split_data).max_new_tokens)
 
 
-def counted(readings: Sequence[Reading], reader: Reader) -> TokenCount:
+def counted(split_data_by_name: Sequence[SplitData], reader: Reader) -> TokenCount:
     """Count the tokens of one run from nothing that makes these readings, without a model.
 
     Such a run reads everything of a shard in one pass, shard after shard in the order of the readings. What this or an
     earlier run fed, and in how many passes, doesn't enter; nor does memory that ran out. Nothing is padded.
     """
-    from bench.backbone.counting import STAGES, CountingBackbone, CountingExtractor, CountingSession
+    from bench.model.token_accounting import STAGES, CountingExtractor, CountingModel, CountingSession
 
-    manifests = [entry.manifest for reading in readings for shard in reading.bundles for entry in shard]
+    manifests = [entry.manifest for split_data in split_data_by_name for shard in split_data.bundles for entry in shard]
     sizes = (m["bytes_per_token"] for m in manifests)
     size = max(sizes, default=0)
     sessions = {False: CountingSession(size), True: CountingSession(size)}  # with an adapter, a cache of its own
     trees = {False: PrefixTree(), True: PrefixTree()}
     count = TokenCount()
-    for reading in readings:
-        adapted = reading.adapter is not None
-        packed = all(entry.manifest["packed"] for shard in reading.bundles for entry in shard)
-        backbone = CountingBackbone(sessions[adapted], reader.backbone.devices, packed=packed)
-        measures, stage = pass_definitions(reading.signals), _ADAPTED if adapted else None
-        extractor = CountingExtractor(backbone, reader.asking(reading), measures, stage)
-        for items in _known(reading, reader):
+    for split_data in split_data_by_name:
+        adapted = split_data.adapter is not None
+        packed = all(entry.manifest["packed"] for shard in split_data.bundles for entry in shard)
+        lm = CountingModel(sessions[adapted], reader.lm.devices, packed=packed)
+        measures, stage = pass_definitions(split_data.signals), _ADAPTED if adapted else None
+        extractor = CountingExtractor(lm, reader.asking(split_data), measures, stage)
+        for items in _known(split_data, reader):
             count.fed += Counter({name: cost.forward_tokens for name, cost in extractor.measure(items).costs.items()})
         for name in (*STAGES, _ADAPTED):
             count.floors[name] += sum(map(trees[adapted].add, extractor.sequences[name]))
@@ -125,24 +125,24 @@ def counted(readings: Sequence[Reading], reader: Reader) -> TokenCount:
     return count
 
 
-def _known(reading: Reading, reader: Reader) -> Iterator[list[KnownItem]]:
+def _known(split_data: SplitData, reader: Reader) -> Iterator[list[KnownInput]]:
     """Questions of each shard with the texts of the model; given answers, and those of an adapter, are read back."""
-    from bench.backbone.counting import KnownItem
+    from bench.model.token_accounting import KnownInput
 
-    split, growth = reader.stored(reading), growth_of(reading.signals)
-    generated = not reading.released and reading.adapter is None
-    texts: dict[Turn | Samples, Iterator[Sequence[Ids]]] = {
+    split, growth = reader.stored(split_data), growth_of(split_data.signals)
+    generated = not split_data.released and split_data.adapter is None
+    texts: dict[UserTurn | Samples, Iterator[Sequence[Ids]]] = {
         sampling: drawn(split, sampling) for sampling in growth.samples
     }
     for turn in growth.turns:
         if turn.say:
             texts[turn] = ([ids] for ids in FollowupDefinition(Followup(turn.wording, say=turn.say)).said(split))
-    for shard, answers in zip(reading.shards, reading.answer_ids, strict=True):
+    for shard, answers in zip(split_data.shards, split_data.answer_ids, strict=True):
         items = []
         given_back = None if generated else answers
-        for answer, item in zip(answers, reader.items(reading, shard, growth, given_back), strict=True):
-            written: dict[Turn | Samples | None, Sequence[Ids]] = {kind: next(own) for kind, own in texts.items()}
+        for answer, item in zip(answers, reader.items(split_data, shard, growth, given_back), strict=True):
+            written: dict[UserTurn | Samples | None, Sequence[Ids]] = {kind: next(own) for kind, own in texts.items()}
             written[None] = [answer]
             given = {} if shard.samples is None else {sampling: written[sampling] for sampling in growth.samples}
-            items.append(KnownItem(**vars(item) | {"samples": given, "written": written}))
+            items.append(KnownInput(**vars(item) | {"samples": given, "written": written}))
         yield items

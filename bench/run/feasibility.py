@@ -11,7 +11,7 @@ from bench.run.plan import TrainOn, adapted
 from bench.signals.definition import definition
 
 if TYPE_CHECKING:
-    from bench.backbone.model import Backbone
+    from bench.model.language_model import LanguageModel
     from bench.prompts.shards import PromptTokeniser
 
 
@@ -42,12 +42,12 @@ def reason_infeasible(
     untaught = unlearnable(method, train_on, tasks)
     if untaught or not adapted(method):
         return untaught
-    from bench.backbone import projections
+    from bench.model import linear_layers
 
     named = str(method.params().get("target_modules") or "")
-    layers = [projections.Located(layer.name, layer) for layer in facts().projections]
+    layers = [linear_layers.NamedLinear(layer.name, layer) for layer in facts().projections]
     try:
-        projections.targets(layers, named)
+        linear_layers.targets(layers, named)
     except UserError as error:
         if named:
             raise
@@ -75,31 +75,31 @@ def check_room(
     methods: Mapping[str, ConfidenceMethod],
     tests: Sequence[TaskSplit],
     infeasible: Collection[tuple[str, TaskSplit]],
-    backbone: Backbone,
+    lm: LanguageModel,
     budget: int | None,
 ) -> None:
-    """Refuse to read for methods whose adapters can't be trained on the backbone's device.
+    """Refuse to read for methods whose adapters can't be trained on the model's device.
 
     Args:
         methods: name -> method.
         tests: what is predicted.
         infeasible: method and test where the method can't run.
-        backbone: the model, of which no weights are needed.
+        lm: the model, of which no weights are needed.
         budget: tokens of one forward pass of training; None: the device's own.
 
     Raises:
         UserError: an adapter has no room.
     """
-    from bench.backbone.devices import training_budget
+    from bench.model.devices import training_budget
 
     for name, method in methods.items():
         if not adapted(method) or all((name, test) in infeasible for test in tests):
             continue
-        from bench.backbone.footprint import plan_training
+        from bench.model.training_memory import plan_training
 
         params = method.params()
         rank, named = int(str(params.get("rank", 8))), str(params.get("target_modules") or "")
-        plan_training(backbone, budget or training_budget(*backbone.devices), rank=rank, named=named).check()
+        plan_training(lm, budget or training_budget(*lm.devices), rank=rank, named=named).check()
 
 
 def has_validation(task: Task | type[Task]) -> bool:

@@ -30,9 +30,9 @@ from bench.api import (
     UserError,
 )
 from bench.api.early_stopping import POINTS, EarlyStopping
-from bench.backbone.devices import kind_of
-from bench.backbone.folder import first_line
-from bench.signals.planted import labelled
+from bench.model.devices import kind_of
+from bench.model.folder import first_line
+from bench.signals.synthetic import labelled
 
 if TYPE_CHECKING:
     from bench.api.protocol import Protocol

@@ -20,13 +20,13 @@ from bench.api.early_stopping import best_point, validation_loss
 from bench.api.errors import reason_of
 from bench.api.methods import given, refuse_one_class, validation_signals
 from bench.api.signals import tells_gold
-from bench.backbone.devices import kind_of
-from bench.backbone.models import label_of
+from bench.model.devices import kind_of
+from bench.model.specs import label_of
 from bench.progress import DECISIONS, Progress
 from bench.results.row import LabelsSeen, Training, Tuning
 from bench.run.resolve import ResolvedRun
 from bench.signals.batches import Batches
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 from bench.store.decoding import decoded
 from bench.store.files import write_json
 from bench.store.folders import Entry, Store, key_of
@@ -35,7 +35,7 @@ from bench.training.assignment import KIND as ADAPTERS
 from bench.training.trainer import AdapterTrainer, Elsewhere, PutOffError, confidences, training_stage
 
 if TYPE_CHECKING:
-    from bench.backbone.model import Backbone
+    from bench.model.language_model import LanguageModel
 
 Fresh = Callable[[], ConfidenceMethod]
 """Makes a method that has not learned."""
@@ -89,10 +89,10 @@ class Fitted:
 
 @dataclass
 class Fitter:
-    """Fits the methods of a run on one backbone."""
+    """Fits the methods of a run on one model."""
 
     resolved: ResolvedRun
-    backbone: Backbone
+    lm: LanguageModel
     store: Store
     batches: Batches
     progress: Progress
@@ -108,7 +108,7 @@ class Fitter:
     _unusable: set[str] = field(default_factory=set)
     """Keys of stored fits that new ones replace."""
 
-    def fit(self, name: str, learned: Reading, validation: Reading | None, configuration: int = 0) -> Fitted:
+    def fit(self, name: str, learned: SplitData, validation: SplitData | None, configuration: int = 0) -> Fitted:
         """Fit a method, or load the same fit of an earlier run.
 
         Args:
@@ -126,18 +126,18 @@ class Fitter:
         DECISIONS.info("%s on %s: %s", name, learned.where, "fit taken from the store" if stored else "to be fitted")
         return stored or self._new(fresh, key, fields, learned, validation)
 
-    def is_stored(self, name: str, learned: Reading, validation: Reading | None) -> bool:
+    def is_stored(self, name: str, learned: SplitData, validation: SplitData | None) -> bool:
         """Whether an earlier run stored the fit of a preset's constants; the arguments of `fit`."""
         fields, _ = self._fields(name, learned, validation, 0)
         return fields["source"] is not None and self.store.get(KIND, key_of(fields)) is not None
 
     def _fields(
-        self, name: str, learned: Reading, validation: Reading | None, configuration: int
+        self, name: str, learned: SplitData, validation: SplitData | None, configuration: int
     ) -> tuple[dict[str, Any], Callable[[], ConfidenceMethod]]:
         """Fields that the key of a fit is made of, and what makes the method."""
         fresh = partial(self.resolved.fresh, name, configuration)
         method = fresh()
-        seed = derived_seed(self.seed, name, self.backbone.files.weights, str(learned.where))
+        seed = derived_seed(self.seed, name, self.lm.files.weights, str(learned.where))
         fields = {
             "method": name,
             "code": f"{type(method).__module__}:{type(method).__qualname__}",
@@ -145,14 +145,14 @@ class Fitter:
             "params": {k: repr(v) for k, v in method.params().items()},
             "seed": seed,
             "protocol": self.resolved.protocol.digest(),
-            "device": kind_of(self.backbone.device),
+            "device": kind_of(self.lm.device),
             "learned from": _identity(learned),
             **self.resolved.training_of(name),
             "validation": None if validation is None else _identity(validation),
         }
         return fields, fresh
 
-    def context(self, name: str, learned: Reading, validation: Batch | None, seed: int) -> Context:
+    def context(self, name: str, learned: SplitData, validation: Batch | None, seed: int) -> Context:
         """Context that `fit` gets besides data.
 
         Args:
@@ -163,16 +163,16 @@ class Fitter:
         """
         no, yes = self.batches.reader.asking(learned).verdict_ids.tolist()
         trainer = AdapterTrainer(
-            self.backbone, self.store, name, (no, yes), token_budget=self.resolved.training_budget,
+            self.lm, self.store, name, (no, yes), token_budget=self.resolved.training_budget,
             progress=self.progress, elsewhere=self.elsewhere, waits=not self.puts_off,
         )  # fmt: skip
         return Context(
-            seed, learned.task.format, self.backbone.device, self.resolved.protocol, trainer, validation=validation
+            seed, learned.task.format, self.lm.device, self.resolved.protocol, trainer, validation=validation
         )
 
     def _stored(self, name: str, fresh: Fresh, key: str) -> Fitted | None:
         """The fit that an earlier run stored; None also where what it points to is gone."""
-        from bench.backbone.adapter import fingerprint
+        from bench.model.adapter import fingerprint
 
         entry = self.store.get(KIND, key)
         if entry is None:
@@ -199,7 +199,7 @@ class Fitter:
             self.store.notes.append(f"the stored fit of {name} can't be used ({reason}); it is fitted again")
 
     def _new(
-        self, fresh: Fresh, key: str | None, fields: dict[str, Any], learned: Reading, validation: Reading | None
+        self, fresh: Fresh, key: str | None, fields: dict[str, Any], learned: SplitData, validation: SplitData | None
     ) -> Fitted:
         method, name, seed = fresh(), fields["method"], fields["seed"]
         start = time.perf_counter()
@@ -252,7 +252,7 @@ class Fitter:
                     " attributes that end in _, or be in its own `save` and `load`"
                 )
 
-        model = label_of(self.backbone.spec)
+        model = label_of(self.lm.spec)
         rows = len(train) + (0 if held is None else len(held))
         self.store.put(
             KIND, key, fields, write, seconds=seconds, rows=rows, selects=held is not None, model=model,
@@ -325,8 +325,8 @@ def _predicted(method: ConfidenceMethod, labelled: Batch) -> FloatArray:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _identity(reading: Reading) -> dict[str, Any]:
-    return {"asked": reading.asked, "answers": reading.digest(), "left out": sorted(reading.left_out)}
+def _identity(split_data: SplitData) -> dict[str, Any]:
+    return {"asked": split_data.asked, "answers": split_data.digest(), "left out": sorted(split_data.left_out)}
 
 
 def _save(fitted: Fitted, folder: Path) -> None:

@@ -13,11 +13,11 @@ import numpy as np
 
 from bench.api import Adapter, Format, QueryLogits, Signal
 from bench.api.protocol import KeptStep
-from bench.backbone.devices import kind_of, training_budget
-from bench.backbone.memory import give_back
-from bench.backbone.models import label_of
-from bench.backbone.prefix import PrefixTree
 from bench.data.splits import TaskSplit
+from bench.model.devices import kind_of, training_budget
+from bench.model.memory import give_back
+from bench.model.prefix_tree import PrefixTree
+from bench.model.specs import label_of
 from bench.run import fit_times
 from bench.run.fit_times import AdapterTraining, Widths
 from bench.run.plan import Adapt, Fit, Read
@@ -25,8 +25,8 @@ from bench.run.preparation import Prepared
 from bench.run.resolve import ResolvedRun
 from bench.run.tuning import nothing_to_tune
 from bench.signals.forecast import PassForecast
-from bench.signals.graded import Grader
-from bench.signals.reading import Reading
+from bench.signals.grading import Grader
+from bench.signals.split_data import SplitData
 from bench.store.usage import FITS
 
 _MINUTES, _HOURS = 600, 7200
@@ -69,12 +69,14 @@ class Forecast:
         reads = [step for step in steps if isinstance(step, Read)]
         reader, lines = self.grader.reader, []
         for step in reads:
-            reading = self.prepared.readings[step.where]
+            split_data = self.prepared.split_data_by_name[step.where]
             signals = ", ".join(sorted(map(repr, step.signals))) or "answers only"
-            questions, written, total = len(reading.questions), len(reading.rows), len(reading.shards)
-            if any(len(shard.rows) == reader.sample for shard in reading.shards):  # one that was cut can't be looked up
+            questions, written, total = len(split_data.questions), len(split_data.rows), len(split_data.shards)
+            if any(
+                len(shard.rows) == reader.sample for shard in split_data.shards
+            ):  # one that was cut can't be looked up
                 left = f"{self._reads(step, 1.0)} unless it is stored (from {written:,} of its prompts)"
-            elif not (missing := reader.find(reading, step.signals)):
+            elif not (missing := reader.find(split_data, step.signals)):
                 left = "all stored"
             elif written < questions:
                 share, time = missing / total, self._reads(step, missing / total)
@@ -83,9 +85,13 @@ class Forecast:
                 left = f"{missing} of {total} shards to compute, {self._reads(step, missing / total)}"
             lines.append(f"read {step.where}: {questions:,} questions; {signals}; {left}")
         for where in (step.where for step in reads):
-            reading, judge = self.prepared.readings[where], self.grader.judge
-            if reading.task.format is Format.OPEN and not reading.graded_elsewhere and judge.comparing() is not None:
-                calls = f"{len(reading.questions):,} answers of {where}, and samples that differ from them"
+            split_data, judge = self.prepared.split_data_by_name[where], self.grader.judge
+            if (
+                split_data.task.format is Format.OPEN
+                and not split_data.graded_elsewhere
+                and judge.comparing() is not None
+            ):
+                calls = f"{len(split_data.questions):,} answers of {where}, and samples that differ from them"
                 lines.append(f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here")
         fits = [step for step in steps if isinstance(step, Fit)]
         for where in dict.fromkeys(step.where for step in fits):
@@ -123,31 +129,31 @@ class Forecast:
 
     def seconds(self, step: Read | Fit | Adapt) -> float | str:
         """Seconds of a step from nothing, those of a fit at most, those of reading by one process; or why not."""
-        reader, reading = self.grader.reader, self.prepared.readings[step.where]
+        reader, split_data = self.grader.reader, self.prepared.split_data_by_name[step.where]
         if not isinstance(step, Fit):
             signals = step.signals if isinstance(step, Read) else frozenset({QueryLogits(Adapter.OWN)})
-            seconds = reader.estimate(reading, signals, adapted=isinstance(step, Adapt))
-            return str(reader.backbone.speed) if seconds is None else seconds
+            seconds = reader.estimate(split_data, signals, adapted=isinstance(step, Adapt))
+            return str(reader.lm.speed) if seconds is None else seconds
         method = self.resolved.methods[step.method]
-        rows = len(reading.questions) - len(reading.left_out)
-        chosen, backbone = self._selection(step), reader.backbone
-        validation = 0 if chosen is None else len(self.prepared.readings[chosen].questions)
+        rows = len(split_data.questions) - len(split_data.left_out)
+        chosen, lm = self._selection(step), reader.lm
+        validation = 0 if chosen is None else len(self.prepared.split_data_by_name[chosen].questions)
         alike = {
             "method": step.method,
             "params": {name: repr(value) for name, value in method.params().items()},
             "protocol": self.resolved.protocol.digest(),
-            "device": kind_of(backbone.device),
-            "model": label_of(backbone.spec),
+            "device": kind_of(lm.device),
+            "model": label_of(lm.spec),
             "selects": chosen is not None,
         }
         once: float | str | None = fit_times.recorded(self._stored_fits, alike, rows + validation)
         if once is None:
-            tokens = self._passes(reading).answer_tokens, self._passes(reading).option_tokens
-            text = backbone.config.get_text_config()
-            widths = Widths(int(text.hidden_size), int(text.vocab_size), backbone.device, backbone.dtype)
-            found = fit_times.measured(method, reading.task.format, tokens, widths, self.resolved.protocol)
+            tokens = self._passes(split_data).answer_tokens, self._passes(split_data).option_tokens
+            text = lm.config.get_text_config()
+            widths = Widths(int(text.hidden_size), int(text.vocab_size), lm.device, lm.dtype)
+            found = fit_times.measured(method, split_data.task.format, tokens, widths, self.resolved.protocol)
             if isinstance(found, AdapterTraining):
-                once = self._trained(found, reading, rows, validation)
+                once = self._trained(found, split_data, rows, validation)
             else:
                 once = found if isinstance(found, str) else found.seconds(rows + validation)
         return once if isinstance(once, str) else once * self._tried(step)
@@ -155,20 +161,20 @@ class Forecast:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def _reads(self, step: Read, share: float) -> str:
-        reading, seconds = self.prepared.readings[step.where], self.seconds(step)
+        split_data, seconds = self.prepared.split_data_by_name[step.where], self.seconds(step)
         if isinstance(seconds, str):
             return f"in a time that can't be said before it is read: {seconds}"
         said = "" if self.grader.reader.engine is None else " by one worker alone"
-        if reading.task.format is Format.OPEN and not reading.released:
-            said += f" if answers take about {self._passes(reading).answer_tokens:.0f} tokens"
+        if split_data.task.format is Format.OPEN and not split_data.released:
+            said += f" if answers take about {self._passes(split_data).answer_tokens:.0f} tokens"
         return f"{duration(seconds * share)}{said}"
 
-    def _passes(self, reading: Reading) -> PassForecast:
+    def _passes(self, split_data: SplitData) -> PassForecast:
         """Forecast of reading a split."""
-        where, reads = reading.where, (step for step in self.prepared.steps if isinstance(step, Read))
+        where, reads = split_data.where, (step for step in self.prepared.steps if isinstance(step, Read))
         if where not in self._forecasts:
             signals = next((step.signals for step in reads if step.where == where), frozenset[Signal]())
-            self._forecasts[where] = self.grader.reader.forecast(reading, signals)
+            self._forecasts[where] = self.grader.reader.forecast(split_data, signals)
         return self._forecasts[where]
 
     # --- fits ---------------------------------------------------------------------------------------------------------
@@ -187,15 +193,15 @@ class Forecast:
         targets = (target for target in self.resolved.learn_on.values() if target.where(method) == step.where)
         return next((target.selection(method, self.prepared.selecting) for target in targets), None)
 
-    def _trained(self, training: AdapterTraining, reading: Reading, rows: int, validation: int) -> float | str:
+    def _trained(self, training: AdapterTraining, split_data: SplitData, rows: int, validation: int) -> float | str:
         """Seconds of training an adapter: each step reads a batch's distinct tokens, forwards and backwards."""
-        backbone = self.grader.reader.backbone
-        if isinstance(backbone.speed, str):
-            return backbone.speed
-        speed, expected = backbone.speed, self._passes(reading)
-        budget = self.resolved.training_budget or training_budget(backbone.device)
+        lm = self.grader.reader.lm
+        if isinstance(lm.speed, str):
+            return lm.speed
+        speed, expected = lm.speed, self._passes(split_data)
+        budget = self.resolved.training_budget or training_budget(lm.device)
         own = (len(expected.asking.suffix) + expected.answer_tokens) * (1 + training.frozen)
-        prompts = [ids for shard in reading.shards for ids in shard.prompts[:: max(1, len(shard.prompts) // 64)]]
+        prompts = [ids for shard in split_data.shards for ids in shard.prompts[:: max(1, len(shard.prompts) // 64)]]
         size, rng = min(training.batch_size, rows), np.random.default_rng(0)
         trees = [PrefixTree() for _ in range(_BATCHES)]
         for tree in trees:

@@ -10,17 +10,17 @@ from bench.data.splits import TaskSplit
 from bench.run.fitting import Fitted
 from bench.run.plan import Fit, TrainOn
 from bench.run.resolve import ResolvedRun
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 
 _MIN_VALIDATION = 2
 """Answers that are needed to choose a step by."""
 
 
 @dataclass(frozen=True)
-class AdaptedReading:
+class AdaptedSplit:
     """A split as it was read through a method's adapter."""
 
-    reading: Reading
+    split_data: SplitData
     seconds: float
 
 
@@ -28,15 +28,15 @@ class AdaptedReading:
 class Inputs:
     """Inputs of a method's confidences in the answers of a split."""
 
-    predicted: Reading
+    predicted: SplitData
     """The split whose answers are predicted."""
-    learned: Reading | None = None
+    learned: SplitData | None = None
     """None where the method does not learn."""
-    selection: Reading | None = None
+    selection: SplitData | None = None
     """The validation split by which the step of the training was chosen, or scores are scaled, if any."""
     fitted: Fitted | None = None
     """None where the method does not learn, or failed to."""
-    adapted: Reading | None = None
+    adapted: SplitData | None = None
     """The predicted split as it was read through the method's adapter, if it has one."""
     failure: BaseException | None = None
     """Exception of a step before, so that nothing can be predicted."""
@@ -44,12 +44,12 @@ class Inputs:
     """Stage -> seconds of the steps before; a fit that serves several cells is in each."""
 
     @property
-    def splits(self) -> list[Reading]:
+    def splits(self) -> list[SplitData]:
         """The predicted split and, where there are any, what was learned from, chosen by or scaled on."""
-        return [reading for reading in (self.predicted, self.learned, self.selection) if reading is not None]
+        return [split_data for split_data in (self.predicted, self.learned, self.selection) if split_data is not None]
 
     @property
-    def readings(self) -> list[Reading]:
+    def split_data_by_name(self) -> list[SplitData]:
         """Splits that a cell rests on, as the frozen model and as an adapter read them."""
         return [*self.splits, *([self.adapted] if self.adapted is not None else [])]
 
@@ -96,16 +96,16 @@ class StepResults:
     resolved: ResolvedRun
     selecting: frozenset[TaskSplit]
     """Validation splits by which methods choose the step of their training to keep."""
-    readings: dict[TaskSplit, Reading]
+    split_data_by_name: dict[TaskSplit, SplitData]
     fits: dict[Fit, Fitted | BaseException] = field(default_factory=dict)
-    adapted: dict[tuple[str, TaskSplit], AdaptedReading | BaseException | None] = field(default_factory=dict)
+    adapted: dict[tuple[str, TaskSplit], AdaptedSplit | BaseException | None] = field(default_factory=dict)
     """Method and split -> the split as read through the method's adapter; None where that is not needed."""
 
-    def selection(self, name: str, learned: TaskSplit) -> Reading | None:
+    def selection(self, name: str, learned: TaskSplit) -> SplitData | None:
         """The validation split by which a method that learns here chooses its step, unless it has too few answers."""
         split = TrainOn(learned.task, learned.split).selection(self.resolved.methods[name], self.selecting)
-        reading = None if split is None else self.readings[split]
-        return reading if reading is not None and reading.usable.sum() >= _MIN_VALIDATION else None
+        split_data = None if split is None else self.split_data_by_name[split]
+        return split_data if split_data is not None and split_data.usable.sum() >= _MIN_VALIDATION else None
 
     def inputs(self, name: str, test: TaskSplit, *, validation: bool = False) -> Inputs:
         """Inputs of a method's confidences in the answers of a test, or in the validation answers of where it learned.
@@ -118,22 +118,23 @@ class StepResults:
         method, train_on = self.resolved.methods[name], self.resolved.learn_on[test.task]
         predicted, where = train_on.validation if validation else test, train_on.where(method)
         adapted = self.adapted.get((name, predicted))
-        if not method.trains() or where not in self.readings:
+        if not method.trains() or where not in self.split_data_by_name:
             scores = method.output == "score" and not validation
             return Inputs(
-                self.readings[predicted], selection=self.readings.get(train_on.validation) if scores else None
+                self.split_data_by_name[predicted],
+                selection=self.split_data_by_name.get(train_on.validation) if scores else None,
             )
         fitted = self.fits.get(Fit(name, where))
         failures = [result for result in (fitted, adapted) if isinstance(result, BaseException)]
         seconds = {"fit": fitted.seconds} if isinstance(fitted, Fitted) else {}
-        if isinstance(adapted, AdaptedReading):
+        if isinstance(adapted, AdaptedSplit):
             seconds["adapter_predictions"] = adapted.seconds
         return Inputs(
-            self.readings[predicted],
-            self.readings[where],
+            self.split_data_by_name[predicted],
+            self.split_data_by_name[where],
             self.selection(name, where),
             fitted if isinstance(fitted, Fitted) else None,
-            adapted.reading if isinstance(adapted, AdaptedReading) else None,
+            adapted.split_data if isinstance(adapted, AdaptedSplit) else None,
             failures[0] if failures else None,
             seconds,
         )

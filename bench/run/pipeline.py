@@ -15,11 +15,11 @@ from pathlib import Path
 
 from bench.api import ConfidenceMethod
 from bench.api.errors import attempted, fenced
-from bench.backbone.devices import training_budget
-from bench.backbone.memory import give_back
-from bench.backbone.models import label_of
 from bench.data.splits import TaskSplit
 from bench.engine.trainings import Trainings
+from bench.model.devices import training_budget
+from bench.model.memory import give_back
+from bench.model.specs import label_of
 from bench.progress import DECISIONS, Progress, Silent
 from bench.results import files, questions
 from bench.results.row import ResultRow
@@ -27,16 +27,16 @@ from bench.run.config import RunConfig
 from bench.run.feasibility import check_room
 from bench.run.fitting import Fitted, Fitter
 from bench.run.forecast import Forecast
-from bench.run.heads.saving import HeadWriter
 from bench.run.inputs import Inputs, StepResults
 from bench.run.isolation.log import RunLog
 from bench.run.isolation.sandbox import Isolation
 from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, adapted
 from bench.run.predicting import Predictor
-from bench.run.preparation import Opened, Prepared, Resources, infeasible_in, open_resources, prepare
+from bench.run.preparation import ModelHandle, Prepared, Resources, infeasible_in, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
+from bench.run.scorers.saving import ScorerWriter
 from bench.run.tuning import fit_tuned
 from bench.signals.batches import Batches
 from bench.store.folders import cache_folder
@@ -77,7 +77,7 @@ def run(
     config: RunConfig,
     progress: Progress | None = None,
     classes: Sequence[type[ConfidenceMethod]] = (),
-    opened: Opened | None = None,
+    opened: ModelHandle | None = None,
 ) -> RunReport:
     """Run the chosen methods on a model over tasks, score them and write the results.
 
@@ -118,7 +118,7 @@ def at_work(
     config: RunConfig,
     progress: Progress,
     classes: Sequence[type[ConfidenceMethod]] = (),
-    opened: Opened | None = None,
+    opened: ModelHandle | None = None,
 ) -> Iterator[Work]:
     """Everything that a request works with, as long as it works. The same arguments and errors as `run`."""
     log = RunLog.below(config.cache or cache_folder())
@@ -129,7 +129,7 @@ def at_work(
     ):
         resolved = resolve(config, isolation, classes)
         resources = open_resources(config, resolved, progress, opened)
-        isolation.backbone = resources.reader.backbone
+        isolation.lm = resources.reader.lm
         claimed: AbstractContextManager[Callable[[str], object]] = (
             nullcontext(str) if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
         )  # keeps others from pruning what is stored of the model; a plan writes nothing
@@ -143,10 +143,10 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     # digests as long as they are of what was imported
     sources = {name: plugin_digest(type(method)) for name, method in methods.items() if method.trains()}
     reasons = infeasible_in(resolved, resources)
-    check_room(methods, tests, reasons, reader.backbone, resolved.training_budget)
+    check_room(methods, tests, reasons, reader.lm, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
-    heads = HeadWriter(config.save_heads, config, resolved, reader, resources.tasks)
-    notes = [*prepared.notes, *reader.backbone.chat.notes, *(reader.store.notes if config.dry_run else ())]
+    heads = ScorerWriter(config.save_heads, config, resolved, reader, resources.tasks)
+    notes = [*prepared.notes, *reader.lm.chat.notes, *(reader.store.notes if config.dry_run else ())]
     report = RunReport(
         [*Forecast(prepared, resolved, resources.grader).lines(), *heads.plan()], notes=[*resolved.notes, *notes]
     )
@@ -161,25 +161,27 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
 
     batches = Batches(reader)
     fitter = Fitter(
-        resolved, reader.backbone, reader.store, batches, progress, config.seed, resources.trainings, sources=sources
+        resolved, reader.lm, reader.store, batches, progress, config.seed, resources.trainings, sources=sources
     )
     predictor = Predictor(resolved, prepared.infeasible, batches, progress)
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
-    made = StepResults(resolved, prepared.selecting, prepared.readings)
+    made = StepResults(resolved, prepared.selecting, prepared.split_data_by_name)
     recalibration = Recalibration(resolved, made, fitter, predictor, rows)
     writer = CellWriter(config.out, resolved.protocol.letters, report, heads)
 
     for step in in_order(prepared.steps, resources.trainings, fitter, made, progress):
         match step:
             case Read(where, signals):
-                made.readings[where] = resources.grader.grade(reader.read(made.readings[where], signals))
+                made.split_data_by_name[where] = resources.grader.grade(
+                    reader.read(made.split_data_by_name[where], signals)
+                )
             case Fit(name, where):
                 reader.working.rest()
-                learned, selection = made.readings[where], made.selection(name, where)
+                learned, selection = made.split_data_by_name[where], made.selection(name, where)
                 made.fits[step] = attempted(fit_tuned, fitter, name, learned, selection)
             case Adapt(name, where, learned_from):
-                reading, fitted = made.readings[where], made.fits[Fit(name, learned_from)]
-                made.adapted[name, where] = attempted(predictor.read_through, name, reading, fitted)
+                split_data, fitted = made.split_data_by_name[where], made.fits[Fit(name, learned_from)]
+                made.adapted[name, where] = attempted(predictor.read_through, name, split_data, fitted)
             case Predict(name, where):
                 inputs = made.inputs(name, where)
                 prediction = attempted(predictor.predict, name, inputs)
@@ -242,7 +244,7 @@ class CellWriter:
     out: Path
     letters: str
     report: RunReport
-    heads: HeadWriter
+    heads: ScorerWriter
     digests: dict[TaskSplit, str | None] = field(default_factory=dict)
 
     def write(self, scored: ScoredRow, inputs: Inputs) -> None:
@@ -264,12 +266,12 @@ class CellWriter:
 def _tell_decisions(config: RunConfig, resolved: ResolvedRun, resources: Resources, prepared: Prepared) -> None:
     """Tell the log what nobody asked for: revisions, where and how the model is computed, what is stored and where."""
     reader = resources.reader
-    backbone = reader.backbone
-    commit = f"commit {backbone.files.commit}" if backbone.files.commit else f"weights {backbone.files.weights[:12]}"
-    DECISIONS.info("model %s, %s", backbone.spec.name, commit)
-    devices = ", ".join(backbone.devices)
-    DECISIONS.info("device %s, dtype %s, attention %s", devices, backbone.dtype_name, backbone.attention)
-    budget = resolved.training_budget or training_budget(backbone.device)
+    lm = reader.lm
+    commit = f"commit {lm.files.commit}" if lm.files.commit else f"weights {lm.files.weights[:12]}"
+    DECISIONS.info("model %s, %s", lm.spec.name, commit)
+    devices = ", ".join(lm.devices)
+    DECISIONS.info("device %s, dtype %s, attention %s", devices, lm.dtype_name, lm.attention)
+    budget = resolved.training_budget or training_budget(lm.device)
     DECISIONS.info("token budget %s, of training an adapter %s", f"{reader.budget:,}", f"{budget:,}")
     workers = "" if config.workers is None else f", {config.workers} workers"
     DECISIONS.info("engine %s%s; seed %d; preset %s", config.engine, workers, config.seed, resolved.preset)
@@ -279,7 +281,7 @@ def _tell_decisions(config: RunConfig, resolved: ResolvedRun, resources: Resourc
             DECISIONS.info("data of %s: %s %s", where, name, revision)
     for step in prepared.steps:
         if isinstance(step, Read) and reader.sample is None:  # a plan says it itself
-            reading = prepared.readings[step.where]
-            total = len(reading.shards)
-            stored = total - reader.find(reading, step.signals)
+            split_data = prepared.split_data_by_name[step.where]
+            total = len(split_data.shards)
+            stored = total - reader.find(split_data, step.signals)
             DECISIONS.info("%s: %d of %d shards are taken from the store", step.where, stored, total)

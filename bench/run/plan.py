@@ -128,7 +128,7 @@ def signals_needed(
     validated: Collection[tuple[str, TaskSplit]] = (),
     selecting: Collection[TaskSplit] = (),
 ) -> dict[TaskSplit, frozenset[Signal]]:
-    """Split -> the signals that are read from the backbone, over all methods."""
+    """Split -> the signals that are read from the model, over all methods."""
     needed: dict[TaskSplit, frozenset[Signal]] = {test: frozenset() for test in tests}
     for name, method in methods.items():
         for test in tests:

@@ -12,15 +12,15 @@ import numpy as np
 from bench.api import AdapterRef, BoolArray, ContractError, FloatArray
 from bench.api.methods import given
 from bench.api.protocol import EmptyRule
-from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
 from bench.metrics.scaling import Scale
+from bench.model.memory import give_back
 from bench.progress import Progress
 from bench.run.fitting import Fitted
-from bench.run.inputs import AdaptedReading, Inputs
+from bench.run.inputs import AdaptedSplit, Inputs
 from bench.run.resolve import ResolvedRun
 from bench.signals.batches import Batches
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class Predictor:
         """
         reason = self.infeasible.get((name, inputs.predicted.where))
         if reason is None:
-            reason = self.resolved.methods[name].skip(inputs.facts(self.batches.reader.backbone.facts))
+            reason = self.resolved.methods[name].skip(inputs.facts(self.batches.reader.lm.facts))
         if reason is not None:
             return Skipped(str(reason))
         if self.resolved.methods[name].output != "score":
@@ -117,12 +117,12 @@ class Predictor:
         """
         if inputs.failure is not None:
             raise inputs.failure
-        reading, signals = inputs.predicted, self.resolved.methods[name].reads().predict
+        split_data, signals = inputs.predicted, self.resolved.methods[name].reads().predict
         method = self.resolved.fresh(name) if inputs.fitted is None else inputs.fitted.method
         seconds, oddities = 0.0, Counter[str]()
-        values = np.zeros(len(reading.questions))
-        with self.progress.stage(f"predict {name}", int(reading.usable.sum())) as advance:
-            for rows, batch in self.batches.pieces(reading, signals, inputs.adapted):
+        values = np.zeros(len(split_data.questions))
+        with self.progress.stage(f"predict {name}", int(split_data.usable.sum())) as advance:
+            for rows, batch in self.batches.pieces(split_data, signals, inputs.adapted):
                 start = time.perf_counter()
                 values[rows] = given(method, batch)
                 seconds += time.perf_counter() - start
@@ -130,16 +130,16 @@ class Predictor:
                 advance(len(batch))
                 del batch
                 give_back()
-        return values[reading.usable], seconds, dict(oddities)
+        return values[split_data.usable], seconds, dict(oddities)
 
-    def read_through(self, name: str, reading: Reading, fitted: Fitted | BaseException) -> AdaptedReading | None:
+    def read_through(self, name: str, split_data: SplitData, fitted: Fitted | BaseException) -> AdaptedSplit | None:
         """A split read again through the adapter that a method trained.
 
         None for a validation split in which its confidences were kept while it was trained.
 
         Args:
             name: of the method.
-            reading: the split as the frozen model read it.
+            split_data: the split as the frozen model read it.
             fitted: the method, or what fitting it raised, which is raised again.
 
         Raises:
@@ -147,14 +147,14 @@ class Predictor:
         """
         if isinstance(fitted, BaseException):
             raise fitted
-        if reading.where.split == "validation" and fitted.curve is not None:
+        if split_data.where.split == "validation" and fitted.curve is not None:
             return None
         adapter = fitted.method.fitted().get("adapter_")
         if not isinstance(adapter, AdapterRef):
             raise ContractError(f"{name} reads through an adapter of its own, and fit left none in `adapter_`")
         start = time.perf_counter()
-        again = self.batches.reader.read_through(reading, adapter)
-        return AdaptedReading(again, time.perf_counter() - start)
+        again = self.batches.reader.read_through(split_data, adapter)
+        return AdaptedSplit(again, time.perf_counter() - start)
 
 
 def unscalable(correct: BoolArray) -> str | None:

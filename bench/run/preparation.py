@@ -11,7 +11,7 @@ from bench.api.errors import fenced
 from bench.api.protocol import KeptStep
 from bench.data.answer_files import AnswerFile, UnansweredError
 from bench.data.contamination import contaminated
-from bench.data.loading import Loaded, Loader
+from bench.data.loading import LoadedSplit, Loader
 from bench.data.released import Release
 from bench.data.sources import FolderSource, HubSource, open_source
 from bench.data.splits import TaskSplit
@@ -25,13 +25,13 @@ from bench.run.feasibility import has_validation, reason_infeasible
 from bench.run.plan import Read, Step, plan, signals_needed
 from bench.run.resolve import ResolvedRun, judge_options
 from bench.signals.definition import growth_of, stored
-from bench.signals.graded import Grader, Relating
+from bench.signals.grading import Grader, Relating
 from bench.signals.reader import Reader
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 from bench.store.folders import Store
 
 if TYPE_CHECKING:
-    from bench.backbone.model import Backbone
+    from bench.model.language_model import LanguageModel
 
 Reasons = Mapping[tuple[str, TaskSplit], str]
 """Method and test -> why the method can't run there."""
@@ -62,7 +62,7 @@ class Prepared:
     steps: list[Step]
     selecting: frozenset[TaskSplit]
     """Validation splits by which methods choose the step of their training to keep."""
-    readings: dict[TaskSplit, Reading]
+    split_data_by_name: dict[TaskSplit, SplitData]
     """Every split that is read: its questions as prompts."""
     origins: Mapping[TaskSplit, Mapping[str, str]]
     """Split -> where its rows, or released answers, come from."""
@@ -77,29 +77,29 @@ class _LoadedPlan:
     """The steps of a run with the questions of the splits that they read."""
 
     steps: list[Step]
-    loaded: Mapping[TaskSplit, Loaded]
+    loaded: Mapping[TaskSplit, LoadedSplit]
     selecting: frozenset[TaskSplit]
     infeasible: Reasons
     notes: tuple[str, ...] = ()
 
 
 @dataclass
-class Opened:
+class ModelHandle:
     """The model of a run, for the next one that differs in its seed alone."""
 
-    backbone: Backbone | None = None
+    lm: LanguageModel | None = None
 
 
 def open_resources(
-    config: RunConfig, resolved: ResolvedRun, progress: Progress, opened: Opened | None = None
+    config: RunConfig, resolved: ResolvedRun, progress: Progress, opened: ModelHandle | None = None
 ) -> Resources:
     """Load the model and make the tasks; check that results and cache can be written, if they will be.
 
     Raises:
         UserError: one of them is not as it must be.
     """
-    from bench.backbone.devices import default_budget
-    from bench.backbone.model import Backbone, LoadOptions
+    from bench.model.devices import default_budget
+    from bench.model.language_model import LanguageModel, LoadOptions
 
     request = engines.Request(config.engine, config.workers, config.address, split=bool(config.devices))
     if not config.dry_run:
@@ -111,17 +111,17 @@ def open_resources(
         with fenced(f"task {name!r}"):
             tasks[name] = task(source, resolved.protocol)
     options = LoadOptions(config.device, config.dtype, config.trust_remote_code, config.devices)
-    opened = opened or Opened()
-    backbone = opened.backbone = opened.backbone or Backbone(resolved.model, options)
+    opened = opened or ModelHandle()
+    lm = opened.lm = opened.lm or LanguageModel(resolved.model, options)
     store = Store(resolved.cache, looks_only=config.dry_run)
     judge = open_judge(judge_options(config), resolved.cache)
     if not config.dry_run:
         store.prepare()
     sample = _SAMPLE if config.dry_run else None
-    budget = config.token_budget or default_budget(*backbone.devices)
-    relating = relating_of(config, backbone.device)
-    engine = engines.opened(request, backbone, store)
-    reader = Reader(backbone, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
+    budget = config.token_budget or default_budget(*lm.devices)
+    relating = relating_of(config, lm.device)
+    engine = engines.opened(request, lm, store)
+    reader = Reader(lm, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
     return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
 
 
@@ -130,7 +130,7 @@ def infeasible_in(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str
     tasks, reader = resources.tasks, resources.reader
     reasons = {
         (name, test): reason_infeasible(
-            method, test, tasks, resolved.learn_on[test.task], reader.prompts, lambda: reader.backbone.facts
+            method, test, tasks, resolved.learn_on[test.task], reader.prompts, lambda: reader.lm.facts
         )
         for name, method in resolved.methods.items()
         for test in resolved.test_splits
@@ -146,7 +146,7 @@ def relating_of(config: RunConfig, device: str) -> Relating:
     """
     if not config.nli and not config.similarity:
         return Relating()
-    from bench.backbone.pairs import PairModel
+    from bench.model.text_pairs import PairModel
 
     named = (("--nli", config.nli), ("--similarity", config.similarity))
     made = [PairModel(option, name, device, config.trust_remote_code) if name else None for option, name in named]
@@ -176,23 +176,25 @@ def prepare(
     learned_on = [target for target in resolved.learn_on.values() if target.task in resources.tasks]
     validation = frozenset(each.validation for each in learned_on if has_validation(resources.tasks[each.task]))
     planned = _load_plan(resolved, resources.tasks, infeasible, validation, limit)
-    readings: dict[TaskSplit, Reading] = {}
+    split_data_by_name: dict[TaskSplit, SplitData] = {}
     origins: dict[TaskSplit, dict[str, str]] = {}
     for where, loaded in planned.loaded.items():
         task = resources.tasks[where.task]
-        reading = resources.reader.open(where, task, loaded.questions, loaded.released)
+        split_data = resources.reader.open(where, task, loaded.questions, loaded.released)
         if loaded.unanswered:
-            reading = replace(reading, counts={"questions that the answers' file lacks, left out": loaded.unanswered})
+            split_data = replace(
+                split_data, counts={"questions that the answers' file lacks, left out": loaded.unanswered}
+            )
         tests = [test for test in resolved.test_splits if resolved.learn_on[test.task].task == where.task]
         for test in tests if where not in resolved.test_splits else ():
             # what is also tested in this run is left out (docs/methods.md §0.18), or only counted
-            found = contaminated(reading.questions, planned.loaded[test].whole)
+            found = contaminated(split_data.questions, planned.loaded[test].whole)
             if found:
                 dropped = resolved.protocol.drop_contaminated
                 what = f"questions that are also in {test}, {'left out' if dropped else 'kept'}"
-                left_out = reading.left_out | (found if dropped else frozenset())
-                reading = replace(reading, counts={**reading.counts, what: len(found)}, left_out=left_out)
-        readings[where] = reading
+                left_out = split_data.left_out | (found if dropped else frozenset())
+                split_data = replace(split_data, counts={**split_data.counts, what: len(found)}, left_out=left_out)
+        split_data_by_name[where] = split_data
         if isinstance(resolved.release, Release):
             told = _in_words(resolved.release.describe(task, where.split))
             origins[where] = {f"released {resolved.release.folder_of(task)} {where.split}": told}
@@ -220,14 +222,17 @@ def prepare(
             notes.append(
                 f"{release.name}: {len(others):,} answers are to no question that this run reads, e.g. {others[0]!r}"
             )
-    for where, reading in readings.items():
-        short, asked = sum(shard.short for shard in reading.shards), sum(len(shard.rows) for shard in reading.shards)
+    for where, split_data in split_data_by_name.items():
+        short, asked = (
+            sum(shard.short for shard in split_data.shards),
+            sum(len(shard.rows) for shard in split_data.shards),
+        )
         if short:
             notes.append(
                 f"{where}: {short:,} of {asked:,} questions are asked with fewer than {resolved.protocol.shots}"
                 " exemplars, as their subjects have no more"
             )
-    return Prepared(planned.steps, planned.selecting, readings, origins, tuple(notes), planned.infeasible)
+    return Prepared(planned.steps, planned.selecting, split_data_by_name, origins, tuple(notes), planned.infeasible)
 
 
 def _load_plan(
@@ -303,7 +308,7 @@ def _in_words(about: Mapping[str, str]) -> str:
 # --- consequences of a file of answers --------------------------------------------------------------------------------
 
 
-def _without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, Loaded], infeasible: Reasons) -> Reasons:
+def _without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, LoadedSplit], infeasible: Reasons) -> Reasons:
     """Methods that read more samples than a file has, by test."""
     release = resolved.release
     if not isinstance(release, AnswerFile):

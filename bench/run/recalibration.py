@@ -69,18 +69,18 @@ class Recalibration:
     def _validated(self, name: str, inputs: Inputs) -> tuple[FloatArray, BoolArray, TokensAlone]:
         """Confidences in the validation answers `(m,)`, their labels, and tokens for test and validation together."""
         validation = self.made.inputs(name, inputs.predicted.where, validation=True)
-        reading = validation.predicted
+        split_data = validation.predicted
         confidence = self._confidence(name, validation)
-        alone = self.rows.tokens_alone(name, inputs, reading, validation.adapted)
-        return confidence, reading.correct[reading.usable], alone
+        alone = self.rows.tokens_alone(name, inputs, split_data, validation.adapted)
+        return confidence, split_data.correct[split_data.usable], alone
 
     def _confidence(self, name: str, validation: Inputs) -> FloatArray:
         """Confidences `(m,)` in the usable validation answers; out of fold where the method was fitted on them."""
-        reading, learned, fitted = validation.predicted, validation.learned, validation.fitted
-        correct, seed = reading.correct[reading.usable], self.fitter.seed
+        split_data, learned, fitted = validation.predicted, validation.learned, validation.fitted
+        correct, seed = split_data.correct[split_data.usable], self.fitter.seed
         if fitted is not None and fitted.tuned is not None:  # the best step of all: that of the best configuration
             curves = [
-                self.predictor.confidences(name, replace(validation, fitted=fit)).confidence[reading.usable][None]
+                self.predictor.confidences(name, replace(validation, fitted=fit)).confidence[split_data.usable][None]
                 if fit.curve is None
                 else fit.curve
                 for fit in fitted.tuned.fits
@@ -96,22 +96,22 @@ class Recalibration:
             return _by_folds(
                 correct, seed, lambda others, own: Scale.fit(score[others], correct[others]).apply(score[own])
             )
-        if learned is None or learned.where != reading.where:
-            return self.predictor.confidences(name, validation).confidence[reading.usable]
+        if learned is None or learned.where != split_data.where:
+            return self.predictor.confidences(name, validation).confidence[split_data.usable]
         if adapted(self.resolved.methods[name]):
             raise UserError(
                 "it learned on the validation split through an adapter, so that there is nothing to recalibrate it on;"
                 " let it learn elsewhere with --train-on"
             )
-        reads, seed = self.resolved.methods[name].reads(), derived_seed(seed, name, str(reading.where))
+        reads, seed = self.resolved.methods[name].reads(), derived_seed(seed, name, str(split_data.where))
 
         def refitted(batch: Batch) -> ConfidenceMethod:
             method = self.resolved.fresh(name)
-            refuse_one_class(method, labels_of(batch), reading.where.split)
-            return method.fit(batch, self.fitter.context(name, reading, None, seed))
+            refuse_one_class(method, labels_of(batch), split_data.where.split)
+            return method.fit(batch, self.fitter.context(name, split_data, None, seed))
 
-        labelled = self.fitter.batches.batch(reading, reads.fit, labels=True)
-        unlabelled = self.fitter.batches.batch(reading, reads.predict, labels=False)
+        labelled = self.fitter.batches.batch(split_data, reads.fit, labels=True)
+        unlabelled = self.fitter.batches.batch(split_data, reads.predict, labels=False)
         return out_of_fold(refitted, labelled, unlabelled, seed)
 
 

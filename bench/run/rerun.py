@@ -25,8 +25,8 @@ from bench.results import cells, files
 from bench.results.files import RECALIBRATED
 from bench.results.records import Records
 from bench.results.row import ResultRow
-from bench.results.submissions import ONLY_A_RUN, Verdict
-from bench.results.submissions.cell import Cell, Known, draws
+from bench.results.submissions import ONLY_A_RUN, SubmissionVerdict
+from bench.results.submissions.cell import Known, SubmittedCell, draws
 from bench.results.submissions.numbers import with_numbers_of
 from bench.results.transfer import LEAVE_OUT
 from bench.run.config import RunConfig
@@ -99,7 +99,7 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
     return Rerun(name, reproduced, reason, tuple(_notes(before, after)))
 
 
-def settled(verdicts: Sequence[Verdict], again: Rerun) -> list[Verdict]:
+def settled(verdicts: Sequence[SubmissionVerdict], again: Rerun) -> list[SubmissionVerdict]:
     """The verdicts with what a run of one cell has shown."""
     found = []
     for verdict in verdicts:
@@ -112,13 +112,13 @@ def settled(verdicts: Sequence[Verdict], again: Rerun) -> list[Verdict]:
     return found
 
 
-def _cell(path: Path) -> Cell:
+def _cell(path: Path) -> SubmittedCell:
     """Cell with the numbers of its records."""
     row = files.read(path)
     if row.status != "ok":
         raise UserError(f"result {path} is {row.status}; expected one with numbers")
     records = files.read_records(path)
-    return Cell(path, with_numbers_of(row, records), records.by_id())
+    return SubmittedCell(path, with_numbers_of(row, records), records.by_id())
 
 
 def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
@@ -139,7 +139,7 @@ def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
 # --- comparing --------------------------------------------------------------------------------------------------------
 
 
-def _allowed(before: Cell, after: Cell, folder: Path) -> tuple[Mapping[str, float] | None, str]:
+def _allowed(before: SubmittedCell, after: SubmittedCell, folder: Path) -> tuple[Mapping[str, float] | None, str]:
     """Most by which each metric may differ, None where each confidence must agree; and why."""
     method = Known(*registry.built_in()).method(before.row.method)
     plain = method is not None and not method.trains() and not draws(method) and not before.recalibration
@@ -160,7 +160,9 @@ def _allowed(before: Cell, after: Cell, folder: Path) -> tuple[Mapping[str, floa
     )
 
 
-def _verdict(before: Cell, after: Cell, allowed: Mapping[str, float] | None, why: str) -> tuple[bool, str]:
+def _verdict(
+    before: SubmittedCell, after: SubmittedCell, allowed: Mapping[str, float] | None, why: str
+) -> tuple[bool, str]:
     if before.records.id != after.records.id:
         return False, f"its {before.row.n} questions are not the {after.row.n} of the run"
     largest = float(_apart(before.records, after.records).max())
@@ -184,7 +186,7 @@ def _percent(value: float | None) -> str:
     return "undefined" if value is None else f"{100 * value:.2f} %"
 
 
-def _notes(before: Cell, after: Cell) -> Iterator[str]:
+def _notes(before: SubmittedCell, after: SubmittedCell) -> Iterator[str]:
     """Notes that a maintainer wants to see beside the verdict."""
     if before.records.id == after.records.id:
         apart, one, other = _apart(before.records, after.records), before.records.confidence, after.records.confidence

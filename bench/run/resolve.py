@@ -12,19 +12,19 @@ from bench import registry
 from bench.api import ConfidenceMethod, Format, Related, Split, Task, UserError
 from bench.api.protocol import Protocol
 from bench.api.signals import By
-from bench.backbone import models
-from bench.backbone.models import ModelSpec, model_label
 from bench.data.answer_files import AnswerFile, is_answer_file, read_answers
 from bench.data.question_files import is_question_file, task_of_file
 from bench.data.released import Release, open_release, revision_asked_for
 from bench.data.splits import TaskSplit
 from bench.grading.judges import JudgeOptions, public_options
 from bench.metrics.recalibration import recalibrator
+from bench.model import specs
+from bench.model.specs import ModelSpec, model_label
 from bench.registry import Registry
 from bench.run.config import RunConfig
 from bench.run.feasibility import unlearnable
 from bench.run.isolation.sandbox import Isolation
-from bench.run.making import (
+from bench.run.method_factory import (
     Configurations,
     configurations,
     instances,
@@ -151,7 +151,7 @@ def resolve(
         isolation.probe(path)
     method_registry = registry.methods(config.plugins, classes)
     task_registry, train_on = _tasks(config)
-    model = models.resolve(config.model)
+    model = specs.resolve(config.model)
     preset = config.preset or model.preset
     chosen = {name: method_registry.get(name) for name in registry.chosen(config.methods, method_registry)}
     if not chosen:
@@ -178,7 +178,7 @@ def resolve(
         answers = release.source
     elif (revision := revision_asked_for(answers)) is not None:
         if not model.released:
-            others = ", ".join(name for name, spec in models.aliases().items() if spec.released)
+            others = ", ".join(name for name, spec in specs.aliases().items() if spec.released)
             raise UserError(
                 f"--answers released: there are none of {model.name!r}, expected one of the models {others}."
             )

@@ -11,15 +11,15 @@ from bench import metrics
 from bench.api import FloatArray, Format, UntrainableError
 from bench.api.errors import attempted, reason_of
 from bench.api.protocol import KeptStep, Protocol
-from bench.backbone.cost import StageCost, total
-from bench.backbone.memory import peak_memory_mb
-from bench.backbone.models import model_label
 from bench.data import contamination
 from bench.data.answer_files import AnswerFile
 from bench.data.splits import TaskSplit
 from bench.grading.grade import Judge, substring_rule
 from bench.metrics.recalibration import Recalibrator
 from bench.metrics.scaling import Scale
+from bench.model.cost import StageCost, total
+from bench.model.memory import peak_memory_mb
+from bench.model.specs import model_label
 from bench.results import files, provenance
 from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Status
@@ -32,7 +32,7 @@ from bench.run.resolve import ResolvedRun
 from bench.run.tuning import account_of, shortfall
 from bench.signals.definition import definition, growths_of
 from bench.signals.reader import Reader
-from bench.signals.reading import Reading, unless_failed
+from bench.signals.split_data import SplitData, unless_failed
 from bench.store.sources import plugin_digest
 from bench.training.trainer import training_cost
 
@@ -88,12 +88,12 @@ class RowBuilder:
             status: Status = "skipped" if isinstance(scored, UntrainableError) else "failed"
             scored = ScoredRow(replace(row, status=status, reason=reason_of(scored)))
         timings = {stage: round(value, 4) for stage, value in seconds.items()}
-        peak = max(peak_memory_mb(*self.reader.backbone.devices), self.reader.peak_memory_mb)
+        peak = max(peak_memory_mb(*self.reader.lm.devices), self.reader.peak_memory_mb)
         return replace(scored, row=replace(scored.row, timings=timings, peak_memory_mb=peak))
 
     def _with_own_numbers(self, row: ResultRow, inputs: Inputs, made: Prediction) -> ScoredRow:
         """Row with the numbers of a method, its size and its cost."""
-        facts = inputs.facts(self.reader.backbone.facts)
+        facts = inputs.facts(self.reader.lm.facts)
         method = self.resolved.methods[row.method] if inputs.tuned is None else inputs.tuned.method
         n_parameters = int(method.n_parameters(facts))
         row = self.tokens_alone(row.method, inputs).put(replace(row, n_parameters=n_parameters))
@@ -119,34 +119,34 @@ class RowBuilder:
         if isinstance(release, AnswerFile) and release.judge is not None:
             judge = f"imported:{release.judge}"
         counts: dict[str, int] = {}  # what was left out or is odd in what this cell rests on
-        revisions: dict[str, str | None] = {model_label(self.config.model): self.reader.backbone.fingerprint}
+        revisions: dict[str, str | None] = {model_label(self.config.model): self.reader.lm.fingerprint}
         plugin = type(self.resolved.methods[files.base_of(name)])
         if plugin.__module__.partition(".")[0] != provenance.METHODS:
             digest = plugin_digest(plugin)
             revisions[f"{provenance.PLUGIN}{plugin.name}"] = digest and f"sha256 {digest}"
-        for reading in inputs.splits:
-            revisions |= self.origins[reading.where]
+        for split_data in inputs.splits:
+            revisions |= self.origins[split_data.where]
             asked = [
-                (reading.questions[row], exemplars)
-                for shard in reading.shards
+                (split_data.questions[row], exemplars)
+                for shard in split_data.shards
                 for row, exemplars in zip(shard.rows, shard.shown, strict=True)
             ]
             # text of a file, which this model's tokenizer may split as its author's did not
-            texts = [answer.text for answer in reading.released.values() if answer.prompt is None]
+            texts = [answer.text for answer in split_data.released.values() if answer.prompt is None]
             short = f"questions with fewer than {protocol.shots} exemplars in their subject"
             odd = {
                 "questions among their own exemplars": contamination.among_own_exemplars(asked),
                 "answers given as text, split into tokens anew": sum(isinstance(t, str) and bool(t) for t in texts),
-                short: sum(shard.short for shard in reading.shards),
+                short: sum(shard.short for shard in split_data.shards),
             }
-            found = {**reading.task.counts, **contamination.oddities(reading.questions)}
-            found |= {**{what: n for what, n in odd.items() if n}, **reading.counts}
-            counts |= {f"{reading.where}: {what}": n for what, n in found.items()}
+            found = {**split_data.task.counts, **contamination.oddities(split_data.questions)}
+            found |= {**{what: n for what, n in odd.items() if n}, **split_data.counts}
+            counts |= {f"{split_data.where}: {what}": n for what, n in found.items()}
         pairs = zip(test.questions, test.answers, strict=True) if is_choice else ()
         by_substring = [substring_rule(answer.text, protocol.letters[question.gold]) for question, answer in pairs]
-        read = tuple(reading.key for reading in inputs.readings)
+        read = tuple(split_data.key for split_data in inputs.split_data_by_name)
         if read not in self._costs:  # counted once for all methods that rest on the same readings
-            self._costs[read] = costs_of(inputs.readings, self.reader)
+            self._costs[read] = costs_of(inputs.split_data_by_name, self.reader)
         trained = [training_cost(adapter) for adapter in inputs.adapters]
         return ResultRow(
             method=name,
@@ -171,17 +171,17 @@ class RowBuilder:
             n_empty=int((~test.answered[kept]).sum()),
             n_undecided=None if is_choice else test.n_undecided,
             counts=counts,
-            n_shots_dropped=sum(shard.dropped for reading in inputs.splits for shard in reading.shards),
+            n_shots_dropped=sum(shard.dropped for split_data in inputs.splits for shard in split_data.shards),
             llm_accuracy=float(correct.mean()) if len(kept) else None,
             letter_rule_disagreement=float(np.mean(by_substring != test.correct)) if is_choice else None,
             cost={**self._costs[read], **({"adapter_training": total(trained)} if trained else {})},
             limit=self.config.limit,
             notes=tuple(self._notes(name, inputs)),
-            provenance=provenance.collect(",".join(self.reader.backbone.devices), revisions),
+            provenance=provenance.collect(",".join(self.reader.lm.devices), revisions),
         )
 
     def with_numbers(
-        self, row: ResultRow, test: Reading, confidence: FloatArray, score: FloatArray | None = None
+        self, row: ResultRow, test: SplitData, confidence: FloatArray, score: FloatArray | None = None
     ) -> ScoredRow:
         """The cell with the numbers of these confidences, and scores, `(n,)`, one for each question of the split."""
         kept = np.flatnonzero(test.kept)  # those that do not count are left out
@@ -212,24 +212,27 @@ class RowBuilder:
         reads = self.resolved.methods[files.base_of(name)].reads()
         read = [(signal, inputs.predicted) for signal in reads.predict]
         read += [(signal, inputs.learned) for signal in reads.fit if inputs.learned is not None]
-        found = (definition(signal).note(reading) for signal, reading in sorted(read, key=lambda pair: repr(pair[0])))
+        found = (
+            definition(signal).note(split_data) for signal, split_data in sorted(read, key=lambda pair: repr(pair[0]))
+        )
         of_signals = dict.fromkeys(filter(None, found))
-        return [*self.reader.backbone.chat.notes, *of_signals, *_notes(inputs, self.resolved.protocol)]
+        return [*self.reader.lm.chat.notes, *of_signals, *_notes(inputs, self.resolved.protocol)]
 
-    def tokens_alone(self, name: str, inputs: Inputs, *predicted: Reading | None) -> TokensAlone:
+    def tokens_alone(self, name: str, inputs: Inputs, *predicted: SplitData | None) -> TokensAlone:
         """Tokens that the method would need alone; `predicted`: splits beside the test split."""
         reads = self.resolved.methods[name].reads()
-        also = [reading for reading in (inputs.predicted, inputs.adapted, *predicted) if reading is not None]
-        read = [(reading, reads.predict) for reading in also if reading.adapter is None]
+        also = [split_data for split_data in (inputs.predicted, inputs.adapted, *predicted) if split_data is not None]
+        read = [(split_data, reads.predict) for split_data in also if split_data.adapter is None]
         if inputs.learned is not None:
             read.append((inputs.learned, reads.fit))
         if inputs.selection is not None:
             read.append((inputs.selection, reads.predict))
-        adapted = [reading for reading in also if reading.adapter is not None]
+        adapted = [split_data for split_data in also if split_data.adapter is not None]
         frozen = frozenset(
-            (reading.key, growths_of(signals_alone(reading, signals, self.reader))) for reading, signals in read
+            (split_data.key, growths_of(signals_alone(split_data, signals, self.reader)))
+            for split_data, signals in read
         )
-        key = frozen, tuple(reading.key for reading in adapted)
+        key = frozen, tuple(split_data.key for split_data in adapted)
         if key not in self._alone:
             self._alone[key] = tokens_alone(read, adapted, self.reader)
         alone = self._alone[key]
@@ -239,7 +242,9 @@ class RowBuilder:
 
 def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
     """Notes for a reader of the numbers on how they came about."""
-    manifests = [entry.manifest for reading in inputs.readings for shard in reading.bundles for entry in shard]
+    manifests = [
+        entry.manifest for split_data in inputs.split_data_by_name for shard in split_data.bundles for entry in shard
+    ]
     halvings = sum(int(manifest["halvings"]) for manifest in manifests)
     notes = [f"{halvings} forward passes did not fit into memory and were halved"] if halvings else []
     if not all(manifest["packed"] for manifest in manifests):

@@ -12,7 +12,7 @@ from bench.api import ContractError, UserError
 from bench.progress import Progress
 from bench.run.config import RunConfig
 from bench.run.pipeline import RunReport, run
-from bench.run.preparation import Opened
+from bench.run.preparation import ModelHandle
 
 
 def run_each(configs: Sequence[RunConfig], progress: Progress) -> RunReport:
@@ -21,7 +21,7 @@ def run_each(configs: Sequence[RunConfig], progress: Progress) -> RunReport:
     Raises:
         UserError, ContractError: of a single request, or of all alike; nothing was computed for it.
     """
-    joint, opened, errors = RunReport([]), Opened(), []
+    joint, opened, errors = RunReport([]), ModelHandle(), []
     several = len(configs) > 1
     if several:
         progress.say(
@@ -34,7 +34,7 @@ def run_each(configs: Sequence[RunConfig], progress: Progress) -> RunReport:
         except (UserError, ContractError) as error:
             if not several:
                 raise
-            opened = Opened()  # its weights may not be what they were
+            opened = ModelHandle()  # its weights may not be what they were
             errors.append(error)
             joint.stopped.append(f"seed {config.seed}: {error}")
             progress.say(f"seed {config.seed} stopped: {error}")

@@ -15,11 +15,11 @@ from bench.results.row import Configuration, Tuning
 from bench.run.fitting import Fitted, Fitter, Tuned
 from bench.run.inputs import Inputs
 from bench.run.resolve import ResolvedRun
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 from bench.training.trainer import PutOffError
 
 
-def fit_tuned(fitter: Fitter, name: str, learned: Reading, validation: Reading | None) -> Fitted:
+def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitData | None) -> Fitted:
     """Fit a method, or load its fits of an earlier run: its own constants, or the best of its configurations.
 
     Args:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import ChoiceLogits, FloatArray, Format
-from bench.backbone.measure import Awaited, Growth, Taken
+from bench.model.continuation_specs import ContinuationSpec, PendingArray, PendingArrays
 from bench.signals.definition import PassDefinition
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
     import torch
 
-    from bench.backbone.items import Pass
-    from bench.prompts.asking import Asking
-    from bench.signals.planted import World
+    from bench.model.decode_batch import DecodeBatch
+    from bench.prompts.prompt_settings import PromptSettings
+    from bench.signals.synthetic import World
 
 
 class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
@@ -30,19 +30,19 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         return "it reads option letters, and this task has none" if fmt is Format.OPEN else None
 
     @property
-    def growth(self) -> Growth:
+    def growth(self) -> ContinuationSpec:
         """Nothing but the prompt."""
-        return Growth()
+        return ContinuationSpec()
 
-    def name(self, asking: Asking, seed: int) -> str:
+    def name(self, asking: PromptSettings, seed: int) -> str:
         """Name with the ids of the letters."""
         return f"{super().name(asking, seed)} {digest_arrays([asking.letter_ids])}"
 
-    def take(self, done: Pass) -> list[list[Taken]]:
+    def take(self, done: DecodeBatch) -> list[list[PendingArrays]]:
         """`values`: `(k,)`, -inf for letters that the question does not show."""
         logits = done.logits(range(len(done.items)), done.asking.letter_ids)
         return [
-            [{"values": Awaited(row, partial(_shown, item.options))} for item in group]
+            [{"values": PendingArray(row, partial(_shown, item.options))} for item in group]
             for row, group in zip(logits, done.items, strict=True)
         ]
 

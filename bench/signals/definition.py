@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from bench import signals as room
 from bench.api import ContractError, FloatArray, Format, Ragged, Signal, Task
 from bench.api.batch import Column
-from bench.backbone.measure import Arrays, Growth, Taken, Upto
+from bench.model.continuation_specs import AnswerSpan, Arrays, ContinuationSpec, PendingArrays
 
 if TYPE_CHECKING:
-    from bench.backbone.items import Pass
-    from bench.prompts.asking import Asking
+    from bench.model.decode_batch import DecodeBatch
+    from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
-    from bench.signals.planted import World
-    from bench.signals.reading import Agreement, Comparer, Reading, Relater, StoredSplit
+    from bench.signals.split_data import Agreement, Comparer, Relater, SplitData, StoredSplit
+    from bench.signals.synthetic import World
 
 S = TypeVar("S", bound=Signal)
 
 
 @dataclass(frozen=True)
-class Definition(ABC, Generic[S]):
+class SignalDefinition(ABC, Generic[S]):
     """Definition of a signal, whatever it is taken from."""
 
     declares: ClassVar[type[Signal]]
@@ -59,11 +59,11 @@ class Definition(ABC, Generic[S]):
         """The signals from which it is made in tasks of a format, and which lie in the store."""
         return ()
 
-    def note(self, reading: Reading) -> str:
+    def note(self, split_data: SplitData) -> str:
         """Words for a reader of results, beside its name; mostly none."""
         return ""
 
-    def asked(self, asking: Asking, task: Task, prompts: PromptTokeniser) -> Asking:
+    def asked(self, asking: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
         """The settings of a split, with what it asks a model beside the question."""
         return asking
 
@@ -85,17 +85,17 @@ class Definition(ABC, Generic[S]):
 
 
 @dataclass(frozen=True)
-class PassDefinition(Definition[S]):
-    """Definition of a signal that is taken from a pass; the `Measure` that the extractor is handed."""
+class PassDefinition(SignalDefinition[S]):
+    """Definition of a signal that is taken from a pass; the `SignalSpec` that the extractor is handed."""
 
     @property
     @abstractmethod
-    def growth(self) -> Growth:
+    def growth(self) -> ContinuationSpec:
         """Growth that has to be read for it, and so its cost."""
 
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether it needs the answer to be read."""
-        return self.growth.answer > Upto.PROMPT_END
+        return self.growth.answer > AnswerSpan.PROMPT_END
 
     @property
     def depths(self) -> frozenset[float]:
@@ -116,12 +116,12 @@ class PassDefinition(Definition[S]):
         """Itself, unless another one tells it already."""
         return (self,)
 
-    def name(self, asking: Asking, seed: int) -> str:
+    def name(self, asking: PromptSettings, seed: int) -> str:
         """The name in keys of the store: the signal, with what it depends on besides prompt and answer."""
         return repr(self.signal)
 
     @abstractmethod
-    def take(self, done: Pass) -> Sequence[Sequence[Taken]]:
+    def take(self, done: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
         """Values of the questions of each distinct prompt of a pass; those on the device may stay there."""
 
     def column(self, split: StoredSplit) -> Column:
@@ -131,14 +131,14 @@ class PassDefinition(Definition[S]):
 
 
 @cache
-def definitions() -> Mapping[type[Signal], type[Definition[Any]]]:
+def definitions() -> Mapping[type[Signal], type[SignalDefinition[Any]]]:
     """Class of `bench.api` -> the definition of its signals, from all modules of this room."""
     modules = [import_module(f"{room.__name__}.{module.name}") for module in pkgutil.iter_modules(room.__path__)]
     found = [module.DEFINITION for module in modules if hasattr(module, "DEFINITION")]
     return {definition.declares: definition for definition in found}
 
 
-def definition(signal: Signal) -> Definition[Any]:
+def definition(signal: Signal) -> SignalDefinition[Any]:
     """The definition of a signal.
 
     Raises:
@@ -173,11 +173,11 @@ def stored(signals: Iterable[Signal], fmt: Format, max_new_tokens: int) -> froze
     return frozenset(source.signal for sources in made for source in sources)
 
 
-def growths_of(signals: Iterable[Signal]) -> frozenset[Growth]:
+def growths_of(signals: Iterable[Signal]) -> frozenset[ContinuationSpec]:
     """Growths that these signals need, each by itself; an empty one still needs the prompts."""
     return frozenset(each.growth for each in pass_definitions(signals).values())
 
 
-def growth_of(signals: Iterable[Signal]) -> Growth:
+def growth_of(signals: Iterable[Signal]) -> ContinuationSpec:
     """Growth that these signals need together after the prompts."""
-    return Growth.union(each.growth for each in pass_definitions(signals).values())
+    return ContinuationSpec.union(each.growth for each in pass_definitions(signals).values())

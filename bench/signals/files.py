@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import IntArray, Signal
-from bench.prompts.tails import Ids
+from bench.prompts.front_coding import Ids
 from bench.store.folders import Entry
 
 if TYPE_CHECKING:
-    from bench.backbone.extract import ShardOutput
+    from bench.model.extractor import ShardOutput
 
 _ANSWERS = "answers.safetensors"
 

@@ -10,18 +10,18 @@ import numpy as np
 
 from bench.api import Followup, Format, QueryLogits, Task, UserError
 from bench.api.batch import Column
-from bench.backbone.measure import Arrays, Growth, Taken, Turn, Upto
-from bench.prompts.tails import Ids
+from bench.model.continuation_specs import AnswerSpan, Arrays, ContinuationSpec, PendingArrays, UserTurn
+from bench.prompts.front_coding import Ids
 from bench.signals.definition import PassDefinition
 from bench.signals.query_logits import QueryLogitsDefinition
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
-    from bench.backbone.items import Pass
-    from bench.prompts.asking import Asking
+    from bench.model.decode_batch import DecodeBatch
+    from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
-    from bench.signals.planted import World
-    from bench.signals.reading import Reading, StoredSplit
+    from bench.signals.split_data import SplitData, StoredSplit
+    from bench.signals.synthetic import World
 
 
 class FollowupDefinition(PassDefinition[Followup]):
@@ -30,14 +30,14 @@ class FollowupDefinition(PassDefinition[Followup]):
     declares = Followup
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> UserTurn:
         """The turn and the longest reply."""
-        return Turn(self.signal.wording, self.signal.say)
+        return UserTurn(self.signal.wording, self.signal.say)
 
     @property
-    def growth(self) -> Growth:
+    def growth(self) -> ContinuationSpec:
         """The whole answer, the turn and the reply."""
-        return Growth(Upto.ANSWER_END, turns=frozenset({self.turn}))
+        return ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({self.turn}))
 
     @property
     def ragged(self) -> bool:
@@ -53,7 +53,7 @@ class FollowupDefinition(PassDefinition[Followup]):
             return {"values": torch.zeros(0, dtype=torch.long)}
         return {"values": torch.full((len(self.signal.words),), float("nan"))}
 
-    def note(self, reading: Reading) -> str:
+    def note(self, split_data: SplitData) -> str:
         """The wording, unless it is the self-check's."""
         return f'it asks after the answer: "{self.signal.wording}"' if self.signal.wording else ""
 
@@ -80,7 +80,7 @@ class FollowupDefinition(PassDefinition[Followup]):
         suffix = chat.followup(prompt, self.signal.wording).ids
         return suffix, np.zeros(0, dtype=np.int32) if self.signal.say else chat.words(prompt, self.signal.words)
 
-    def asked(self, asking: Asking, task: Task, prompts: PromptTokeniser) -> Asking:
+    def asked(self, asking: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
         """With the ids of its turn and of its words."""
         if not self.signal.wording:
             return asking
@@ -89,12 +89,12 @@ class FollowupDefinition(PassDefinition[Followup]):
         others = {**asking.others, self.signal.wording: suffix}
         return replace(asking, others=others, words={**asking.words, **read})
 
-    def name(self, asking: Asking, seed: int) -> str:
+    def name(self, asking: PromptSettings, seed: int) -> str:
         """Name with the ids of the turn and of the words."""
         words = [] if self.signal.say else [asking.words[self.signal.words]]
         return f"{super().name(asking, seed)} {digest_arrays([asking.turns[self.signal.wording], *words])}"
 
-    def take(self, done: Pass) -> list[list[Taken]]:
+    def take(self, done: DecodeBatch) -> list[list[PendingArrays]]:
         """`values`: `(words,)` logits, or `(t,)` ids of the reply."""
         import torch
 
@@ -118,7 +118,7 @@ class FollowupDefinition(PassDefinition[Followup]):
             return QueryLogitsDefinition(QueryLogits()).column(split)
         if not self.signal.say:
             return super().column(split)
-        return np.asarray([split.backbone.chat.decode(ids.tolist()) for ids in self.said(split)], dtype=np.object_)
+        return np.asarray([split.lm.chat.decode(ids.tolist()) for ids in self.said(split)], dtype=np.object_)
 
     def planted(self, world: World) -> Column:
         """The last word is likelier, and the percentage larger, after surer answers."""

@@ -10,26 +10,26 @@ import numpy as np
 
 from bench.api import At, Format, Hidden, Of, Ragged, Task, TokenIds
 from bench.api.batch import Column
-from bench.backbone.measure import Growth, Taken, Turn, Upto, as_it_is, first_row
+from bench.model.continuation_specs import AnswerSpan, ContinuationSpec, PendingArrays, UserTurn, as_it_is, first_row
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.samples import ids_from
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
-    from bench.backbone.items import Pass
-    from bench.prompts.asking import Asking
+    from bench.model.decode_batch import DecodeBatch
+    from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
-    from bench.signals.planted import World
-    from bench.signals.reading import StoredSplit
+    from bench.signals.split_data import StoredSplit
+    from bench.signals.synthetic import World
 
-_QUERY = Turn()
+_QUERY = UserTurn()
 _GROWTH = {
-    At.PROMPT_END: Growth(Upto.PROMPT_END),
-    At.ANSWER_PREDICTING: Growth(Upto.ANSWER_PREDICTING),
-    At.ANSWER_END: Growth(Upto.ANSWER_END),
-    At.GOLD_PREDICTING: Growth(gold=True),
-    At.WRONG_PREDICTING: Growth(wrong=True),
-    At.QUERY_END: Growth(Upto.ANSWER_END, turns=frozenset({_QUERY})),
+    At.PROMPT_END: ContinuationSpec(AnswerSpan.PROMPT_END),
+    At.ANSWER_PREDICTING: ContinuationSpec(AnswerSpan.ANSWER_PREDICTING),
+    At.ANSWER_END: ContinuationSpec(AnswerSpan.ANSWER_END),
+    At.GOLD_PREDICTING: ContinuationSpec(gold=True),
+    At.WRONG_PREDICTING: ContinuationSpec(wrong=True),
+    At.QUERY_END: ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({_QUERY})),
 }
 _PREDICTED = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
 """Whose tokens the states predict, one for each."""
@@ -42,11 +42,11 @@ class HiddenDefinition(PassDefinition[Hidden]):
     declares = Hidden
 
     @property
-    def growth(self) -> Growth:
+    def growth(self) -> ContinuationSpec:
         """Along the answer, other answers of an open question, samples, or the query."""
         if self.signal.at is At.SAMPLE_END:
             drawn = frozenset({self.signal.samples})
-            return Growth(samples=drawn, sample_ends=drawn)
+            return ContinuationSpec(samples=drawn, sample_ends=drawn)
         return _GROWTH[self.signal.at]
 
     def reads_answer(self, fmt: Format) -> bool:
@@ -75,12 +75,12 @@ class HiddenDefinition(PassDefinition[Hidden]):
         """Some models can't be asked the query."""
         return prompts.query_hindrance(task) if self.signal.at is At.QUERY_END else None
 
-    def name(self, asking: Asking, seed: int) -> str:
+    def name(self, asking: PromptSettings, seed: int) -> str:
         """Name with the seed of samples, or the ids of the query."""
         added = {At.SAMPLE_END: f" seed {seed}", At.QUERY_END: f" {digest_arrays([asking.suffix])}"}
         return f"{super().name(asking, seed)}{added.get(self.signal.at, '')}"
 
-    def take(self, done: Pass) -> Sequence[Sequence[Taken]]:
+    def take(self, done: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
         """`values`: `(d,)`, `(t_i, d)`, or `(N, d)`; a mean in float32."""
         depth, at = self.signal.depth, self.signal.at
         if at is At.QUERY_END:
@@ -97,7 +97,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         nodes = (self._nodes(done, i, 0) for i in range(len(done.items)))
         return done.each({"values": done.awaited(depth, chosen, then)} for chosen in nodes)
 
-    def _nodes(self, done: Pass, i: int, m: int) -> list[int]:
+    def _nodes(self, done: DecodeBatch, i: int, m: int) -> list[int]:
         """Nodes of the states of question m of prompt i."""
         at, item = self.signal.at, done.items[i][m]
         if at is At.PROMPT_END:
@@ -115,7 +115,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         if self.signal.at not in OPTIONS:
             return super().column(split)
         ids: Any = definition(TokenIds(_PREDICTED[self.signal.at])).column(split)
-        (source,) = self.sources(split.reading.task.format, split.asking.max_new_tokens)
+        (source,) = self.sources(split.split_data.task.format, split.asking.max_new_tokens)
         arrays = split.arrays(source.signal)
         if source is self:
             return Ragged(arrays["values"], arrays["offsets"], ids.owner)

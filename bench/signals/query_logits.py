@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import Adapter, FloatArray, QueryLogits, Task
-from bench.backbone.measure import Arrays, Growth, Taken, Turn, Upto
+from bench.model.continuation_specs import AnswerSpan, Arrays, ContinuationSpec, PendingArrays, UserTurn
 from bench.signals.definition import PassDefinition
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
-    from bench.backbone.items import Pass
-    from bench.prompts.asking import Asking
+    from bench.model.decode_batch import DecodeBatch
+    from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
-    from bench.signals.planted import World
+    from bench.signals.synthetic import World
 
 
 class QueryLogitsDefinition(PassDefinition[QueryLogits]):
@@ -28,9 +28,9 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
         return prompts.query_hindrance(task)
 
     @property
-    def growth(self) -> Growth:
+    def growth(self) -> ContinuationSpec:
         """The whole answer and the query."""
-        return Growth(Upto.ANSWER_END, turns=frozenset({Turn()}))
+        return ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({UserTurn()}))
 
     @property
     def own_adapter(self) -> bool:
@@ -44,13 +44,13 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
 
         return {"values": torch.full((2,), float("nan"))}
 
-    def name(self, asking: Asking, seed: int) -> str:
+    def name(self, asking: PromptSettings, seed: int) -> str:
         """Name with the ids of the query and of its verdicts."""
         return f"{super().name(asking, seed)} {digest_arrays([asking.suffix, asking.verdict_ids])}"
 
-    def take(self, done: Pass) -> list[list[Taken]]:
+    def take(self, done: DecodeBatch) -> list[list[PendingArrays]]:
         """`values`: `(2,)`, no and yes."""
-        found, nothing = done.words(Turn(), done.asking.verdict_ids), self.unanswered["values"]
+        found, nothing = done.words(UserTurn(), done.asking.verdict_ids), self.unanswered["values"]
         return done.each({"values": found.get(i, nothing)} for i in range(len(done.items)))
 
     def planted(self, world: World) -> FloatArray:

@@ -14,24 +14,24 @@ import numpy as np
 from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Samples, Signal, Task, UserError
 from bench.api.protocol import Protocol
 from bench.api.question import Released
-from bench.backbone.devices import ALONE, class_of, default_budget, followed_together
-from bench.backbone.measure import NOTHING, Growth, Item
-from bench.backbone.memory import give_back
 from bench.data.splits import TaskSplit
+from bench.model.continuation_specs import NOTHING, ContinuationSpec, ModelInput
+from bench.model.devices import ALONE, class_of, default_budget, followed_together
+from bench.model.memory import give_back
+from bench.prompts.front_coding import Ids
 from bench.prompts.shards import PromptTokeniser, Shard
-from bench.prompts.tails import Ids
 from bench.signals.definition import definition, growth_of, pass_definitions, stored
 from bench.signals.files import load_answers, load_signal, names_in
 from bench.signals.forecast import PassForecast, heard
-from bench.signals.reading import Reading, StoredSplit
 from bench.signals.samples import parted
+from bench.signals.split_data import SplitData, StoredSplit
 from bench.signals.worker import Engine, ShardTask, Worker
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 
 if TYPE_CHECKING:
-    from bench.backbone.model import Backbone
+    from bench.model.language_model import LanguageModel
     from bench.progress import Progress
-    from bench.prompts.asking import Asking
+    from bench.prompts.prompt_settings import PromptSettings
     from bench.signals.forecast import Texts
 
 _TURNS = 3
@@ -43,15 +43,15 @@ _Found = tuple[list[Entry], ShardTask | None]
 
 @dataclass
 class Reader:
-    """Reads splits on one backbone."""
+    """Reads splits on one model."""
 
-    backbone: Backbone
+    lm: LanguageModel
     store: Store
     protocol: Protocol
     budget: int
     progress: Progress
     seed: int = 0
-    """Seed of samples; answers and everything else read from the backbone don't depend on it."""
+    """Seed of samples; answers and everything else read from the model don't depend on it."""
     sample: int | None = None
     """Prompts of a large split that are written, for a plan that is not carried out; None: all."""
     engine: Engine | None = None
@@ -69,31 +69,31 @@ class Reader:
         def waits(task: ShardTask, whom: str) -> None:
             self.progress.say(f"shard {task.number + 1} of {task.split} is being read by {whom}; waiting for it")
 
-        return self.engine or Worker(self.backbone, self.store, waits)
+        return self.engine or Worker(self.lm, self.store, waits)
 
     @cached_property
     def arithmetic(self) -> dict[str, object]:
         """All that decides which tokens share a pass, on which answers can depend below float32; empty in float32."""
-        if str(self.backbone.dtype) == "torch.float32":
+        if str(self.lm.dtype) == "torch.float32":
             return {}
-        together = followed_together(*self.backbone.devices)
+        together = followed_together(*self.lm.devices)
         beside = {} if together == ALONE else {"followed_together": [together.sequences, together.bytes]}
-        return {"device": class_of(*self.backbone.devices), "token_budget": self.budget, **beside}
+        return {"device": class_of(*self.lm.devices), "token_budget": self.budget, **beside}
 
     @property
     def unusual(self) -> dict[str, object]:
         """The token budget, where it can change an answer and is not this device's own."""
-        usual = not self.arithmetic or self.budget == default_budget(*self.backbone.devices)
+        usual = not self.arithmetic or self.budget == default_budget(*self.lm.devices)
         return {} if usual else {"token_budget": self.budget}
 
     @cached_property
     def prompts(self) -> PromptTokeniser:
         """Writes the prompts."""
-        return PromptTokeniser(self.backbone.chat, self.backbone.context, self.protocol, self.sample)
+        return PromptTokeniser(self.lm.chat, self.lm.context, self.protocol, self.sample)
 
     def open(
         self, where: TaskSplit, task: Task, questions: list[Question], released: Mapping[str, Released] | None = None
-    ) -> Reading:
+    ) -> SplitData:
         """Write the prompts of a split as token ids.
 
         Args:
@@ -104,37 +104,39 @@ class Reader:
         """
         given = released or {}
         shards = self.prompts.shards(task, questions, given, self.progress, str(where))
-        return Reading(where, task, questions, shards, given)
+        return SplitData(where, task, questions, shards, given)
 
-    def asking(self, reading: Reading, signals: frozenset[Signal] = frozenset()) -> Asking:
+    def asking(self, split_data: SplitData, signals: frozenset[Signal] = frozenset()) -> PromptSettings:
         """Settings that are the same for all questions of a split; `signals`: wanted beside those that were read."""
-        asking = self.prompts.asking(reading.task, reading.questions, self.budget)
-        for signal in sorted(signals | reading.wanted, key=repr):
-            asking = definition(signal).asked(asking, reading.task, self.prompts)
+        asking = self.prompts.asking(split_data.task, split_data.questions, self.budget)
+        for signal in sorted(signals | split_data.wanted, key=repr):
+            asking = definition(signal).asked(asking, split_data.task, self.prompts)
         return asking
 
-    def stored(self, reading: Reading) -> StoredSplit:
+    def stored(self, split_data: SplitData) -> StoredSplit:
         """A split that was read, for what is made of its answers and signals."""
-        return StoredSplit(reading, self.backbone, self.prompts, self.asking(reading), self.seed)
+        return StoredSplit(split_data, self.lm, self.prompts, self.asking(split_data), self.seed)
 
-    def items(self, reading: Reading, shard: Shard, growth: Growth, answers: Sequence[Ids] | None = None) -> list[Item]:
+    def items(
+        self, split_data: SplitData, shard: Shard, growth: ContinuationSpec, answers: Sequence[Ids] | None = None
+    ) -> list[ModelInput]:
         """The questions of a shard, with what a growth reads of each; without answers the model gives them."""
-        task, questions = reading.task, [reading.questions[row] for row in shard.rows]
+        task, questions = split_data.task, [split_data.questions[row] for row in shard.rows]
         befores = None  # the self-check conversation continues the answering prompt, as in nearly all templates
         if growth.turns and not self._continues(task):
-            released = [reading.released.get(question.id) for question in questions]
+            released = [split_data.released.get(question.id) for question in questions]
             prompts = [
                 (record and record.prompt) or self.prompts.prompt(task, question, shots)
                 for question, shots, record in zip(questions, shard.shown, released, strict=True)
             ]
-            befores = self.backbone.chat.before_answers(prompts, self.protocol)
+            befores = self.lm.chat.before_answers(prompts, self.protocol)
             if shard.traces is not None:
                 befores = [np.concatenate(pair) for pair in zip(befores, shard.traces, strict=True)]
         lettered = task.format is Format.CHOICE
         others = (growth.gold or growth.wrong) and not lettered
         options_of = self.prompts.options(task, questions) if others else [[] for _ in questions]
         return [
-            Item(
+            ModelInput(
                 shard.prompts[i],
                 len(question.choices) if lettered else 0,
                 None if answers is None else answers[i],
@@ -148,79 +150,79 @@ class Reader:
 
     # --- answers and signals ------------------------------------------------------------------------------------------
 
-    def find(self, reading: Reading, signals: frozenset[Signal]) -> int:
+    def find(self, split_data: SplitData, signals: frozenset[Signal]) -> int:
         """Look up what the store has; returns the number of shards that must be computed."""
-        asking = self.asking(reading, signals)
-        names = self._names(reading, stored(signals, reading.task.format, asking.max_new_tokens), asking)
+        asking = self.asking(split_data, signals)
+        names = self._names(split_data, stored(signals, split_data.task.format, asking.max_new_tokens), asking)
         missing = 0
-        for shard, own in zip(reading.shards, names, strict=True):
+        for shard, own in zip(split_data.shards, names, strict=True):
             entries = self.store.entries(self._kind(shard, asking))
             held = {name for entry in entries for name in names_in(entry)}
             missing += (not entries and shard.given is None) or not set(own.values()) <= held
         return missing
 
-    def forecast(self, reading: Reading, signals: frozenset[Signal], *, adapted: bool = False) -> PassForecast:
+    def forecast(self, split_data: SplitData, signals: frozenset[Signal], *, adapted: bool = False) -> PassForecast:
         """Forecast of the passes that read signals of an opened split; `adapted`: again, through an adapter."""
-        return PassForecast(self, reading, signals, adapted)
+        return PassForecast(self, split_data, signals, adapted)
 
-    def estimate(self, reading: Reading, signals: frozenset[Signal], *, adapted: bool = False) -> float | None:
+    def estimate(self, split_data: SplitData, signals: frozenset[Signal], *, adapted: bool = False) -> float | None:
         """Seconds in which one process reads a split from nothing; None without the model's speed. As `forecast`."""
-        speed = self.backbone.speed
-        return None if isinstance(speed, str) else self.forecast(reading, signals, adapted=adapted).seconds(speed)
+        speed = self.lm.speed
+        return None if isinstance(speed, str) else self.forecast(split_data, signals, adapted=adapted).seconds(speed)
 
-    def heard(self, reading: Reading, asking: Asking, samplings: frozenset[Samples]) -> list[Texts]:
+    def heard(self, split_data: SplitData, asking: PromptSettings, samplings: frozenset[Samples]) -> list[Texts]:
         """Answers and samples of a small model to a few questions of a split, which it is asked once."""
-        key = reading.where, samplings
+        key = split_data.where, samplings
         if key not in self._heard:
-            self._heard[key] = heard(self.backbone, reading.shards[0].prompts, asking, samplings)
+            self._heard[key] = heard(self.lm, split_data.shards[0].prompts, asking, samplings)
         return self._heard[key]
 
-    def read(self, reading: Reading, signals: frozenset[Signal]) -> Reading:
+    def read(self, split_data: SplitData, signals: frozenset[Signal]) -> SplitData:
         """The split with its answers and signals available; what the store lacks is computed.
 
         Args:
-            reading: an opened split.
+            split_data: an opened split.
             signals: what methods read of it.
         """
-        reading = replace(reading, wanted=signals)
-        asking = self.asking(reading)
-        needed = stored(signals, reading.task.format, asking.max_new_tokens)
-        names = self._names(reading, needed, asking)
+        split_data = replace(split_data, wanted=signals)
+        asking = self.asking(split_data)
+        needed = stored(signals, split_data.task.format, asking.max_new_tokens)
+        names = self._names(split_data, needed, asking)
 
         def look(i: int) -> _Found:
-            kind = self._kind(reading.shards[i], asking)
+            kind = self._kind(split_data.shards[i], asking)
             entries = self.store.entries(kind)
-            ids = load_answers(entries[0]) if entries else reading.shards[i].given
+            ids = load_answers(entries[0]) if entries else split_data.shards[i].given
             held = {name for entry in entries for name in names_in(entry)}
             missing = {signal: name for signal, name in names[i].items() if name not in held}
             if ids is not None and not missing:
                 return entries, None
-            given, drawn = reading.shards[i].samples, {}
+            given, drawn = split_data.shards[i].samples, {}
             for sampling in growth_of(missing).samples:
                 if given is not None:
                     drawn[sampling] = [own[: sampling.n] for own in given]
                 elif (name := names[i].get(sampling)) in held:
                     drawn[sampling] = list(parted(load_signal(entries, name)))
-            task = self._task(reading, i, kind, entries, missing, ids)
+            task = self._task(split_data, i, kind, entries, missing, ids)
             samples = [{sampling: own[k] for sampling, own in drawn.items()} for k in range(len(task.items))]
             items = [replace(item, samples=own) for item, own in zip(task.items, samples, strict=True)]
             return entries, replace(task, items=items)
 
-        found = self._complete(f"read {reading.where}", reading.shards, look)
+        found = self._complete(f"read {split_data.where}", split_data.shards, look)
         answers = [
             load_answers(entries[0]) if shard.given is None else shard.given
-            for shard, entries in zip(reading.shards, found, strict=True)
+            for shard, entries in zip(split_data.shards, found, strict=True)
         ]
         bundles = []  # the entries in which answers were generated or one of these signals lies
-        for entries, own, shard in zip(found, names, reading.shards, strict=True):
+        for entries, own, shard in zip(found, names, split_data.shards, strict=True):
             wanted, generated = set(own.values()), shard.given is None
             used = [e for e in entries if (generated and "answers" in e.manifest["costs"]) or wanted & set(names_in(e))]
             bundles.append(used)
-        return replace(reading, signals=needed, names=names, bundles=bundles, answer_ids=answers)
+        return replace(split_data, signals=needed, names=names, bundles=bundles, answer_ids=answers)
 
-    def read_through(self, reading: Reading, adapter: AdapterRef) -> Reading:
+    def read_through(self, split_data: SplitData, adapter: AdapterRef) -> SplitData:
         """The same answers, and the self-check query read again through an adapter."""
-        names, kept = self._through(reading, adapter)
+        names, kept = self._through(split_data, adapter)
         through = replace(adapter, folder=adapter.folder.resolve())
 
         def look(i: int) -> _Found:
@@ -228,26 +230,26 @@ class Reader:
             entry = self.store.get(kind, key)
             if entry is not None:
                 return [entry], None
-            task = self._task(reading, i, kind, [], names, reading.answer_ids[i])
+            task = self._task(split_data, i, kind, [], names, split_data.answer_ids[i])
             return [], replace(task, stage="adapter_predictions", adapter=through, held=None)
 
-        bundles = self._complete(f"read {reading.where} adapted", reading.shards, look)
+        bundles = self._complete(f"read {split_data.where} adapted", split_data.shards, look)
         named = [names] * len(bundles)
-        return replace(reading, signals=frozenset(names), names=named, bundles=bundles, adapter=adapter)
+        return replace(split_data, signals=frozenset(names), names=named, bundles=bundles, adapter=adapter)
 
-    def is_read_through(self, reading: Reading, adapter: AdapterRef) -> bool:
+    def is_read_through(self, split_data: SplitData, adapter: AdapterRef) -> bool:
         """Whether the store has all that `read_through` gives."""
-        _, kept = self._through(reading, adapter)
+        _, kept = self._through(split_data, adapter)
         return all(self.store.get(kind, key) is not None for kind, key in kept)
 
-    def _through(self, reading: Reading, adapter: AdapterRef) -> tuple[dict[Signal, str], list[tuple[str, str]]]:
+    def _through(self, split_data: SplitData, adapter: AdapterRef) -> tuple[dict[Signal, str], list[tuple[str, str]]]:
         """Names of what is read through an adapter, and for each shard the part of the store and the key there."""
-        asking = self.asking(reading)
+        asking = self.asking(split_data)
         signals: frozenset[Signal] = frozenset({QueryLogits(Adapter.OWN)})
         (own,) = (each.name(asking, self.seed) for each in pass_definitions(signals).values())
         names = dict.fromkeys(signals, f"{own} adapter {adapter.fingerprint}")
-        fields = [{"signals": list(names.values()), "answers": digest_arrays(ids)} for ids in reading.answer_ids]
-        kinds = [f"{self._kind(shard, asking)}-adapted" for shard in reading.shards]
+        fields = [{"signals": list(names.values()), "answers": digest_arrays(ids)} for ids in split_data.answer_ids]
+        kinds = [f"{self._kind(shard, asking)}-adapted" for shard in split_data.shards]
         return names, [(kind, key_of(each)) for kind, each in zip(kinds, fields, strict=True)]
 
     def _complete(self, stage: str, shards: list[Shard], look: Callable[[int], _Found]) -> list[list[Entry]]:
@@ -289,15 +291,19 @@ class Reader:
                     break
         return [done[i] for i in range(len(shards))]
 
-    def _names(self, reading: Reading, signals: frozenset[Signal], asking: Asking) -> list[dict[Signal, str]]:
+    def _names(
+        self, split_data: SplitData, signals: frozenset[Signal], asking: PromptSettings
+    ) -> list[dict[Signal, str]]:
         """For each shard, signal -> its name in keys, with digests of all that is read for it and no prompt tells."""
         found = pass_definitions(signals)
         plain = {signal: each.name(asking, self.seed) for signal, each in found.items()}
         growth, names = growth_of(signals), []
-        for shard in reading.shards:
-            questions = [reading.questions[row] for row in shard.rows]
+        for shard in split_data.shards:
+            questions = [split_data.questions[row] for row in shard.rows]
             options = (
-                self.prompts.options(reading.task, questions) if growth.gold or growth.wrong else [[]] * len(questions)
+                self.prompts.options(split_data.task, questions)
+                if growth.gold or growth.wrong
+                else [[]] * len(questions)
             )
             pairs = list(zip(questions, options, strict=True))
             gold = digest_arrays([own[question.gold] for question, own in pairs if own])
@@ -318,7 +324,7 @@ class Reader:
 
     def _task(
         self,
-        reading: Reading,
+        split_data: SplitData,
         number: int,
         kind: str,
         entries: Sequence[Entry],
@@ -330,14 +336,14 @@ class Reader:
         Raises:
             UserError: the longest prompt leaves no room for a user turn.
         """
-        shard, growth = reading.shards[number], growth_of(names)
+        shard, growth = split_data.shards[number], growth_of(names)
         keys = tuple(entry.folder.name for entry in entries)
-        asking = self.asking(reading)
+        asking = self.asking(split_data)
         others = [turn for turn in growth.turns if turn.wording or turn.say]  # for the self-check there is room
         answer = max([asking.max_new_tokens, *map(len, shard.given or ())])
         longest = max(map(len, shard.prompts), default=0) + answer if others else 0
         for turn in others:
-            tokens, context = len(asking.turns[turn.wording]) + turn.say, self.backbone.context
+            tokens, context = len(asking.turns[turn.wording]) + turn.say, self.lm.context
             if longest + tokens > context:
                 raise UserError(
                     f"A follow-up of {tokens} tokens with its reply does not fit after prompt and answer of {longest}"
@@ -345,22 +351,22 @@ class Reader:
                     " protocol.shots=N"
                 )
         return ShardTask(
-            number, str(reading.where), kind, keys, self.items(reading, shard, growth, answers), asking, dict(names),
-            self.seed,
+            number, str(split_data.where), kind, keys, self.items(split_data, shard, growth, answers), asking,
+            dict(names), self.seed,
         )  # fmt: skip
 
     def _continues(self, task: Task) -> bool:
         """Whether a user turn after the answer continues the answering prompt."""
-        return self.backbone.chat.query(self.prompts.stand_in(task), self.protocol).continues
+        return self.lm.chat.query(self.prompts.stand_in(task), self.protocol).continues
 
-    def _kind(self, shard: Shard, asking: Asking) -> str:
+    def _kind(self, shard: Shard, asking: PromptSettings) -> str:
         """The part of the store for one shard: weights, arithmetic, prompts, and how answers are drawn."""
-        from bench.backbone.extract import VERSION
+        from bench.model.extractor import VERSION
 
         fields = {
-            "weights": self.backbone.fingerprint,
-            "dtype": str(self.backbone.dtype),
-            "attention": self.backbone.attention,
+            "weights": self.lm.fingerprint,
+            "dtype": str(self.lm.dtype),
+            "attention": self.lm.attention,
             "prompts": digest_arrays(shard.prompts),
             "decoding": {"greedy": True, "max_new_tokens": asking.max_new_tokens}
             if shard.given is None

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.api import FloatArray, Format, IntArray, Of, Related
-from bench.signals.definition import Definition, PassDefinition
-from bench.signals.reading import unless_failed
+from bench.signals.definition import PassDefinition, SignalDefinition
 from bench.signals.samples import ids_from, texts_of
+from bench.signals.split_data import unless_failed
 
 if TYPE_CHECKING:
-    from bench.signals.planted import World
-    from bench.signals.reading import Reading, Relater, StoredSplit
+    from bench.signals.split_data import Relater, SplitData, StoredSplit
+    from bench.signals.synthetic import World
 
 
-class RelatedDefinition(Definition[Related]):
+class RelatedDefinition(SignalDefinition[Related]):
     """Made of the stored samples when answers are graded."""
 
     declares = Related
@@ -25,28 +25,28 @@ class RelatedDefinition(Definition[Related]):
         """The ids of samples."""
         return ids_from(self.signal.samples, max_new_tokens)
 
-    def note(self, reading: Reading) -> str:
+    def note(self, split_data: SplitData) -> str:
         """Who related the samples."""
-        return f"its samples are related by {reading.related_by.get(self.signal, 'nobody')}"
+        return f"its samples are related by {split_data.related_by.get(self.signal, 'nobody')}"
 
     def relation(self, split: StoredSplit, relater: Relater) -> FloatArray:
         """`(n, m, m)` or `(n, m, m, 3)` in the order of the shards; 0 for questions that don't count."""
-        reading = split.reading
+        split_data = split.split_data
         pairs: dict[tuple[int, str, str], int] = {}
         places: list[IntArray] = []
-        counts = reading.usable
-        for row, sampled in zip(reading.rows.tolist(), texts_of(self.signal.samples, split), strict=True):
-            texts = [*sampled, reading.answers[row].text] if counts[row] else []
+        counts = split_data.usable
+        for row, sampled in zip(split_data.rows.tolist(), texts_of(self.signal.samples, split), strict=True):
+            texts = [*sampled, split_data.answers[row].text] if counts[row] else []
             index = [pairs.setdefault((row, one, other), len(pairs)) for one in texts for other in texts]
             places.append(np.asarray(index or [-1] * (self.signal.samples.n + 1) ** 2, dtype=np.int64))
-        related = relater(reading, self.signal, list(pairs))
+        related = relater(split_data, self.signal, list(pairs))
         whole = np.concatenate([related, np.zeros_like(related[:1], shape=(1, *related.shape[1:]))])
         m = self.signal.samples.n + 1
         return whole[np.stack(places)].reshape(len(places), m, m, *related.shape[1:])
 
     def column(self, split: StoredSplit) -> FloatArray:
         """`(n, m, m)` or `(n, m, m, 3)` float32, as it was graded."""
-        return unless_failed(split.reading.relations[self.signal])[split.places]
+        return unless_failed(split.split_data.relations[self.signal])[split.places]
 
     def planted(self, world: World) -> FloatArray:
         """Texts that are the same are likely to entail each other, others are not."""

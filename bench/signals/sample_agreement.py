@@ -9,16 +9,16 @@ import numpy as np
 
 from bench.api import BoolArray, Format, SampleAgreement
 from bench.grading.grade import normalise_text
-from bench.signals.definition import Definition, PassDefinition
-from bench.signals.reading import Agreement, unless_failed
+from bench.signals.definition import PassDefinition, SignalDefinition
 from bench.signals.samples import ids_from, texts_of
+from bench.signals.split_data import Agreement, unless_failed
 
 if TYPE_CHECKING:
-    from bench.signals.planted import World
-    from bench.signals.reading import Comparer, StoredSplit
+    from bench.signals.split_data import Comparer, StoredSplit
+    from bench.signals.synthetic import World
 
 
-class SampleAgreementDefinition(Definition[SampleAgreement]):
+class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
     """Made of the stored samples; grading says which agree."""
 
     declares = SampleAgreement
@@ -30,7 +30,7 @@ class SampleAgreementDefinition(Definition[SampleAgreement]):
     def agreement(self, split: StoredSplit, comparer: Comparer) -> Agreement:
         """Whether each sample says what the greedy answer says (docs/methods.md §2.14)."""
         texts = list(texts_of(self.signal.samples, split))
-        agree = comparer(split.reading, texts)
+        agree = comparer(split.split_data, texts)
         said = (
             ["" if same else f"={normalise_text(text)}" for text, same in zip(sampled, row, strict=True)]
             for sampled, row in zip(texts, agree.tolist(), strict=True)
@@ -40,7 +40,7 @@ class SampleAgreementDefinition(Definition[SampleAgreement]):
 
     def column(self, split: StoredSplit) -> BoolArray:
         """`(n, N)` bool, as it was graded."""
-        return unless_failed(split.reading.agreements[self.signal]).agree[split.places]
+        return unless_failed(split.split_data.agreements[self.signal]).agree[split.places]
 
     def planted(self, world: World) -> BoolArray:
         """Samples of sure answers agree more often."""

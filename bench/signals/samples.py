@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Samples, TokenScores
-from bench.backbone.measure import Growth, Taken
-from bench.prompts.tails import Ids
+from bench.model.continuation_specs import ContinuationSpec, PendingArrays
+from bench.prompts.front_coding import Ids
 from bench.signals.definition import PassDefinition, definition
 
 if TYPE_CHECKING:
     import torch
 
-    from bench.backbone.items import Pass
-    from bench.prompts.asking import Asking
-    from bench.signals.planted import World
-    from bench.signals.reading import StoredSplit
+    from bench.model.decode_batch import DecodeBatch
+    from bench.prompts.prompt_settings import PromptSettings
+    from bench.signals.split_data import StoredSplit
+    from bench.signals.synthetic import World
 
 
 _AT_ONCE = 64
@@ -32,9 +32,9 @@ class SamplesDefinition(PassDefinition[Samples]):
     declares = Samples
 
     @property
-    def growth(self) -> Growth:
+    def growth(self) -> ContinuationSpec:
         """The samples."""
-        return Growth(samples=frozenset({self.signal}))
+        return ContinuationSpec(samples=frozenset({self.signal}))
 
     @property
     def ragged(self) -> bool:
@@ -46,11 +46,11 @@ class SamplesDefinition(PassDefinition[Samples]):
         scores = definition(TokenScores(Of.SAMPLES, samples=self.signal)).sources(fmt, max_new_tokens)
         return (*ids_from(self.signal, max_new_tokens), *scores)
 
-    def name(self, asking: Asking, seed: int) -> str:
+    def name(self, asking: PromptSettings, seed: int) -> str:
         """Name with the seed."""
         return f"{self.signal!r} seed {seed}"
 
-    def take(self, done: Pass) -> list[list[Taken]]:
+    def take(self, done: DecodeBatch) -> list[list[PendingArrays]]:
         """`values`: the sampled ids, each sample closed by -1."""
         import torch
 
@@ -126,10 +126,10 @@ def drawn_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list[
     """
     import torch
 
-    from bench.backbone.sampling import draw, uniforms
+    from bench.model.sampling import draw, uniforms
 
     states: Any = definition(Hidden(1.0, At.PROMPT_END)).column(split)  # (n, d): one row for each prompt
-    head, stops, n = split.backbone.head, split.backbone.stops, sampling.n
+    head, stops, n = split.lm.head, split.lm.stops, sampling.n
     for first in range(0, len(states), _AT_ONCE):
         part = torch.tensor(states[first : first + _AT_ONCE]).to(head.weight)  # back to the dtype they were read in
         questions = split.questions[first : first + _AT_ONCE]
@@ -151,7 +151,7 @@ def texts_of(samples: Samples, split: StoredSplit) -> Iterator[list[str]]:
     for ids_of in drawn(split, samples):
         for ids in ids_of:
             if ids.tobytes() not in decoded:
-                decoded[ids.tobytes()] = split.backbone.chat.decode(ids.tolist())
+                decoded[ids.tobytes()] = split.lm.chat.decode(ids.tolist())
         yield [decoded[ids.tobytes()] for ids in ids_of]
 
 

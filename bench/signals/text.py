@@ -12,15 +12,15 @@ from bench.api import Format, Of, Ragged, Text
 from bench.api.batch import Column
 from bench.api.errors import fenced
 from bench.prompts.templates import context
-from bench.signals.definition import Definition, PassDefinition
+from bench.signals.definition import PassDefinition, SignalDefinition
 from bench.signals.samples import ids_from, texts_of
 
 if TYPE_CHECKING:
-    from bench.signals.planted import World
-    from bench.signals.reading import StoredSplit
+    from bench.signals.split_data import StoredSplit
+    from bench.signals.synthetic import World
 
 
-class TextDefinition(Definition[Text]):
+class TextDefinition(SignalDefinition[Text]):
     """Made of the questions, and of the stored answers and samples."""
 
     declares = Text
@@ -39,18 +39,18 @@ class TextDefinition(Definition[Text]):
         Raises:
             UserError: options are asked for, and a question has one alone, which is the right one.
         """
-        reading = split.reading
+        split_data = split.split_data
         if self.signal.of is Of.ANSWER:
-            return strings([reading.answers[row].text for row in split.rows])
+            return strings([split_data.answers[row].text for row in split.rows])
         if self.signal.of is Of.SAMPLES:
             return strings(list(texts_of(self.signal.samples, split)))
         if self.signal.of is Of.OPTIONS:
             pairs = zip(split.questions, split.unlabelled, strict=True)
             return Ragged.of([strings([question.choices[k] for k in order]) for question, order in pairs])
-        with fenced(f"task {reading.task.name!r}, style_of"):
+        with fenced(f"task {split_data.task.name!r}, style_of"):
             letters = split.prompts.protocol.letters
             return strings(
-                [context(question, reading.task.style_of(question), letters) for question in split.questions]
+                [context(question, split_data.task.style_of(question), letters) for question in split.questions]
             )
 
     def planted(self, world: World) -> Column:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import Format, Of, Ragged, Task, TokenIds, UserError
-from bench.signals.definition import Definition
+from bench.signals.definition import SignalDefinition
 from bench.signals.samples import joined_texts
 
 if TYPE_CHECKING:
     from bench.prompts.shards import PromptTokeniser
-    from bench.signals.planted import World
-    from bench.signals.reading import StoredSplit
+    from bench.signals.split_data import StoredSplit
+    from bench.signals.synthetic import World
 
 OPTIONS = frozenset({Of.OPTIONS, Of.GOLD, Of.WRONG})
 
 
-class TokenIdsDefinition(Definition[TokenIds]):
+class TokenIdsDefinition(SignalDefinition[TokenIds]):
     """Made of the prompts and the stored answers."""
 
     declares = TokenIds
@@ -51,7 +51,7 @@ class TokenIdsDefinition(Definition[TokenIds]):
             kept = [(k, ids) for k, ids in enumerate(options) if (k == question.gold) == (self.signal.of is Of.GOLD)]
             if not kept:
                 raise UserError(
-                    f"it reads wrong answers, and question {question.id!r} of {split.reading.where} has none"
+                    f"it reads wrong answers, and question {question.id!r} of {split.split_data.where} has none"
                 )
             rows.append(np.concatenate([ids for _, ids in kept]).astype(np.int64))
             owners.append(np.repeat([k for k, _ in kept], [len(ids) for _, ids in kept]))

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import Format, Of, Ragged, TokenIds, TokenScores, UserError
-from bench.backbone.measure import Arrays, Growth, Taken, Upto
-from bench.prompts.tails import Ids
+from bench.model.continuation_specs import AnswerSpan, Arrays, ContinuationSpec, PendingArrays
+from bench.prompts.front_coding import Ids
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.samples import drawn, drawn_letters, ids_from, joined_texts
 from bench.store.folders import digest_arrays
@@ -20,10 +20,10 @@ from bench.store.folders import digest_arrays
 if TYPE_CHECKING:
     import torch
 
-    from bench.backbone.items import Pass
-    from bench.prompts.asking import Asking
-    from bench.signals.planted import World
-    from bench.signals.reading import StoredSplit
+    from bench.model.decode_batch import DecodeBatch
+    from bench.prompts.prompt_settings import PromptSettings
+    from bench.signals.split_data import StoredSplit
+    from bench.signals.synthetic import World
 
 NOTHING: Ids = np.zeros(0, dtype=np.int32)
 AT_ONCE = 256
@@ -39,14 +39,14 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     declares = TokenScores
 
     @property
-    def growth(self) -> Growth:
+    def growth(self) -> ContinuationSpec:
         """Growth up to the states that predict the last tokens."""
         return {
-            Of.ANSWER: Growth(Upto.ANSWER_PREDICTING),
-            Of.SAMPLES: Growth(samples=frozenset({self.signal.samples})),
-            Of.OPTIONS: Growth(),
-            Of.GOLD: Growth(gold=True),
-            Of.WRONG: Growth(wrong=True),
+            Of.ANSWER: ContinuationSpec(AnswerSpan.ANSWER_PREDICTING),
+            Of.SAMPLES: ContinuationSpec(samples=frozenset({self.signal.samples})),
+            Of.OPTIONS: ContinuationSpec(),
+            Of.GOLD: ContinuationSpec(gold=True),
+            Of.WRONG: ContinuationSpec(wrong=True),
         }[self.signal.of]
 
     @property
@@ -72,12 +72,12 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     def _of(self, of: Of) -> TokenScoresDefinition:
         return TokenScoresDefinition(replace(self.signal, of=of))
 
-    def name(self, asking: Asking, seed: int) -> str:
+    def name(self, asking: PromptSettings, seed: int) -> str:
         """Name with the seed of samples, or the ids of the letters."""
         added = {Of.SAMPLES: f" seed {seed}", Of.OPTIONS: f" {digest_arrays([asking.letter_ids])}"}
         return f"{super().name(asking, seed)}{added.get(self.signal.of, '')}"
 
-    def take(self, done: Pass) -> Sequence[Sequence[Taken]]:
+    def take(self, done: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
         """Fields of `TokenScores.dtype`, `(t_i, ...)` each, from the output head's logits in float32.
 
         Raises:
@@ -104,7 +104,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         ids = done.ids_of(np.asarray([token for _, token in pairs], dtype=np.int32))
         parts = []
         for first in range(0, max(1, len(ids)), AT_ONCE):
-            logits = done.backbone.head.logits(states[first : first + AT_ONCE])
+            logits = done.lm.head.logits(states[first : first + AT_ONCE])
             self._check(logits)
             parts.append(_scores(logits, ids[first : first + AT_ONCE], self.signal))
         joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
@@ -135,7 +135,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         if self.signal.of is Of.SAMPLES:
             return self._sampled(split)
         ids: Any = definition(TokenIds(self.signal.of)).column(split)
-        parts = [each.signal.of for each in self.sources(split.reading.task.format, 0)]
+        parts = [each.signal.of for each in self.sources(split.split_data.task.format, 0)]
         stored = [(_orders(split, of), self._of(of).stored(split)) for of in parts]
         values = []
         for i, wanted in enumerate(_orders(split, self.signal.of)):

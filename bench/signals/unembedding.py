@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from bench.api import Format, OutputHead, Unembedding
 from bench.api.batch import Norm
-from bench.signals.definition import Definition
+from bench.signals.definition import SignalDefinition
 
 if TYPE_CHECKING:
-    from bench.signals.planted import World
-    from bench.signals.reading import StoredSplit
+    from bench.signals.split_data import StoredSplit
+    from bench.signals.synthetic import World
 
 
-class UnembeddingDefinition(Definition[Unembedding]):
+class UnembeddingDefinition(SignalDefinition[Unembedding]):
     """Never stored: the weights are the model's own."""
 
     declares = Unembedding
@@ -26,7 +26,7 @@ class UnembeddingDefinition(Definition[Unembedding]):
 
     def column(self, split: StoredSplit) -> OutputHead:
         """The head of the frozen model, with a copy of the norm before it: only the head's weights are watched."""
-        return replace(split.backbone.head, norm=deepcopy(split.backbone.norm))
+        return replace(split.lm.head, norm=deepcopy(split.lm.norm))
 
     def planted(self, world: World) -> OutputHead:
         """The head that predicts the planted answers from the planted states."""

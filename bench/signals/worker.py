@@ -1,4 +1,4 @@
-"""Whoever measures shards: claims one, reads it on a backbone, puts what it found into the store.
+"""Whoever measures shards: claims one, reads it on a model, puts what it found into the store.
 
 The work on a shard is a plain value of token ids and names, so that whoever does it needs no task and no plugin.
 """
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from bench.api import AdapterRef, Signal, UserError
-from bench.backbone.devices import class_of
-from bench.backbone.measure import Item
-from bench.backbone.memory import give_back, peak_memory_mb
-from bench.backbone.models import label_of
-from bench.prompts.asking import Asking
+from bench.model.continuation_specs import ModelInput
+from bench.model.devices import class_of
+from bench.model.memory import give_back, peak_memory_mb
+from bench.model.specs import label_of
+from bench.prompts.prompt_settings import PromptSettings
 from bench.signals.definition import growth_of, pass_definitions
 from bench.signals.files import write_bundle
 from bench.store.folders import Entry, Store, digest_arrays, key_of
@@ -27,8 +27,8 @@ from bench.store.locks import Timeout, file_lock, shard_claim
 from bench.store.sources import source_digest
 
 if TYPE_CHECKING:
-    from bench.backbone.model import Backbone, LoadOptions
-    from bench.backbone.models import ModelSpec
+    from bench.model.language_model import LanguageModel, LoadOptions
+    from bench.model.specs import ModelSpec
 
 _PACKAGES = ("torch", "transformers", "numpy", "peft", "deepspeed")
 """Packages besides this one on which the bits of a reading or of an adapter depend."""
@@ -45,8 +45,8 @@ class ShardTask:
     """The part of the store where the shard's entries lie."""
     held: tuple[str, ...] | None
     """Keys of the entries that lay there: where others lie beside them, somebody was quicker. None: compute anyway."""
-    items: Sequence[Item]
-    asking: Asking
+    items: Sequence[ModelInput]
+    asking: PromptSettings
     names: Mapping[Signal, str]
     """Signals that are measured, with their names in keys."""
     seed: int
@@ -117,9 +117,9 @@ def busy_last(each: Callable[..., Iterator[tuple[ShardTask, Done]]], tasks: Iter
 
 @dataclass
 class Worker:
-    """Measures shards on one backbone, one after the other. In the run's own process it is the engine `local`."""
+    """Measures shards on one model, one after the other. In the run's own process it is the engine `local`."""
 
-    backbone: Backbone
+    lm: LanguageModel
     store: Store
     waits: Callable[[ShardTask, str], None] = lambda _task, _whom: None
     """Told which shard is computed by another run, and by which process."""
@@ -177,25 +177,25 @@ class Worker:
         """The outcome of `do` as it is told to another process, which finds the entry in the store."""
         done = self.do(task, wait=wait)
         give_back()
-        return replace(done, entry=None, peak_memory_mb=peak_memory_mb(*self.backbone.devices))
+        return replace(done, entry=None, peak_memory_mb=peak_memory_mb(*self.lm.devices))
 
     def _done(self, task: ShardTask) -> Done:
-        from bench.backbone.extract import Extractor
-        from bench.backbone.sampling import uniforms
+        from bench.model.extractor import Extractor
+        from bench.model.sampling import uniforms
 
         if task.held is not None and task.held != tuple(self.store.keys(task.kind)):
             return Done()
         if task.adapter != self._adapter:  # it stays on for the tasks after this one that are read through the same
             self.rest()
             if task.adapter is not None:
-                from bench.backbone.adapter import adapted
+                from bench.model.adapter import adapted
 
-                self._switched.enter_context(adapted(self.backbone, task.adapter))
+                self._switched.enter_context(adapted(self.lm, task.adapter))
             self._adapter = task.adapter
         items, limit = task.items, task.asking.max_new_tokens
         if n := max((sampling.n for sampling in growth_of(task.names).samples), default=0):
             items = [replace(item, uniforms=uniforms(task.seed, item.id, n, limit)) for item in items]
-        measured = Extractor(self.backbone, task.asking, pass_definitions(task.names), task.stage).measure(items)
+        measured = Extractor(self.lm, task.asking, pass_definitions(task.names), task.stage).measure(items)
         fields = {"signals": sorted(task.names.values()), "answers": digest_arrays(measured.answers)}
         # One folder for the whole pass: a killed run has all of it or nothing, and so repeats the same pass.
         entry = self.store.put(
@@ -204,13 +204,13 @@ class Worker:
             fields,
             partial(write_bundle, measured=measured, names=task.names),
             split=task.split,
-            model=label_of(self.backbone.spec),
+            model=label_of(self.lm.spec),
             token_budget=task.asking.budget,
             costs={stage: asdict(cost) for stage, cost in measured.costs.items()},
             halvings=measured.halvings,
-            packed=self.backbone.packed,
+            packed=self.lm.packed,
             bytes_per_token=measured.bytes_per_token,
-            hindrance=self.backbone.hindrance,
+            hindrance=self.lm.hindrance,
         )
         return Done(entry.folder.name, entry, sum(cost.forward_tokens for cost in measured.costs.values()))
 
@@ -234,13 +234,13 @@ class WorkerSpec:
     """A file in the store by which a worker sees that it is the same."""
 
     @classmethod
-    def of(cls, backbone: Backbone, store: Store, threads: int, witness: str = "") -> WorkerSpec:
-        """A worker with this backbone and this store."""
-        spec, device = backbone.spec, backbone.device
+    def of(cls, lm: LanguageModel, store: Store, threads: int, witness: str = "") -> WorkerSpec:
+        """A worker with this model and this store."""
+        spec, device = lm.spec, lm.device
         source = str(Path(spec.source).resolve()) if spec.local else spec.source
-        model = replace(spec, source=source, revision=backbone.files.commit or spec.revision)
-        options = replace(backbone.options, device=device, dtype=backbone.dtype_name)
-        return cls(model, options, store.root.resolve(), threads, surroundings(backbone), witness)
+        model = replace(spec, source=source, revision=lm.files.commit or spec.revision)
+        options = replace(lm.options, device=device, dtype=lm.dtype_name)
+        return cls(model, options, store.root.resolve(), threads, surroundings(lm), witness)
 
     def opened(self) -> Worker:
         """The worker.
@@ -256,18 +256,18 @@ class WorkerSpec:
             )
         import torch
 
-        from bench.backbone.model import Backbone
+        from bench.model.language_model import LanguageModel
 
         torch.set_num_threads(self.threads)
-        backbone = Backbone(self.model, self.options)
-        _check(self.expected, surroundings(backbone))
-        return Worker(backbone, Store(self.cache))
+        lm = LanguageModel(self.model, self.options)
+        _check(self.expected, surroundings(lm))
+        return Worker(lm, Store(self.cache))
 
 
-def surroundings(backbone: Backbone) -> dict[str, str]:
+def surroundings(lm: LanguageModel) -> dict[str, str]:
     """All on which the bits of a reading depend besides its task, in words: versions, model, device."""
-    device = "any" if str(backbone.dtype) == "torch.float32" else class_of(*backbone.devices)
-    return {**_versions(), "model": backbone.fingerprint, "dtype": str(backbone.dtype), "device": device}
+    device = "any" if str(lm.dtype) == "torch.float32" else class_of(*lm.devices)
+    return {**_versions(), "model": lm.fingerprint, "dtype": str(lm.dtype), "device": device}
 
 
 def _versions() -> dict[str, str]:

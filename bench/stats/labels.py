@@ -10,9 +10,9 @@ Three claims, each with an error rate of 1 - level of its own:
   each pair and metric. So of the sizes at which one of a pair is said to be better, none is wrong, but for 5 %.
 - `Crossing`: read off these. If the difference only grows with labels, the true crossing lies between the last size at
   which the trained one is shown to be worse and the first from which on it is shown to be better, but for 5 %.
-- `Ahead`, a trained method against all untrained ones at once. That it beats every one of them is false as soon as it
-  fails to beat one, so that the largest p value of these pairs is one of the claim: an intersection-union test (Berger,
-  1982), which needs no choice of a best reference. These are corrected by Holm's rule over methods and sizes.
+- `LeadTest`, a trained method against all untrained ones at once. That it beats every one of them is false as soon as
+  it fails to beat one, so that the largest p value of these pairs is one of the claim: an intersection-union test
+  (Berger, 1982), which needs no choice of a best reference. These are corrected by Holm's rule over methods and sizes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ONE_KIND = "only right or only wrong answers were drawn"
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class DrawnConfidences:
     """Confidences of a method in n questions after it was told labels, draw by draw."""
 
     labels: int
@@ -115,7 +115,7 @@ class Crossing:
 
 
 @dataclass(frozen=True)
-class Ahead:
+class LeadTest:
     """Test that a trained method told so many labels is better than every untrained one."""
 
     method: str
@@ -192,7 +192,7 @@ class LabelCurves:
     points: tuple[Point, ...]
     gains: tuple[Gain, ...]
     crossings: tuple[Crossing, ...]
-    ahead: tuple[Ahead, ...]
+    ahead: tuple[LeadTest, ...]
     notes: tuple[str, ...] = ()
     """Why there are no intervals, where there are none."""
     average: Average = "subjects"
@@ -208,7 +208,7 @@ Draws = Mapping[int, Influence]
 
 
 def curves_of(
-    told: Mapping[tuple[str, int], Told],
+    told: Mapping[tuple[str, int], DrawnConfidences],
     study: Study,
     correct: BoolArray,
     subjects: Sequence[str],
@@ -233,7 +233,7 @@ def curves_of(
         )
     points: list[Point] = []
     gains: list[Gain] = []
-    ahead: list[Ahead] = []
+    ahead: list[LeadTest] = []
     for metric in METRICS_SHOWN:
         reason = sampling.refused(metric)
         if reason:
@@ -275,7 +275,7 @@ class _CurveRule(NamedTuple):
     """Without intervals."""
     level: float
 
-    def draws(self, told: Told) -> Draws:
+    def draws(self, told: DrawnConfidences) -> Draws:
         """The metric of each draw that has a value."""
         of, found = self.sampling, {}
         for seed in self.study.seeds:
@@ -284,7 +284,7 @@ class _CurveRule(NamedTuple):
                 found[seed] = influence(self.metric, values, values, of.correct, of.strata, of.average)
         return {seed: each for seed, each in found.items() if each is not None}
 
-    def point(self, name: str, size: int, told: Told, draws: Draws) -> Point:
+    def point(self, name: str, size: int, told: DrawnConfidences, draws: Draws) -> Point:
         """Point of a method."""
         missing = Counter(told.missing.get(seed, "undefined") for seed in self.study.seeds if seed not in draws)
         estimate = None
@@ -310,7 +310,7 @@ class _CurveRule(NamedTuple):
         return estimated(self.metric, of, self.sampling, level=self.level, bounds=bounds)
 
 
-def _ahead(gains: Sequence[Gain]) -> Iterator[Ahead]:
+def _ahead(gains: Sequence[Gain]) -> Iterator[LeadTest]:
     """For each method and size the largest p value of its pairs; one with a difference in the other direction has 1."""
     for method, size in dict.fromkeys((gain.method, gain.size) for gain in gains):
         own = [gain for gain in gains if (gain.method, gain.size) == (method, size)]
@@ -320,4 +320,4 @@ def _ahead(gains: Sequence[Gain]) -> Iterator[Ahead]:
                 p[gain.untrained] = gain.p if gain.difference.value > 0 else 1.0
         known = len(p) == len(own)
         against = max(p, key=lambda name: p[name]) if known else next(g.untrained for g in own if g.untrained not in p)
-        yield Ahead(method, own[0].metric, size, against, p[against] if known else None)
+        yield LeadTest(method, own[0].metric, size, against, p[against] if known else None)

@@ -10,21 +10,21 @@ from pathlib import Path
 
 from bench.store.folders import Store
 from bench.store.locks import adapter_claim, file_lock, shard_claim, used_models
-from bench.store.usage import ADAPTERS, ENTRIES, READINGS, Use
+from bench.store.usage import ADAPTERS, ENTRIES, READINGS, UsageRow
 
 
 @dataclass(frozen=True)
 class Pruned:
     """Entries that go, and those that stay though they were wished away."""
 
-    gone: Sequence[Use]
-    held: Sequence[Use]
+    gone: Sequence[UsageRow]
+    held: Sequence[UsageRow]
     """A running process claims them, or reads what is stored of their model."""
 
 
 def chosen(
     root: Path,
-    uses: Iterable[Use],
+    uses: Iterable[UsageRow],
     kinds: Collection[str] = ENTRIES,
     model: str | None = None,
     seconds: float | None = None,
@@ -39,8 +39,8 @@ def chosen(
         seconds: age from which on they may go; None: any.
     """
     latest, in_use = time.time() - (seconds or 0.0), used_models(root)
-    gone: list[Use] = []
-    held: list[Use] = []
+    gone: list[UsageRow] = []
+    held: list[UsageRow] = []
     for use in uses:
         if use.kind in kinds and model in {None, use.model} and (seconds is None or use.written <= latest):
             taken = False  # whether another process holds a claim on it; claims that were never made are not made here
@@ -55,7 +55,7 @@ def chosen(
     return Pruned(gone, held)
 
 
-def prune(root: Path, gone: Iterable[Use]) -> Pruned:
+def prune(root: Path, gone: Iterable[UsageRow]) -> Pruned:
     """Remove entries, one at a time and each at once, as others see it; being killed costs nothing but the time.
 
     Args:
@@ -91,7 +91,7 @@ def prune(root: Path, gone: Iterable[Use]) -> Pruned:
     return Pruned(removed, held)
 
 
-def _claims(root: Path, use: Use) -> list[Path]:
+def _claims(root: Path, use: UsageRow) -> list[Path]:
     """Claims under which others make this entry."""
     if use.kind == READINGS:
         return [shard_claim(root, use.store_kind)]

@@ -26,7 +26,7 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
-class Use:
+class UsageRow:
     """A folder of an entry, or one of another kind."""
 
     kind: str
@@ -50,13 +50,13 @@ class Use:
         return self.split.rpartition("/")[0] or self.split
 
 
-def used(root: Path) -> list[Use]:
+def used(root: Path) -> list[UsageRow]:
     """All that lies in the store; what vanishes meanwhile is left out."""
-    found: list[Use] = []
+    found: list[UsageRow] = []
     for folder in _folders(root):
         if folder.name not in ENTRIES:
             kind = "half-written" if folder.name.startswith("tmp-") else folder.name
-            found.append(Use(kind, folder, _bytes(folder)[0]))
+            found.append(UsageRow(kind, folder, _bytes(folder)[0]))
             continue
         # entries lie below two digits of their key, those of readings below the hash of a shard as well
         shards = _folders(folder) if folder.name == READINGS else [folder]
@@ -73,7 +73,7 @@ def used(root: Path) -> list[Use]:
                 written = path.stat(follow_symlinks=False).st_mtime
             answers *= folder.name == READINGS
             store_kind = path.parents[1].relative_to(root).as_posix()
-            found.append(Use(folder.name, path, size, answers, store_kind, model, split, written))
+            found.append(UsageRow(folder.name, path, size, answers, store_kind, model, split, written))
     return found
 
 

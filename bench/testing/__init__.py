@@ -22,7 +22,7 @@ from bench import registry
 from bench.api import ConfidenceMethod, ContractError, DataCard, Format, RunFacts, Source, Split, Task, UserError
 from bench.api.errors import did_you_mean, home_of, reason_of
 from bench.signals.definition import definition
-from bench.signals.planted import MODEL, planted
+from bench.signals.synthetic import MODEL, planted
 from bench.testing.check import Check, MakeMethod, MakeTask
 from bench.testing.method_checks import METHOD_CHECKS, METHOD_DATA_CHECKS
 from bench.testing.observing import TRAIN

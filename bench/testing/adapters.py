@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bench.api import AdapterRef, Context, IntArray, Ragged, Validation
 from bench.api.methods import validation_signals
-from bench.signals.planted import MODEL, planted
+from bench.signals.synthetic import MODEL, planted
 from bench.testing.check import MakeMethod
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from bench.api.confidence import as_float64
 from bench.api.configurations import configuration, refuse_search, searched
 from bench.api.constants import sources
 from bench.api.methods import given, refuse_gold, refuse_output
-from bench.signals.planted import MODEL
+from bench.signals.synthetic import MODEL
 from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring
 from bench.testing.observing import (

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bench.api import Batch, BoolArray, ConfidenceMethod, OutputHead, Ragged, Signal
-from bench.signals.planted import planted
+from bench.signals.synthetic import planted
 from bench.testing.adapters import context
 from bench.testing.check import MakeMethod
 

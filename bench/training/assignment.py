@@ -16,7 +16,7 @@ from typing import Any
 import numpy.typing as npt
 
 from bench.api import Ragged, UserError
-from bench.backbone.models import ModelSpec, label_of
+from bench.model.specs import ModelSpec, label_of
 from bench.progress import Progress, Silent
 from bench.store.folders import Entry, Store
 from bench.store.locks import adapter_claim, file_lock

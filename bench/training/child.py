@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.backbone.devices import alone_visible
+from bench.model.devices import alone_visible
 from bench.store.processes import end_group, end_with
 
 _PARENT = "CONFBENCH_PARENT"

@@ -77,7 +77,7 @@ class Job:
     model: Mapping[str, Any]
     """Fields of a `ModelSpec`."""
     weights: str
-    """The backbone's fingerprint."""
+    """The model's fingerprint."""
     load: Mapping[str, Any]
     """Fields of `LoadOptions`."""
     loss: str

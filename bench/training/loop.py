@@ -20,10 +20,10 @@ import numpy.typing as npt
 import torch
 
 from bench.api import AdapterModel, Batch, EarlyStopping, FloatArray, Ragged, UserError
-from bench.backbone.adapter import SETTINGS, WEIGHTS, record_base, set_dropout, with_lora
-from bench.backbone.model import Backbone, LoadOptions
-from bench.backbone.models import ModelSpec
-from bench.backbone.session import checkpoint_blocks
+from bench.model.adapter import SETTINGS, WEIGHTS, record_base, set_dropout, with_lora
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.session import checkpoint_blocks
+from bench.model.specs import ModelSpec
 from bench.store.files import write_json, write_whole
 from bench.store.folders import MANIFEST, digest_file, inspected, key_of, seal
 from bench.training.job import (
@@ -39,7 +39,7 @@ from bench.training.job import (
     read_examples,
     take,
 )
-from bench.training.model import Fed, Questioner, ReadableModel, requests, together
+from bench.training.model import LossProbe, ReadableModel, TokensFed, requests, together
 from bench.training.optimisers import DeepSpeedOptimiser, ProcessGroup, TorchOptimiser
 
 OfExamples = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
@@ -89,22 +89,22 @@ class _Training:
         )
         devices = tuple(job.load["devices"])
         options = replace(LoadOptions(**job.load), device=None if devices else processes.device, devices=devices)
-        self.backbone = Backbone(ModelSpec(**{**job.model, "tasks": tuple(job.model["tasks"])}), options)
+        self.lm = LanguageModel(ModelSpec(**{**job.model, "tasks": tuple(job.model["tasks"])}), options)
         torch.manual_seed(self.recipe.seed)  # the adapter is drawn from it
         self.wrapped = with_lora(
-            self.backbone.model,
+            self.lm.model,
             job.targets,
             rank=self.recipe.rank,
             alpha=self.recipe.alpha,
             dropout=self.recipe.dropout,
         )
         if job.checkpointing:
-            checkpoint_blocks(self.backbone.model)
+            checkpoint_blocks(self.lm.model)
         self.parameters = [p for p in self.wrapped.parameters() if p.requires_grad]
         kind = DeepSpeedOptimiser if self.recipe.deepspeed else TorchOptimiser
         self.optimiser = kind(self.parameters, self.recipe, processes)
-        self.model = ReadableModel(self.backbone, self.wrapped, job)
-        self.fed = Fed()
+        self.model = ReadableModel(self.lm, self.wrapped, job)
+        self.fed = TokensFed()
         self.seconds = 0.0
         self.last_loss: float | None = None
 
@@ -157,12 +157,12 @@ class _Training:
         shares = [self._share(self.examples, batch_rows(self._n, step, self.recipe)) for step in steps]
         rows = np.unique(np.concatenate([*shares, np.zeros(0, dtype=np.int64)]))
 
-        def ask(questioner: Questioner) -> None:
+        def ask(questioner: LossProbe) -> None:
             for first in range(0, len(rows), self.recipe.batch_size):
                 some = rows[first : first + self.recipe.batch_size]
                 self.loss(questioner, take(self.examples, some), self.job.settings)
 
-        self.model.remember(requests(ask, self.job.verdict_ids, len(self.backbone.head.weight)))
+        self.model.remember(requests(ask, self.job.verdict_ids, len(self.lm.head.weight)))
         self._count(0.0)
         self.seconds += time.perf_counter() - start
 
@@ -266,7 +266,7 @@ class _Training:
         folder = self.folder / CHECKPOINTS / f"step-{step}"
         state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
         self.optimiser.load(folder)
-        self.fed, self.seconds, self.last_loss = Fed(**state["fed"]), state["seconds"], state["loss"]
+        self.fed, self.seconds, self.last_loss = TokensFed(**state["fed"]), state["seconds"], state["loss"]
         kept = load_file(folder / _BEST)
         recorded = kept.pop(_RECORDED, None)
         confidences = [] if recorded is None else list(recorded.numpy())

@@ -11,20 +11,20 @@ import numpy.typing as npt
 import torch
 
 from bench.api import IntArray, Ragged
-from bench.backbone.model import Backbone
-from bench.backbone.prefix import PrefixTree, one_pack, plan_packs
-from bench.backbone.session import run_blocks
+from bench.model.language_model import LanguageModel
+from bench.model.prefix_tree import PrefixTree, one_pack, plan_packs
+from bench.model.session import run_blocks
 from bench.training.job import Job
 
 if TYPE_CHECKING:
-    from bench.prompts.tails import Ids
+    from bench.prompts.front_coding import Ids
 
 ReadRequest = tuple[bytes, int]
 """A sequence's int32 ids, and how many of its last positions are read."""
 
 
 @dataclass
-class Fed:
+class TokensFed:
     """Token positions fed to the model; nothing is ever padded."""
 
     forward: int = 0
@@ -54,7 +54,7 @@ def together(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
     return groups
 
 
-class Questioner:
+class LossProbe:
     """An `AdapterModel` without a model: gives zeros, and notes what a loss asks of the frozen weights."""
 
     def __init__(self, verdict_ids: tuple[int, int], vocabulary: int, device: str) -> None:
@@ -71,7 +71,7 @@ class Questioner:
         return torch.zeros(int(last.sum()), self.vocabulary, device=self.device)
 
 
-def requests(ask: Callable[[Questioner], object], verdict_ids: tuple[int, int], vocabulary: int) -> list[ReadRequest]:
+def requests(ask: Callable[[LossProbe], object], verdict_ids: tuple[int, int], vocabulary: int) -> list[ReadRequest]:
     """Requests of a loss to the frozen weights, sorted.
 
     They don't depend on logits, so that these have a shape and no numbers: over a whole vocabulary, losses of zeros
@@ -82,24 +82,24 @@ def requests(ask: Callable[[Questioner], object], verdict_ids: tuple[int, int], 
         verdict_ids: ids of (no, yes).
         vocabulary: the model's.
     """
-    questioner = Questioner(verdict_ids, vocabulary, "meta")
+    questioner = LossProbe(verdict_ids, vocabulary, "meta")
     try:
         ask(questioner)
     except Exception:  # noqa: BLE001 - a plugin's loss; a mistake of its own comes up again
-        questioner = Questioner(verdict_ids, vocabulary, "cpu")
+        questioner = LossProbe(verdict_ids, vocabulary, "cpu")
         ask(questioner)
     return sorted(questioner.requests)
 
 
 @dataclass
 class ReadableModel:
-    """An `AdapterModel`: a backbone around which peft has put an adapter."""
+    """An `AdapterModel`: a model around which peft has put an adapter."""
 
-    backbone: Backbone
+    lm: LanguageModel
     wrapped: Any
     """The `PeftModel`."""
     job: Job
-    fed: Fed = field(default_factory=Fed)
+    fed: TokensFed = field(default_factory=TokensFed)
     """Since the last `start_step`."""
 
     def __post_init__(self) -> None:
@@ -109,7 +109,7 @@ class ReadableModel:
 
     def start_step(self) -> None:
         """Count from nothing, for weights that have changed."""
-        self.fed = Fed()
+        self.fed = TokensFed()
         self._tree = PrefixTree()
 
     @property
@@ -122,11 +122,11 @@ class ReadableModel:
         rows = [np.asarray(sequences[i], dtype=np.int32) for i in range(len(sequences))]
         ends = [int(k) for k in last]
         if adapted:
-            return self.backbone.head.logits(self._states(rows, ends, self._tree))
+            return self.lm.head.logits(self._states(rows, ends, self._tree))
         keys = [row.tobytes() for row in rows]
         self.remember((key, k) for key, k in zip(keys, ends, strict=True) if len(self._frozen.get(key, ())) < k)
         states = torch.cat([self._frozen[key][-k:] for key, k in zip(keys, ends, strict=True)])
-        return self.backbone.head.logits(states.to(self.backbone.head.weight.device))
+        return self.lm.head.logits(states.to(self.lm.head.weight.device))
 
     def remember(self, requests: Iterable[ReadRequest]) -> None:
         """Read what will be asked of the frozen model, once for the whole run; memory: d numbers for each position."""
@@ -158,16 +158,14 @@ class ReadableModel:
         path_of = {keys[i]: np.flatnonzero(visible[leaf]) for i, leaf in zip(pack.rows, pack.leaves, strict=True)}
         index = np.concatenate([path_of[row.tobytes()][-end:] for row, end in zip(rows, ends, strict=True)])
         places = self._on_device(pack.positions)
-        mask = self.backbone.session.mask(torch.as_tensor(visible, device=places.device), places[0])
+        mask = self.lm.session.mask(torch.as_tensor(visible, device=places.device), places[0])
         return self._run(pack.tokens, index, position_ids=places, attention_mask=mask)
 
     def _run(self, ids: Ids, index: npt.NDArray[np.int64], **inputs: Any) -> torch.Tensor:
         self.fed.forward += len(ids)
-        last = self.backbone.blocks
-        states = run_blocks(
-            self.backbone.model, {last: index}, input_ids=self._on_device(ids), use_cache=False, **inputs
-        )
+        last = self.lm.blocks
+        states = run_blocks(self.lm.model, {last: index}, input_ids=self._on_device(ids), use_cache=False, **inputs)
         return states[last]
 
     def _on_device(self, values: npt.NDArray[Any]) -> torch.Tensor:
-        return torch.as_tensor(values, dtype=torch.long, device=self.backbone.device)[None]
+        return torch.as_tensor(values, dtype=torch.long, device=self.lm.device)[None]

@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from bench.api import AdapterRef, ContractError, FloatArray, Ragged, UserError, Validation
 from bench.api.early_stopping import TrainingStage
-from bench.backbone.cost import StageCost
-from bench.backbone.devices import kind_of, training_budget
+from bench.model.cost import StageCost
+from bench.model.devices import kind_of, training_budget
 from bench.progress import Progress, Silent
 from bench.store.decoding import decoded
 from bench.store.folders import Entry, Store, digest_arrays, key_of
@@ -31,8 +31,8 @@ from bench.training.assignment import KIND, Assignment, Examples, way_out
 from bench.training.job import CONFIDENCES, REPORT, Job, Recipe
 
 if TYPE_CHECKING:
-    from bench.backbone.footprint import TrainingPlan
-    from bench.backbone.model import Backbone
+    from bench.model.language_model import LanguageModel
+    from bench.model.training_memory import TrainingPlan
 
 VERSION = 2
 """Part of every key; raised when the same job would end in another adapter."""
@@ -64,9 +64,9 @@ class Elsewhere(Protocol):
 
 @dataclass
 class AdapterTrainer:
-    """Trains adapters on one backbone for one method: what a run gives to a method as `ctx.train_adapter`."""
+    """Trains adapters on one model for one method: what a run gives to a method as `ctx.train_adapter`."""
 
-    backbone: Backbone
+    lm: LanguageModel
     store: Store
     method: str
     """Name of the method, for messages."""
@@ -92,7 +92,7 @@ class AdapterTrainer:
         self, *, loss: str, examples: Examples, settings: Mapping[str, object], validation: Validation | None = None
     ) -> AdapterRef:
         """See `bench.api.TrainAdapter`."""
-        from bench.backbone import adapter
+        from bench.model import adapter
 
         tested = validation or Validation("", {})
         job = self._job(loss, examples, settings, tested)
@@ -104,11 +104,11 @@ class AdapterTrainer:
             self._plan(job.recipe, examples).check()
             work = Assignment(
                 method=self.method, key=key, fields=fields, job=job, examples=examples, validation=tested.examples,
-                processes=self._processes, devices=tuple(self.backbone.devices),
+                processes=self._processes, devices=tuple(self.lm.devices),
             )  # fmt: skip
             if self.elsewhere is None:
                 # on the CPU, weights are pages of their files, which the child shares
-                make_room = self.backbone.release if kind_of(self.backbone.device) != "cpu" else lambda: None
+                make_room = self.lm.release if kind_of(self.lm.device) != "cpu" else lambda: None
                 entry = work.carry_out(self.store, self.progress, make_room)
             else:
                 entry = self._trained_elsewhere(self.elsewhere, work)
@@ -116,7 +116,7 @@ class AdapterTrainer:
 
     def _trained_elsewhere(self, elsewhere: Elsewhere, work: Assignment) -> Entry:
         try:
-            told = elsewhere.train(work.key, replace(work, devices=(kind_of(self.backbone.device),)), wait=self.waits)
+            told = elsewhere.train(work.key, replace(work, devices=(kind_of(self.lm.device),)), wait=self.waits)
         except PutOffError:
             self.put_off = True
             raise
@@ -138,16 +138,16 @@ class AdapterTrainer:
 
     def _plan(self, recipe: Recipe, examples: Examples) -> TrainingPlan:
         """The way of training that has room for a pass, which holds at least the longest example."""
-        from bench.backbone.footprint import plan_training
+        from bench.model.training_memory import plan_training
 
         ids = next(iter(examples.values()))
         longest = int(ids.lengths.max(initial=0)) if isinstance(ids, Ragged) else 0
         tokens = max(self._budget, longest)
-        return plan_training(self.backbone, tokens, rank=recipe.rank, named=recipe.target_modules)
+        return plan_training(self.lm, tokens, rank=recipe.rank, named=recipe.target_modules)
 
     @property
     def _budget(self) -> int:
-        return self.token_budget or training_budget(*self.backbone.devices)
+        return self.token_budget or training_budget(*self.lm.devices)
 
     def _job(self, loss: str, examples: Examples, settings: Mapping[str, object], validation: Validation) -> Job:
         recipe = Recipe.of(settings)
@@ -156,7 +156,7 @@ class AdapterTrainer:
             _check_examples(validation.examples)
         plain = dict(settings)
         # DeepSpeed knows one card for each process; plain torch does the same training
-        wanted = recipe.deepspeed and len(self.backbone.devices) == 1
+        wanted = recipe.deepspeed and len(self.lm.devices) == 1
         plain["deepspeed"] = wanted and importlib.util.find_spec("deepspeed") is not None
         if wanted and not plain["deepspeed"] and self._processes > 1 and sys.platform == "linux":
             raise UserError(
@@ -164,8 +164,8 @@ class AdapterTrainer:
                 f" installed. Install it: pip install 'confbench[deepspeed]'. {way_out(self.method)}, or on one card:"
                 " CUDA_VISIBLE_DEVICES=0."
             )
-        options, spec = self.backbone.options, self.backbone.spec
-        if self.backbone.dtype_name == "float16":
+        options, spec = self.lm.options, self.lm.spec
+        if self.lm.dtype_name == "float16":
             raise UserError(
                 f"{self.method} can't be trained in float16, whose gradients underflow:"
                 " use --dtype bfloat16 or float32."
@@ -177,13 +177,13 @@ class AdapterTrainer:
         # where any process finds the model, without asking the hub what is newest
         source = str(Path(spec.source).resolve()) if spec.local else str(spec.source)
         return Job(
-            model=asdict(spec) | {"source": source, "revision": self.backbone.files.commit or spec.revision},
-            weights=self.backbone.fingerprint,
+            model=asdict(spec) | {"source": source, "revision": self.lm.files.commit or spec.revision},
+            weights=self.lm.fingerprint,
             load={
-                "device": kind_of(self.backbone.device),
-                "dtype": self.backbone.dtype_name,
+                "device": kind_of(self.lm.device),
+                "dtype": self.lm.dtype_name,
                 "trust_remote_code": options.trust_remote_code,
-                "devices": [str(number) for number in range(len(self.backbone.options.devices))],
+                "devices": [str(number) for number in range(len(self.lm.options.devices))],
             },
             loss=loss,
             settings=plain,
@@ -192,7 +192,7 @@ class AdapterTrainer:
             validation=tuple(validation.examples),
             targets=tuple(self._targets(recipe)),
             verdict_ids=self.verdict_ids,
-            packed=self.backbone.packed,
+            packed=self.lm.packed,
             token_budget=self._budget,
             checkpoint_every=self.checkpoint_every,
             checkpointing=self._plan(recipe, examples).checkpointing,
@@ -207,8 +207,8 @@ class AdapterTrainer:
             "validation": {name: _digest(column) for name, column in validation.examples.items()},
             "weights": job.weights,
             "dtype": job.load["dtype"],
-            "device": kind_of(self.backbone.device),
-            "attention": self.backbone.attention,
+            "device": kind_of(self.lm.device),
+            "attention": self.lm.attention,
             "loss": {"name": job.loss, "source": source_digest([_file(job.loss)])},
             "settings": dict(job.settings),
             "examples": {name: _digest(column) for name, column in examples.items()},
@@ -222,10 +222,10 @@ class AdapterTrainer:
         }
 
     def _targets(self, recipe: Recipe) -> list[str]:
-        from bench.backbone import projections
+        from bench.model import linear_layers
 
         try:
-            return projections.targets(self.backbone.layers, recipe.target_modules)
+            return linear_layers.targets(self.lm.layers, recipe.target_modules)
         except UserError as error:
             raise UserError(str(error).replace("METHOD.", f"{self.method}.")) from error
 
@@ -233,7 +233,7 @@ class AdapterTrainer:
     def _processes(self) -> int:
         if self.processes is not None:
             return self.processes
-        if self.backbone.device != "cuda":
+        if self.lm.device != "cuda":
             return 1
         import torch
 
@@ -241,7 +241,7 @@ class AdapterTrainer:
 
 
 def training_cost(ref: AdapterRef) -> StageCost:
-    """Token positions that training this adapter fed to the backbone, as recorded then."""
+    """Token positions that training this adapter fed to the model, as recorded then."""
     report = training_report(ref)
     return StageCost(report["forward_tokens"], report["padded_tokens"], report["forward_tokens_floor"])
 

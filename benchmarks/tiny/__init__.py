@@ -1,1 +1,1 @@
-"""Training of the embedded model `tiny` from a corpus of questions; its files lie in `bench/backbone/tiny`."""
+"""Training of the embedded model `tiny` from a corpus of questions; its files lie in `bench/model/tiny`."""

@@ -21,14 +21,14 @@ import torch
 from torch.nn import functional
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from bench import backbone
+from bench import model
 from bench.api import Format
 from benchmarks.tiny.corpus import Corpus
 from benchmarks.tiny.evaluate import measure
 from benchmarks.tiny.exercises import LETTERS, RIGHT_OPTION, Encoded, Exercises, padded
 from benchmarks.tiny.tokenizer import CONTEXT, make_tokenizer
 
-FOLDER = Path(backbone.__file__).parent / "tiny"
+FOLDER = Path(model.__file__).parent / "tiny"
 _WARM_UP = 100
 _LATEST = 25
 """Steps over which the loss is averaged."""

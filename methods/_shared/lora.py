@@ -46,7 +46,7 @@ def it_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
     """Next-token cross-entropy of the right verdict over the full vocabulary (docs/methods.md §2.5).
 
     Args:
-        model: the backbone with the adapter.
+        model: the model with the adapter.
         examples: `query`, a Ragged of token ids up to where the verdict is read; `correct` `(n,)` bool.
         settings: not read.
 
@@ -68,7 +68,7 @@ def ct_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
     tokens (docs/methods.md §6 #58).
 
     Args:
-        model: the backbone with the adapter, and without.
+        model: the model with the adapter, and without.
         examples: `query` and `correct` as for `it_loss`; `prompt` and `gold`, Raggeds of token ids.
         settings: `divergence`, a name in `DIVERGENCES`, and `divergence_weight`.
 
@@ -225,7 +225,7 @@ def train_adapter(
 
     Raises:
         UserError: training failed.
-        ContractError: there is no backbone to adapt.
+        ContractError: there is no model to adapt.
     """
     if ctx.train_adapter is None:
         raise ContractError(f"{method.name}: expected a context with train_adapter, a backbone to adapt; got none")

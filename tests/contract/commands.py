@@ -19,16 +19,16 @@ from typing import Any
 import pytest
 
 from bench import registry
-from bench.backbone.footprint import Footprint
 from bench.data.logs import Imported
+from bench.model.training_memory import Footprint
 from bench.results.row import ResultRow
-from bench.results.submissions import Verdict
-from bench.run.heads.scoring import ScoreReport
+from bench.results.submissions import SubmissionVerdict
 from bench.run.pipeline import RunReport
 from bench.run.reproduction import Reproduction
 from bench.run.rerun import Rerun
+from bench.run.scorers.scoring import ScoreReport
 from bench.store.pruning import Pruned
-from bench.store.usage import Use
+from bench.store.usage import UsageRow
 from bench.testing import CheckResult
 
 Values = Mapping[str, Any]
@@ -117,7 +117,7 @@ RESULT = ResultRow(
 CARD = make_dataclass("Card", ["name", "test", "method", "asked"])(
     "a", {"metrics": {}}, {"constants": {}}, {"protocol": {}}
 )
-USE = Use("fits", Path("fits/ab"), 1000, model="a-model")
+USE = UsageRow("fits", Path("fits/ab"), 1000, model="a-model")
 FINDING = Fake(threshold=0.5, bound=0.1, kept=1, mistakes=0, row=Fake(records_digest="d"), calibration=Fake(values=[1]),
                terms=Fake(risk=0.1, level=0.9))  # fmt: skip
 
@@ -247,7 +247,7 @@ TABLE = [
         environment={"CONFBENCH_CACHE": ["stdout"]},
     ),
     Row(
-        "score", {"bench.run.heads.scoring.score": ScoreReport(["{}"], NOTES)},
+        "score", {"bench.run.scorers.scoring.score": ScoreReport(["{}"], NOTES)},
         given={"questions": "q.jsonl", "head": "a"}, changes={"out": {"stdout": "", "files.a-out": "{}\n"}},
     ),
     Row(
@@ -274,8 +274,8 @@ TABLE = [
         {
             "bench.report.guard.guarded": guarded, "bench.results.cells.passed_over": NOTES,
             "bench.report.analysis.write": [Path("a.svg")],
-            "bench.run.heads.card.read_card": Fake(name="a head", test=Fake(records="d")),
-            "bench.run.heads.card.write_guard": None,
+            "bench.run.scorers.card.read_card": Fake(name="a head", test=Fake(records="d")),
+            "bench.run.scorers.card.write_guard": None,
         },
         given={"out": "a", "head": "b"},
         replaced={**TABLES, "bench.report.guard.shown": lambda _found: SHOWN},
@@ -311,11 +311,11 @@ TABLE = [
     *(
         Row(
             "params",
-            {"bench.registry.methods": registered("m"), "bench.backbone.model.facts_from_settings": None,
-             "bench.backbone.footprint.reading": Footprint(1, 2, 3)},
+            {"bench.registry.methods": registered("m"), "bench.model.language_model.facts_from_settings": None,
+             "bench.model.training_memory.reading": Footprint(1, 2, 3)},
             given={"model": "qwen14b", **given}, without=given,
             values={"model": {"llama8b": "llama8b", "llama8b, qwen32b": ("llama8b", "qwen32b")}},
-            replaced={"bench.backbone.footprint.configuration": lambda _settings: None},
+            replaced={"bench.model.training_memory.configuration": lambda _settings: None},
             changes={"model": {"facts_from_settings.name": same, "stdout": Holding("llama8b")},
                      "memory": {"reading": {"config": None, "budget": 1024}, "stdout": Holding("GB of 1e9 bytes")}},
         )
@@ -387,11 +387,11 @@ TABLE = [
         without=["results", "rerun", "timeout"],
         changes={"verbose": {"stdout": Holding("a rule")}, **FROM_FOLDER}, environment=IN_FOLDER,
     ),
-    Row("check", {"bench.cli.check.check_results": [Verdict("a", ())]}, given={"results": "a"},
+    Row("check", {"bench.cli.check.check_results": [SubmissionVerdict("a", ())]}, given={"results": "a"},
         without=["target", "timeout", "rerun"], changes={"results": "check_results.folder"}),
     Row(
         "check",
-        {"bench.cli.check.check_results": [Verdict("a", ())],
+        {"bench.cli.check.check_results": [SubmissionVerdict("a", ())],
          "bench.cli.check.rerun": Rerun("a", reproduced=True, reason="so it is")},
         given={"results": "a", "rerun": "b"}, without=["target", "timeout"],
         changes={"results": {"check_results.folder": same, "rerun.folder": same}, "rerun": "rerun.cell",
@@ -434,9 +434,9 @@ TABLE = [
         )
         for kind, form, text in (("method", "trained", "LogisticRegression"), ("task", "choice", "Format.OPEN"))
     ),
-    Row("head show", {"bench.run.heads.card.read_card": CARD}, given={"folder": "a"}),
-    Row("head check", {"bench.run.heads.checking.check": Fake(passed=True, lines=lambda: ["as it was"])},
-        given={"folder": "a"}, replaced={"bench.run.heads.checking.as_record": lambda _found: {}}),
+    Row("head show", {"bench.run.scorers.card.read_card": CARD}, given={"folder": "a"}),
+    Row("head check", {"bench.run.scorers.checking.check": Fake(passed=True, lines=lambda: ["as it was"])},
+        given={"folder": "a"}, replaced={"bench.run.scorers.checking.as_record": lambda _found: {}}),
     Row("analyze METHOD", {"bench.run.analyses.of_methods.analyses_of": {"one": None}}, given={"method": "ccps"},
         only=["method"]),
     Row(

@@ -25,9 +25,9 @@ import typer.main
 
 import bench
 from bench import registry
-from bench.cli import loudness
+from bench.cli import verbosity
 from bench.cli.app import app
-from bench.cli.ending import exit_code
+from bench.cli.exit_codes import exit_code
 from bench.progress import DECISIONS
 from bench.report.selection import GuardRequest, MultiverseRequest, View, Wanted
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
@@ -151,8 +151,8 @@ def called(row: Row, given: Values, **environment: str) -> dict[str, Any]:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = exit_code(lambda: BENCH(prog_name="bench"))
         written = {str(path): path.read_text(encoding="utf-8") for path in Path().rglob("*") if path.is_file()}
-    state = {"verbose": loudness.is_verbose(), "quiet": loudness.is_quiet()}
-    loudness.choose(verbose=False, quiet=False)
+    state = {"verbose": verbosity.is_verbose(), "quiet": verbosity.is_quiet()}
+    verbosity.choose(verbose=False, quiet=False)
     said = {"code": code, "stdout": out.getvalue(), "stderr": err.getvalue(), "files": written}
     return {**{name: joined(each) for name, each in calls.items()}, **said, **state}
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bench.backbone import model as backbone_model
-from bench.backbone import pairs
 from bench.engine import engines
 from bench.grading.judges import JudgeOptions
+from bench.model import language_model as backbone_model
+from bench.model import text_pairs
 from bench.progress import Silent
 from bench.run import pipeline
 from bench.run.config import RunConfig
@@ -48,7 +48,7 @@ def test_a_judge_gets_the_device_the_dtype_and_the_right_to_run_code() -> None:
 def test_models_that_relate_samples_get_the_device_and_the_right_to_run_code(
     monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
-    reach(monkeypatch, pairs, "PairModel")
+    reach(monkeypatch, text_pairs, "PairModel")
     with pytest.raises(ReachedError) as found:
         relating_of(config(trust_remote_code=True, **{option: "some/model"}), "cuda:1")
     assert found.value.args[0] == (f"--{option}", "some/model", "cuda:1", True)

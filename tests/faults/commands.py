@@ -137,7 +137,7 @@ def started(
 def _load() -> None:
     """Import here what every command would import for itself; no work is done with it, so a fork is as if fresh."""
     for name in (
-        "bench.run.pipeline", "bench.backbone.extract", "bench.backbone.adapter", "bench.report.tables.build",
+        "bench.run.pipeline", "bench.model.extractor", "bench.model.adapter", "bench.report.tables.build",
         "transformers.models.llama.modeling_llama", "pandas", "pyarrow.parquet", "scipy.stats", "sklearn.metrics",
         "safetensors.torch", "datasets",
     ):  # fmt: skip

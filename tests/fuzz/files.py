@@ -20,13 +20,13 @@ from transformers import AutoTokenizer
 
 from bench.api import Question
 from bench.api.protocol import Protocol
-from bench.backbone.models import resolve
 from bench.data.answer_files import read_answers
 from bench.data.question_files import task_of_file
-from bench.data.released import FolderShelf, Release
+from bench.data.released import Release, ReleaseFolder
 from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import Verdicts
 from bench.metrics import summarise
+from bench.model.specs import resolve
 from bench.progress import Silent
 from bench.prompts.chat import Chat
 from bench.prompts.shards import PromptTokeniser
@@ -145,7 +145,7 @@ def released(folder: Path) -> Callable[[bytes], object]:
     files = [folder / "CCPS" / part / "model" / "test.jsonl" for part in FOLDERS.values()]
     for file in files:
         file.parent.mkdir(parents=True)
-    release = Release(FolderShelf(folder / "CCPS"), "model", FOLDERS)
+    release = Release(ReleaseFolder(folder / "CCPS"), "model", FOLDERS)
     nothing: Any = None  # they read no rows
     tasks = [MMLUChoice(nothing), MMLUOpen(nothing)]
 

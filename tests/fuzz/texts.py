@@ -10,18 +10,18 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from bench.backbone.models import model_label, resolve
 from bench.data.released import revision_asked_for
 from bench.grading import prompt
 from bench.grading.address import Address
 from bench.grading.grade import JudgeCase, normalise_text, parse_letter, same_text, substring_rule
-from bench.grading.openai import OpenAI
+from bench.grading.openai import OpenAIJudge
+from bench.model.specs import model_label, resolve
 from bench.progress import Silent
 from bench.report import style
 from bench.report.text import plain
 from bench.results.files import model_folder, path_of
 from bench.results.row import ResultRow
-from bench.run.making import parse_overrides, protocol_with, typed
+from bench.run.method_factory import parse_overrides, protocol_with, typed
 from tests.fuzz.inputs import EDITS, RAW, document, edited, text
 from tests.fuzz.target import Target, simple
 
@@ -119,7 +119,7 @@ def openai(folder: Path) -> Callable[[bytes], object]:
         reply.body, reply.count = document(data[1:], COMPLETION), reply.count + 1
         if reply.status == 204:
             reply.body = b""
-        judge = OpenAI(Address.of("http://127.0.0.1:1/v1"), "judge", folder / str(reply.count))
+        judge = OpenAIJudge(Address.of("http://127.0.0.1:1/v1"), "judge", folder / str(reply.count))
         judge.retries, judge.timeout_s = 0, 5.0
         with mock.patch.object(DefaultAsyncHttpxClient, "send", answer):
             judge.verdicts([JudgeCase("Where?", "here", "there")], "judging", Silent())

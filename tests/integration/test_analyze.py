@@ -27,7 +27,7 @@ from bench.api import (
     TokenIds,
     UserError,
 )
-from bench.backbone.session import Session
+from bench.model.session import Session
 from bench.progress import Silent
 from bench.run.analyses import of_methods
 from bench.run.analyses.request import AnalysisRequest

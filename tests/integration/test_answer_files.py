@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from bench import registry
-from bench.backbone import models
+from bench.model import specs
 from bench.prompts.chat import Chat
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -79,7 +79,7 @@ def test_the_models_own_answers_from_a_file_have_the_confidences_that_they_have_
 def _tokenizer() -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(models.resolve("tiny").source)
+    return AutoTokenizer.from_pretrained(specs.resolve("tiny").source)
 
 
 def test_grades_and_samples_of_a_file_are_used(bench: Command, tmp_path: Path) -> None:

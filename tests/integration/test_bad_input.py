@@ -19,7 +19,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from bench.backbone.folder import ModelFolder
+from bench.model.folder import ModelFolder
 from tests.fixtures import models
 
 Completed = subprocess.CompletedProcess[str]
@@ -513,7 +513,7 @@ def test_adapters_that_have_no_room_are_refused_before_anything_is_read(
         shutil.copy(models.TINY / file, model / file)
     card = SimpleNamespace(total_memory=40_000_000_000)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
-    monkeypatch.setattr("bench.backbone.model._device", lambda _requested: "cuda")
+    monkeypatch.setattr("bench.model.language_model._device", lambda _requested: "cuda")
     monkeypatch.setattr(ModelFolder, "_check_size", lambda *_: None)  # the weights are not there
     said = refused("--method", "ptrue,ct", "--model", model, "--task", "atlas-choice", *more)
     assert re.search(r"qwen32b takes about \d\d GB with gradient checkpointing .* cuda has 40 GB: use a smaller", said)

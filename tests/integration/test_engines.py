@@ -130,7 +130,7 @@ def test_what_a_worker_can_not_do_is_said(
     from bench.signals import worker
 
     real = worker.surroundings
-    monkeypatch.setattr(worker, "surroundings", lambda backbone: {**real(backbone), "torch": "1.0"})
+    monkeypatch.setattr(worker, "surroundings", lambda lm: {**real(lm), "torch": "1.0"})
     with pytest.raises(UserError, match=r"^Worker on .+: expected torch 1\.0 as where the run was started, found \d"):
         run(config(small_model, rivers, tmp_path, workers=1))
     assert all(map(gone, pids))

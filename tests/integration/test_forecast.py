@@ -18,9 +18,9 @@ import torch
 from bench.api import Batch, ConfidenceMethod, Context, FloatArray, Format, Needs, QueryLogits
 from bench.api.early_stopping import EarlyStopping
 from bench.api.protocol import Protocol
-from bench.backbone import extract, session, speed
-from bench.backbone.devices import ALONE, Together
-from bench.backbone.speed import Speed
+from bench.model import extractor, session, speed
+from bench.model.devices import ALONE, BatchLimits
+from bench.model.speed import Speed
 from bench.progress import Silent
 from bench.run import fit_times
 from bench.run.config import RunConfig
@@ -220,7 +220,7 @@ def test_steps_of_an_adapter_are_passes_forth_and_back(
 
     The preset `fixed` looks at validation, and at as many of the examples, at each of 8 points.
     """
-    monkeypatch.setattr("bench.backbone.model.known", lambda *_, **__: Speed(0.0, 1.0, 0.0, 0.0, 0.0, held=1024))
+    monkeypatch.setattr("bench.model.language_model.known", lambda *_, **__: Speed(0.0, 1.0, 0.0, 0.0, 0.0, held=1024))
     seconds = []
     for steps in (6, 7):
         own = (f"{method}.steps={steps}", f"{method}.batch_size=32", "protocol.shots=1")
@@ -231,15 +231,17 @@ def test_steps_of_an_adapter_are_passes_forth_and_back(
         prepared = prepare(resolved, resources, {}, asked.limit)
         (fit,) = (step for step in prepared.steps if isinstance(step, Fit))
         seconds.append(Forecast(prepared, resolved, resources.grader).seconds(fit))
-    reading = prepared.readings[fit.where]
-    prompts = [tuple(ids) for shard in reading.shards for ids in shard.prompts]
+    split_data = prepared.split_data_by_name[fit.where]
+    prompts = [tuple(ids) for shard in split_data.shards for ids in shard.prompts]
     assert len(prompts) == 32  # each step reads them all
     beginnings = {prompt[:n] for prompt in prompts for n in range(1, len(prompt) + 1)}
-    turn = len(resources.reader.asking(reading).suffix)
+    turn = len(resources.reader.asking(split_data).suffix)
     tokens = len(beginnings) + 32 * (turn + 1) * sequences
     # as much backwards as forwards; with gradients of the frozen weights it would be as much again
     assert 2 * tokens <= seconds[1] - seconds[0] <= 3 * tokens
-    validation = [len(part.questions) for where, part in prepared.readings.items() if where.split == "validation"]
+    validation = [
+        len(part.questions) for where, part in prepared.split_data_by_name.items() if where.split == "validation"
+    ]
     assert len(validation) == (preset == "fixed")
     without_steps = seconds[0] - 6 * (seconds[1] - seconds[0])
     expected = 10 + tokens * (sequences - 1) + 8 * 2 * sum(validation) * tokens / 32
@@ -280,19 +282,19 @@ def test_random_models_take_about_as_long_as_the_plan_says(
 # --- counts and words -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("together", [ALONE, Together(128, 1 << 30)], ids=["alone", "side by side"])
+@pytest.mark.parametrize("together", [ALONE, BatchLimits(128, 1 << 30)], ids=["alone", "side by side"])
 def test_passes_are_as_many_as_the_plan_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: Together
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: BatchLimits
 ) -> None:
-    for user in (extract, reader):
+    for user in (extractor, reader):
         monkeypatch.setattr(user, "followed_together", lambda *_: together)
     asked = config(tmp_path, "tiny", "atlas-oe", ("self-consistency",), limit=120)
     resolved = resolve(asked)
     resources = open_resources(asked, resolved, Silent())
     steps = prepare(resolved, resources, {}, asked.limit)
     (read,) = (step for step in steps.steps if isinstance(step, Read))
-    reading = steps.readings[read.where]
-    plan = resources.reader.forecast(reading, read.signals)
+    split_data = steps.split_data_by_name[read.where]
+    plan = resources.reader.forecast(split_data, read.signals)
     expected = plan.seconds(Speed(1.0, 0.0, 0.0, 0.0, 0.0, held=1024))
     forward, passes = session.run_blocks, list[None]()
 
@@ -301,13 +303,13 @@ def test_passes_are_as_many_as_the_plan_counts(
         return forward(*args, **more)
 
     monkeypatch.setattr(session, "run_blocks", noted)
-    resources.reader.read(reading, read.signals)
+    resources.reader.read(split_data, read.signals)
     assert len(passes) / 2 < expected < len(passes) * 2  # among more questions is one with a longer answer
 
 
 def test_a_large_model_is_not_loaded_for_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.signals.forecast._SMALL", 1000)
-    monkeypatch.setattr("bench.backbone.model.Backbone._load", lambda *_: pytest.fail("weights were loaded"))
+    monkeypatch.setattr("bench.model.language_model.Backbone._load", lambda *_: pytest.fail("weights were loaded"))
     asked = config(tmp_path, "tiny", "atlas-oe", ("self-consistency",), limit=20, dry_run=True)
     (read, _) = run(asked).plan
     assert re.search(r" s if answers take about \d tokens$", read)  # between options of two and the limit of thirty
@@ -320,7 +322,7 @@ def test_what_can_not_be_said_is_said_in_words(
         ("echo", "pik"), str(small_model), tasks=("rivers",), plugins=(rivers,), dry_run=True,
         out=tmp_path / "out", cache=tmp_path / "cache",
     )  # fmt: skip
-    monkeypatch.setattr("bench.backbone.model.known", lambda *_, **__: Speed(1.0, 0.0, 0.0, 0.0, 0.0, held=1024))
+    monkeypatch.setattr("bench.model.language_model.known", lambda *_, **__: Speed(1.0, 0.0, 0.0, 0.0, 0.0, held=1024))
     monkeypatch.setattr(fit_times, "_KNOWN", {})
     monkeypatch.setattr(fit_times, "_timed", lambda *_: fit_times.FitTime(5.0, 0.0, 0.0, 0.0))
     plan = "\n".join(run(asked).plan)
@@ -332,10 +334,10 @@ def test_what_can_not_be_said_is_said_in_words(
     def refused(*_: object, **__: object) -> None:
         raise KeyError("layer_types")
 
-    monkeypatch.setattr("bench.backbone.model.known", refused)
+    monkeypatch.setattr("bench.model.language_model.known", refused)
     plan = "\n".join(run(asked).plan)
     assert plan.count("can't be said before it is read: a few of its blocks can't be timed alone (KeyError: ") == 3
-    monkeypatch.setattr("bench.backbone.model.known", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("bench.model.language_model.known", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):  # a mistake of ours is no property of an architecture
         run(asked)
 

@@ -26,7 +26,7 @@ from tests.fixtures.http import Server
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
-TINY = Path(__file__).parents[2] / "bench" / "backbone" / "tiny"
+TINY = Path(__file__).parents[2] / "bench" / "model" / "tiny"
 RUN = ("run", "--method", "ptrue", "--model", "tiny", "--task", "atlas-oe", "--limit", "10")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench.api import Batch, ConfidenceMethod, Context, FloatArray, Needs, QueryLogits, UserError
-from bench.backbone.session import Session
+from bench.model.session import Session
 from bench.progress import Silent
 from bench.results.files import read, read_records
 from bench.run.analyses.labels import LabelsReport, run_labels

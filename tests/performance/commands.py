@@ -16,7 +16,7 @@ import numpy as np
 
 from bench import metrics
 from bench.api.protocol import PRESETS
-from bench.backbone.cost import StageCost
+from bench.model.cost import StageCost
 from bench.results import files
 from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow

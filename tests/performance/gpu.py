@@ -124,20 +124,20 @@ def _prompts() -> tuple[list[np.ndarray], str]:
 def _lengths() -> list[tuple[int, int]]:
     """Shared and own tokens of each prompt of the first subject."""
     from bench.api import Format
-    from bench.prompts.tails import common_prefix
+    from bench.prompts.front_coding import common_prefix
     from tests.performance import sample
 
     with sample.temporary() as folder:
-        _, reading = sample.opened(Format.CHOICE, sample.questions(Format.CHOICE, 1, QUESTIONS), folder)
-    prompts = reading.shards[0].prompts
+        _, split_data = sample.opened(Format.CHOICE, sample.questions(Format.CHOICE, 1, QUESTIONS), folder)
+    prompts = split_data.shards[0].prompts
     shared = min(common_prefix(prompts[0], other) for other in prompts[1:])
     return [(shared, len(ids) - shared) for ids in prompts]
 
 
 def _prefill(model: Any, peak: float) -> Iterator[Line]:
-    from bench.backbone.prefix import plan_packs
-    from bench.backbone.session import Session
-    from bench.backbone.tree import read_pack
+    from bench.model.continuation_tree import read_pack
+    from bench.model.prefix_tree import plan_packs
+    from bench.model.session import Session
 
     prompts, kind = _prompts()
     session = Session(model)
@@ -161,13 +161,13 @@ def _prefill(model: Any, peak: float) -> Iterator[Line]:
 
 def _stages(model: Any) -> Iterator[Line]:
     """Every stage that reads or trains the model, at the device's own budget, beside the committed cost model."""
-    from bench.backbone.devices import default_budget
+    from bench.model.devices import default_budget
     from tests.performance.cost_model.__main__ import read
     from tests.performance.cost_model.workload import BUDGETS
-    from tests.performance.gpu_stages import Loaded, Stages
+    from tests.performance.gpu_stages import LoadedSplit, Stages
 
     budget = min(BUDGETS, key=lambda known: abs(known - default_budget(DEVICE)))
-    yield from Stages(Loaded(model, DEVICE), _works(), budget).lines(read()["models"]["llama8b"])
+    yield from Stages(LoadedSplit(model, DEVICE), _works(), budget).lines(read()["models"]["llama8b"])
 
 
 def _works() -> Mapping[str, Any]:

@@ -16,17 +16,17 @@ import numpy as np
 import torch
 
 from bench.api import Format, OutputHead
-from bench.backbone.adapter import with_lora
-from bench.backbone.devices import ALONE, followed_together
-from bench.backbone.model import Backbone
-from bench.backbone.prefix import plan_packs
-from bench.backbone.projections import targets
-from bench.backbone.tree import read_pack
-from bench.prompts.asking import Asking
+from bench.model.adapter import with_lora
+from bench.model.continuation_tree import read_pack
+from bench.model.devices import ALONE, followed_together
+from bench.model.language_model import LanguageModel
+from bench.model.linear_layers import targets
+from bench.model.prefix_tree import plan_packs
+from bench.prompts.prompt_settings import PromptSettings
 from bench.signals.definition import pass_definitions
 from tests.performance.cost_model import stages
-from tests.performance.cost_model.backbone import DryExtractor, DrySession
 from tests.performance.cost_model.dry import AGREEING, DECODE, Counter
+from tests.performance.cost_model.dry_model import DryExtractor, DrySession
 from tests.performance.cost_model.workload import Workload, items
 from tests.performance.measure import Line
 
@@ -35,7 +35,7 @@ FACTOR = 1.5
 REPEATS = 3
 
 
-class Loaded(Backbone):
+class LoadedSplit(LanguageModel):
     """A random model on a device, as far as the extractor and training ask for one."""
 
     def __init__(self, model: Any, device: str) -> None:
@@ -73,11 +73,11 @@ class Timed(DryExtractor):
 
     @contextmanager
     def _decoding(self) -> Iterator[None]:
-        _wait(self.backbone.device)
+        _wait(self.lm.device)
         start = time.perf_counter()
         with super()._decoding():
             yield
-        _wait(self.backbone.device)
+        _wait(self.lm.device)
         self.decoding += time.perf_counter() - start
 
 
@@ -85,7 +85,7 @@ class Timed(DryExtractor):
 class Stages:
     """Times of stages on a device."""
 
-    loaded: Loaded
+    loaded: LoadedSplit
     works: Mapping[str, Workload]
     budget: int
     """Tokens of a pass; figures and workloads know it."""
@@ -122,7 +122,7 @@ class Stages:
         letters = np.arange(2, 2 + (0 if work.open else work.options), dtype=np.int32)
         suffix = np.arange(10, 10 + work.query, dtype=np.int32)
         limit = stages.LONGEST if work.open else 1
-        asking = Asking(limit, letters, suffix, np.asarray([5, 6], dtype=np.int32), self.budget)
+        asking = PromptSettings(limit, letters, suffix, np.asarray([5, 6], dtype=np.int32), self.budget)
         extractor = Timed(loaded, asking, measures, None)
         again = self._median(lambda: extractor.measure(chosen))
         extractor.decoding, before = 0.0, len(loaded.counter.trace.kinds)

@@ -17,12 +17,12 @@ import json, sys
 from pathlib import Path
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
-from bench.backbone import models
-from bench.backbone.model import Backbone, LoadOptions
-from bench.backbone.memory import peak_memory_mb
+from bench.model import models
+from bench.model.language_model import Model, LoadOptions
+from bench.model.memory import peak_memory_mb
 folder, data, limit = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-backbone = Backbone(models.aliases()["tiny"], LoadOptions("cpu", "float32"))
-backbone.packed
+model = Model(models.aliases()["tiny"], LoadOptions("cpu", "float32"))
+model.packed
 loaded = peak_memory_mb("cpu")
 overrides = ("ccps.contrastive_steps=20", "ccps.classifier_steps=20")
 report = run(RunConfig(methods=("ccps", "ptrue"), model="tiny", tasks=("mmlu-choice",), train_on="atlas-choice",

@@ -14,7 +14,7 @@ import torch
 
 from bench.api import Format
 from bench.prompts import templates
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 from tests.performance import sample
 from tests.performance.measure import Line, Options, interleaved
 
@@ -31,8 +31,8 @@ def lines(options: Options) -> Iterator[Line]:
     for fmt, target in ((Format.CHOICE, ">= 10"), (Format.OPEN, ">= 20")):
         chosen = sample.questions(fmt, 1, QUESTIONS)
         signals = sample.frozen_signals(fmt)
-        reading = sample.read(fmt, chosen, signals)
-        slow = _OneByOne(reading, fmt)
+        split_data = sample.read(fmt, chosen, signals)
+        slow = _OneByOne(split_data, fmt)
         slow.check()
         quick = partial(sample.read, fmt, chosen, signals)
         times = interleaved([slow.run, quick], min(2, options.repeats), warm_up=False)  # both ran above
@@ -41,14 +41,14 @@ def lines(options: Options) -> Iterator[Line]:
 
 
 class _OneByOne:
-    def __init__(self, reading: Reading, fmt: Format) -> None:
+    def __init__(self, split_data: SplitData, fmt: Format) -> None:
         self.model: Any = sample.tiny().model
-        self.prompts = [torch.as_tensor(ids, dtype=torch.long)[None] for ids, _ in reading.pairs()]
-        self.expected = [ids.tolist() for _, ids in reading.pairs()]
+        self.prompts = [torch.as_tensor(ids, dtype=torch.long)[None] for ids, _ in split_data.pairs()]
+        self.expected = [ids.tolist() for _, ids in split_data.pairs()]
         self.stops = sorted(sample.tiny().stops)
         choice = fmt is Format.CHOICE
         self.length = sample.PROTOCOL.max_new_tokens_choice if choice else sample.PROTOCOL.max_new_tokens_open
-        prompt = templates.build(reading.questions[0], [], sample.mmlu(fmt).style, fmt, sample.PROTOCOL)
+        prompt = templates.build(split_data.questions[0], [], sample.mmlu(fmt).style, fmt, sample.PROTOCOL)
         self.suffix = torch.as_tensor(sample.tiny().chat.query(prompt, sample.PROTOCOL).ids, dtype=torch.long)[None]
 
     def check(self) -> None:

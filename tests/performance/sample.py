@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 from bench import registry
 from bench.api import Format, Question, Task
 from bench.api.protocol import PRESETS, Protocol
-from bench.backbone import models
 from bench.data.sources import open_source
 from bench.data.splits import TaskSplit
+from bench.model import specs
 from bench.progress import Silent
 from bench.signals.definition import definition, read_from_model
 from bench.signals.reader import Reader
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 from bench.store.folders import Store
 from tests.performance.measure import NotMeasured
 
 if TYPE_CHECKING:
     from bench.api import Signal
-    from bench.backbone.model import Backbone
+    from bench.model.language_model import LanguageModel
 
 ROOT = Path(__file__).parents[2]
 PROTOCOL: Protocol = PRESETS["fixed"]
@@ -45,11 +45,11 @@ def data_folder() -> Path:
 
 
 @cache
-def tiny() -> Backbone:
+def tiny() -> LanguageModel:
     """The embedded model on the CPU in float32."""
-    from bench.backbone.model import Backbone, LoadOptions
+    from bench.model.language_model import LanguageModel, LoadOptions
 
-    return Backbone(models.aliases()["tiny"], LoadOptions("cpu", "float32"))
+    return LanguageModel(specs.aliases()["tiny"], LoadOptions("cpu", "float32"))
 
 
 @cache
@@ -66,7 +66,7 @@ def questions(fmt: Format, subjects: int, each: int) -> list[Question]:
     return [question for group in islice(by_subject.values(), subjects) for question in group[:each]]
 
 
-def opened(fmt: Format, chosen: list[Question], folder: Path) -> tuple[Reader, Reading]:
+def opened(fmt: Format, chosen: list[Question], folder: Path) -> tuple[Reader, SplitData]:
     """A reader with an empty store, and the prompts of these questions."""
     store = Store(folder)
     store.prepare()
@@ -75,12 +75,12 @@ def opened(fmt: Format, chosen: list[Question], folder: Path) -> tuple[Reader, R
     return reader, reader.open(TaskSplit("mmlu", "test"), task, chosen)
 
 
-def read(fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> Reading:
+def read(fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> SplitData:
     """Prompts, answers and signals of these questions, from nothing."""
     with temporary() as folder:
         tiny().session.reset()
-        reader, reading = opened(fmt, chosen, folder)
-        return reader.read(reading, signals)
+        reader, split_data = opened(fmt, chosen, folder)
+        return reader.read(split_data, signals)
 
 
 @contextmanager

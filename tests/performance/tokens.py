@@ -10,7 +10,7 @@ import torch
 
 from bench import registry
 from bench.api import Format
-from bench.backbone.items import Pass
+from bench.model.decode_batch import DecodeBatch
 from bench.results.row import ResultRow
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
@@ -18,7 +18,7 @@ from tests.performance import sample
 from tests.performance.measure import Line, NotMeasured, Options, interleaved
 
 if TYPE_CHECKING:
-    from bench.backbone.model import Backbone
+    from bench.model.language_model import LanguageModel
 
 TASKS = ("atlas-choice", "atlas-oe", "mmlu-choice", "mmlu-pro-choice", "medmcqa-choice")
 LIMIT = 500
@@ -100,13 +100,13 @@ def lines_of_wall_time(options: Options) -> Iterator[Line]:
 
 
 class _Tape:
-    """The forward passes of a backbone: recorded once, then run again without anything around them.
+    """The forward passes of a model: recorded once, then run again without anything around them.
 
     A pass has the output head at the positions from which a next token is chosen, and at no others, as in decoding.
     """
 
-    def __init__(self, backbone: Backbone) -> None:
-        self.session, self.head = backbone.session, backbone.head
+    def __init__(self, lm: LanguageModel) -> None:
+        self.session, self.head = lm.session, lm.head
         self.passes: list[tuple[int, dict[str, Any]]] = []
         self.chosen: list[list[int]] = []
         """After each pass, how many rows of logits were taken, call by call."""
@@ -118,9 +118,9 @@ class _Tape:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Within, every pass is written down with the cache's length at its start."""
-        original, logits_of = self.session.forward, Pass.logits
+        original, logits_of = self.session.forward, DecodeBatch.logits
 
-        def logits(done: Pass, nodes: Sequence[int]) -> torch.Tensor:
+        def logits(done: DecodeBatch, nodes: Sequence[int]) -> torch.Tensor:
             self.chosen[-1].append(len(nodes))
             return logits_of(done, nodes)
 
@@ -137,12 +137,12 @@ class _Tape:
             return original(ids, positions, visible, read)
 
         self.session.forward = forward  # type: ignore[method-assign]
-        Pass.logits = logits  # type: ignore[method-assign, assignment]
+        DecodeBatch.logits = logits  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
             del self.session.forward
-            Pass.logits = logits_of  # type: ignore[method-assign]
+            DecodeBatch.logits = logits_of  # type: ignore[method-assign]
 
     @torch.inference_mode()
     def play(self) -> None:

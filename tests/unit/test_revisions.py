@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from bench import registry
-from bench.backbone.models import aliases
 from bench.data.sources import HubSource
+from bench.model.specs import aliases
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,7 +22,7 @@ from benchmarks.tiny.exercises import _WRONG_OPTION, RIGHT_OPTION, Exercises
 from benchmarks.tiny.tokenizer import make_tokenizer
 from tasks.atlas import AtlasChoice, AtlasOpen
 
-FOLDER = Path(__file__).parents[2] / "bench" / "backbone" / "tiny"
+FOLDER = Path(__file__).parents[2] / "bench" / "model" / "tiny"
 MMLU = Path(__file__).parents[3] / "shared" / "data" / "mmlu" / "test.parquet"
 TASKS = {Format.CHOICE: AtlasChoice, Format.OPEN: AtlasOpen}
 

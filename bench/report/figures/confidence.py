@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.report.figures.board import RecordsOf, board_of
 from bench.report.figures.drawing import boxes, segments, styled, upright
+from bench.report.figures.figure_data import RecordsOf, board_of
 from bench.report.figures.grid import method_grid
 from bench.report.figures.numbers import HISTOGRAM_BINS, bin_boxes, histogram_of
 from bench.report.style import FAINT, INK, WRONG

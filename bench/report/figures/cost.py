@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
 from bench.report.averages import mean_of
-from bench.report.figures.board import board_of, on_unranked, unranked
 from bench.report.figures.drawing import (
     absent,
     around,
@@ -21,6 +20,7 @@ from bench.report.figures.drawing import (
     segments,
     styled,
 )
+from bench.report.figures.figure_data import board_of, on_unranked, unranked
 from bench.report.front import front
 from bench.report.style import MUTED, PANEL_WIDTH, TEXT_WIDTH, Style
 from bench.report.tables.model import Line, Table

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.metrics import METRICS
 from bench.report.competition import judged_by
-from bench.report.figures.board import board_of, marked, on_unranked
 from bench.report.figures.drawing import (
     AXIS,
     beside,
@@ -19,6 +18,7 @@ from bench.report.figures.drawing import (
     short,
     styled,
 )
+from bench.report.figures.figure_data import board_of, marked, on_unranked
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.style import MUTED, PANEL_WIDTH, TEXT_WIDTH

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bench.report.figures.board import Board, leading_first
 from bench.report.figures.drawing import absent, drawing, fractions, short
+from bench.report.figures.figure_data import FigureData, leading_first
 from bench.report.style import MAX_HEIGHT, TEXT_WIDTH
 from bench.report.tables.model import Line
 
@@ -23,7 +23,7 @@ ONE_TASK, SEVERAL_TASKS = 4, 6
 
 
 def method_grid(
-    board: Board, kind: str, axis_labels: tuple[str, str], draw: Callable[[Axes, Line], None], note: str
+    board: FigureData, kind: str, axis_labels: tuple[str, str], draw: Callable[[Axes, Line], None], note: str
 ) -> Figure:
     """Axes for each method and task of a model; tasks stand side by side.
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.report.figures.board import Board, board_of, marked, on_unranked, unranked
 from bench.report.figures.drawing import (
     LINE,
     around,
@@ -19,6 +18,7 @@ from bench.report.figures.drawing import (
     short,
     styled,
 )
+from bench.report.figures.figure_data import FigureData, board_of, marked, on_unranked, unranked
 from bench.report.style import INK, MAX_HEIGHT, MUTED, TEXT_WIDTH
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import COLUMNS, Table
@@ -88,7 +88,7 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
     return figure
 
 
-def _hollow(board: Board) -> list[str]:
+def _hollow(board: FigureData) -> list[str]:
     """Sentences on lines outside the ranks, each once and with its task where there are several."""
     found = [(task, on_unranked(table, table.lines, ", so hollow")) for (_, task), table in board.tables.items()]
     told = [(task, sentence) for task, sentence in found if sentence]
@@ -97,7 +97,7 @@ def _hollow(board: Board) -> list[str]:
     return [f"On {plain(task)}: {sentence[0].lower()}{sentence[1:]}" for task, sentence in told]
 
 
-def _dots(axes: Axes, board: Board, task: str, metric: str) -> None:
+def _dots(axes: Axes, board: FigureData, task: str, metric: str) -> None:
     column, table = board.sorted_column(board.model, task), board.tables.get((board.model, task))
     hollow = unranked(table, column) if table else {}
     for i, line in enumerate(column):

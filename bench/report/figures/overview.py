@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.report.bins import BINS, FEW, bins_of, joined
-from bench.report.figures.board import RecordsOf, board_of
 from bench.report.figures.drawing import (
     REFERENCE,
     absent,
@@ -20,6 +19,7 @@ from bench.report.figures.drawing import (
     styled,
     upright,
 )
+from bench.report.figures.figure_data import RecordsOf, board_of
 from bench.report.figures.reliability import X_LABEL, Y_LABEL
 from bench.report.style import MAX_HEIGHT, PANEL_WIDTH, TEXT_WIDTH
 from bench.report.tables.model import Line, Table

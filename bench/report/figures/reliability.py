@@ -9,8 +9,8 @@ import numpy as np
 
 from bench.report import corp
 from bench.report.bins import BINS, FEW, bins_of, joined
-from bench.report.figures.board import RecordsOf, board_of
 from bench.report.figures.drawing import REFERENCE, boxes, dot_settings, seed_marks, segments, styled, upright
+from bench.report.figures.figure_data import RecordsOf, board_of
 from bench.report.figures.grid import method_grid
 from bench.report.figures.numbers import bin_boxes
 from bench.report.grouping import ece_bins_of

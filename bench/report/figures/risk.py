@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.report.figures.board import RecordsOf, board_of
 from bench.report.figures.drawing import absent, drawing, line_settings, short, styled, ticks
+from bench.report.figures.figure_data import RecordsOf, board_of
 from bench.report.figures.numbers import RiskCurve, curve_of
 from bench.report.style import INK, MUTED, PANEL_WIDTH, TEXT_WIDTH
 from bench.report.tables.model import Line, Table

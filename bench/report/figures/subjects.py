@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
 from bench.report.competition import badness
-from bench.report.figures.board import board_of
 from bench.report.figures.drawing import (
     AXIS,
     around,
@@ -20,6 +19,7 @@ from bench.report.figures.drawing import (
     styled,
     vertical_zero,
 )
+from bench.report.figures.figure_data import board_of
 from bench.report.style import MAX_HEIGHT, MUTED, TEXT_WIDTH
 from bench.report.tables.model import Line, Table
 from bench.report.text import averaged, plain, shown, with_arrow

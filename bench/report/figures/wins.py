@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from bench.metrics import METRICS
-from bench.report.figures.board import board_of, marked, on_unranked
 from bench.report.figures.drawing import beside, boxes, drawing, name_rows, short, styled
+from bench.report.figures.figure_data import board_of, marked, on_unranked
 from bench.report.figures.forest import all_differences
 from bench.report.grouping import Key
 from bench.report.standings.compute import Standings

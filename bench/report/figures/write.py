@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bench.api import UserError
-from bench.backbone.models import NAME
-from bench.report.figures.board import RecordsOf, board_of, place_of
+from bench.model.specs import NAME
 from bench.report.figures.confidence import confidence_histograms
 from bench.report.figures.cost import cost_quality
 from bench.report.figures.drawing import save
+from bench.report.figures.figure_data import RecordsOf, board_of, place_of
 from bench.report.figures.forest import all_differences, differences_to_best
 from bench.report.figures.intervals import metric_intervals
 from bench.report.figures.overview import reliability_overview

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bench.report.text import count, metric_name
 from bench.report.verdict.phrases import joined, named
-from bench.stats.labels import METRICS_SHOWN, Ahead, LabelCurves
+from bench.stats.labels import METRICS_SHOWN, LabelCurves, LeadTest
 from bench.stats.variants import MIN_SEEDS
 
 _FEW = 6
@@ -81,7 +81,7 @@ def told_of(curves: LabelCurves, method: str) -> dict[int, int]:
     return {point.size: point.labels for point in curves.of(method, METRICS_SHOWN[0])}
 
 
-def _crossings(curves: LabelCurves, shown: Sequence[Ahead]) -> list[str]:
+def _crossings(curves: LabelCurves, shown: Sequence[LeadTest]) -> list[str]:
     """Methods that beat every untrained one: from a number of labels on up to the most, or with some only."""
     study, largest = curves.study, curves.study.sizes[-1]
     most = f"with {'all ' * (largest == study.available)}{count(largest)} labels"

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from bench.report.analysis import Analysis, stem_of
 from bench.report.multiverse.compute import computed
 from bench.report.multiverse.figure import claims_drawn, places_drawn
-from bench.report.multiverse.model import Contest, Multiverse, Places, Universe
+from bench.report.multiverse.model import Multiverse, PairOutcome, RankDistribution, Universe
 from bench.report.multiverse.verdict import verdict
 from bench.report.multiverse.views import views
 
@@ -27,9 +27,9 @@ def shown(found: Multiverse, methods: Collection[str] = ()) -> Analysis:
 
 
 __all__ = [
-    "Contest",
     "Multiverse",
-    "Places",
+    "PairOutcome",
+    "RankDistribution",
     "Universe",
     "claims_drawn",
     "computed",

@@ -19,9 +19,26 @@ from bench.report import recomputed, style
 from bench.report.competition import OTHER_LABELS, rank
 from bench.report.grouping import Key
 from bench.report.multiverse.definitions import CALIBRATION, DEFINITION, FAMILIES, RECALIBRATION, USUAL, Family
-from bench.report.multiverse.model import LEVEL, Contest, Multiverse, Option, OptionShare, Places, Universe
+from bench.report.multiverse.model import (
+    LEVEL,
+    Multiverse,
+    Option,
+    OptionShare,
+    PairOutcome,
+    RankDistribution,
+    Universe,
+)
+from bench.report.multiverse.result_sets import (
+    LETTERS,
+    Exclusions,
+    ResultSet,
+    Setting,
+    admitted,
+    reference_of,
+    setting_of,
+    worlds,
+)
 from bench.report.multiverse.values import gradings, universes
-from bench.report.multiverse.worlds import LETTERS, Gaps, ResultSet, Setting, admitted, reference_of, setting_of, worlds
 from bench.report.selection import MultiverseRequest
 from bench.report.standings.cache import StandingsReader
 from bench.report.standings.compute import Standings
@@ -57,7 +74,7 @@ def computed(
         UserError: no such results, several presets to choose from, fewer than two methods that can be compared, or a
             result that is not as it must be.
     """
-    gaps = Gaps()
+    gaps = Exclusions()
     of_setting = admitted(_found(request, cache, say), gaps)
     what = f"{plain(request.model)} on {plain(request.task)}"
     presets = {row.preset for row in of_setting}
@@ -133,7 +150,9 @@ def _found(request: MultiverseRequest, cache: Path | None, say: Callable[[str], 
     return found
 
 
-def _ranked(rows: Mapping[Key, Sequence[ResultRow]], standings: Standings, gaps: Gaps) -> dict[str, tuple[str, ...]]:
+def _ranked(
+    rows: Mapping[Key, Sequence[ResultRow]], standings: Standings, gaps: Exclusions
+) -> dict[str, tuple[str, ...]]:
     """Family -> methods that the table compares there."""
     lines, styles = [], style.built_in()
     for key, runs in rows.items():
@@ -191,7 +210,7 @@ def _few_options(made: Sequence[ResultSet]) -> Iterator[str]:
 
 def _contests(
     family: Family, methods: Sequence[str], every: Sequence[Universe], standings: Standings
-) -> Iterator[Contest]:
+) -> Iterator[PairOutcome]:
     """Fates of the table's pairs in the universes of a family."""
     own, is_higher_better = [u for u in every if u.family == family.name], METRICS[family.metric].higher_is_better
     for pair in standings.pairs:
@@ -213,7 +232,7 @@ def _contests(
                 for name in dict.fromkeys(options):
                     of_option = [is_so for is_so, option in zip(holds, options, strict=True) if option == name]
                     shares.append(OptionShare(dimension, name, len(of_option), sum(of_option)))
-        yield Contest(
+        yield PairOutcome(
             family.name, first, second, claimed.difference, pair.p_corrected, winner is not None, len(both),
             sum(holds), len(tested), sum((first, second) in wins for wins in tested),
             sum((second, first) in wins for wins in tested), tuple(shares), influence,
@@ -223,7 +242,9 @@ def _contests(
 # --- places -----------------------------------------------------------------------------------------------------------
 
 
-def _places(family: Family, methods: Sequence[str], every: Sequence[Universe], standings: Standings) -> list[Places]:
+def _places(
+    family: Family, methods: Sequence[str], every: Sequence[Universe], standings: Standings
+) -> list[RankDistribution]:
     """Places of each method in the universes in which all have numbers, the best median first."""
     whole = [u for u in every if u.family == family.name and set(methods) <= u.values.keys()]
     if not whole or len(methods) < SEVERAL:
@@ -241,7 +262,7 @@ def _places(family: Family, methods: Sequence[str], every: Sequence[Universe], s
     for name, column in zip(methods, found.T, strict=True):
         leads = [not any(loser == name and winner in methods for winner, loser in wins) for wins in tested]
         made.append(
-            Places(
+            RankDistribution(
                 family.name, name, ranks.get(name), spread(column), dict(sorted(Counter(column.tolist()).items())),
                 sum(leads) / len(leads) if leads else None,
             )

@@ -52,7 +52,7 @@ class OptionShare:
 
 
 @dataclass(frozen=True)
-class Contest:
+class PairOutcome:
     """Two methods: the one that the table's value says is better, and the other."""
 
     family: str
@@ -118,13 +118,13 @@ class Contest:
         return max((self.explained or {}).values(), default=0.0)
 
 
-def by_survival(claims: Sequence[Contest]) -> list[Contest]:
+def by_survival(claims: Sequence[PairOutcome]) -> list[PairOutcome]:
     """Claims that don't survive first, then those that hold and are significant least often."""
     return sorted(claims, key=lambda c: (c.survives, c.share or 0.0, c.significant / max(c.tested, 1)))
 
 
 @dataclass(frozen=True)
-class Places:
+class RankDistribution:
     """A method's places over the universes of a family in which all of its methods have numbers."""
 
     family: str
@@ -154,8 +154,8 @@ class Multiverse:
     options: tuple[Option, ...]
     """Options of all dimensions, dimension by dimension."""
     universes: tuple[Universe, ...]
-    contests: tuple[Contest, ...]
-    places: tuple[Places, ...]
+    contests: tuple[PairOutcome, ...]
+    places: tuple[RankDistribution, ...]
     remarks: tuple[str, ...]
     """Sentences on what is not there: combinations, methods, results that were left out."""
 
@@ -172,6 +172,6 @@ class Multiverse:
         """Those of them in which all its methods have numbers, on which places rest."""
         return [universe for universe in self.of(family) if set(self.methods[family]) <= universe.values.keys()]
 
-    def claims(self, family: str) -> list[Contest]:
+    def claims(self, family: str) -> list[PairOutcome]:
         """Claims of the table in a family."""
         return [contest for contest in self.contests if contest.family == family and contest.is_claim]

@@ -27,7 +27,7 @@ from bench.report.multiverse.definitions import (
     is_right,
 )
 from bench.report.multiverse.model import LEVEL, Universe
-from bench.report.multiverse.worlds import USUAL_ANSWERS, ResultSet, order_of
+from bench.report.multiverse.result_sets import USUAL_ANSWERS, ResultSet, order_of
 from bench.results.questions import QuestionText
 from bench.stats import Sampling, Settings, compare, influence, strata_of
 from bench.stats.strata import value_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.report.multiverse.definitions import DEFINITION, Family
-from bench.report.multiverse.model import SURVIVES, Contest, Multiverse
+from bench.report.multiverse.model import SURVIVES, Multiverse, PairOutcome
 from bench.report.text import MINUS, several
 
 _FEW = 4
@@ -32,17 +32,17 @@ def share(fraction: float | None) -> str:
     return "<1 %" if fraction > 0 and text == "0" else f"{text} %"
 
 
-def claim(contest: Contest) -> str:
+def claim(contest: PairOutcome) -> str:
     """The claim of a pair."""
     return f"{contest.first} beats {contest.second}"
 
 
-def decided_by(contest: Contest) -> str:
+def decided_by(contest: PairOutcome) -> str:
     """The choice that turns a claim, with how much of its direction it explains; empty where nothing does."""
     return "" if contest.decides is None else f"{contest.decides} ({share(contest.explained_most)})"
 
 
-def weakest(contest: Contest) -> str:
+def weakest(contest: PairOutcome) -> str:
     """The option under which a claim holds least."""
     least = contest.weakest
     if least is None:
@@ -95,7 +95,7 @@ def verdict(found: Multiverse) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _fallen(claims: Sequence[Contest], family: Family) -> Iterator[str]:
+def _fallen(claims: Sequence[PairOutcome], family: Family) -> Iterator[str]:
     fallen = sorted((c for c in claims if not c.survives), key=lambda c: (c.share or 0.0, c.first, c.second))
     for each in fallen[:_FEW]:
         why = f"it holds in {each.holds} of {each.n} universes"

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.metrics import METRICS
 from bench.report.multiverse.definitions import DEFINITION, FAMILIES, Family
-from bench.report.multiverse.model import Contest, Multiverse, by_survival
+from bench.report.multiverse.model import Multiverse, PairOutcome, by_survival
 from bench.report.multiverse.verdict import THRESHOLD, claim, decided_by, label, share, verdict, weakest
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, metric_name, precise, probability, seeds_text
@@ -108,7 +108,7 @@ def _places(found: Multiverse, family: Family) -> Grid:
     return Grid(facts, columns, tuple(rows), legend)
 
 
-def _claims(found: Multiverse, family: Family, claims: Sequence[Contest]) -> Grid:
+def _claims(found: Multiverse, family: Family, claims: Sequence[PairOutcome]) -> Grid:
     metric = METRICS[family.metric]
     columns = (
         Column("claim", is_left=True), Column("difference", droppable=3), Column("p", droppable=2), Column("universes"),
@@ -190,7 +190,7 @@ def _records(found: Multiverse) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _fate(each: Contest) -> dict[str, bool | None]:
+def _fate(each: PairOutcome) -> dict[str, bool | None]:
     """Whether a claim survives and is shown; None for open pairs, which claim nothing."""
     is_claim = each.is_claim
     return {"survives": each.survives if is_claim else None, "shown": each.is_shown if is_claim else None}

@@ -12,8 +12,8 @@ from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
 from bench.report import figures
-from bench.report.figures.board import RecordsOf, place_of
 from bench.report.figures.drawing import styled
+from bench.report.figures.figure_data import RecordsOf, place_of
 from bench.report.figures.wins import has_matrix
 from bench.report.figures.write import MOST_COMPARED, MOST_METHODS, MOST_MODELS, MOST_TASKS
 from bench.report.tables.model import COLUMNS, Table

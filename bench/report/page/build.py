@@ -47,8 +47,8 @@ from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.competition import judged_by
 from bench.report.page import disagreements, pairs, questions, transfer, verdict
-from bench.report.page.board import name_of
 from bench.report.page.lines import Footnotes, line_of, missing_line
+from bench.report.page.static_table import name_of
 from bench.report.tables import legend
 from bench.report.tables.caption import apart, limit_of, preset_of
 from bench.report.tables.export import records

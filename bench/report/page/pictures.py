@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 from bench.report.competition import judged_by
 from bench.report.figures import cost_quality, differences_to_best, reliability, win_matrix
-from bench.report.figures.board import RecordsOf, leading_first
 from bench.report.figures.drawing import content, height_of
+from bench.report.figures.figure_data import RecordsOf, leading_first
 from bench.report.figures.forest import SECOND, all_differences
 from bench.report.figures.reliability import explained
 from bench.report.figures.wins import has_matrix

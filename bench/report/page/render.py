@@ -15,9 +15,9 @@ from typing import Any
 
 from bench.api import UserError
 from bench.progress import visible
-from bench.report.page.board import board, colours
 from bench.report.page.elements import hash_of
 from bench.report.page.pictures import Pictures
+from bench.report.page.static_table import board, colours
 from bench.store.files import write_whole
 
 _STYLES = ("page.css", "figures.css", "transfer.css")

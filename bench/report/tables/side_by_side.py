@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bench.api import UserError
-from bench.backbone import models as known_models
+from bench.model import specs as known_models
 from bench.report.tables import legend
 from bench.report.tables.cells import (
     BLANK,

@@ -20,7 +20,7 @@ from bench.results import files as results
 from bench.results import questions as question_texts
 from bench.results.row import ResultRow as ResultRow
 from bench.results.submissions import declared, numbers, questions, together
-from bench.results.submissions.cell import Cell, Finding, Known, Unchecked
+from bench.results.submissions.cell import Finding, Known, SubmittedCell, Unchecked
 from bench.results.submissions.questions import Questions
 from bench.results.transfer import FOLDER, MATRIX
 
@@ -31,7 +31,7 @@ LONGEST = 400
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SubmissionVerdict:
     """Findings about one file."""
 
     file: str
@@ -42,7 +42,7 @@ class Verdict:
     """Checks that could not be made, and why."""
 
 
-def check_results(folder: Path, data_dir: Path | None = None) -> list[Verdict]:
+def check_results(folder: Path, data_dir: Path | None = None) -> list[SubmissionVerdict]:
     """One verdict for each file below a folder of results, those of partial runs included.
 
     Args:
@@ -79,7 +79,7 @@ class _Check:
     traces: list[together.Trace] = field(default_factory=list)
     asked: dict[tuple[str, int], Questions] = field(default_factory=dict)
 
-    def verdicts(self, files: Iterable[Path]) -> list[Verdict]:
+    def verdicts(self, files: Iterable[Path]) -> list[SubmissionVerdict]:
         """Verdicts on these JSON files, and on Parquet files that belong to none."""
         found: dict[Path, list[Finding]] = defaultdict(list)
         for path in files:
@@ -102,7 +102,7 @@ class _Check:
             texts = dict.fromkeys(found[path])
             problems = tuple(_plain(text) for text in texts if not isinstance(text, Unchecked))
             unchecked = tuple(_plain(text) for text in texts if isinstance(text, Unchecked))
-            verdicts.append(Verdict(_plain(str(path.relative_to(self.folder))), problems, unchecked))
+            verdicts.append(SubmissionVerdict(_plain(str(path.relative_to(self.folder))), problems, unchecked))
         return verdicts
 
     def _of_file(self, path: Path) -> Iterator[Finding]:
@@ -128,7 +128,7 @@ class _Check:
         if not records.id:
             yield "its Parquet file has no rows"
             return
-        cell = Cell(path, row, records.by_id())
+        cell = SubmittedCell(path, row, records.by_id())
         if len(set(records.id)) != len(records.id):
             yield "its Parquet file has a question twice"
         with suppress(UserError):  # deviations that can't be are another finding

@@ -34,7 +34,7 @@ Finding = str
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
+class SubmittedCell:
     """A cell that is ok, with its records in the order of ids."""
 
     path: Path

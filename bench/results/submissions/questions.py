@@ -17,7 +17,7 @@ from bench.grading.grade import parse_letter, same_text, substring_rule
 from bench.results import questions as question_texts
 from bench.results.files import SEPARATOR
 from bench.results.questions import QuestionText
-from bench.results.submissions.cell import Cell, Finding, Unchecked, protocol_of
+from bench.results.submissions.cell import Finding, SubmittedCell, Unchecked, protocol_of
 from bench.results.submissions.numbers import differs
 
 FILE = re.compile(rf"(?P<task>.+){SEPARATOR}v(?P<version>[0-9]{{1,9}})\.parquet")
@@ -84,7 +84,7 @@ class Questions:
 # --- one cell ---------------------------------------------------------------------------------------------------------
 
 
-def findings(cell: Cell, questions: Questions) -> Iterator[Finding]:
+def findings(cell: SubmittedCell, questions: Questions) -> Iterator[Finding]:
     """Differences of a cell from its questions, and of its labels from what they give its answers."""
     row = cell.row
     if row.answers_source != "generate":
@@ -119,7 +119,7 @@ def findings(cell: Cell, questions: Questions) -> Iterator[Finding]:
     yield from _labels(cell, true, protocol)
 
 
-def _labels(cell: Cell, true: Mapping[str, QuestionText], protocol: Protocol) -> Iterator[str]:
+def _labels(cell: SubmittedCell, true: Mapping[str, QuestionText], protocol: Protocol) -> Iterator[str]:
     """Letters against right letters; open answers against right ones where the judge is the exact one."""
     known = [(key, *values) for key, values in cell.answered.items() if key in true]
     wrong, misread = [], []

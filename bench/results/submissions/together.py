@@ -12,7 +12,7 @@ import numpy as np
 from bench.api import FloatArray
 from bench.results.records import Records
 from bench.results.row import ResultRow
-from bench.results.submissions.cell import Cell, Finding, Known, Unchecked, draws
+from bench.results.submissions.cell import Finding, Known, SubmittedCell, Unchecked, draws
 from bench.results.transfer import LEAVE_OUT
 
 FEW = 3
@@ -33,7 +33,7 @@ class Trace:
     """Digest of ids and confidences; None where these are too few different ones."""
 
 
-def trace(cell: Cell) -> Trace:
+def trace(cell: SubmittedCell) -> Trace:
     """Facts of a cell that are remembered."""
     telling = np.unique(cell.records.order).size >= FEW
     return Trace(
@@ -114,7 +114,7 @@ def _line(one: Trace) -> object:
 # --- scores -----------------------------------------------------------------------------------------------------------
 
 
-def of_scores(cell: Cell, known: Known) -> Iterator[str]:
+def of_scores(cell: SubmittedCell, known: Known) -> Iterator[str]:
     """Problems of the scores of a cell, of what became of them, and of a cell that should have some and has none."""
     method = known.method(cell.base)
     gives = not cell.recalibration and method is not None and method.output == "score"
@@ -141,7 +141,7 @@ def of_scores(cell: Cell, known: Known) -> Iterator[str]:
 # --- recalibrated versions --------------------------------------------------------------------------------------------
 
 
-def of_another(recalibrated: Cell, row: ResultRow, records: Records) -> Iterator[str]:
+def of_another(recalibrated: SubmittedCell, row: ResultRow, records: Records) -> Iterator[str]:
     """Problems of a recalibrated cell: what can't come from its method's cell.
 
     Args:

@@ -14,10 +14,10 @@ from bench.data.splits import TaskSplit
 from bench.results.row import LabelsSeen
 from bench.results.transfer import SUBJECT, Corpus, Share
 from bench.run.fitting import Fitted, Fitter, derived_seed
-from bench.run.inputs import AdaptedReading, Inputs, StepResults
+from bench.run.inputs import AdaptedSplit, Inputs, StepResults
 from bench.run.plan import Fit, TrainOn, adapted
 from bench.run.predicting import Prediction, Predictor, Skipped
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 from bench.training.assignment import Assignment
 from bench.training.trainer import PutOffError
 
@@ -49,7 +49,7 @@ class NotReadError(PutOffError):
 
 
 @dataclass(frozen=True)
-class Untaken(Skipped):
+class SkippedForCost(Skipped):
     """Reason why a cell is not computed; nothing is written of it."""
 
 
@@ -64,7 +64,7 @@ class Folds:
     predictor: Predictor
     with_adapters: bool
     """Whether adapters are trained and read that are not stored."""
-    _without: dict[tuple[str, str], dict[TaskSplit, Reading]] = field(default_factory=dict, init=False)
+    _without: dict[tuple[str, str], dict[TaskSplit, SplitData]] = field(default_factory=dict, init=False)
     """Part that is left out, and the subject for which -> the readings without it."""
 
     def stored(self, name: str, leave_out: Sequence[str]) -> list[bool]:
@@ -78,16 +78,25 @@ class Folds:
         where = TrainOn(self.task).where(method)
         tests = self.predictor.resolved.test_splits
         barred = all((name, test) in self.predictor.infeasible for test in tests)
-        if not method.trains() or adapted(method) or barred or where not in self.made.readings:
+        if not method.trains() or adapted(method) or barred or where not in self.made.split_data_by_name:
             return []
-        parts = [self.made.readings, *(self._readings(kind, s) for kind in leave_out for s in self.subjects(where))]
-        made = [StepResults(self.made.resolved, self.made.selecting, readings) for readings in parts]
-        return [self.fitter.is_stored(name, each.readings[where], each.selection(name, where)) for each in made]
+        parts = [
+            self.made.split_data_by_name,
+            *(self._readings(kind, s) for kind in leave_out for s in self.subjects(where)),
+        ]
+        made = [
+            StepResults(self.made.resolved, self.made.selecting, split_data_by_name) for split_data_by_name in parts
+        ]
+        return [
+            self.fitter.is_stored(name, each.split_data_by_name[where], each.selection(name, where)) for each in made
+        ]
 
     def subjects(self, where: TaskSplit) -> list[str]:
         """Subjects of a split that some test asks about too; none where it has but one, since nothing would be left."""
-        own = subjects_of(self.made.readings[where])
-        asked = {s for test in self.predictor.resolved.test_splits for s in subjects_of(self.made.readings[test])}
+        own = subjects_of(self.made.split_data_by_name[where])
+        asked = {
+            s for test in self.predictor.resolved.test_splits for s in subjects_of(self.made.split_data_by_name[test])
+        }
         return [subject for subject in own if subject in asked] if len(own) >= _TWO else []
 
     def shares(self, leave_out: Sequence[str]) -> Iterator[Share]:
@@ -97,13 +106,13 @@ class Folds:
             leave_out: kinds of parts that are left out besides fits of the whole corpus.
         """
         of_corpus = (TaskSplit(self.task, "train"), TaskSplit(self.task, "validation"))
-        where = next((split for split in of_corpus if split in self.made.readings), None)
+        where = next((split for split in of_corpus if split in self.made.split_data_by_name), None)
         if where is None:
             return
-        parts = [("", "", self.made.readings[where])]
+        parts = [("", "", self.made.split_data_by_name[where])]
         parts += [(kind, s, self._readings(kind, s)[where]) for kind in leave_out for s in self.subjects(where)]
-        for kind, subject, reading in parts:
-            right = reading.correct[reading.usable]
+        for kind, subject, split_data in parts:
+            right = split_data.correct[split_data.usable]
             if right.size:
                 yield Share(Corpus(self.task, kind), subject, float(right.mean()), int(right.size))
 
@@ -122,30 +131,32 @@ class Folds:
         if not leaves_out:
             whole = self._inputs(name, test, self.made)
             return whole, self._outcome(name, whole)
-        reading, method = self.made.readings[test], self.predictor.resolved.methods[name]
+        split_data, method = self.made.split_data_by_name[test], self.predictor.resolved.methods[name]
         train_on = TrainOn(self.task)
         where = train_on.where(method) if method.trains() else train_on.validation
-        learned = self.made.readings.get(where)
+        learned = self.made.split_data_by_name.get(where)
         whole = self.made.inputs(name, test)
         if (name, test) in self.predictor.infeasible or learned is None:
             return whole, self._outcome(name, whole)
-        own, asked = subjects_of(learned), subjects_of(reading)
+        own, asked = subjects_of(learned), subjects_of(split_data)
         if not set(own) & set(asked):
-            return whole, Untaken(f"{test} and {where} have no subject in common, so that nothing can be left out")
+            return whole, SkippedForCost(
+                f"{test} and {where} have no subject in common, so that nothing can be left out"
+            )
         if len(own) < _TWO:
-            return whole, Untaken(f"{where} has one subject; without it there is nothing to learn from")
+            return whole, SkippedForCost(f"{where} has one subject; without it there is nothing to learn from")
         parts: list[tuple[FloatArray, Inputs, Prediction]] = []
         for subject in asked:
             if subject in own and subject not in fits:
-                readings = self._readings(leaves_out, subject)
-                fits[subject] = StepResults(self.made.resolved, self.made.selecting, readings)
+                split_data_by_name = self._readings(leaves_out, subject)
+                fits[subject] = StepResults(self.made.resolved, self.made.selecting, split_data_by_name)
             made = fits.get(subject, self.made)
-            mine = np.asarray([question.subject == subject for question in reading.questions])
+            mine = np.asarray([question.subject == subject for question in split_data.questions])
             others = frozenset(
-                question.id for question, is_mine in zip(reading.questions, mine, strict=True) if not is_mine
+                question.id for question, is_mine in zip(split_data.questions, mine, strict=True) if not is_mine
             )
             inputs = replace(
-                self._inputs(name, test, made), predicted=replace(reading, left_out=reading.left_out | others)
+                self._inputs(name, test, made), predicted=replace(split_data, left_out=split_data.left_out | others)
             )
             outcome = self._outcome(name, inputs)
             if isinstance(outcome, Skipped):
@@ -156,21 +167,21 @@ class Folds:
         words = Corpus(learned.where.task, leaves_out).label
         return self._joined(whole, f"scaled subject by subject on the labelled answers of {words}", learned, parts)
 
-    def _readings(self, leaves_out: str, subject: str) -> dict[TaskSplit, Reading]:
+    def _readings(self, leaves_out: str, subject: str) -> dict[TaskSplit, SplitData]:
         """The same readings, without a part of all that is learned from and chosen by."""
         key = leaves_out, subject
         if key not in self._without:
-            found = self._without[key] = dict(self.made.readings)
-            for where, reading in self.made.readings.items():
+            found = self._without[key] = dict(self.made.split_data_by_name)
+            for where, split_data in self.made.split_data_by_name.items():
                 if where.split == "test":
                     continue
-                part = {question.id for question in reading.questions if question.subject == subject}
+                part = {question.id for question in split_data.questions if question.subject == subject}
                 if leaves_out != SUBJECT:  # as many usable answers drawn from all subjects, this one included
-                    usable = np.flatnonzero(reading.usable)
-                    n = sum(reading.questions[row].subject == subject for row in usable)
+                    usable = np.flatnonzero(split_data.usable)
+                    n = sum(split_data.questions[row].subject == subject for row in usable)
                     rng = np.random.default_rng(derived_seed(self.fitter.seed, "as many", str(where), subject))
-                    part = {reading.questions[row].id for row in rng.choice(usable, n, replace=False)}
-                found[where] = replace(reading, left_out=reading.left_out | part)
+                    part = {split_data.questions[row].id for row in rng.choice(usable, n, replace=False)}
+                found[where] = replace(split_data, left_out=split_data.left_out | part)
         return self._without[key]
 
     # --- one fit ------------------------------------------------------------------------------------------------------
@@ -179,33 +190,35 @@ class Folds:
         """Inputs of a prediction; the method learns where it has not yet."""
         method = self.predictor.resolved.methods[name]
         where = TrainOn(self.task).where(method)
-        if method.trains() and where in made.readings and (name, test) not in self.predictor.infeasible:
+        if method.trains() and where in made.split_data_by_name and (name, test) not in self.predictor.infeasible:
             step = Fit(name, where)
             if step not in made.fits:
-                made.fits[step] = attempted(self.fitter.fit, name, made.readings[where], made.selection(name, where))
+                made.fits[step] = attempted(
+                    self.fitter.fit, name, made.split_data_by_name[where], made.selection(name, where)
+                )
             if adapted(method):
                 made.adapted[name, test] = attempted(self._through, name, test, made.fits[step])
         return made.inputs(name, test)
 
-    def _through(self, name: str, test: TaskSplit, fitted: Fitted | BaseException) -> AdaptedReading | None:
+    def _through(self, name: str, test: TaskSplit, fitted: Fitted | BaseException) -> AdaptedSplit | None:
         """A test as read through an adapter, unless it would have to be read for that and nobody asked for it."""
-        reading, reader = self.made.readings[test], self.predictor.batches.reader
+        split_data, reader = self.made.split_data_by_name[test], self.predictor.batches.reader
         ref = fitted.method.fitted().get("adapter_") if isinstance(fitted, Fitted) else None
-        if isinstance(ref, AdapterRef) and not (self.with_adapters or reader.is_read_through(reading, ref)):
+        if isinstance(ref, AdapterRef) and not (self.with_adapters or reader.is_read_through(split_data, ref)):
             raise NotReadError(f"not read again: no run has read {test} through this adapter of {name}; {WAY_OUT}")
-        return self.predictor.read_through(name, reading, fitted)
+        return self.predictor.read_through(name, split_data, fitted)
 
     def _outcome(self, name: str, inputs: Inputs) -> Outcome:
         if isinstance(inputs.failure, NotReadError):
-            return Untaken(str(inputs.failure))
+            return SkippedForCost(str(inputs.failure))
         if isinstance(inputs.failure, PutOffError):
-            return Untaken(f"not trained again: no run has stored such an adapter of {name}; {WAY_OUT}")
+            return SkippedForCost(f"not trained again: no run has stored such an adapter of {name}; {WAY_OUT}")
         return attempted(self.predictor.predict, name, inputs)
 
     # --- all folds of a test ------------------------------------------------------------------------------------------
 
     def _joined(
-        self, whole: Inputs, scaled: str, learned: Reading, parts: Sequence[tuple[FloatArray, Inputs, Prediction]]
+        self, whole: Inputs, scaled: str, learned: SplitData, parts: Sequence[tuple[FloatArray, Inputs, Prediction]]
     ) -> tuple[Inputs, Outcome]:
         """One prediction for all questions of a test, and inputs that tell of all folds together."""
         n, (_, first, example) = len(whole.predicted.questions), parts[0]
@@ -243,9 +256,12 @@ class Folds:
         return inputs, prediction
 
 
-def subjects_of(*readings: Reading) -> list[str]:
+def subjects_of(*split_data_by_name: SplitData) -> list[str]:
     """Subjects of the questions that count, in order."""
     counted = (
-        question for reading in readings for question in reading.questions if question.id not in reading.left_out
+        question
+        for split_data in split_data_by_name
+        for question in split_data.questions
+        if question.id not in split_data.left_out
     )
     return list(dict.fromkeys(question.subject for question in counted))

@@ -18,11 +18,11 @@ import numpy as np
 
 from bench.api import ConfidenceMethod, IntArray, UserError
 from bench.api.errors import attempted, reason_of
-from bench.backbone.memory import give_back
-from bench.backbone.models import model_label
 from bench.data.splits import TaskSplit
 from bench.metrics.answers import ranked
 from bench.metrics.scaling import Scale
+from bench.model.memory import give_back
+from bench.model.specs import model_label
 from bench.progress import Progress, Silent
 from bench.run.analyses.folds import Never
 from bench.run.analyses.request import LabelsConfig, command_of
@@ -35,8 +35,8 @@ from bench.run.plan import Fit, adapted
 from bench.run.predicting import Prediction, Predictor, Skipped, confidence_in_no_answer, unscalable
 from bench.run.preparation import Resources, infeasible_in, prepare
 from bench.signals.batches import Batches
-from bench.signals.reading import Reading
-from bench.stats.labels import ONE_KIND, LabelCount, LabelCurves, Study, Told, curves_of
+from bench.signals.split_data import SplitData
+from bench.stats.labels import ONE_KIND, DrawnConfidences, LabelCount, LabelCurves, Study, curves_of
 
 ADAPTERS = "not trained again: each draw would need an adapter of its own, and every test read through it"
 LEAST_VALIDATION = 4
@@ -99,9 +99,9 @@ def run_labels(
             )
         ordinary = command_of(replace(config.run_config(), methods=tuple(taking)))
         needed = [Needed(resolved, prepared)]
-        readings = read_all(needed, tuple(taking), resources, progress, read=config.read, ordinary=[ordinary])
+        split_data_by_name = read_all(needed, tuple(taking), resources, progress, read=config.read, ordinary=[ordinary])
         reader.working.rest()
-        made = StepResults(resolved, prepared.selecting, dict(readings))
+        made = StepResults(resolved, prepared.selecting, dict(split_data_by_name))
         batches, studies = Batches(reader), []
         for test in resolved.test_splits:
             barred = {name: reason for (name, where), reason in prepared.infeasible.items() if where == test}
@@ -109,15 +109,15 @@ def run_labels(
             for name, method in taking.items():
                 if name not in barred and method.trains():
                     where = train_on.where(method)
-                    pools[name] = LabelPool(made.readings[where], made.selection(name, where))
+                    pools[name] = LabelPool(made.split_data_by_name[where], made.selection(name, where))
                 elif name not in barred:
-                    scaled = made.readings.get(train_on.validation) if method.output == "score" else None
+                    scaled = made.split_data_by_name.get(train_on.validation) if method.output == "score" else None
                     pools[name] = LabelPool(None, scaled)
             studies.append(TaskStudy(config, resources, made, test, batches, progress, absent | barred, pools))
         for each in studies:
             each.require_labels()
         curves = [each.curves() for each in studies]
-        notes = dict.fromkeys([*work.resolved.notes, *reader.backbone.chat.notes, *prepared.notes])
+        notes = dict.fromkeys([*work.resolved.notes, *reader.lm.chat.notes, *prepared.notes])
         every = [*notes, *reader.store.notes]
     return LabelsReport(curves, every + work.notes(failed=False))
 
@@ -160,19 +160,19 @@ def shares(size: int, train: int, validation: int) -> tuple[int, int]:
 class LabelPool:
     """Labels that a method can be told: of the split that it learns from, and of one that it chooses or scales by."""
 
-    learned: Reading | None
+    learned: SplitData | None
     """None of a method that learns nothing."""
-    validation: Reading | None = None
+    validation: SplitData | None = None
 
     @property
-    def readings(self) -> list[Reading]:
+    def split_data_by_name(self) -> list[SplitData]:
         """The splits that there are."""
-        return [reading for reading in (self.learned, self.validation) if reading is not None]
+        return [split_data for split_data in (self.learned, self.validation) if split_data is not None]
 
     @property
     def available(self) -> int:
         """Labels that there are."""
-        return sum(int(reading.usable.sum()) for reading in self.readings)
+        return sum(int(split_data.usable.sum()) for split_data in self.split_data_by_name)
 
     def shares(self, size: int) -> tuple[int, int]:
         """Labels of each of the two splits at most."""
@@ -180,23 +180,23 @@ class LabelPool:
             return size, size
         return shares(size, int(self.learned.usable.sum()), int(self.validation.usable.sum()))
 
-    def drawn(self, size: int, seed: int) -> tuple[Mapping[TaskSplit, Reading], int]:
+    def drawn(self, size: int, seed: int) -> tuple[Mapping[TaskSplit, SplitData], int]:
         """The splits with all but the drawn questions left out, and how many labels these are.
 
         A method that is told labels of one split only gets the whole budget from it, or all that it has. With all
         labels nothing is left out, so that fits are those of an ordinary run.
         """
         found, told = {}, 0
-        for reading, most in zip((self.learned, self.validation), self.shares(size), strict=True):
-            if reading is None:
+        for split_data, most in zip((self.learned, self.validation), self.shares(size), strict=True):
+            if split_data is None:
                 continue
-            ids = [question.id for question in reading.questions]
-            usable = list(compress(ids, reading.usable))
-            found[reading.where] = reading
+            ids = [question.id for question in split_data.questions]
+            usable = list(compress(ids, split_data.usable))
+            found[split_data.where] = split_data
             if most < len(usable):
-                chosen = ordered(usable, reading.where, seed)[:most]
-                left_out = reading.left_out | frozenset(ids).difference(chosen)
-                found[reading.where] = replace(reading, left_out=left_out)
+                chosen = ordered(usable, split_data.where, seed)[:most]
+                left_out = split_data.left_out | frozenset(ids).difference(chosen)
+                found[split_data.where] = replace(split_data, left_out=left_out)
             told += min(most, len(usable))
         return found, told
 
@@ -260,10 +260,10 @@ class TaskStudy:
         Raises:
             UserError: no method that learns has a confidence.
         """
-        reading = self.made.readings[self.test]
-        kept = np.flatnonzero(reading.kept)
+        split_data = self.made.split_data_by_name[self.test]
+        kept = np.flatnonzero(split_data.kept)
         methods = self.made.resolved.methods
-        told: dict[tuple[str, int], Told] = {}
+        told: dict[tuple[str, int], DrawnConfidences] = {}
         for name in self.pools:
             of_method = self._learned(name, kept) if methods[name].trains() else self._unlearned(name, kept)
             told |= {(name, size): each for size, each in of_method}
@@ -275,11 +275,14 @@ class TaskStudy:
             raise UserError(
                 f"{self.test.task}: no method that learns can take part ({reasons}); name others (--method)"
             )
-        counts, readings = [], {each.where: each for pool in self.pools.values() for each in pool.readings}
-        for where, each in sorted(readings.items()):
+        counts, split_data_by_name = (
+            [],
+            {each.where: each for pool in self.pools.values() for each in pool.split_data_by_name},
+        )
+        for where, each in sorted(split_data_by_name.items()):
             right = int(each.correct[each.usable].sum())
             counts.append(LabelCount(str(where), right, int(each.usable.sum()) - right))
-        both = next((pool for pool in self.pools.values() if len(pool.readings) > 1), None)
+        both = next((pool for pool in self.pools.values() if len(pool.split_data_by_name) > 1), None)
         validation = {} if both is None else {size: both.shares(size)[1] for size in self.sizes}
         study = Study(
             model_label(self.config.model), self.test.task, self.made.resolved.preset, self.sizes, self.available,
@@ -289,10 +292,10 @@ class TaskStudy:
             tuple(name for name in present if kinds[name] not in {"trained", "score"}),
             tuple(counts), dict(self.absent), validation, self.resources.reader.forward_tokens,
         )  # fmt: skip
-        subjects = [reading.questions[row].subject for row in kept]
-        return curves_of(told, study, reading.correct[kept], subjects)
+        subjects = [split_data.questions[row].subject for row in kept]
+        return curves_of(told, study, split_data.correct[kept], subjects)
 
-    def _learned(self, name: str, kept: IntArray) -> Iterator[tuple[int, Told]]:
+    def _learned(self, name: str, kept: IntArray) -> Iterator[tuple[int, DrawnConfidences]]:
         """For each size: a fit for each draw, and what it predicts. Draws of the same labels are fitted once."""
         seeds, resolved, reader = self.config.numbers(), self.made.resolved, self.resources.reader
         method = resolved.methods[name]
@@ -307,10 +310,10 @@ class TaskStudy:
                     if not method.takes_one_class and (told.all() or not told.any()):
                         made[seed, labels] = Skipped(ONE_KIND)
                     if (seed, labels) not in made:
-                        here = StepResults(resolved, self.made.selecting, {**self.made.readings, **splits})
-                        fitter = Fitter(resolved, reader.backbone, reader.store, self.batches, Silent(), seed, Never())
+                        here = StepResults(resolved, self.made.selecting, {**self.made.split_data_by_name, **splits})
+                        fitter = Fitter(resolved, reader.lm, reader.store, self.batches, Silent(), seed, Never())
                         held = here.selection(name, where)
-                        here.fits[Fit(name, where)] = attempted(fitter.fit, name, here.readings[where], held)
+                        here.fits[Fit(name, where)] = attempted(fitter.fit, name, here.split_data_by_name[where], held)
                         inputs = here.inputs(name, self.test)
                         made[seed, labels] = attempted(self.predictor.predict, name, inputs)
                     outcome = made[seed, labels]
@@ -319,9 +322,9 @@ class TaskStudy:
                     else:
                         missing[seed] = outcome.reason if isinstance(outcome, Skipped) else reason_of(outcome)
                     advance(1)
-                yield size, Told(labels, confidence, missing=missing)
+                yield size, DrawnConfidences(labels, confidence, missing=missing)
 
-    def _unlearned(self, name: str, kept: IntArray) -> Iterator[tuple[int, Told]]:
+    def _unlearned(self, name: str, kept: IntArray) -> Iterator[tuple[int, DrawnConfidences]]:
         """For each size: what a method says that learns nothing, scaled by each draw if it gives scores."""
         seeds, inputs = self.config.numbers(), self.made.inputs(name, self.test)
         outcome = attempted(self.predictor.predict, name, inputs)
@@ -329,7 +332,9 @@ class TaskStudy:
             self.absent[name] = outcome.reason if isinstance(outcome, Skipped) else reason_of(outcome)
             return
         if outcome.score is None:
-            yield from ((size, Told(0, dict.fromkeys(seeds, outcome.confidence[kept]))) for size in self.sizes)
+            yield from (
+                (size, DrawnConfidences(0, dict.fromkeys(seeds, outcome.confidence[kept]))) for size in self.sizes
+            )
             return
         held = inputs.selection
         labelled = None
@@ -352,4 +357,4 @@ class TaskStudy:
                 sure = np.full(len(usable), confidence_in_no_answer(inputs, self.made.resolved.protocol.empty_rule))
                 sure[usable] = Scale.fit(labelled[chosen], correct).apply(outcome.score[usable])
                 confidence[seed] = sure[kept]
-            yield size, Told(labels, confidence, order, missing)
+            yield size, DrawnConfidences(labels, confidence, order, missing)

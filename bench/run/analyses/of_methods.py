@@ -31,8 +31,8 @@ from bench.api.batch import labels_of
 from bench.api.confidence import checked
 from bench.api.errors import did_you_mean
 from bench.api.methods import refuse_one_class, validation_signals
-from bench.backbone.models import model_label
 from bench.data.splits import TaskSplit
+from bench.model.specs import model_label
 from bench.progress import Progress
 from bench.run.analyses.request import AnalysisRequest, command_of
 from bench.run.fitting import Fitter, derived_seed
@@ -42,7 +42,7 @@ from bench.run.plan import Read
 from bench.run.predicting import confidence_in_no_answer
 from bench.run.preparation import infeasible_in, prepare
 from bench.signals.batches import Batches
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 from bench.stats.measured import Measured, checked_measures
 from bench.stats.settings import Settings
 from bench.stats.variants import Variants, rows_of
@@ -122,15 +122,17 @@ def analysed(
             raise UserError(f"{method} can't run there: {next(iter(reasons.values()))}")
         prepared = prepare(resolved, resources, reasons, None)
         reads = [step for step in prepared.steps if isinstance(step, Read)]
-        lacking = [str(r.where) for r in reads if reader.find(prepared.readings[r.where], r.signals)]
+        lacking = [str(r.where) for r in reads if reader.find(prepared.split_data_by_name[r.where], r.signals)]
         if lacking:
             raise UserError(
                 f"The cache {resolved.cache} lacks what {method} reads of {', '.join(lacking)}, and an analysis"
                 f" runs no model. Run this first: {command_of(request.config(method, None))}"
             )
-        made = StepResults(resolved, prepared.selecting, prepared.readings)
+        made = StepResults(resolved, prepared.selecting, prepared.split_data_by_name)
         for step in reads:
-            made.readings[step.where] = resources.grader.grade(reader.read(made.readings[step.where], step.signals))
+            made.split_data_by_name[step.where] = resources.grader.grade(
+                reader.read(made.split_data_by_name[step.where], step.signals)
+            )
         if reader.forward_tokens:
             raise ContractError(f"an analysis fed {reader.forward_tokens} tokens to the model; it must feed none")
         return [_on_test(work, made, method, name, analysis, request, progress, test) for test in resolved.test_splits]
@@ -160,11 +162,11 @@ def _on_test(
         held = batches.batch(inputs.selection, validation_signals(reads), labels=True)
     contexts = {}
     for seed in request.numbers():
-        fitter = Fitter(resolved, reader.backbone, reader.store, batches, progress, seed)
-        own = derived_seed(seed, method, reader.backbone.files.weights, str(learned.where))
+        fitter = Fitter(resolved, reader.lm, reader.store, batches, progress, seed)
+        own = derived_seed(seed, method, reader.lm.files.weights, str(learned.where))
         contexts[seed] = fitter.context(method, learned, held, own)
     answered = batches.batch(inputs.predicted, reads.predict, labels=False)
-    of_ids = reader.backbone.chat.pieces
+    of_ids = reader.lm.chat.pieces
 
     def pieces(batch: Batch) -> list[Sequence[str]]:  # text of each answer token
         ids = batch[TokenIds(Of.ANSWER)]
@@ -196,7 +198,7 @@ def _on_test(
 
 
 def _whole(
-    method: str, findings: Findings, reading: Reading, nothing: float, shape: tuple[int, int]
+    method: str, findings: Findings, split_data: SplitData, nothing: float, shape: tuple[int, int]
 ) -> Iterator[tuple[str, FloatArray]]:
     """Variants with their confidences `(seeds, questions)`, also in questions without an answer, which get `nothing`.
 
@@ -217,6 +219,6 @@ def _whole(
         values: Any = np.asarray(given)
         if values.shape != shape:
             raise ContractError(f"{method}, variant {name!r}: expected shape {shape}, got {values.shape}")
-        whole = np.full((shape[0], len(reading.questions)), nothing)
-        whole[:, reading.usable] = [checked(f"{method}, variant {name!r}", row, shape[1]) for row in values]
-        yield name, whole[:, reading.kept]
+        whole = np.full((shape[0], len(split_data.questions)), nothing)
+        whole[:, split_data.usable] = [checked(f"{method}, variant {name!r}", row, shape[1]) for row in values]
+        yield name, whole[:, split_data.kept]

@@ -13,7 +13,7 @@ from bench.run.forecast import duration
 from bench.run.plan import signals_needed
 from bench.run.preparation import Prepared, Resources
 from bench.run.resolve import ResolvedRun
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 
 Signals = dict[TaskSplit, frozenset[Signal]]
 
@@ -35,7 +35,7 @@ def union(needed: Sequence[Needed], names: Collection[str]) -> Signals:
     """Split -> signals that these methods read of it, over all corpora."""
     found: Signals = {}
     for each in needed:
-        resolved, loaded = each.resolved, each.prepared.readings
+        resolved, loaded = each.resolved, each.prepared.split_data_by_name
         methods = {name: method for name, method in resolved.methods.items() if name in names}
         validated = {
             (name, target.validation)
@@ -52,16 +52,18 @@ def union(needed: Sequence[Needed], names: Collection[str]) -> Signals:
     return found
 
 
-def opened(needed: Sequence[Needed]) -> dict[TaskSplit, Reading]:
+def opened(needed: Sequence[Needed]) -> dict[TaskSplit, SplitData]:
     """Every split with its prompts, over all corpora."""
-    return {where: reading for each in reversed(needed) for where, reading in each.prepared.readings.items()}
+    return {
+        where: split_data for each in reversed(needed) for where, split_data in each.prepared.split_data_by_name.items()
+    }
 
 
 def missing(needed: Sequence[Needed], names: Collection[str], resources: Resources) -> dict[TaskSplit, float]:
     """Splits that are not stored whole, with the share that is missing."""
-    readings = opened(needed)
+    split_data_by_name = opened(needed)
     found = {
-        where: resources.reader.find(readings[where], signals) / len(readings[where].shards)
+        where: resources.reader.find(split_data_by_name[where], signals) / len(split_data_by_name[where].shards)
         for where, signals in sorted(union(needed, names).items())
     }
     return {where: share for where, share in found.items() if share}
@@ -75,7 +77,7 @@ def read_all(
     *,
     read: bool,
     ordinary: Sequence[str],
-) -> Mapping[TaskSplit, Reading]:
+) -> Mapping[TaskSplit, SplitData]:
     """Every split with answers, signals and labels.
 
     Args:
@@ -89,11 +91,13 @@ def read_all(
     Raises:
         UserError: something is not stored and was not to be read.
     """
-    readings, signals = opened(needed), union(needed, names)
+    split_data_by_name, signals = opened(needed), union(needed, names)
     lacking = missing(needed, names, resources)
     if lacking:
         times = [
-            None if (seconds := resources.reader.estimate(readings[where], signals[where])) is None else seconds * share
+            None
+            if (seconds := resources.reader.estimate(split_data_by_name[where], signals[where])) is None
+            else seconds * share
             for where, share in lacking.items()
         ]
         known = [seconds for seconds in times if seconds is not None]
@@ -103,12 +107,15 @@ def read_all(
             run = "an ordinary run" if len(ordinary) == 1 else "ordinary runs"
             way_out = f"Read them with {run}: {' ; '.join(ordinary)} - or add --read" if ordinary else "Add --read"
             raise UserError(
-                f"{len(lacking)} of {len(readings)} splits are not stored with all that these methods read"
+                f"{len(lacking)} of {len(split_data_by_name)} splits are not stored with all that these methods read"
                 f" ({names_lacking}), so nothing was computed. {way_out}, which reads them here ({cost})."
             )
         progress.say(f"--read: {names_lacking} are read first, {cost}")
     grader = resources.grader
-    return {where: grader.grade(resources.reader.read(readings[where], own)) for where, own in sorted(signals.items())}
+    return {
+        where: grader.grade(resources.reader.read(split_data_by_name[where], own))
+        for where, own in sorted(signals.items())
+    }
 
 
 def commands(needed: Sequence[Needed], config: TransferConfig, homes: Mapping[str, str]) -> list[str]:

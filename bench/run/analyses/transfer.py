@@ -12,23 +12,23 @@ from dataclasses import dataclass, field, replace
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
-from bench.backbone.memory import give_back
-from bench.backbone.models import model_label
 from bench.data.splits import TaskSplit
+from bench.model.memory import give_back
+from bench.model.specs import model_label
 from bench.progress import Progress
 from bench.results.transfer import LEAVE_OUT, About, Corpus, TransferCell
-from bench.run.analyses.folds import WAY_OUT, Folds, Never, Untaken, subjects_of
+from bench.run.analyses.folds import WAY_OUT, Folds, Never, SkippedForCost, subjects_of
 from bench.run.analyses.request import TransferConfig
 from bench.run.analyses.stored import Needed, commands, missing, read_all
 from bench.run.fitting import Fitter
 from bench.run.forecast import Forecast, duration
-from bench.run.heads.saving import HeadWriter
 from bench.run.inputs import StepResults
 from bench.run.pipeline import CellWriter, RunReport, Work, at_work
 from bench.run.plan import Adapt, Fit, TrainOn, adapted
 from bench.run.predicting import Predictor
-from bench.run.preparation import Opened, infeasible_in, prepare
+from bench.run.preparation import ModelHandle, infeasible_in, prepare
 from bench.run.rows import RowBuilder
+from bench.run.scorers.saving import ScorerWriter
 from bench.signals.batches import Batches
 from bench.signals.definition import definition
 
@@ -68,7 +68,7 @@ def run_transfer(configs: Sequence[TransferConfig], progress: Progress) -> Trans
     Raises:
         UserError: nothing to compare, something unknown, or signals that are not stored and were not to be read.
     """
-    opened, reports = Opened(), []
+    opened, reports = ModelHandle(), []
     for config in configs:
         with at_work(config.run_config(), progress, opened=opened) as work:
             report = _Matrix.of(config, work, progress).made()
@@ -165,11 +165,13 @@ class _Matrix:
     def tests_of(self, corpus: Corpus) -> list[TaskSplit]:
         """Tests of which there are cells: of a part of a corpus those that ask about one of its subjects."""
         each = next(each for each in self.learning if each.task == corpus.task)
-        readings = each.prepared.readings
+        split_data_by_name = each.prepared.split_data_by_name
         if not corpus.leaves_out:
             return each.resolved.test_splits
-        own = set(subjects_of(*(reading for where, reading in readings.items() if where.split != "test")))
-        tests = [test for test in each.resolved.test_splits if own & set(subjects_of(readings[test]))]
+        own = set(
+            subjects_of(*(split_data for where, split_data in split_data_by_name.items() if where.split != "test"))
+        )
+        tests = [test for test in each.resolved.test_splits if own & set(subjects_of(split_data_by_name[test]))]
         return tests if len(own) >= _TWO else []
 
     # --- the steps ----------------------------------------------------------------------------------------------------
@@ -190,12 +192,18 @@ class _Matrix:
             f" {', '.join(corpus.label for corpus in about.corpora)}; tested on {', '.join(about.tests)}"
         )
         ordinary = commands(self.learning, self.config, about.homes)
-        readings = read_all(self.learning, taking, resources, self.progress, read=self.config.read, ordinary=ordinary)
+        split_data_by_name = read_all(
+            self.learning, taking, resources, self.progress, read=self.config.read, ordinary=ordinary
+        )
         folds, batches = [], Batches(reader)
         for each in self.learning:
-            own = {where: readings[where] for where in each.prepared.readings if where in readings}
+            own = {
+                where: split_data_by_name[where]
+                for where in each.prepared.split_data_by_name
+                if where in split_data_by_name
+            }
             fitter = Fitter(
-                each.resolved, reader.backbone, reader.store, batches, self.progress, self.config.seed,
+                each.resolved, reader.lm, reader.store, batches, self.progress, self.config.seed,
                 None if with_adapters else Never(),
             )  # fmt: skip
             predictor = Predictor(each.resolved, each.prepared.infeasible, batches, self.progress)
@@ -212,7 +220,7 @@ class _Matrix:
         for line in fits_in_words(fits):
             self.progress.say(f"  {line}")
         taking = dearest_last(taking, fits)
-        subjects = max(len(subjects_of(*each.prepared.readings.values())) for each in self.learning)
+        subjects = max(len(subjects_of(*each.prepared.split_data_by_name.values())) for each in self.learning)
         if training and with_adapters:
             times, seconds = 1 + subjects * len(self.config.leave_out()), []
             for each in self.learning:
@@ -227,13 +235,13 @@ class _Matrix:
                 f" nothing {cost}, less what is stored"
             )
         reader.working.rest()
-        heads = HeadWriter(None, self.config.run_config(), self.work.resolved, reader, resources.tasks)
+        heads = ScorerWriter(None, self.config.run_config(), self.work.resolved, reader, resources.tasks)
         writer = CellWriter(self.config.out, self.work.resolved.protocol.letters, RunReport([]), heads)
         for kind in ("", *self.config.leave_out()):
             self._learn(kind, taking, folds, writer)
         self.report.about = replace(self.report.about, shares=shares, forward_tokens=reader.forward_tokens)
         notes = [note for each in self.learning for note in each.prepared.notes]
-        every = [*self.work.resolved.notes, *reader.backbone.chat.notes, *notes, *reader.store.notes]
+        every = [*self.work.resolved.notes, *reader.lm.chat.notes, *notes, *reader.store.notes]
         for name in absent:
             reason = f"not trained again: what it learns from is not stored; {WAY_OUT}"
             self.report.cells += [
@@ -263,7 +271,7 @@ class _Matrix:
                 for test in tests:
                     inputs, outcome = own.parted(name, kind, test, fits)
                     cell = TransferCell(name, test.task, corpus if told else None)
-                    if isinstance(outcome, Untaken):
+                    if isinstance(outcome, SkippedForCost):
                         cell = replace(cell, missing=outcome.reason)
                     else:
                         writer.write(rows.scored(name, inputs, outcome), inputs)

@@ -123,7 +123,7 @@ def call_elsewhere(
         raise PluginError(process.ended)
     if source_digest(with_imports(path)) != source:  # a fit would be kept as that of the edited code
         raise PluginError(f"{path.name} or a file that it imports has changed since the run began; run it again")
-    if isolation.backbone is not None and isolation.backbone.device != "cpu" and _reads_head(method):
+    if isolation.lm is not None and isolation.lm.device != "cpu" and _reads_head(method):
         note = f"{name} reads the output head, which lies on the accelerator: --method-timeout doesn't hold for it"
         isolation.notes[note] = None
         return call_here(isolation, plugin, method, verb, *arguments)

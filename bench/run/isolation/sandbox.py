@@ -17,7 +17,7 @@ from bench.run.isolation.process import Process
 if TYPE_CHECKING:
     import torch
 
-    from bench.backbone.model import Backbone
+    from bench.model.language_model import LanguageModel
 
 _ROWS = 8192
 """Rows of the output head that are copied to the host at once."""
@@ -32,7 +32,7 @@ class Isolation:
     log: RunLog | None = None
     notes: dict[str, None] = field(default_factory=dict)
     """Notes for the user, each once."""
-    backbone: Backbone | None = None
+    lm: LanguageModel | None = None
     """Has the output head."""
     busy: bool = False
     """Whether a method of this process is being called: what it calls itself is part of that call."""
@@ -69,8 +69,8 @@ class Isolation:
 
     def note_head(self) -> None:
         """Remember what the output head is like, once it is loaded."""
-        if not self.head_digest and self.backbone is not None and "head" in vars(self.backbone):
-            self.head_digest = _digest(self.backbone.head.weight)
+        if not self.head_digest and self.lm is not None and "head" in vars(self.lm):
+            self.head_digest = _digest(self.lm.head.weight)
 
     def head_unchanged(self) -> bool:
         """Whether the output head is as remembered; if not, it is loaded again.
@@ -78,12 +78,12 @@ class Isolation:
         Raises:
             UserError: the files on the disk are not what was loaded, either.
         """
-        if self.backbone is None or not self.head_digest or "head" not in vars(self.backbone):
+        if self.lm is None or not self.head_digest or "head" not in vars(self.lm):
             return True
-        if _digest(self.backbone.head.weight) == self.head_digest:
+        if _digest(self.lm.head.weight) == self.head_digest:
             return True
-        self.backbone.release()
-        if _digest(self.backbone.head.weight) != self.head_digest:
+        self.lm.release()
+        if _digest(self.lm.head.weight) != self.head_digest:
             raise UserError("The model's weights were changed by a method, and those on the disk are others: run again")
         return False
 

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from bench.grading.openai import OpenAI
+from bench.grading.openai import OpenAIJudge
 from bench.run.config import RunConfig
 from tests.faults import commands, judge_server
 from tests.faults.commands import Ran
@@ -112,7 +112,7 @@ class _World:
 
 def _hurried() -> None:
     """Shorter limits of the same kind, so that a fault takes seconds."""
-    OpenAI.timeout_s, OpenAI.retries = 1.5, 1
+    OpenAIJudge.timeout_s, OpenAIJudge.retries = 1.5, 1
 
 
 def _quiet(ran: Ran) -> None:

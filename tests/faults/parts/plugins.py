@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from textwrap import indent
 
-from bench.run import making
+from bench.run import method_factory
 from bench.run.isolation import methods
 from tests.faults import commands, workload
 from tests.faults.ledger import Case, FaultError, Outcome
@@ -222,7 +222,7 @@ def _cells(results: Path) -> dict[str, object]:
 
 def _installed() -> None:
     """Take files for installed plugins."""
-    making.sandboxed = lambda plugin, isolation, _path: methods.sandboxed(plugin, isolation, None)
+    method_factory.sandboxed = lambda plugin, isolation, _path: methods.sandboxed(plugin, isolation, None)
 
 
 def _source(harm: Harm) -> str:

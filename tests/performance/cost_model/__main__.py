@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.report.tables.formats import markdown_table
 from tests.performance.cost_model.arithmetic import DECODED_TOGETHER
-from tests.performance.cost_model.backbone import configurations
+from tests.performance.cost_model.dry_model import configurations
 from tests.performance.cost_model.stages import MACHINE, computes_again, stages
 from tests.performance.cost_model.workload import BUDGETS, CHARACTERS
 

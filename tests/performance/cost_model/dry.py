@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.backbone.footprint import accelerated
+from bench.model.training_memory import accelerated
 
 SHARED, PREFILL, DECODE, OTHER = "shared", "prefill", "decode", "other"
 """Kinds of sections: beginnings that several packs share, packs and what is given after them, tokens that the model

@@ -1,4 +1,4 @@
-"""The stages of the comparison, each measured on a dry backbone by the code that runs it."""
+"""The stages of the comparison, each measured on a dry model by the code that runs it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import torch
 
 from bench import registry
 from bench.api import Adapter, ConfidenceMethod, Context, Format, OutputHead, QueryLogits, Ragged, Signal
-from bench.backbone import footprint
-from bench.backbone.adapter import with_lora
-from bench.backbone.model import Backbone
-from bench.backbone.prefix import plan_packs
-from bench.backbone.projections import locate, targets
-from bench.backbone.session import checkpoint_blocks
-from bench.backbone.tree import read_pack
-from bench.prompts.asking import Asking
+from bench.model import training_memory
+from bench.model.adapter import with_lora
+from bench.model.continuation_tree import read_pack
+from bench.model.language_model import LanguageModel
+from bench.model.linear_layers import locate, targets
+from bench.model.prefix_tree import plan_packs
+from bench.model.session import checkpoint_blocks
+from bench.prompts.prompt_settings import PromptSettings
 from bench.signals.definition import definition, pass_definitions, read_from_model, stored
 from bench.testing import planted
 from bench.training.job import Job
@@ -30,7 +30,8 @@ from methods._shared.lora import ct_loss, it_loss
 from methods.ccps.features import perturbation_features
 from methods.litcab.networks import Layer, Objective, Targets, write_gradient
 from tests.performance.cost_model.arithmetic import Ideal, Machine
-from tests.performance.cost_model.backbone import (
+from tests.performance.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, Counter, Section, Trace, counted
+from tests.performance.cost_model.dry_model import (
     DTYPE,
     LONGER,
     SHORT,
@@ -40,7 +41,6 @@ from tests.performance.cost_model.backbone import (
     configurations,
     limits_of,
 )
-from tests.performance.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, Counter, Section, Trace, counted
 from tests.performance.cost_model.workload import Workload, items, workloads
 
 MACHINE = Machine()
@@ -129,19 +129,19 @@ def pack_trace(
     fmt = Format.OPEN if work.open else Format.CHOICE
     mean = float(np.mean(work.answers)) if work.open else math.inf  # a letter always comes
     counter = Counter(mean, configurations()[model].get_text_config().vocab_size)
-    backbone = DryBackbone(model, blocks, counter, rank=RANK if adapted else 0)
+    lm = DryBackbone(model, blocks, counter, rank=RANK if adapted else 0)
     signals = frozenset({QueryLogits(Adapter.OWN)}) if adapted else signals_of(fmt, learning=learning)
     words = np.arange(100, 100 + work.query, dtype=np.int32)
     letters = np.arange(2, 2 + (0 if work.open else work.options), dtype=np.int32)
-    asking = Asking(LONGEST if work.open else 1, letters, words, np.asarray([5, 6], dtype=np.int32), budget)
+    asking = PromptSettings(LONGEST if work.open else 1, letters, words, np.asarray([5, 6], dtype=np.int32), budget)
     drawn = SAMPLES if any(measure.growth.samples for measure in pass_definitions(signals).values()) else 0
     chosen = [items(work, number, budget, samples=drawn, given=adapted) for number in range(packs)]
     limits = limits_of(model, blocks, MACHINE.memory)
-    extractor = DryExtractor(backbone, asking, pass_definitions(signals), None, limits)
+    extractor = DryExtractor(lm, asking, pass_definitions(signals), None, limits)
     first_pack = plan_packs([item.prompt for item in chosen[0]], budget)[0]
-    first = counted(lambda: read_pack(backbone.session, first_pack, budget, [blocks]), counter)
+    first = counted(lambda: read_pack(lm.session, first_pack, budget, [blocks]), counter)
     counter.trace = Trace([OTHER], [0], [Section()])
-    session: Any = backbone.session
+    session: Any = lm.session
     session.forget()  # what it keeps is counted in bytes, and short models would keep more
     later = counted(lambda: extractor.measure([item for pack in chosen for item in pack]), counter)
     kept = [i for i, kind in enumerate(later.kinds) if kind != SHARED]
@@ -194,7 +194,7 @@ def _reading(model: str, work: Workload, budget: int, *, learning: bool = False,
 
 @cache
 def _ideal(model: str) -> Ideal:
-    return Ideal.of(footprint.on_meta(configurations()[model], DTYPE), MACHINE)
+    return Ideal.of(training_memory.on_meta(configurations()[model], DTYPE), MACHINE)
 
 
 def _sum(parts: list[Stage]) -> Stage:
@@ -303,19 +303,19 @@ def computes_again(model: str) -> bool:
 def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
     """One step: a section for each forward pass with its backward pass."""
     counter = Counter()
-    backbone = DryBackbone(model, blocks, counter)
+    lm = DryBackbone(model, blocks, counter)
     with torch.device("meta"):
-        wrapped = with_lora(backbone.model, targets(locate(backbone.model)), rank=RANK)
+        wrapped = with_lora(lm.model, targets(locate(lm.model)), rank=RANK)
     if computes_again(model):
-        checkpoint_blocks(backbone.model)
-    return counted(training_step(backbone, wrapped, name, work, counter), counter)
+        checkpoint_blocks(lm.model)
+    return counted(training_step(lm, wrapped, name, work, counter), counter)
 
 
-def training_step(backbone: Backbone, wrapped: Any, name: str, work: Workload, counter: Counter) -> Callable[[], None]:
-    """A step of training an adapter around a backbone; the counter is told of each forward pass."""
+def training_step(lm: LanguageModel, wrapped: Any, name: str, work: Workload, counter: Counter) -> Callable[[], None]:
+    """A step of training an adapter around a model; the counter is told of each forward pass."""
     settings = {"divergence": "jsd", "divergence_weight": 1.0}
     examples, loss = _examples(work), ct_loss if name == "CT" else it_loss
-    readable = ReadableModel(backbone, wrapped, _job())
+    readable = ReadableModel(lm, wrapped, _job())
     adapter = [p for p in wrapped.parameters() if p.requires_grad]
     queries = [examples["query"][i].astype(np.int32) for i in range(BATCH)]
     groups = together(queries, TRAINING_TOKENS)
@@ -324,7 +324,7 @@ def training_step(backbone: Backbone, wrapped: Any, name: str, work: Workload, c
         rows = [
             np.concatenate([examples["prompt"][i], examples["gold"][i][:-1]]).astype(np.int32) for i in range(BATCH)
         ]
-        with counter.on() if backbone.device == "meta" else nullcontext():
+        with counter.on() if lm.device == "meta" else nullcontext():
             readable.remember((row.tobytes(), end) for row, end in zip(rows, ends, strict=True))
         counter.trace = Trace([OTHER], [0], [Section()])
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.backbone.measure import Item
-from bench.backbone.prefix import plan_packs
-from bench.backbone.sampling import uniforms
+from bench.model.continuation_specs import ModelInput
+from bench.model.prefix_tree import plan_packs
+from bench.model.sampling import uniforms
 
 if TYPE_CHECKING:
     from bench.api import Question, Split
-    from bench.backbone.prefix import Pack
+    from bench.model.prefix_tree import Pack
+    from bench.prompts.front_coding import Ids
     from bench.prompts.shards import PromptTokeniser, Shard
-    from bench.prompts.tails import Ids
 
 FILE = Path(__file__).with_name("workload.json")
 CHARACTERS = 3.94
@@ -88,7 +88,7 @@ def workloads() -> dict[str, Workload]:
 
 def items(
     work: Workload, number: int, budget: int, *, samples: int = 0, given: bool = False, vocabulary: int = VOCABULARY
-) -> list[Item]:
+) -> list[ModelInput]:
     """The questions of a mean pack, in random ids; the answers are the model's to give unless they are `given`.
 
     Args:
@@ -115,7 +115,7 @@ def items(
         answer = words(work.answers[(before + i) * 5 % len(work.answers)]) if given else None
         numbers = uniforms(0, f"{number} {i}", samples, 30) if samples else None
         lettered = 0 if work.open else work.options
-        made.append(Item(np.concatenate([shared, own]), lettered, answer, gold, tuple(wrong), None, numbers))
+        made.append(ModelInput(np.concatenate([shared, own]), lettered, answer, gold, tuple(wrong), None, numbers))
     return made
 
 

@@ -9,7 +9,7 @@ import pytest
 from bench import registry
 from bench.api import UserError
 from bench.cli.describe import example, listing, shown
-from bench.cli.needs import sizes
+from bench.cli.parameter_counts import sizes
 
 PLUGINS = '''"""Raise wherever they are asked."""
 from bench.api import ConfidenceMethod, Format, Needs, PromptStyle, Task, TaskCard, method, task

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench.api import UserError
-from bench.cli import app, ending, printing
+from bench.cli import app, exit_codes, printing
 from bench.progress import Bars, Lines, terminal, visible, visible_json
 from bench.report.page.render import html
 from bench.report.text import plain
@@ -121,6 +121,6 @@ def test_long_words_are_cut_and_lists_of_names_in_a_command_are_not(capsys: pyte
     def refused() -> None:
         raise UserError(f"{'x' * 5000} bench run --method {names}")
 
-    assert ending.exit_code(refused) == 2
+    assert exit_codes.exit_code(refused) == 2
     said = capsys.readouterr().err
     assert f"{'x' * 100}... bench run --method {names}" in " ".join(said.split())

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.api import UserError
-from bench.cli import loudness
+from bench.cli import verbosity
 from bench.cli.commands import Commands, root
 from bench.cli.printing import print_line, print_notes
 from bench.progress import DECISIONS, Silent
@@ -34,7 +34,7 @@ def rest() -> None:
 @pytest.fixture(autouse=True)
 def usual() -> object:
     yield
-    loudness.choose(verbose=False, quiet=False)
+    verbosity.choose(verbose=False, quiet=False)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_both_at_once_are_refused() -> None:
 
 def test_progress_is_silent_where_it_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    loudness.choose(verbose=False, quiet=True)
-    assert isinstance(loudness.progress(), Silent)
-    loudness.choose(verbose=False, quiet=False)
-    assert not isinstance(loudness.progress(), Silent)
+    verbosity.choose(verbose=False, quiet=True)
+    assert isinstance(verbosity.progress(), Silent)
+    verbosity.choose(verbose=False, quiet=False)
+    assert not isinstance(verbosity.progress(), Silent)
     assert not DECISIONS.isEnabledFor(logging.INFO)

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.cli.app import app
-from bench.cli.needs import memory
+from bench.cli.parameter_counts import memory
 
 
 def test_each_model_has_a_line_for_reading_and_for_each_large_fit() -> None:

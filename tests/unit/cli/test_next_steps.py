@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.running import next_steps, program
+from bench.cli.run import next_steps, program
 from bench.run.config import RunConfig
 
 

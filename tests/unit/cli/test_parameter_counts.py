@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.api import UserError
-from bench.cli.needs import facts_of, sizes
+from bench.cli.parameter_counts import facts_of, sizes
 
 MODELS = {"llama8b": (4096, 128256), "qwen14b": (5120, 152064), "mistral24b": (5120, 131072), "qwen32b": (5120, 152064)}
 LORA = {"llama8b": 3_407_872, "qwen14b": 6_291_456, "mistral24b": 4_915_200, "qwen32b": 8_388_608}

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from bench.api import UserError
 from bench.cli import run_files
 from bench.cli.options import options_from
-from bench.cli.running import File
+from bench.cli.run import File
 from bench.run.config import RunConfig
 
 SEEN: list[tuple[RunConfig, ...]] = []

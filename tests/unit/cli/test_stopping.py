@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli import ending
-from bench.cli.ending import stoppable
+from bench.cli import exit_codes
+from bench.cli.exit_codes import stoppable
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -56,7 +56,7 @@ def test_a_signal_is_one_sentence_and_a_code(number: signal.Signals, code: int) 
 
 
 def test_a_clean_up_that_hangs_is_cut_short() -> None:
-    assert ending._SECONDS < 10  # Docker's time until it kills
+    assert exit_codes._SECONDS < 10  # Docker's time until it kills
     with started("time.sleep(60)", "from bench.cli import ending; ending._SECONDS = 0.2") as child:
         child.terminate()
         code, said = ended(child)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.ending import Lenient, lenient
+from bench.cli.exit_codes import LossyStream, lenient
 
 ROOT = Path(__file__).parents[3]
 PRINT = "print('x' * 100_000); import sys; print('e', file=sys.stderr)"
@@ -33,7 +33,7 @@ class Failing(io.StringIO):
 
 def test_what_fails_is_dropped_and_told_later() -> None:
     inner = Failing(errno.ENOSPC, after=1)
-    stream = Lenient(inner)
+    stream = LossyStream(inner)
     assert [stream.write(text) for text in ("one", "two", "three")] == [3, 3, 5]
     stream.flush()
     assert (inner.getvalue(), stream.complaint) == ("one", os.strerror(errno.ENOSPC))
@@ -41,7 +41,7 @@ def test_what_fails_is_dropped_and_told_later() -> None:
 
 
 def test_a_reader_that_left_needs_no_word() -> None:
-    stream = Lenient(Failing(errno.EPIPE))
+    stream = LossyStream(Failing(errno.EPIPE))
     stream.write("one")
     assert stream.failure is not None
     assert stream.complaint == ""
@@ -59,7 +59,7 @@ def test_streams_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full", "2>/dev/full", "| head -c1"])
 def test_python_itself_has_nothing_to_complain_of(redirection: str, tmp_path: Path) -> None:
     """The first file that is opened while a stream is closed gets none of what is printed."""
-    program = f"from bench.cli.ending import lenient\nwith lenient():\n f = open('file', 'w')\n {PRINT}\n f.close()"
+    program = f"from bench.cli.exit_codes import lenient\nwith lenient():\n f = open('file', 'w')\n {PRINT}\n f.close()"
     command = f'cd "$DIRECTORY" && "$PYTHON" -c "$PROGRAM" {redirection}'
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PROGRAM": program, "PYTHON": sys.executable}
     env["DIRECTORY"] = str(tmp_path)

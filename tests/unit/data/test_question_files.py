@@ -19,9 +19,9 @@ from pyarrow import parquet
 from bench import registry
 from bench.api import Format, Question, Task, UserError
 from bench.api.protocol import FIXED
-from bench.backbone.models import NAME
 from bench.data.question_files import _FileTask, task_of_file
 from bench.data.tables import csv_rows, json_lines
+from bench.model.specs import NAME
 from bench.prompts.templates import build
 
 BEES = {"question": "What do bees make?", "choices": ["honey", "silk", "ink"], "answer": "a"}

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from bench import registry
 from bench.api import Format, Question, Split, Task, UserError
 from bench.api.question import Message, Released
-from bench.backbone import models
-from bench.data.released import HUB, FolderShelf, Release, open_release, revision_asked_for
+from bench.data.released import HUB, Release, ReleaseFolder, open_release, revision_asked_for
+from bench.model import specs
 from bench.prompts.templates import SYSTEM
 from tests.fixtures.rivers import Rivers
 
@@ -78,7 +78,7 @@ def read(
     """The records after a round through a file, and what was counted."""
     made = task(None)  # type: ignore[arg-type]
     lay_out(folder, f"{FOLDERS[made.name]}/small/{split}.jsonl", records)
-    return Release(FolderShelf(folder), "small", FOLDERS).records(made, split), made.counts
+    return Release(ReleaseFolder(folder), "small", FOLDERS).records(made, split), made.counts
 
 
 def refused(folder: Path, *records: object, task: type[Task] = ReleasedRivers, words: Sequence[str] = ()) -> None:
@@ -283,7 +283,7 @@ def test_an_open_record_without_a_right_answer_is_named(tmp_path: Path) -> None:
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
     path = lay_out(tmp_path, "RIVERS-CHOICE/small/test.jsonl", [CHOICE])
     path.write_text(path.read_text(encoding="utf-8") + line, encoding="utf-8")
-    release = Release(FolderShelf(tmp_path), "small", FOLDERS)
+    release = Release(ReleaseFolder(tmp_path), "small", FOLDERS)
     with pytest.raises(UserError, match=r"CCPS/RIVERS-CHOICE/small/test\.jsonl line 2: expected a JSON object"):
         release.records(ReleasedRivers(None), "test")  # type: ignore[arg-type]
 
@@ -315,7 +315,7 @@ def test_files_with_wrong_options_go_before_those_without(tmp_path: Path) -> Non
     lay_out(tmp_path, "RIVERS-CHOICE/small/test.jsonl", [{**CHOICE, "hash_id": "without"}])
     lay_out(tmp_path, "RIVERS-CHOICE-WRG/small/train.jsonl", [{**CHOICE, "hash_id": "with"}])
     lay_out(tmp_path, "RIVERS-CHOICE-WRG/other/test.jsonl", [{**CHOICE, "hash_id": "another model's"}])
-    release = Release(FolderShelf(tmp_path), "small", FOLDERS)
+    release = Release(ReleaseFolder(tmp_path), "small", FOLDERS)
     assert ids(release, "train") == ["with"]
     assert ids(release, "test") == ["without"]
 
@@ -323,7 +323,7 @@ def test_files_with_wrong_options_go_before_those_without(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["validation.jsonl", "val.jsonl"])
 def test_either_name_of_the_validation_split(tmp_path: Path, name: str) -> None:
     lay_out(tmp_path, f"RIVERS-CHOICE/small/{name}", [CHOICE])
-    assert ids(Release(FolderShelf(tmp_path), "small", FOLDERS), "validation") == ["1f"]
+    assert ids(Release(ReleaseFolder(tmp_path), "small", FOLDERS), "validation") == ["1f"]
 
 
 @pytest.mark.parametrize("below", ["", "test/"])
@@ -332,7 +332,7 @@ def test_test_questions_may_be_one_file_for_each_subject(tmp_path: Path, below: 
     lay_out(tmp_path, f"RIVERS-CHOICE/small/{below}hills.jsonl", [{**record, "hash_id": "h", "task": "high_hills"}])
     lay_out(tmp_path, f"RIVERS-CHOICE/small/{below}coasts.jsonl", [{**record, "hash_id": "c"}])
     lay_out(tmp_path, "RIVERS-CHOICE/small/train.jsonl", [{**record, "hash_id": "t"}])
-    release = Release(FolderShelf(tmp_path), "small", FOLDERS)
+    release = Release(ReleaseFolder(tmp_path), "small", FOLDERS)
     records = release.records(ReleasedRivers(None), "test")  # type: ignore[arg-type]
     assert [(question.id, question.subject) for question, _ in records] == [("c", "coasts"), ("h", "high_hills")]
     about = release.describe(ReleasedRivers(None), "test")  # type: ignore[arg-type]
@@ -345,12 +345,12 @@ def test_ids_are_unique_over_all_files_of_a_split(tmp_path: Path) -> None:
     lay_out(tmp_path, "RIVERS-CHOICE/small/coasts.jsonl", [CHOICE])
     lay_out(tmp_path, "RIVERS-CHOICE/small/hills.jsonl", [{**CHOICE, "context": CONTEXT.replace("end", "begin")}])
     with pytest.raises(UserError, match=r"hills\.jsonl line 1: .*'1f', which another question has in .*coasts\.jsonl"):
-        ids(Release(FolderShelf(tmp_path), "small", FOLDERS))
+        ids(Release(ReleaseFolder(tmp_path), "small", FOLDERS))
 
 
 def test_a_file_is_described_by_its_digest(tmp_path: Path) -> None:
     path = lay_out(tmp_path, "RIVERS-CHOICE/small/test.jsonl", [CHOICE])
-    assert Release(FolderShelf(tmp_path), "small", FOLDERS).describe(ReleasedRivers(None), "test") == {  # type: ignore[arg-type]
+    assert Release(ReleaseFolder(tmp_path), "small", FOLDERS).describe(ReleasedRivers(None), "test") == {  # type: ignore[arg-type]
         "source": "folder", "file": "RIVERS-CHOICE/small/test.jsonl",
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "license": "not stated",
     }  # fmt: skip
@@ -358,7 +358,7 @@ def test_a_file_is_described_by_its_digest(tmp_path: Path) -> None:
 
 def test_splits_and_tasks_that_are_not_there(tmp_path: Path) -> None:
     lay_out(tmp_path, "RIVERS-CHOICE/small/train.jsonl", [CHOICE])
-    release = Release(FolderShelf(tmp_path), "small", FOLDERS)
+    release = Release(ReleaseFolder(tmp_path), "small", FOLDERS)
     with pytest.raises(
         UserError, match=r"CCPS/RIVERS-CHOICE/small/test\.jsonl, found RIVERS-CHOICE/small/train\.jsonl"
     ):
@@ -374,7 +374,7 @@ def test_splits_and_tasks_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_each_of_the_papers_models_has_a_folder() -> None:
-    assert {name: spec.released for name, spec in models.aliases().items()} == {
+    assert {name: spec.released for name, spec in specs.aliases().items()} == {
         "tiny": "tiny",
         "llama8b": "Meta-Llama-3.1-8B-Instruct",
         "qwen14b": "Qwen2.5-14B-Instruct",

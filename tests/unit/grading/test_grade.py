@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from bench.api import Question
 from bench.api.protocol import FIXED, REFCODE, LetterRule
 from bench.api.question import Answer
-from bench.grading.grade import JudgeCase, Match, grade_choice, grade_open, normalise_text, parse_letter, substring_rule
+from bench.grading.grade import (
+    JudgeCase,
+    MatchJudge,
+    grade_choice,
+    grade_open,
+    normalise_text,
+    parse_letter,
+    substring_rule,
+)
 from bench.progress import Silent
 
 LETTERS = string.ascii_lowercase
@@ -104,7 +112,7 @@ def test_no_answer_is_wrong_under_either_rule(rule: LetterRule) -> None:
 
 def open_answer(text: str, gold: str = "The Blue Delta") -> Answer:
     question = Question("q", "s", "Where?", (gold, "Elsewhere"), 0)
-    (correct,) = Match().verdicts([JudgeCase(question.text, gold, text)], "judge", Silent())
+    (correct,) = MatchJudge().verdicts([JudgeCase(question.text, gold, text)], "judge", Silent())
     return grade_open(text, correct=bool(correct))
 
 
@@ -149,4 +157,4 @@ def test_any_right_answer_is_right() -> None:
         JudgeCase("q", "Paris", said, ("City of Paris", "1,000"))
         for said in ("paris", "city of paris", "1000.0", "Lyon", "")
     ]
-    assert Match().verdicts(cases, "judge", Silent()) == [True, True, True, False, False]
+    assert MatchJudge().verdicts(cases, "judge", Silent()) == [True, True, True, False, False]

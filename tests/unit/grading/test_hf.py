@@ -14,11 +14,11 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bench.api import UserError
-from bench.backbone.model import Backbone, LoadOptions
-from bench.backbone.models import ModelSpec, resolve
 from bench.grading import hf, prompt
 from bench.grading.grade import JudgeCase
-from bench.grading.hf import Local
+from bench.grading.hf import LocalJudge
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.specs import ModelSpec, resolve
 from bench.progress import Silent
 from tests.fixtures.models import TINY, TOKENIZER_FILES
 
@@ -26,9 +26,9 @@ ASKED = [JudgeCase(f"Where does the {name} end?", gold, answer) for name in ("To
          for gold, answer in (("in the sea", "in a lake"), ("in the sea", "the sea"), ("Orro", "Orro"))]  # fmt: skip
 
 
-def judge(cache: Path, folder: Path | None = None) -> Local:
+def judge(cache: Path, folder: Path | None = None) -> LocalJudge:
     spec = resolve("tiny") if folder is None else ModelSpec(folder.name, str(folder), local=True)
-    return Local(spec, LoadOptions(device="cpu"), cache)
+    return LocalJudge(spec, LoadOptions(device="cpu"), cache)
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +71,10 @@ def test_the_second_run_loads_no_weights(tmp_path: Path, monkeypatch: pytest.Mon
     first = judge(tmp_path)
     found = list(first.verdicts(ASKED, "judge", Silent()))
 
-    def refuse(_self: Backbone) -> None:
+    def refuse(_self: LanguageModel) -> None:
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr(Backbone, "model", property(refuse))
+    monkeypatch.setattr(LanguageModel, "model", property(refuse))
     again = judge(tmp_path)
     assert list(again.verdicts(ASKED, "judge", Silent())) == found
     assert again.name == first.name
@@ -82,14 +82,14 @@ def test_the_second_run_loads_no_weights(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_weights_are_out_of_memory_when_it_has_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[weakref.ref[Any]] = []
-    load = Backbone._load
+    load = LanguageModel._load
 
-    def watched(self: Backbone, attention: str) -> Any:
+    def watched(self: LanguageModel, attention: str) -> Any:
         model = load(self, attention)
         loaded.append(weakref.ref(model))
         return model
 
-    monkeypatch.setattr(Backbone, "_load", watched)
+    monkeypatch.setattr(LanguageModel, "_load", watched)
     one = judge(tmp_path)
     for n in (2, 4):
         one.verdicts(ASKED[:n], "judge", Silent())
@@ -105,7 +105,7 @@ def test_two_answers_are_compared_in_other_words_and_kept_apart(tmp_path: Path) 
 
 
 def test_the_name_says_which_weights(tmp_path: Path) -> None:
-    digest = Backbone(resolve("tiny"), LoadOptions(device="cpu")).fingerprint
+    digest = LanguageModel(resolve("tiny"), LoadOptions(device="cpu")).fingerprint
     assert judge(tmp_path).name == f"hf tiny@{digest[:8]}, judge/1"
     assert list(tmp_path.iterdir()) == []
 
@@ -130,7 +130,7 @@ def test_a_copy_of_the_model_shares_verdicts_and_another_chat_template_does_not(
 
 def test_other_weights_and_another_dtype_share_no_verdicts(tmp_path: Path, copied: Path) -> None:
     judge(tmp_path).verdicts(ASKED[:3], "judge", Silent())
-    other = Local(resolve("tiny"), LoadOptions(device="cpu", dtype="bfloat16"), tmp_path)
+    other = LocalJudge(resolve("tiny"), LoadOptions(device="cpu", dtype="bfloat16"), tmp_path)
     assert len(other.kept) == 0
     config = json.loads((copied / "config.json").read_text())
     (copied / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.01}))
@@ -164,10 +164,10 @@ def test_a_tokenizer_without_yes_and_no_is_refused(tmp_path: Path, copied: Path)
 
 
 def test_a_model_that_does_not_fit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_self: Backbone) -> None:
+    def full(_self: LanguageModel) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(Backbone, "model", property(full))
+    monkeypatch.setattr(LanguageModel, "model", property(full))
     with pytest.raises(UserError, match="does not fit into memory beside the model of the run"):
         judge(tmp_path).verdicts(ASKED, "judge", Silent())
 
@@ -176,11 +176,11 @@ def test_what_was_judged_before_an_interruption_is_kept(tmp_path: Path, monkeypa
     read = hf._last_logits
     calls: list[int] = []
 
-    def interrupted(backbone: Backbone, ids: Any) -> Any:
+    def interrupted(lm: LanguageModel, ids: Any) -> Any:
         calls.append(len(ids))
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return read(backbone, ids)
+        return read(lm, ids)
 
     with monkeypatch.context() as patch:
         patch.setattr(hf, "_last_logits", interrupted)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.api import UserError
-from bench.grading.grade import Match
+from bench.grading.grade import MatchJudge
 from bench.grading.judges import KINDS, JudgeOptions, open_judge, public_options
 
 URL = "http://127.0.0.1:1/v1"
@@ -21,7 +21,7 @@ def test_each_kind_opens_without_touching_anything(tmp_path: Path, monkeypatch: 
         "hf": open_judge(JudgeOptions("hf", "tiny"), tmp_path),
     }
     assert tuple(opened) == KINDS
-    assert isinstance(opened["match"], Match)
+    assert isinstance(opened["match"], MatchJudge)
     assert opened["openai"].name == "openai gpt-4o-mini at https://api.openai.com/v1, judge/1"
     assert list(tmp_path.iterdir()) == []
 

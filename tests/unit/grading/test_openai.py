@@ -20,7 +20,7 @@ from bench.api import UserError
 from bench.grading import prompt
 from bench.grading.address import Address
 from bench.grading.grade import JudgeCase
-from bench.grading.openai import OpenAI
+from bench.grading.openai import OpenAIJudge
 from bench.grading.verdicts import PATIENCE
 from bench.progress import Progress, Silent
 from tests.fixtures.http import Server
@@ -141,19 +141,19 @@ def server() -> Iterator[Scripted]:
     scripted.stop()
 
 
-def judge(server: Scripted, cache: Path, **options: Any) -> OpenAI:
+def judge(server: Scripted, cache: Path, **options: Any) -> OpenAIJudge:
     return quick(server.url, cache, **{"timeout_s": 5.0, **options})
 
 
-def quick(url: str, cache: Path, **options: Any) -> OpenAI:
+def quick(url: str, cache: Path, **options: Any) -> OpenAIJudge:
     """A judge with other limits than its own."""
-    one = OpenAI(Address.of(url), "judge", cache)
+    one = OpenAIJudge(Address.of(url), "judge", cache)
     for name, value in options.items():
         setattr(one, name, value)
     return one
 
 
-def ask(one: OpenAI, asked: list[JudgeCase] | None = None, heard: Progress | None = None) -> list[bool | None]:
+def ask(one: OpenAIJudge, asked: list[JudgeCase] | None = None, heard: Progress | None = None) -> list[bool | None]:
     return list(one.verdicts(RIVERS if asked is None else asked, "judge rivers/test", heard or Silent()))
 
 
@@ -255,11 +255,11 @@ def test_a_known_price_is_told_of_openais_own_server_only(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     many = [JudgeCase("q" * 40_000, "gold", str(i)) for i in range(100)]
-    official = OpenAI(Address.of(None), "gpt-4o-mini", tmp_path)
+    official = OpenAIJudge(Address.of(None), "gpt-4o-mini", tmp_path)
     # 100 x (40,000 + 733 characters) / 4 at 0.15 USD and 100 x 8 at 0.60 USD for a million
     assert "about 0.15 USD at the prices of 2024-07-18" in official._estimate(many, "judge")
-    assert "price unknown" in OpenAI(Address.of(server.url), "gpt-4o-mini", tmp_path)._estimate(many, "judge")
-    assert "price unknown" in OpenAI(Address.of(None), "gpt-9", tmp_path)._estimate(many, "judge")
+    assert "price unknown" in OpenAIJudge(Address.of(server.url), "gpt-4o-mini", tmp_path)._estimate(many, "judge")
+    assert "price unknown" in OpenAIJudge(Address.of(None), "gpt-9", tmp_path)._estimate(many, "judge")
 
 
 def test_it_works_where_a_loop_is_running_as_in_notebooks(server: Scripted, tmp_path: Path) -> None:
@@ -278,12 +278,12 @@ def test_without_a_key_openai_is_not_called_unless_its_verdicts_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UserError, match="OPENAI_API_KEY, found none"):
-        OpenAI(Address.of(None), "gpt-4o-mini", tmp_path)
+        OpenAIJudge(Address.of(None), "gpt-4o-mini", tmp_path)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    OpenAI(Address.of(None), "gpt-4o-mini", tmp_path).kept.put(RIVERS[0], True, "gpt-4o-mini-2024-07-18")
+    OpenAIJudge(Address.of(None), "gpt-4o-mini", tmp_path).kept.put(RIVERS[0], True, "gpt-4o-mini-2024-07-18")
     monkeypatch.delenv("OPENAI_API_KEY")
-    later = OpenAI(Address.of(None), "gpt-4o-mini", tmp_path)
+    later = OpenAIJudge(Address.of(None), "gpt-4o-mini", tmp_path)
     assert ask(later, RIVERS[:1]) == [True]
     assert later.name == "openai gpt-4o-mini-2024-07-18 at https://api.openai.com/v1, judge/1"
     with pytest.raises(UserError, match="found none"):
@@ -309,7 +309,7 @@ def test_user_password_and_query_reach_the_server_and_nothing_else(
     server: Scripted, tmp_path: Path, heard: Any
 ) -> None:
     url = server.url.replace("http://", "http://me:pass%20word@") + "?token=s3cret!&v=1"
-    one = OpenAI(Address.of(url), "judge", tmp_path)
+    one = OpenAIJudge(Address.of(url), "judge", tmp_path)
     ask(one, RIVERS[:2], heard)
     assert {call.path for call in server.calls} == {"/v1/chat/completions?token=s3cret%21&v=1"}
     assert {call.headers["authorization"] for call in server.calls} == {"Basic bWU6cGFzcyB3b3Jk"}  # me:pass word

@@ -19,7 +19,7 @@ ASKED = JudgeCase("Where does the Tove end?\n", "in the {sea}", 'a "lake"')
 
 
 @pytest.mark.parametrize(("wording", "place"), [(prompt.GRADING, 0), (prompt.COMPARING, 1)])
-def test_the_words_are_those_of_the_methods_page(wording: prompt.Wording, place: int) -> None:
+def test_the_words_are_those_of_the_methods_page(wording: prompt.JudgePrompt, place: int) -> None:
     section = PAGE.partition("### 1.7 ")[2].partition("\n### ")[0]
     asked = re.findall(r"```text\n(.*?)\n```", section, re.DOTALL)[place] + " "
     system, user = prompt.messages(JudgeCase("{question}", "{gold}", "{answer}"), wording)

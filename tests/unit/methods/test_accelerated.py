@@ -27,8 +27,8 @@ from methods.ccps import features
 from methods.ccps.features import perturbation_features
 from methods.litcab import LitCab, networks
 from methods.litcab.networks import Layer, Objective, Targets, log_probabilities, train_layer, write_gradient
-from tests.performance.cost_model.backbone import configurations
 from tests.performance.cost_model.dry import Counter, Section, counted
+from tests.performance.cost_model.dry_model import configurations
 
 MODELS = ("llama8b", "qwen14b", "mistral24b", "qwen32b")
 OBJECTIVE = Objective(3.0, 0.01, relu_input=False)
@@ -289,8 +289,8 @@ def test_methods_read_a_head_in_bfloat16(name: str, fmt: Format) -> None:
 
 
 HOST = {
-    "bench/backbone/pairs.py: torch.from_numpy(logits).softmax(dim=-1)[:, rows]": "of numbers that are on the host",
-    "bench/backbone/pairs.py: torch.from_numpy(logits[:, 0]).sigmoid()": "of numbers that are on the host",
+    "bench/model/text_pairs.py: torch.from_numpy(logits).softmax(dim=-1)[:, rows]": "of numbers that are on the host",
+    "bench/model/text_pairs.py: torch.from_numpy(logits[:, 0]).sigmoid()": "of numbers that are on the host",
     "bench/signals/files.py: v.float() if v.is_floating_point() else v": "from a file, and widened",
     "bench/signals/token_scores.py: value": "made on the host, for planted or no questions",
     "bench/training/loop.py: recorded": "float64, from a file",

@@ -27,10 +27,10 @@ from bench.api import (
     TokenIds,
     UserError,
 )
-from bench.backbone.adapter import adapted
-from bench.backbone.model import Backbone, LoadOptions
-from bench.backbone.models import ModelSpec
-from bench.backbone.projections import of_config
+from bench.model.adapter import adapted
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.linear_layers import of_config
+from bench.model.specs import ModelSpec
 from bench.store.folders import Store
 from bench.testing.adapters import train_on_toy
 from bench.training import child
@@ -173,27 +173,27 @@ def test_trained_parameters_follow_the_layers_that_are_adapted(method: Any) -> N
 
 
 @pytest.fixture(scope="module")
-def backbone(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+def lm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     config = models.llama(vocab_size=64, num_attention_heads=4, max_position_embeddings=64)
     folder = models.save(tmp_path_factory.mktemp("llama"), config, models.words(64))
-    return Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
+    return LanguageModel(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
 
 
-def confidences(method: Any, backbone: Backbone, given: Batch) -> np.ndarray:
+def confidences(method: Any, lm: LanguageModel, given: Batch) -> np.ndarray:
     rows = given[TokenIds(Of.QUERY)]
-    with torch.no_grad(), adapted(backbone, method.adapter_):
-        logits = [backbone.model(torch.tensor(rows[i])[None]).logits[0, -1, [NO, YES]] for i in range(len(rows))]
+    with torch.no_grad(), adapted(lm, method.adapter_):
+        logits = [lm.model(torch.tensor(rows[i])[None]).logits[0, -1, [NO, YES]] for i in range(len(rows))]
     return method.predict(Batch(given.ids, {QueryLogits(Adapter.OWN): torch.stack(logits).numpy()}))
 
 
 @BOTH
 def test_it_learns_which_answers_are_right(
-    method: Any, backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: Any, lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "started", here)
-    train = AdapterTrainer(backbone, Store(tmp_path), method.name, (NO, YES))
+    train = AdapterTrainer(lm, Store(tmp_path), method.name, (NO, YES))
     given = batch()
     fitted = method(steps=60, learning_rate=1e-2, deepspeed=False).fit(given, context(train))
-    assert roc_auc_score(given.correct, confidences(fitted, backbone, given)) > 0.95
+    assert roc_auc_score(given.correct, confidences(fitted, lm, given)) > 0.95
     again = method(steps=60, learning_rate=1e-2, deepspeed=False).fit(given, context(train))
     assert again.adapter_ == fitted.adapter_

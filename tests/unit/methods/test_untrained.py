@@ -19,7 +19,7 @@ from bench.api import At, Batch, ConfidenceMethod, Hidden, Ragged, Related, Samp
 from bench.api.signals import By
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
-from bench.signals.graded import matching
+from bench.signals.grading import matching
 from methods._shared.meaning import groups_of
 from methods._shared.sampled import SampledMethod
 from methods.cocoa import CoCoA
@@ -432,7 +432,7 @@ def test_a_result_counts_replies_that_name_nothing(tmp_path: Path, apart: bool) 
     ],
 )
 def test_arguments_that_mean_nothing_are_named(method: ConfidenceMethod, said: str) -> None:
-    from bench.signals.planted import planted
+    from bench.signals.synthetic import planted
 
     with pytest.raises(UserError, match=said):
         method.predict(planted(method.reads().predict, 3, seed=0))

@@ -14,7 +14,7 @@ import pytest
 from bench.api.early_stopping import TrainingStage
 from bench.api.errors import UserError
 from bench.report.competition import Competition
-from bench.report.figures.board import unranked
+from bench.report.figures.figure_data import unranked
 from bench.report.front import competing
 from bench.report.multiverse.compute import computed
 from bench.report.selection import MultiverseRequest

@@ -17,7 +17,7 @@ from bench.report.labels import read_counts, shown, small_multiples, verdict
 from bench.report.labels.views import bracket
 from bench.report.tables.formats import render
 from bench.report.text import EN_DASH
-from bench.stats.labels import ONE_KIND, Crossing, LabelCount, LabelCurves, Study, Told, curves_of
+from bench.stats.labels import ONE_KIND, Crossing, DrawnConfidences, LabelCount, LabelCurves, Study, curves_of
 from bench.stats.settings import Average
 from tests.fixtures.readable import artists, check_readable, drawn
 
@@ -37,10 +37,12 @@ def made(
     model: str = "tiny", available: int = 100, most: int = 100,
 ) -> LabelCurves:  # fmt: skip
     """Curves of `pupil`, as strong as planted at each size, beside `flat`; of the first size some draws are broken."""
-    told = {("flat", size): Told(0, dict.fromkeys(seeds, sure(flat, 9))) for size in SIZES}
+    told = {("flat", size): DrawnConfidences(0, dict.fromkeys(seeds, sure(flat, 9))) for size in SIZES}
     for i, (size, own) in enumerate(zip(SIZES, strength, strict=True)):
         gone = dict.fromkeys(seeds[:broken] if not i else (), ONE_KIND)
-        told["pupil", size] = Told(min(size, most), {s: sure(own, s, i) for s in seeds if s not in gone}, missing=gone)
+        told["pupil", size] = DrawnConfidences(
+            min(size, most), {s: sure(own, s, i) for s in seeds if s not in gone}, missing=gone
+        )
     about = Study(
         model, "atlas", "demo", SIZES, available, seeds, ("pupil",), (), ("flat",), COUNTS, {"it": "not trained again"},
         {20: 4, 50: 10, 100: 20},
@@ -87,10 +89,12 @@ def test_a_method_that_is_told_fewer_labels_is_not_said_to_have_had_more() -> No
 def test_an_untrained_method_without_numbers_leaves_the_crossings_of_the_others() -> None:
     """No trained method can then be better than all of them; the pairs that are there have been tested all the same."""
     seeds, truth = (0, 1, 2, 3, 4), {20: 0.1, 50: 0.8, 100: 2.5}
-    told = {("flat", size): Told(0, dict.fromkeys(seeds, sure(0.8, 9))) for size in SIZES}
-    told |= {("pupil", size): Told(size, {s: sure(own, s, size) for s in seeds}) for size, own in truth.items()}
+    told = {("flat", size): DrawnConfidences(0, dict.fromkeys(seeds, sure(0.8, 9))) for size in SIZES}
+    told |= {
+        ("pupil", size): DrawnConfidences(size, {s: sure(own, s, size) for s in seeds}) for size, own in truth.items()
+    }
     order, missing = dict.fromkeys(seeds, sure(0.3, 4)), dict.fromkeys(seeds, ONE_KIND)
-    told |= {("scored", size): Told(size, {}, order, missing) for size in SIZES}
+    told |= {("scored", size): DrawnConfidences(size, {}, order, missing) for size in SIZES}
     about = Study("tiny", "atlas", "demo", SIZES, 100, seeds, ("pupil",), ("scored",), ("flat",))
     said = " ".join(verdict(curves_of(told, about, CORRECT, SUBJECTS)))
     assert (
@@ -207,8 +211,10 @@ def test_the_figure_shows_a_panel_for_each_metric_and_fills_what_is_shown() -> N
 
 def test_the_panels_of_six_methods_stand_in_two_rows_over_those_of_the_next_metric() -> None:
     seeds, names = (0, 1, 2), tuple(f"pupil-{k}" for k in range(6))
-    told = {("flat", size): Told(0, dict.fromkeys(seeds, sure(0.8, 9))) for size in SIZES}
-    told |= {(name, size): Told(size, {s: sure(1.0, s, size) for s in seeds}) for name in names for size in SIZES}
+    told = {("flat", size): DrawnConfidences(0, dict.fromkeys(seeds, sure(0.8, 9))) for size in SIZES}
+    told |= {
+        (name, size): DrawnConfidences(size, {s: sure(1.0, s, size) for s in seeds}) for name in names for size in SIZES
+    }
     about = Study("tiny", "atlas", "demo", SIZES, 100, seeds, names, (), ("flat",))
     check_readable(small_multiples(curves_of(told, about, CORRECT, SUBJECTS)))
 

@@ -21,7 +21,16 @@ from bench.api.protocol import Protocol
 from bench.cli.app import app
 from bench.metrics import METRICS
 from bench.report.analysis import printed, write
-from bench.report.multiverse import Contest, Multiverse, Universe, claims_drawn, computed, places_drawn, shown, verdict
+from bench.report.multiverse import (
+    Multiverse,
+    PairOutcome,
+    Universe,
+    claims_drawn,
+    computed,
+    places_drawn,
+    shown,
+    verdict,
+)
 from bench.report.multiverse.definitions import FAMILIES, OPEN_RULES, is_right, squad_normalised
 from bench.report.selection import MultiverseRequest
 from bench.report.tables import formats
@@ -70,7 +79,7 @@ def found(folder: Path, **options: Any) -> Multiverse:
     return computed(MultiverseRequest(MODEL, TASK, folder, **options), None, settings=FAST)
 
 
-def contest(multiverse: Multiverse, family: str, first: str, second: str) -> Contest:
+def contest(multiverse: Multiverse, family: str, first: str, second: str) -> PairOutcome:
     (one,) = (c for c in multiverse.contests if (c.family, {c.first, c.second}) == (family, {first, second}))
     return one
 
@@ -172,7 +181,7 @@ def test_a_claim_that_one_seed_turns_names_the_seed(tmp_path: Path) -> None:
 
 
 def test_a_significant_reversal_fells_a_claim_that_nearly_always_holds() -> None:
-    held = Contest(
+    held = PairOutcome(
         "Brier", "a", "b", -0.1, 0.01, is_claim=True, n=100, holds=99, tested=100, significant=90, reversed=0
     )
     assert held.survives

@@ -28,9 +28,9 @@ from hypothesis import strategies as st
 
 from bench.api import UserError
 from bench.api.protocol import FIXED
-from bench.backbone.cost import StageCost
-from bench.backbone.models import model_label
 from bench.metrics import summarise
+from bench.model.cost import StageCost
+from bench.model.specs import model_label
 from bench.results import files
 from bench.results.cells import passed_over, read_all
 from bench.results.files import (

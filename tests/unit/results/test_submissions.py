@@ -21,14 +21,14 @@ from bench import metrics, registry
 from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, UserError
 from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import FIXED, PRESETS
-from bench.backbone.cost import StageCost
 from bench.cli import app
 from bench.metrics.recalibration import recalibrator
+from bench.model.cost import StageCost
 from bench.results import files, provenance
 from bench.results import questions as question_texts
 from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Training
-from bench.results.submissions import Verdict, check_results
+from bench.results.submissions import SubmissionVerdict, check_results
 from bench.results.submissions.numbers import with_numbers_of
 from bench.store.folders import sealed
 
@@ -185,7 +185,7 @@ def test_an_honest_folder_passes(folder: Path) -> None:
     verdicts = check_results(folder)
     assert not [verdict for verdict in verdicts if verdict.problems or verdict.unchecked]
     assert len(verdicts) == 10 + 2
-    assert verdicts[0] == Verdict("questions/rivers-choice--v3.parquet", ())
+    assert verdicts[0] == SubmissionVerdict("questions/rivers-choice--v3.parquet", ())
 
 
 # --- tampering --------------------------------------------------------------------------------------------------------

@@ -15,23 +15,23 @@ from bench.data.splits import TaskSplit
 from bench.progress import Silent
 from bench.run.analyses.labels import LEAST_VALIDATION, LabelPool, TaskStudy, ordered, shares
 from bench.run.analyses.request import LabelsConfig
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 
 TRAIN, VALIDATION = TaskSplit("isles", "train"), TaskSplit("isles", "validation")
 
 
-def reading(where: TaskSplit, n: int, *, right: int = 3, silent: tuple[int, ...] = ()) -> Reading:
+def split_data(where: TaskSplit, n: int, *, right: int = 3, silent: tuple[int, ...] = ()) -> SplitData:
     """A graded split in which every so many answers are right and some questions have none."""
     questions = [Question(f"{where.split}/{i}", "sea", "?", ("a", "b"), 0) for i in range(n)]
     answers = [Answer("" if i in silent else "a", "A", i % right == 0, parsed=True) for i in range(n)]
-    return Reading(where, None, questions, [], answers=answers)  # type: ignore[arg-type]
+    return SplitData(where, None, questions, [], answers=answers)  # type: ignore[arg-type]
 
 
-def ids_of(of: Reading) -> set[str]:
+def ids_of(of: SplitData) -> set[str]:
     return {question.id for question, usable in zip(of.questions, of.usable, strict=True) if usable}
 
 
-POOL = LabelPool(reading(TRAIN, 80, silent=(0, 1)), reading(VALIDATION, 20))
+POOL = LabelPool(split_data(TRAIN, 80, silent=(0, 1)), split_data(VALIDATION, 20))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -48,7 +48,7 @@ def test_draws_have_the_asked_size_and_larger_ones_contain_smaller_ones(seed: in
 
 
 def test_a_task_without_a_label_is_refused_before_anything_is_fitted() -> None:
-    silent = LabelPool(reading(TRAIN, 3, silent=(0, 1, 2)))
+    silent = LabelPool(split_data(TRAIN, 3, silent=(0, 1, 2)))
     unused: Any = SimpleNamespace(resolved=None)
     test = TaskSplit("isles", "test")
     study = TaskStudy(LabelsConfig("tiny"), unused, unused, test, unused, Silent(), {}, {"pik": silent})
@@ -68,8 +68,8 @@ def test_another_seed_is_another_draw_and_all_labels_leave_the_splits_as_they_ar
 
 def test_draws_look_at_no_label_and_at_no_method() -> None:
     """The same ids are drawn whatever is right, and by every pool that has the split."""
-    other = LabelPool(reading(TRAIN, 80, right=7, silent=(0, 1)), reading(VALIDATION, 20, right=2))
-    alone = LabelPool(reading(VALIDATION, 20))
+    other = LabelPool(split_data(TRAIN, 80, right=7, silent=(0, 1)), split_data(VALIDATION, 20, right=2))
+    alone = LabelPool(split_data(VALIDATION, 20))
     for seed in range(3):
         for size in (12, 40):
             assert POOL.drawn(size, seed)[0][TRAIN].left_out == other.drawn(size, seed)[0][TRAIN].left_out
@@ -84,7 +84,7 @@ def test_who_is_told_one_split_only_gets_the_whole_budget_from_it_or_all_that_it
 
 
 def test_what_was_left_out_before_is_never_drawn() -> None:
-    learned = replace(reading(TRAIN, 80), left_out=frozenset(f"train/{i}" for i in range(40)))
+    learned = replace(split_data(TRAIN, 80), left_out=frozenset(f"train/{i}" for i in range(40)))
     pool = LabelPool(learned, POOL.validation)
     assert pool.available == 60
     drawn, _ = pool.drawn(30, 1)

@@ -26,20 +26,20 @@ from bench.api import (
 )
 from bench.api.protocol import FIXED
 from bench.api.question import Released
-from bench.backbone import extract
-from bench.backbone.cost import StageCost
-from bench.backbone.devices import Together
-from bench.backbone.model import Backbone, LoadOptions
-from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
-from bench.grading.grade import Match
+from bench.grading.grade import MatchJudge
+from bench.model import extractor
+from bench.model.cost import StageCost
+from bench.model.devices import BatchLimits
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.specs import ModelSpec
 from bench.progress import Silent
 from bench.run.costs import costs_of
 from bench.run.pipeline import RunConfig, run
 from bench.signals import reader as reading_room
-from bench.signals.graded import Grader
+from bench.signals.grading import Grader
 from bench.signals.reader import Reader
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 from bench.store.folders import Store
 from tests.unit.run.test_costs import FewRivers, OpenRivers, prefixes
 
@@ -64,24 +64,24 @@ GIVEN = pytest.mark.parametrize("said", [(), SAID, LONG], ids=["generated", "giv
 class Model:
     """A model in this process, whose session starts anew with each store."""
 
-    backbone: Backbone
+    lm: LanguageModel
     folder: Path
     stores: int = 0
 
     def reader(self, seed: int = 0) -> Reader:
         """A reader with an empty store and nothing in memory."""
         self.stores += 1
-        self.backbone.session.reset()
+        self.lm.session.reset()
         return self.again(Store(self.folder / str(self.stores)), seed)
 
     def again(self, store: Store, seed: int = 0) -> Reader:
         """A reader with a store."""
         store.prepare()
         protocol = replace(FIXED, max_new_tokens_open=4)
-        return Reader(self.backbone, store, protocol, 96, Silent(), seed=seed)
+        return Reader(self.lm, store, protocol, 96, Silent(), seed=seed)
 
 
-def opened(reader: Reader, task: type[Task], said: tuple[str, ...] = (), split: Split = "test") -> Reading:
+def opened(reader: Reader, task: type[Task], said: tuple[str, ...] = (), split: Split = "test") -> SplitData:
     made = task(None)  # type: ignore[arg-type]
     questions = list(made.questions(split))
     released = {
@@ -93,14 +93,14 @@ def opened(reader: Reader, task: type[Task], said: tuple[str, ...] = (), split: 
 
 def read(
     reader: Reader, task: type[Task], signals: Iterable[Signal], said: tuple[str, ...] = (), split: Split = "test"
-) -> Reading:
-    return Grader(reader, Match()).grade(reader.read(opened(reader, task, said, split), frozenset(signals)))
+) -> SplitData:
+    return Grader(reader, MatchJudge()).grade(reader.read(opened(reader, task, said, split), frozenset(signals)))
 
 
-def fed(*readings: Reading) -> Counter[str]:
+def fed(*split_data_by_name: SplitData) -> Counter[str]:
     """Stage -> tokens that the passes of these readings fed, as they were counted by the session."""
     found: Counter[str] = Counter()
-    for entry in (entry for reading in readings for shard in reading.bundles for entry in shard):
+    for entry in (entry for split_data in split_data_by_name for shard in split_data.bundles for entry in shard):
         found += Counter({stage: cost["forward_tokens"] for stage, cost in entry.manifest["costs"].items()})
     return found
 
@@ -113,14 +113,14 @@ def forward(costs: dict[str, StageCost]) -> Counter[str]:
 @pytest.fixture(scope="module")
 def model(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
     spec = ModelSpec("small", str(small_model), local=True)
-    return Model(Backbone(spec, LoadOptions(device="cpu")), tmp_path_factory.mktemp("stores"))
+    return Model(LanguageModel(spec, LoadOptions(device="cpu")), tmp_path_factory.mktemp("stores"))
 
 
 @pytest.fixture(scope="module")
 def plain_model(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A model that reads each question alone."""
     spec = ModelSpec("small", str(small_model), local=True)
-    return Model(Backbone(spec, LoadOptions(device="cpu", plain=True)), tmp_path_factory.mktemp("plain"))
+    return Model(LanguageModel(spec, LoadOptions(device="cpu", plain=True)), tmp_path_factory.mktemp("plain"))
 
 
 EVERYTHING = frozenset(signal for signals in ASKED.values() for signal in signals)
@@ -134,8 +134,8 @@ EVERYTHING = frozenset(signal for signals in ASKED.values() for signal in signal
 def test_the_count_is_what_a_run_from_nothing_feeds(model: Model, task: type[Task], said: tuple[str, ...]) -> None:
     for case, signals in {**(ASKED if said != LONG else {}), "everything": EVERYTHING}.items():
         reader = model.reader()
-        reading = read(reader, task, signals, said)
-        assert forward(costs_of([reading], reader)) == +fed(reading) != Counter(), case
+        split_data = read(reader, task, signals, said)
+        assert forward(costs_of([split_data], reader)) == +fed(split_data) != Counter(), case
 
 
 @TASKS
@@ -145,9 +145,9 @@ def test_so_it_is_where_each_sequence_is_read_alone(
 ) -> None:
     for signals in (ASKED["samples"], EVERYTHING):
         reader = plain_model.reader()
-        reading = read(reader, task, signals, said)
-        assert not plain_model.backbone.packed
-        assert forward(costs_of([reading], reader)) == +fed(reading) != Counter()
+        split_data = read(reader, task, signals, said)
+        assert not plain_model.lm.packed
+        assert forward(costs_of([split_data], reader)) == +fed(split_data) != Counter()
 
 
 @TASKS
@@ -155,21 +155,21 @@ def test_so_it_is_where_each_sequence_is_read_alone(
 def test_so_it_is_where_packs_are_followed_side_by_side(
     model: Model, monkeypatch: pytest.MonkeyPatch, task: type[Task], said: tuple[str, ...]
 ) -> None:
-    for together in (Together(3, 10**9), Together(100, 40_000)) if said else [Together(100, 10**9)]:
-        for room in (extract, reading_room):
+    for together in (BatchLimits(3, 10**9), BatchLimits(100, 40_000)) if said else [BatchLimits(100, 10**9)]:
+        for room in (extractor, reading_room):
             monkeypatch.setattr(room, "followed_together", lambda *_, limits=together: limits)
         reader = model.reader()
-        reading = read(reader, task, EVERYTHING, said)
-        assert forward(costs_of([reading], reader)) == +fed(reading)
+        split_data = read(reader, task, EVERYTHING, said)
+        assert forward(costs_of([split_data], reader)) == +fed(split_data)
 
 
 def test_long_answers_that_are_read_back_part_a_pack(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without that rule the count is another, so the tests above hold the count to it."""
     reader = model.reader()
-    reading = read(reader, OpenRivers, ASKED["query"], LONG)
-    before = costs_of([reading], reader)
-    monkeypatch.setattr(extract, "_LONG", 10**6)
-    assert costs_of([reading], reader) != before
+    split_data = read(reader, OpenRivers, ASKED["query"], LONG)
+    before = costs_of([split_data], reader)
+    monkeypatch.setattr(extractor, "_LONG", 10**6)
+    assert costs_of([split_data], reader) != before
 
 
 @TASKS
@@ -180,8 +180,8 @@ def test_so_it_is_where_the_query_does_not_continue_the_prompt(
     monkeypatch.setattr(Reader, "_continues", lambda *_: False)
     for one in (model, plain_model) if said != LONG else [model]:  # where nothing is packed, nothing is too long for it
         reader = one.reader()
-        reading = read(reader, task, EVERYTHING, said)
-        assert forward(costs_of([reading], reader)) == +fed(reading)
+        split_data = read(reader, task, EVERYTHING, said)
+        assert forward(costs_of([split_data], reader)) == +fed(split_data)
 
 
 class Elsewhere(FewRivers):
@@ -227,17 +227,17 @@ def test_no_order_of_earlier_runs_changes_a_cost(model: Model, task: type[Task],
     for order in ((*cases, "all"), (*cases[::-1], "all"), ("all", *cases), ("replies", "scored samples", "query")):
         reader = model.reader()
         for name in order:
-            reading = read(reader, task, {**ASKED, **wanted}[name], said)
-            assert name not in expected or costs_of([reading], reader) == expected[name], (order, name)
-            several |= any(len(shard) > 1 for shard in reading.bundles)
+            split_data = read(reader, task, {**ASKED, **wanted}[name], said)
+            assert name not in expected or costs_of([split_data], reader) == expected[name], (order, name)
+            several |= any(len(shard) > 1 for shard in split_data.bundles)
     assert several  # else all lay in one entry, and nothing was tried
 
 
 def test_a_run_that_computes_nothing_counts_the_same(model: Model) -> None:
     reader = model.reader()
-    reading = read(reader, OpenRivers, EVERYTHING)
+    split_data = read(reader, OpenRivers, EVERYTHING)
     later = model.again(reader.store)
-    assert costs_of([read(later, OpenRivers, EVERYTHING)], later) == costs_of([reading], reader)
+    assert costs_of([read(later, OpenRivers, EVERYTHING)], later) == costs_of([split_data], reader)
     assert (later.forward_tokens, reader.forward_tokens > 0) == (0, True)
 
 

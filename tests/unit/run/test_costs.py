@@ -31,16 +31,16 @@ from bench.api import (
 )
 from bench.api.protocol import FIXED
 from bench.api.question import Message, Prompt, Released
-from bench.backbone.model import Backbone, LoadOptions
-from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
-from bench.grading.grade import JudgeCase, Match, normalise_text
+from bench.grading.grade import JudgeCase, MatchJudge, normalise_text
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.specs import ModelSpec
 from bench.progress import Silent
 from bench.run.costs import costs_of, counted, tokens_alone
 from bench.signals.batches import Batches
-from bench.signals.graded import Grader
+from bench.signals.grading import Grader
 from bench.signals.reader import Reader
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 from bench.store.folders import Store
 from tests.fixtures.rivers import NAMES, Rivers
 
@@ -66,21 +66,21 @@ class OpenRivers(FewRivers):
 
 def read(
     folder: Path, cache: Path, task: type[Task], signals: set[Signal], said: tuple[str, ...] = (), judge: Any = None
-) -> tuple[Reader, Reading]:
+) -> tuple[Reader, SplitData]:
     """Read the test questions; `said` are the answers of a release, in turn, where the model doesn't answer."""
-    backbone = Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
+    lm = LanguageModel(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
     store = Store(cache)
     store.prepare()
     protocol = replace(FIXED, max_new_tokens_open=4)
-    reader = Reader(backbone, store, protocol, 96, Silent())
+    reader = Reader(lm, store, protocol, 96, Silent())
     made = task(None)  # type: ignore[arg-type]
     questions = list(made.questions("test"))
     released = {
         question.id: Released(_prompt(question), said[i % len(said)], correct=i % 3 == 0)
         for i, question in enumerate(questions if said else [])
     }
-    reading = reader.open(TaskSplit(task.name, "test"), made, questions, released)
-    return reader, Grader(reader, judge or Match()).grade(reader.read(reading, frozenset(signals)))
+    split_data = reader.open(TaskSplit(task.name, "test"), made, questions, released)
+    return reader, Grader(reader, judge or MatchJudge()).grade(reader.read(split_data, frozenset(signals)))
 
 
 def _prompt(question: Question) -> Prompt:
@@ -92,12 +92,12 @@ def prefixes(sequences: list[list[int]]) -> set[tuple[int, ...]]:
     return {tuple(ids[:n]) for ids in sequences for n in range(1, len(ids) + 1)}
 
 
-def brute_force(reader: Reader, reading: Reading, *, to_answer_end: bool, query: bool) -> dict[str, int]:
+def brute_force(reader: Reader, split_data: SplitData, *, to_answer_end: bool, query: bool) -> dict[str, int]:
     """Every prefix as a tuple in a set."""
-    limit = 1 if reading.task.format is Format.CHOICE else 4
-    suffix = reader.asking(reading).suffix.tolist() if query else []
+    limit = 1 if split_data.task.format is Format.CHOICE else 4
+    suffix = reader.asking(split_data).suffix.tolist() if query else []
     generated, queried = [], []
-    for prompt, answer in reading.pairs():
+    for prompt, answer in split_data.pairs():
         read_back = len(answer) - 1 if len(answer) == limit else len(answer)
         generated.append([*prompt.tolist(), *answer.tolist()[:read_back]])
         if len(answer):
@@ -125,12 +125,12 @@ def test_the_floor_is_the_number_of_distinct_prefixes(
     signals = CASES[case]
     if task is OpenRivers:
         signals = signals - {ChoiceLogits()}
-    reader, reading = read(small_model, tmp_path, task, signals)
+    reader, split_data = read(small_model, tmp_path, task, signals)
     query = QueryLogits() in signals
-    expected = brute_force(reader, reading, to_answer_end=Hidden(1.0, At.ANSWER_END) in signals, query=query)
-    assert counted([reading], reader).floors == Counter(expected)
-    assert counted([reading, reading], reader).floors == Counter(expected)  # counted once
-    costs = costs_of([reading], reader)
+    expected = brute_force(reader, split_data, to_answer_end=Hidden(1.0, At.ANSWER_END) in signals, query=query)
+    assert counted([split_data], reader).floors == Counter(expected)
+    assert counted([split_data, split_data], reader).floors == Counter(expected)  # counted once
+    costs = costs_of([split_data], reader)
     assert Counter({stage: cost.forward_tokens_floor for stage, cost in costs.items()}) == Counter(expected)
     for stage, cost in costs.items():
         assert cost.padded_tokens >= cost.forward_tokens >= expected[stage]
@@ -155,10 +155,10 @@ def test_a_method_alone_costs_what_a_run_of_it_alone_would(
 
 
 def test_stored_readings_tell_what_they_once_cost(small_model: Path, tmp_path: Path) -> None:
-    reader, reading = read(small_model, tmp_path, FewRivers, CASES["query"])
+    reader, split_data = read(small_model, tmp_path, FewRivers, CASES["query"])
     again, stored = read(small_model, tmp_path, FewRivers, CASES["query"])
     assert (reader.forward_tokens > 0, again.forward_tokens) == (True, 0)
-    assert costs_of([stored], again) == costs_of([reading], reader)
+    assert costs_of([stored], again) == costs_of([split_data], reader)
 
 
 # --- samples compared by a judge --------------------------------------------------------------------------------------
@@ -185,16 +185,16 @@ def test_the_judge_says_which_samples_agree_where_their_text_does_not(small_mode
     literal, by_match = read(small_model, tmp_path, OpenRivers, {signal})
     same = Batches(literal).batch(by_match, frozenset({signal}), labels=False)[signal]
     judge = Friend()
-    reader, reading = read(small_model, tmp_path, OpenRivers, {signal}, judge=judge)
+    reader, split_data = read(small_model, tmp_path, OpenRivers, {signal}, judge=judge)
     assert reader.forward_tokens == 0  # the samples are the same
-    assert Batches(reader).batch(reading, frozenset({signal}), labels=False)[signal].all()
-    compared = judge.asked[len(reading.answers) :]
+    assert Batches(reader).batch(split_data, frozenset({signal}), labels=False)[signal].all()
+    compared = judge.asked[len(split_data.answers) :]
     assert len(compared) == (~same).sum() > 0
-    said = {answer.text for answer in reading.answers}
+    said = {answer.text for answer in split_data.answers}
     assert all(one.gold in said and normalise_text(one.gold) != normalise_text(one.answer) for one in compared)
-    assert reading.agreements[signal].modal_share == 1.0
+    assert split_data.agreements[signal].modal_share == 1.0
     assert 1 / 5 <= by_match.agreements[signal].modal_share < 1
-    assert replace(reading, compared_by="another").digest() != reading.digest()
+    assert replace(split_data, compared_by="another").digest() != split_data.digest()
 
 
 class Spent(Friend):
@@ -208,11 +208,11 @@ class Spent(Friend):
 
 def test_a_judge_that_cant_compare_samples_fails_only_who_reads_them(small_model: Path, tmp_path: Path) -> None:
     signal = SampleAgreement(5)
-    reader, reading = read(small_model, tmp_path, OpenRivers, {signal, QueryLogits()}, judge=Spent())
-    assert reading.correct.all()
-    assert len(Batches(reader).batch(reading, frozenset({QueryLogits()}), labels=False)) > 0
+    reader, split_data = read(small_model, tmp_path, OpenRivers, {signal, QueryLogits()}, judge=Spent())
+    assert split_data.correct.all()
+    assert len(Batches(reader).batch(split_data, frozenset({QueryLogits()}), labels=False)) > 0
     with pytest.raises(UserError, match="the quota is spent"):
-        Batches(reader).batch(reading, frozenset({signal}), labels=False)
+        Batches(reader).batch(split_data, frozenset({signal}), labels=False)
 
 
 # --- answers from a release -------------------------------------------------------------------------------------------
@@ -237,8 +237,8 @@ def test_given_answers_are_read_and_not_generated(
         signals = signals - {ChoiceLogits()}
     elif case in {"samples", "right answer"}:
         stage = "query"  # a letter is read off the state at the prompt's end
-    reader, reading = read(small_model, tmp_path, task, signals, SAID)
-    costs = costs_of([reading], reader)
+    reader, split_data = read(small_model, tmp_path, task, signals, SAID)
+    costs = costs_of([split_data], reader)
     assert set(costs) == ({stage} if signals else set())
     for cost in costs.values():
         assert cost.forward_tokens >= cost.forward_tokens_floor > 0
@@ -250,39 +250,39 @@ def test_the_floor_of_given_answers_is_the_number_of_distinct_prefixes(
     small_model: Path, tmp_path: Path, task: type[Task]
 ) -> None:
     """Without an empty answer, of which nothing is needed, the floor is met."""
-    reader, reading = read(small_model, tmp_path, task, CASES["query"], ("The answer is b", "b", "a river"))
-    suffix = reader.asking(reading).suffix.tolist()
-    whole = prefixes([[*prompt.tolist(), *answer.tolist(), *suffix] for prompt, answer in reading.pairs()])
-    (cost,) = costs_of([reading], reader).values()
+    reader, split_data = read(small_model, tmp_path, task, CASES["query"], ("The answer is b", "b", "a river"))
+    suffix = reader.asking(split_data).suffix.tolist()
+    whole = prefixes([[*prompt.tolist(), *answer.tolist(), *suffix] for prompt, answer in split_data.pairs()])
+    (cost,) = costs_of([split_data], reader).values()
     assert cost.forward_tokens == cost.forward_tokens_floor == len(whole)
 
 
 def test_of_given_answers_only_samples_are_written(small_model: Path, tmp_path: Path) -> None:
     signals = frozenset({Samples(3), QueryLogits()})
-    reader, reading = read(small_model, tmp_path, OpenRivers, set(signals), ("The answer is b", "b", "a river"))
-    assert tokens_alone([(reading, frozenset({QueryLogits()}))], [], reader).generated == 0
-    column = Batches(reader).batch(reading, frozenset({Samples(3)}), labels=False)[Samples(3)]
+    reader, split_data = read(small_model, tmp_path, OpenRivers, set(signals), ("The answer is b", "b", "a river"))
+    assert tokens_alone([(split_data, frozenset({QueryLogits()}))], [], reader).generated == 0
+    column = Batches(reader).batch(split_data, frozenset({Samples(3)}), labels=False)[Samples(3)]
     lengths = [int((own == k).sum()) for own in np.split(column.owner, column.offsets[1:-1]) for k in range(3)]
     assert len(lengths) == 14 * 3
-    twice = [(reading, signals), (reading, frozenset({SampleAgreement(3)}))]
+    twice = [(split_data, signals), (split_data, frozenset({SampleAgreement(3)}))]
     assert tokens_alone(twice, [], reader).generated == sum(min(length + 1, 4) for length in lengths)
 
 
 def test_given_answers_keep_their_labels_and_are_stored(small_model: Path, tmp_path: Path) -> None:
-    reader, reading = read(small_model, tmp_path, FewRivers, CASES["query"], SAID)
-    assert reading.correct.tolist() == [i % 3 == 0 for i in range(14)]
-    assert [answer.text for answer in reading.answers] == [SAID[i % 4] for i in range(14)]
-    assert [answer.letter for answer in reading.answers[:4]] == [None, "b", None, None]
-    assert reading.answered.tolist() == [i % 4 != 2 for i in range(14)]
+    reader, split_data = read(small_model, tmp_path, FewRivers, CASES["query"], SAID)
+    assert split_data.correct.tolist() == [i % 3 == 0 for i in range(14)]
+    assert [answer.text for answer in split_data.answers] == [SAID[i % 4] for i in range(14)]
+    assert [answer.letter for answer in split_data.answers[:4]] == [None, "b", None, None]
+    assert split_data.answered.tolist() == [i % 4 != 2 for i in range(14)]
     again, stored = read(small_model, tmp_path, FewRivers, CASES["query"], SAID)
     assert (reader.forward_tokens > 0, again.forward_tokens) == (True, 0)
-    assert costs_of([stored], again) == costs_of([reading], reader)
+    assert costs_of([stored], again) == costs_of([split_data], reader)
     other, _ = read(small_model, tmp_path, FewRivers, CASES["query"], (*SAID[:3], "a lake"))
     assert other.forward_tokens > 0  # other answers are read anew
 
 
 def test_an_answer_of_white_space_alone_is_empty(small_model: Path, tmp_path: Path) -> None:
-    _, reading = read(small_model, tmp_path, OpenRivers, CASES["query"], (" \n", "a river", "b"))
-    assert all(len(ids) for shard in reading.answer_ids for ids in shard)
-    assert reading.answered.tolist() == [i % 3 != 0 for i in range(14)]
-    assert not reading.correct.any()  # whatever its label says
+    _, split_data = read(small_model, tmp_path, OpenRivers, CASES["query"], (" \n", "a river", "b"))
+    assert all(len(ids) for shard in split_data.answer_ids for ids in shard)
+    assert split_data.answered.tolist() == [i % 3 != 0 for i in range(14)]
+    assert not split_data.correct.any()  # whatever its label says

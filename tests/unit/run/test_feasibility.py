@@ -103,7 +103,7 @@ def test_only_the_pairs_that_cannot_run_are_named() -> None:
     tests = [TEST, TaskSplit("open", "test")]
     learn_on = {name: TrainOn(name) for name in tasks}
     resolved: Any = SimpleNamespace(methods=methods, test_splits=tests, learn_on=learn_on)
-    reader = SimpleNamespace(prompts=lambda _task: None, backbone=SimpleNamespace(facts=FACTS))
+    reader = SimpleNamespace(prompts=lambda _task: None, lm=SimpleNamespace(facts=FACTS))
     resources: Any = SimpleNamespace(tasks=tasks, reader=reader)
     found = infeasible_in(resolved, resources)
     assert found == {("letters", tests[1]): "it reads option letters, and this task has none"}

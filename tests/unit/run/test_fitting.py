@@ -34,13 +34,13 @@ from bench.api import (
 from bench.api.early_stopping import TrainingStage, validation_loss
 from bench.api.methods import validation_signals
 from bench.api.protocol import FIXED
-from bench.backbone import models
-from bench.backbone.adapter import fingerprint
 from bench.data.splits import TaskSplit
+from bench.model import specs
+from bench.model.adapter import fingerprint
 from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
 from bench.run.fitting import Fitted, Fitter, _loaded, _save, training_account
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 from bench.store.folders import Store
 from bench.training.trainer import AdapterTrainer, PutOffError
 from tests.fixtures.rivers import Rivers
@@ -186,19 +186,19 @@ def fitter(method: type[ConfidenceMethod], folder: Path, seed: int = 0, device: 
         fresh=lambda _name, _configuration=0: method(), protocol=FIXED, training_budget=None,
         training_of=lambda _name: {},
     )  # fmt: skip
-    backbone: Any = SimpleNamespace(files=SimpleNamespace(weights="f"), device=device, spec=models.resolve("tiny"))
+    lm: Any = SimpleNamespace(files=SimpleNamespace(weights="f"), device=device, spec=specs.resolve("tiny"))
     asking = SimpleNamespace(verdict_ids=np.array([1, 2]))
     batches: Any = SimpleNamespace(
-        batch=lambda reading, _signals, *, labels: labelled(len(reading.where.split)),
+        batch=lambda split_data, _signals, *, labels: labelled(len(split_data.where.split)),
         reader=SimpleNamespace(asking=lambda _reading: asking),
     )
     store = Store(folder)
     store.prepare()
-    return Fitter(resolved, backbone, store, batches, Silent(), seed)
+    return Fitter(resolved, lm, store, batches, Silent(), seed)
 
 
-def split(name: Any, left_out: frozenset[str] = frozenset()) -> Reading:
-    return Reading(TaskSplit("rivers", name), Rivers(None), [], [], left_out=left_out)  # type: ignore[arg-type]
+def split(name: Any, left_out: frozenset[str] = frozenset()) -> SplitData:
+    return SplitData(TaskSplit("rivers", name), Rivers(None), [], [], left_out=left_out)  # type: ignore[arg-type]
 
 
 def test_a_fit_is_made_once_and_told_alike(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_fit_belongs_to_the_kind_of_device_and_not_to_its_number(tmp_path: Pat
     ],
 )
 def test_what_is_learned_from_other_answers_or_by_another_seed_is_another_fit(
-    tmp_path: Path, learned: Reading, validation: Reading | None, seed: int
+    tmp_path: Path, learned: SplitData, validation: SplitData | None, seed: int
 ) -> None:
     fitter(Counting, tmp_path).fit("m", split("train"), split("validation"))
     before = Counting.fits

@@ -22,19 +22,19 @@ from typer.testing import CliRunner, Result
 from bench import registry
 from bench.api import Question, UserError
 from bench.api.question import Answer
-from bench.backbone import models
 from bench.cli.app import app
 from bench.data.question_files import task_of_file
 from bench.data.sources import open_source
+from bench.model import specs
 from bench.progress import Silent
 from bench.results import files
 from bench.run.config import RunConfig
-from bench.run.heads import kept, load_head, scoring
-from bench.run.heads.card import CARD, FORMAT, GuardCard, read_card, write_guard
-from bench.run.heads.checking import as_record, check
-from bench.run.heads.head import HeadSetting
-from bench.run.heads.scoring import guard_notes, score
 from bench.run.pipeline import run
+from bench.run.scorers import load_head, reference_questions, scoring
+from bench.run.scorers.card import CARD, FORMAT, GuardCard, read_card, write_guard
+from bench.run.scorers.checking import as_record, check
+from bench.run.scorers.scorer import HeadSetting
+from bench.run.scorers.scoring import guard_notes, score
 from bench.stats.guard import set_aside
 from bench.store.files import write_whole_folder
 from bench.store.folders import DIGEST, sealed
@@ -327,7 +327,7 @@ def test_a_folder_of_heads_is_no_head(whole_run: WholeRun, tmp_path: Path) -> No
 
 
 def test_another_model_is_refused_with_both_fingerprints(whole_run: WholeRun, small_model: Path) -> None:
-    own = read_card(whole_run.head()).backbone.fingerprint
+    own = read_card(whole_run.head()).lm.fingerprint
     with pytest.raises(UserError) as raised:
         load_head(whole_run.head(), model=str(small_model), device="cpu")
     assert own[:16] in str(raised.value)
@@ -337,7 +337,7 @@ def test_another_model_is_refused_with_both_fingerprints(whole_run: WholeRun, sm
 
 
 def test_the_same_model_in_another_folder_is_the_same(whole_run: WholeRun, tmp_path: Path) -> None:
-    there = shutil.copytree(models.resolve("tiny").source, tmp_path / "copied")
+    there = shutil.copytree(specs.resolve("tiny").source, tmp_path / "copied")
     question = next(iter(questions(whole_run).values()))
     one, other = (
         load_head(whole_run.head(), model=name, device="cpu").score([question]) for name in (None, str(there))
@@ -680,9 +680,11 @@ def test_a_check_tolerates_two_percent(
     whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch, confidence: float, states: float, complaint: str
 ) -> None:
     folder = whole_run.head()
-    then = kept.read(folder)
+    then = reference_questions.read(folder)
     moved = {name: values / (1 + states) for name, values in then.states.items()}
-    monkeypatch.setattr(kept, "read", lambda _: replace(then, confidence=then.confidence - confidence, states=moved))
+    monkeypatch.setattr(
+        reference_questions, "read", lambda _: replace(then, confidence=then.confidence - confidence, states=moved)
+    )
     found = check(folder, CPU, Silent())
     assert re.fullmatch(complaint, "; ".join(found.complaints))
 
@@ -690,9 +692,9 @@ def test_a_check_tolerates_two_percent(
 def test_a_check_counts_confidences_that_change_sides(whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the run are mirrored at 0.5, but for the first ten."""
     folder = whole_run.head()
-    then = kept.read(folder)
+    then = reference_questions.read(folder)
     mirrored = np.where(np.arange(24) < 10, then.confidence, 1 - then.confidence)
-    monkeypatch.setattr(kept, "read", lambda _: replace(then, confidence=mirrored))
+    monkeypatch.setattr(reference_questions, "read", lambda _: replace(then, confidence=mirrored))
     found = check(folder, CPU, Silent())
     assert found.flips == 14
     assert " 14 change sides at 0.5" in " ".join(found.lines())
@@ -701,7 +703,7 @@ def test_a_check_counts_confidences_that_change_sides(whole_run: WholeRun, monke
 def test_another_model_is_told_apart(whole_run: WholeRun, tmp_path: Path, small_model: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    there = Path(shutil.copytree(models.resolve("tiny").source, tmp_path / "wrong"))
+    there = Path(shutil.copytree(specs.resolve("tiny").source, tmp_path / "wrong"))
     (weights,) = there.glob("*.safetensors")
     tensors = load_file(weights)
     for name, tensor in tensors.items():

@@ -46,7 +46,7 @@ HEAD = torch.arange(12.0 * 4).reshape(12, 4)
 
 
 class Model:
-    """A backbone as far as the isolation knows it."""
+    """A model as far as the isolation knows it."""
 
     device = "cpu"
 
@@ -55,7 +55,7 @@ class Model:
         return OutputHead(HEAD.clone())
 
     def release(self) -> None:
-        """See `Backbone.release`."""
+        """See `LanguageModel.release`."""
         del self.head
 
 
@@ -74,7 +74,7 @@ class Does(ConfidenceMethod):
 def predicted(harm: Callable[[Batch], object]) -> tuple[Any, Isolation, Model]:
     """A guarded method's confidences or what it raised."""
     isolation, model = Isolation(), Model()
-    isolation.backbone = model  # type: ignore[assignment]
+    isolation.lm = model  # type: ignore[assignment]
     plugin = type("Harms", (Does,), {"harm": staticmethod(harm), "__module__": __name__})
     batch = Batch(["a", "b"], {QueryLogits(): np.zeros((2, 2), np.float32), Unembedding(): model.head}).take([0, 1])
     return attempted(sandboxed(plugin, isolation, None)().predict, batch), isolation, model
@@ -107,7 +107,7 @@ def test_a_written_output_head_fails_the_cell_and_is_loaded_again(harm: Callable
 
 def test_a_view_of_the_head_that_was_kept_fails_the_call_that_writes_through_it() -> None:
     isolation, model = Isolation(), Model()
-    isolation.backbone = model  # type: ignore[assignment]
+    isolation.lm = model  # type: ignore[assignment]
     kept: list[Any] = []
     plugin = type("Keeps", (Does,), {"harm": staticmethod(lambda b: kept.append(weight(b).numpy()))})
     plugin.skip = lambda *_: kept[0].__setitem__((7, 2), 1)  # type: ignore[method-assign, assignment]
@@ -138,7 +138,7 @@ def test_a_method_of_a_file_has_a_head_of_its_own_but_on_an_accelerator_where_it
     outcomes = []
     for device in ("cpu", "cuda"):
         isolation, model = Isolation(60.0), Model()
-        isolation.backbone, model.device = model, device  # type: ignore[assignment]
+        isolation.lm, model.device = model, device  # type: ignore[assignment]
         path = tmp_path / "writes.py"
         method = sandboxed(registry.methods([path]).get("writes"), isolation, path)()
         with contextlib.closing(isolation):

@@ -37,7 +37,7 @@ from bench.run.inputs import Inputs, StepResults
 from bench.run.plan import TrainOn
 from bench.run.predicting import Predictor, Skipped
 from bench.run.recalibration import Recalibration
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 from tests.fixtures.rivers import Rivers
 
 TEST = TaskSplit("rivers", "test")
@@ -58,14 +58,14 @@ class Half(ConfidenceMethod):
         return np.full(len(batch), self.says)
 
 
-def reading(*answers: str, split: Any = "test") -> Reading:
+def split_data(*answers: str, split: Any = "test") -> SplitData:
     """A split with these answers; the first is right."""
     questions = [Question(f"q{i}", "s", "?", ("a", "b"), 0) for i in range(len(answers))]
     graded = [Answer(text, None, correct=i == 0, parsed=True) for i, text in enumerate(answers)]
-    return Reading(TaskSplit("rivers", split), Rivers(None), questions, [], answers=graded)  # type: ignore[arg-type]
+    return SplitData(TaskSplit("rivers", split), Rivers(None), questions, [], answers=graded)  # type: ignore[arg-type]
 
 
-def pieces(read: Reading, *_signals: object) -> Iterator[tuple[npt.NDArray[np.int64], Batch]]:
+def pieces(read: SplitData, *_signals: object) -> Iterator[tuple[npt.NDArray[np.int64], Batch]]:
     """Two at a time, the last ones first."""
     usable = np.flatnonzero(read.usable)
     for first in reversed(range(0, len(usable), 2)):
@@ -75,8 +75,8 @@ def pieces(read: Reading, *_signals: object) -> Iterator[tuple[npt.NDArray[np.in
 
 def predictor(method: ConfidenceMethod, protocol: Protocol = FIXED, **infeasible: str) -> Predictor:
     resolved: Any = SimpleNamespace(methods={"half": method}, fresh=lambda _name: method, protocol=protocol)
-    backbone = SimpleNamespace(facts=None)
-    batches: Any = SimpleNamespace(pieces=pieces, reader=SimpleNamespace(backbone=backbone))
+    lm = SimpleNamespace(facts=None)
+    batches: Any = SimpleNamespace(pieces=pieces, reader=SimpleNamespace(lm=lm))
     return Predictor(resolved, {(name, TEST): reason for name, reason in infeasible.items()}, batches, Silent())
 
 
@@ -86,7 +86,9 @@ def fitted(method: ConfidenceMethod, curve: FloatArray | None = None) -> Fitted:
 
 @pytest.mark.parametrize(("rule", "expected"), [(EmptyRule.ZERO, 0.0), (EmptyRule.BASE_RATE, 0.25)])
 def test_where_there_is_no_answer_the_protocol_says_how_sure_it_is(rule: EmptyRule, expected: float) -> None:
-    inputs = Inputs(reading("x", "", "y"), learned=reading("a", "b", "c", "d", split="train"), fitted=fitted(Half()))
+    inputs = Inputs(
+        split_data("x", "", "y"), learned=split_data("a", "b", "c", "d", split="train"), fitted=fitted(Half())
+    )
     found = predictor(Half(), replace(FIXED, empty_rule=rule)).confidences("half", inputs)
     assert found.confidence.tolist() == [0.5, expected, 0.5]
 
@@ -99,7 +101,7 @@ class ByNumber(Half):
 
 
 def test_pieces_come_together_in_the_splits_order() -> None:
-    found = predictor(ByNumber()).confidences("half", Inputs(reading("a", "b", "", "d", "e", "f")))
+    found = predictor(ByNumber()).confidences("half", Inputs(split_data("a", "b", "", "d", "e", "f")))
     assert found.confidence.tolist() == [0.0, 0.01, 0.0, 0.03, 0.04, 0.05]
 
 
@@ -113,16 +115,18 @@ class Odd(ByNumber):
 
 @pytest.mark.parametrize("output", ["probability", "score"])
 def test_oddities_of_all_pieces_of_the_test_are_counted(output: str) -> None:
-    method, validation = Odd(), reading("a", "b", "c", "d", split="validation")
+    method, validation = Odd(), split_data("a", "b", "c", "d", split="validation")
     method.output = output  # type: ignore[misc, assignment]
     for answers, counted in ((("a", "b", "", "d", "e", "f"), {"odd numbers": 3}), (("a",), {})):
-        found = predictor(method).predict("half", Inputs(reading(*answers), selection=validation))
+        found = predictor(method).predict("half", Inputs(split_data(*answers), selection=validation))
         assert not isinstance(found, Skipped)
         assert found.oddities == counted
 
 
 def test_a_method_that_learns_nothing_has_no_base_rate_to_fall_back_on() -> None:
-    found = predictor(Half(), replace(FIXED, empty_rule=EmptyRule.BASE_RATE)).confidences("half", Inputs(reading("")))
+    found = predictor(Half(), replace(FIXED, empty_rule=EmptyRule.BASE_RATE)).confidences(
+        "half", Inputs(split_data(""))
+    )
     assert found.confidence.tolist() == [0.0]
 
 
@@ -131,13 +135,13 @@ def test_what_is_no_probability_is_refused(says: float) -> None:
     method = Half()
     method.says = says
     with pytest.raises(ContractError, match=r"^half\.predict: expected"):
-        predictor(method).confidences("half", Inputs(reading("x")))
+        predictor(method).confidences("half", Inputs(split_data("x")))
 
 
 def test_where_it_cannot_run_or_declines_it_is_skipped_before_anything_is_raised() -> None:
-    lost = Inputs(reading("x"), failure=ValueError("lost"))
+    lost = Inputs(split_data("x"), failure=ValueError("lost"))
     assert predictor(Half(), half="no letters").predict("half", lost) == Skipped("no letters")
-    small = Inputs(reading("x"), learned=reading("y", split="train"), failure=ValueError("lost"))
+    small = Inputs(split_data("x"), learned=split_data("y", split="train"), failure=ValueError("lost"))
     assert predictor(Half()).predict("half", small) == Skipped("nothing to learn from")
     with pytest.raises(ValueError, match="lost"):
         predictor(Half()).predict("half", lost)
@@ -145,23 +149,23 @@ def test_where_it_cannot_run_or_declines_it_is_skipped_before_anything_is_raised
 
 def test_a_split_is_read_through_the_adapter_that_fit_left(tmp_path: Path) -> None:
     adapter = AdapterRef(tmp_path, "f")
-    method, found = Half(), reading("x")
+    method, found = Half(), split_data("x")
     method.adapter_ = adapter
     reads = predictor(method)
     reads.batches.reader.read_through = lambda read, through: replace(read, adapter=through)  # type: ignore[method-assign]
     again = reads.read_through("half", found, fitted(method))
     assert again is not None
-    assert (again.reading.where, again.reading.adapter) == (TEST, adapter)
+    assert (again.split_data.where, again.split_data.adapter) == (TEST, adapter)
     curve = np.zeros((2, 1))
-    assert reads.read_through("half", reading("x", split="validation"), fitted(method, curve)) is None
+    assert reads.read_through("half", split_data("x", split="validation"), fitted(method, curve)) is None
     assert reads.read_through("half", found, fitted(method, curve)) is not None
 
 
 def test_without_an_adapter_nothing_is_read_again() -> None:
     with pytest.raises(ContractError, match="fit left none in `adapter_`"):
-        predictor(Half()).read_through("half", reading("x"), fitted(Half()))
+        predictor(Half()).read_through("half", split_data("x"), fitted(Half()))
     with pytest.raises(ValueError, match="lost"):
-        predictor(Half()).read_through("half", reading("x"), ValueError("lost"))
+        predictor(Half()).read_through("half", split_data("x"), ValueError("lost"))
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
@@ -177,15 +181,15 @@ class Far(Half):
         return np.array([self.says * int(each[-1]) for each in batch.ids])
 
 
-def held(*right: bool) -> Reading:
-    found = reading(*["x"] * len(right), split="validation")
+def held(*right: bool) -> SplitData:
+    found = split_data(*["x"] * len(right), split="validation")
     answers = [replace(answer, correct=o) for answer, o in zip(found.answers, right, strict=True)]
     return replace(found, answers=answers)
 
 
 def test_scores_are_scaled_on_validation_and_no_answer_is_below_all() -> None:
     validation = held(True, True, False, True, False)
-    found = predictor(Far()).predict("half", Inputs(reading("x", "", "y"), selection=validation))
+    found = predictor(Far()).predict("half", Inputs(split_data("x", "", "y"), selection=validation))
     assert not isinstance(found, Skipped)
     assert found.score is not None
     assert found.score.tolist() == [0.0, -np.inf, -2e300]
@@ -204,8 +208,8 @@ def test_scores_are_scaled_on_validation_and_no_answer_is_below_all() -> None:
         (held(False), "all 1 labelled validation answers are wrong"),
     ],
 )
-def test_without_labels_of_both_kinds_scores_stay_scores(validation: Reading | None, reason: str) -> None:
-    found = predictor(Far()).predict("half", Inputs(reading("x", "y"), selection=validation))
+def test_without_labels_of_both_kinds_scores_stay_scores(validation: SplitData | None, reason: str) -> None:
+    found = predictor(Far()).predict("half", Inputs(split_data("x", "y"), selection=validation))
     assert not isinstance(found, Skipped)
     assert np.isnan(found.confidence).all()
     assert found.scaled_by == 0
@@ -238,7 +242,7 @@ def test_scores_by_subject_are_probabilities_only_where_a_scale_is_had_without_e
 ) -> None:
     method = Far()
     method.says = -1.0
-    tested, validation = reading("x", "x", "x"), held(*right)
+    tested, validation = split_data("x", "x", "x"), held(*right)
     for each in (tested, validation):
         each.questions[:] = [replace(q, subject=f"s{i % 2}") for i, q in enumerate(each.questions)]
     reads = predictor(method)
@@ -261,4 +265,4 @@ def test_a_score_that_is_not_finite_names_its_question() -> None:
     method = Far()
     method.says = np.inf  # 0 * inf is NaN
     with pytest.raises(ContractError, match=r"got nan for question q0 \(2 of 2 are not finite\)"):
-        predictor(method).predict("half", Inputs(reading("x", "y")))
+        predictor(method).predict("half", Inputs(split_data("x", "y")))

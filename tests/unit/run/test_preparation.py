@@ -11,13 +11,13 @@ import pytest
 
 from bench.api import UserError
 from bench.data.splits import TaskSplit
-from bench.grading.grade import Match
+from bench.grading.grade import MatchJudge
 from bench.run.config import RunConfig
 from bench.run.plan import Read
 from bench.run.preparation import Prepared, Resources, prepare
 from bench.run.resolve import resolve
-from bench.signals.graded import Grader
-from bench.signals.reading import Reading
+from bench.signals.grading import Grader
+from bench.signals.split_data import SplitData
 
 PLUGIN = '''"""A task whose validation rows can't be had, and a method that learns."""
 from bench.api import ConfidenceMethod, Format, Needs, PromptStyle, Question, Task, TaskCard, UserError, method, task
@@ -74,8 +74,8 @@ class Brooks(Task):
 class Opener:
     """A reader that writes no prompts."""
 
-    def open(self, where: TaskSplit, task: Any, questions: Any, released: Any) -> Reading:
-        return Reading(where, task, questions, [], released=released)
+    def open(self, where: TaskSplit, task: Any, questions: Any, released: Any) -> SplitData:
+        return SplitData(where, task, questions, [], released=released)
 
 
 def prepared(
@@ -88,7 +88,7 @@ def prepared(
     tasks = {name: cls(None, resolved.protocol) for name, cls in resolved.tasks.items()}  # type: ignore[arg-type]
     opener: Any = Opener()
     source: Any = SimpleNamespace(describe=lambda card, split: {})
-    return prepare(resolved, Resources(source, tasks, opener, Grader(opener, Match())), {}, None)
+    return prepare(resolved, Resources(source, tasks, opener, Grader(opener, MatchJudge())), {}, None)
 
 
 def test_without_a_split_to_choose_steps_by_the_last_step_is_kept(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_without_a_split_to_choose_steps_by_the_last_step_is_kept(tmp_path: Path
     assert found.notes == ("no step is chosen by brooks/validation, the last one is kept: its rows are lost",)
     assert found.selecting == frozenset()
     assert {str(step.where) for step in found.steps if isinstance(step, Read)} == {"brooks/train", "brooks/test"}
-    assert set(map(str, found.readings)) == {"brooks/train", "brooks/test"}
+    assert set(map(str, found.split_data_by_name)) == {"brooks/train", "brooks/test"}
 
 
 def test_a_split_that_is_needed_otherwise_is_not_done_without(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_a_split_that_is_needed_otherwise_is_not_done_without(tmp_path: Path) ->
 def test_what_is_also_tested_is_counted_and_by_default_not_learned_from(
     tmp_path: Path, overrides: tuple[str, ...], left_out: set[str], what: str
 ) -> None:
-    readings = prepared(tmp_path, overrides=overrides).readings
-    learned, test = (readings[TaskSplit("brooks", split)] for split in ("train", "test"))
+    split_data_by_name = prepared(tmp_path, overrides=overrides).split_data_by_name
+    learned, test = (split_data_by_name[TaskSplit("brooks", split)] for split in ("train", "test"))
     assert learned.left_out == left_out
     assert learned.counts == {f"questions that are also in brooks/test, {what}": 3}
     assert (test.left_out, test.counts) == (frozenset(), {})
@@ -157,8 +157,8 @@ def test_a_method_that_gives_scores_takes_no_training_rows_from_the_others(
 ) -> None:
     """Where validation rows are taken out of train, they stay there for those that choose no step by them."""
     splits = '("train", "test")'
-    alone = prepared(tmp_path, "learner", splits=splits, preset=preset).readings
-    both = prepared(tmp_path, "learner", "scorer", splits=splits, preset=preset).readings
+    alone = prepared(tmp_path, "learner", splits=splits, preset=preset).split_data_by_name
+    both = prepared(tmp_path, "learner", "scorer", splits=splits, preset=preset).split_data_by_name
     train, validation = TaskSplit("brooks", "train"), TaskSplit("brooks", "validation")
     assert len(both[train].questions) == learned
     assert [q.id for q in both[train].questions] == [q.id for q in alone[train].questions]

@@ -15,8 +15,8 @@ from bench.api.protocol import PRESETS
 from bench.results import files
 from bench.results.records import Records
 from bench.results.row import ResultRow
-from bench.results.submissions import ONLY_A_RUN, Verdict
-from bench.results.submissions.cell import Cell
+from bench.results.submissions import ONLY_A_RUN, SubmissionVerdict
+from bench.results.submissions.cell import SubmittedCell
 from bench.results.submissions.numbers import with_numbers_of
 from bench.run import rerun
 from bench.run.config import RunConfig
@@ -222,11 +222,14 @@ def test_a_cell_that_is_none_is_named(tmp_path: Path, runs: Fake) -> None:
 
 
 def test_a_run_settles_what_only_a_run_can_tell() -> None:
-    verdicts = [Verdict("a", (f"its confidence is the label; {ONLY_A_RUN}", "dirty")), Verdict("b", ())]
+    verdicts = [
+        SubmissionVerdict("a", (f"its confidence is the label; {ONLY_A_RUN}", "dirty")),
+        SubmissionVerdict("b", ()),
+    ]
     found = rerun.settled(verdicts, rerun.Rerun("a", reproduced=True, reason="same"))
-    assert found == [Verdict("a", ("dirty",)), verdicts[1]]
+    assert found == [SubmissionVerdict("a", ("dirty",)), verdicts[1]]
     found = rerun.settled(verdicts, rerun.Rerun("b", reproduced=False, reason="ece was 1"))
-    assert found == [verdicts[0], Verdict("b", ("it does not come out again: ece was 1",))]
+    assert found == [verdicts[0], SubmissionVerdict("b", ("it does not come out again: ece was 1",))]
 
 
 def test_a_cell_that_names_a_judges_server_is_not_run(tmp_path: Path, runs: Fake) -> None:
@@ -254,7 +257,7 @@ def test_scores_that_nothing_could_scale_are_compared_themselves(tmp_path: Path,
         (scored(honest(0), score), False, "a confidence differs by inf"),
     ):
         before, after = (
-            Cell(tmp_path, replace(ROW, metrics=with_numbers_of(ROW, one).metrics), one)
+            SubmittedCell(tmp_path, replace(ROW, metrics=with_numbers_of(ROW, one).metrics), one)
             for one in (scored(unknown, score), again)
         )
         told = rerun._verdict(before, after, None, "its method neither learns nor draws")

@@ -16,13 +16,13 @@ from bench.data.splits import TaskSplit
 from bench.progress import Silent
 from bench.results.row import Status
 from bench.run.config import RunConfig
-from bench.run.inputs import AdaptedReading, Inputs, StepResults
+from bench.run.inputs import AdaptedSplit, Inputs, StepResults
 from bench.run.plan import Fit, Read
 from bench.run.predicting import Prediction, Skipped
 from bench.run.preparation import open_resources, prepare
 from bench.run.resolve import resolve
 from bench.run.rows import RowBuilder
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 
 TEST = TaskSplit("rivers", "test")
 TRAIN = TaskSplit("rivers", "train")
@@ -40,10 +40,10 @@ def read(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFacto
     prepared = prepare(resolved, resources, (), config.limit)
     for step in prepared.steps:
         if isinstance(step, Read):
-            read_whole = resources.reader.read(prepared.readings[step.where], step.signals)
-            prepared.readings[step.where] = resources.grader.grade(read_whole)
+            read_whole = resources.reader.read(prepared.split_data_by_name[step.where], step.signals)
+            prepared.split_data_by_name[step.where] = resources.grader.grade(read_whole)
     rows = RowBuilder(config, resolved, resources.reader, prepared.origins, resources.grader.judge)
-    return rows, StepResults(resolved, prepared.selecting, prepared.readings)
+    return rows, StepResults(resolved, prepared.selecting, prepared.split_data_by_name)
 
 
 def test_a_prediction_becomes_numbers_and_records(read: tuple[RowBuilder, StepResults]) -> None:
@@ -82,27 +82,27 @@ def test_without_numbers_it_says_why(
 
 def test_a_cell_rests_on_what_was_learned_from_and_what_chose_the_step(read: tuple[RowBuilder, StepResults]) -> None:
     _, made = read
-    assert [str(reading.where) for reading in made.inputs("ptrue", TEST).splits] == ["rivers/test"]
-    splits = [str(reading.where) for reading in made.inputs("echo", TEST).splits]
+    assert [str(split_data.where) for split_data in made.inputs("ptrue", TEST).splits] == ["rivers/test"]
+    splits = [str(split_data.where) for split_data in made.inputs("echo", TEST).splits]
     assert splits == ["rivers/test", "rivers/train", "rivers/validation"]
     validated = made.inputs("echo", TEST, validation=True)
-    assert (str(validated.predicted.where), validated.learned) == ("rivers/validation", made.readings[TRAIN])
+    assert (str(validated.predicted.where), validated.learned) == ("rivers/validation", made.split_data_by_name[TRAIN])
 
 
 def test_what_a_step_raised_is_the_failure_of_its_cells_alone(read: tuple[RowBuilder, StepResults]) -> None:
     _, before = read
     lost, memory = ValueError("lost"), MemoryError()
-    made = StepResults(before.resolved, before.selecting, before.readings, {Fit("echo", TRAIN): lost})
+    made = StepResults(before.resolved, before.selecting, before.split_data_by_name, {Fit("echo", TRAIN): lost})
     made.adapted["echo", TEST] = lost
     assert made.inputs("echo", TEST).failure is lost
     assert made.inputs("ptrue", TEST).failure is None
     made.fits.clear()
     made.adapted["echo", TEST] = memory
     assert made.inputs("echo", TEST).failure is memory
-    made.adapted["echo", TEST] = AdaptedReading(before.readings[TEST], 1.5)
+    made.adapted["echo", TEST] = AdaptedSplit(before.split_data_by_name[TEST], 1.5)
     inputs: Inputs = made.inputs("echo", TEST)
     assert (inputs.failure, inputs.adapted, dict(inputs.seconds)) == (
-        None, before.readings[TEST], {"adapter_predictions": 1.5},
+        None, before.split_data_by_name[TEST], {"adapter_predictions": 1.5},
     )  # fmt: skip
 
 
@@ -119,10 +119,10 @@ def test_a_row_says_why_each_question_was_read_alone(read: tuple[RowBuilder, Ste
     assert note == "this model can't share a cache between questions (it refuses the mask): each was read alone"
 
 
-def with_shards(reading: Reading | None, change: Callable[[Any], dict[str, Any]]) -> Reading:
+def with_shards(split_data: SplitData | None, change: Callable[[Any], dict[str, Any]]) -> SplitData:
     """The split with other fields in each of its shards."""
-    assert reading is not None
-    return replace(reading, shards=[replace(shard, **change(shard)) for shard in reading.shards])
+    assert split_data is not None
+    return replace(split_data, shards=[replace(shard, **change(shard)) for shard in split_data.shards])
 
 
 def test_a_row_counts_exemplars_dropped_anywhere(read: tuple[RowBuilder, StepResults]) -> None:
@@ -135,7 +135,7 @@ def test_a_row_counts_exemplars_dropped_anywhere(read: tuple[RowBuilder, StepRes
         learned=with_shards(inputs.learned, lambda shard: {"dropped": 10}),
         selection=with_shards(inputs.selection, lambda shard: {"dropped": 100}),
     )
-    shards = [len(reading.shards) for reading in inputs.splits]
+    shards = [len(split_data.shards) for split_data in inputs.splits]
     assert rows.row("echo", inputs).n_shots_dropped == 0
     assert rows.row("echo", changed).n_shots_dropped == np.dot(shards, [1, 10, 100])
 
@@ -149,7 +149,7 @@ def test_a_row_counts_odd_prompts_by_split(read: tuple[RowBuilder, StepResults])
     shown = with_shards(inputs.learned, lambda shard: {"shown": [[asked[row]] for row in shard.rows]})
     counts = rows.row("echo", replace(inputs, learned=shown)).counts
     short = "questions with fewer than 5 exemplars in their subject"
-    sizes = {str(reading.where): len(reading.questions) for reading in inputs.splits}
+    sizes = {str(split_data.where): len(split_data.questions) for split_data in inputs.splits}
     assert {where: counts[f"{where}: {short}"] for where in sizes} == sizes
     leaks = {key: n for key, n in counts.items() if "among their own exemplars" in key}
     assert leaks == {"rivers/train: questions among their own exemplars": len(asked)}
@@ -169,7 +169,7 @@ def test_a_row_counts_texts_that_are_split_anew(read: tuple[RowBuilder, StepResu
 def test_a_row_notes_passes_that_were_halved(read: tuple[RowBuilder, StepResults]) -> None:
     rows, made = read
     inputs = made.inputs("echo", TEST)
-    manifests = [entry.manifest for reading in inputs.splits for shard in reading.bundles for entry in shard]
+    manifests = [entry.manifest for split_data in inputs.splits for shard in split_data.bundles for entry in shard]
     assert not [note for note in rows.row("echo", inputs).notes if "halved" in note]
     with pytest.MonkeyPatch.context() as patch:
         for manifest in manifests:

@@ -11,7 +11,7 @@ from bench.progress import Progress, Silent
 from bench.run import seeds
 from bench.run.config import RunConfig
 from bench.run.pipeline import RunReport
-from bench.run.preparation import Opened
+from bench.run.preparation import ModelHandle
 
 CONFIGS = [replace(RunConfig(("ptrue",), "tiny"), seed=seed) for seed in (5, 0, 7)]
 
@@ -25,9 +25,9 @@ class Saying(Silent):
 
 
 def test_a_seed_that_stops_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Opened | None] = []
+    seen: list[ModelHandle | None] = []
 
-    def run(config: RunConfig, progress: Progress, opened: Opened | None = None) -> RunReport:
+    def run(config: RunConfig, progress: Progress, opened: ModelHandle | None = None) -> RunReport:
         seen.append(opened)
         if config.seed == 0:
             raise ContractError("a method changed the weights")

@@ -12,14 +12,14 @@ import pytest
 
 from bench.api import AdapterRef, Times, UntrainableError, UserError
 from bench.api.protocol import FIXED, PAPER
-from bench.backbone.cost import StageCost, total
 from bench.metrics import nll
 from bench.metrics.recalibration import folds_of
+from bench.model.cost import StageCost, total
 from bench.results.row import Configuration, LabelsSeen, Training, Tuning
 from bench.run import rows
 from bench.run.fitting import Fitted, Tuned
 from bench.run.inputs import Inputs
-from bench.run.making import MOST, Configurations, refuse_untunable
+from bench.run.method_factory import MOST, Configurations, refuse_untunable
 from bench.run.recalibration import Recalibration
 from bench.run.tuning import fit_tuned, nothing_to_tune, shortfall
 from bench.training.trainer import PutOffError
@@ -127,7 +127,7 @@ def test_values_drawn_twice_are_fitted_once() -> None:
 def test_a_row_tells_of_few_answers_that_chose_and_of_what_they_chose_among() -> None:
     held: Any = SimpleNamespace(correct=np.array([True, True, False]), usable=np.ones(3, dtype=np.bool_))
     fitted = fit_tuned(tuner([0.6, ValueError("it diverged")]), "m", LEARNED, HELD)
-    inputs: Any = SimpleNamespace(readings=[], selection=held, fitted=fitted, complaints=())
+    inputs: Any = SimpleNamespace(split_data_by_name=[], selection=held, fitted=fitted, complaints=())
     chosen_by, among = rows._notes(inputs, FIXED)
     assert chosen_by == "its constants were chosen by 3 validation answers, 2 of them right"
     assert "1 failed, the first with" in among
@@ -183,14 +183,14 @@ def test_recalibrators_see_confidences_whose_configuration_and_step_the_other_fo
     sure = rng.random(70)
     fits = tuple(Fitted(SimpleNamespace(), Training(), LabelsSeen(), curve, 0.0) for curve in curves)  # type: ignore[arg-type]
     fitted = replace(fits[0], tuned=Tuned(Tuning(3), fits))
-    reading: Any = SimpleNamespace(correct=correct, usable=usable)
+    split_data: Any = SimpleNamespace(correct=correct, usable=usable)
     resolved: Any = SimpleNamespace()
     predictor: Any = SimpleNamespace(
         confidences=lambda _name, given: SimpleNamespace(confidence=sure * (given.fitted is fits[1]))
     )
     seeded: Any = SimpleNamespace(seed=3)
     recalibration = Recalibration(resolved, resolved, seeded, predictor, resolved)
-    found = recalibration._confidence("m", Inputs(reading, reading, reading, fitted))
+    found = recalibration._confidence("m", Inputs(split_data, split_data, split_data, fitted))
 
     fold, whole = folds_of(labels, seed=3), [curves[0], sure[usable][None], curves[2]]
     chosen = set()
@@ -212,8 +212,8 @@ def test_adapters_of_all_configurations_are_paid_for(tmp_path: Path) -> None:
     methods: Any = [SimpleNamespace(fitted=lambda ref=ref: {"adapter_": ref}) for ref in (*refs, refs[0])]
     fits = tuple(Fitted(method, Training(), LabelsSeen(), None, 1.0) for method in methods)
     through: Any = SimpleNamespace(adapter=refs[1])
-    reading: Any = SimpleNamespace()
-    assert Inputs(reading, adapted=through, fitted=fits[1]).adapters == [refs[1]]
-    assert Inputs(reading, adapted=through, fitted=replace(fits[1], tuned=Tuned(Tuning(3), fits))).adapters == refs
-    assert Inputs(reading, fitted=replace(fits[1], tuned=Tuned(Tuning(3), fits))).adapters == []
+    split_data: Any = SimpleNamespace()
+    assert Inputs(split_data, adapted=through, fitted=fits[1]).adapters == [refs[1]]
+    assert Inputs(split_data, adapted=through, fitted=replace(fits[1], tuned=Tuned(Tuning(3), fits))).adapters == refs
+    assert Inputs(split_data, fitted=replace(fits[1], tuned=Tuned(Tuning(3), fits))).adapters == []
     assert total([StageCost(1, 2, 1), StageCost(10, 20, 9)]) == StageCost(11, 22, 10)

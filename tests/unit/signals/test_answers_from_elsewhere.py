@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.backbone.test_backbone import plain
 
 from bench.api import At, Hidden, Of, QueryLogits, SampleAgreement, Samples, Text, TokenIds, TokenScores, UserError
 from bench.api.protocol import FIXED
 from bench.api.question import Released
-from bench.backbone.model import Backbone, LoadOptions
-from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
-from bench.grading.grade import Match
+from bench.grading.grade import MatchJudge
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.specs import ModelSpec
 from bench.progress import Silent
 from bench.run.costs import costs_of
 from bench.signals.definition import definition
-from bench.signals.graded import Grader
+from bench.signals.grading import Grader
 from bench.signals.reader import Reader
 from bench.store.folders import Store
-from tests.unit.backbone.test_backbone import plain
 from tests.unit.run.test_costs import FewRivers, OpenRivers
 
 SAMPLES = Samples(2, 1.0, 1.0)
@@ -35,18 +35,18 @@ SIGNALS: frozenset[Any] = frozenset({
 
 def read(folder: Path, cache: Path, task: Any, answers: list[Any], seed: int = 0) -> tuple[Reader, Any]:
     """The test questions with these answers in turn: `(trace, text, samples)`."""
-    backbone = Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
+    lm = LanguageModel(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
     store = Store(cache)
     store.prepare()
-    reader = Reader(backbone, store, replace(FIXED, max_new_tokens_open=4), 96, Silent(), seed)
+    reader = Reader(lm, store, replace(FIXED, max_new_tokens_open=4), 96, Silent(), seed)
     made = task(None)
     questions = list(made.questions("test"))
     released = {}
     for i, question in enumerate(questions):
         trace, text, samples = answers[i % len(answers)]
         released[question.id] = Released(None, text, None, trace, samples)
-    reading = reader.open(TaskSplit(task.name, "test"), made, questions, released)
-    return reader, Grader(reader, Match()).grade(reader.read(reading, SIGNALS))
+    split_data = reader.open(TaskSplit(task.name, "test"), made, questions, released)
+    return reader, Grader(reader, MatchJudge()).grade(reader.read(split_data, SIGNALS))
 
 
 ANSWERS = [
@@ -58,54 +58,54 @@ ANSWERS = [
 
 
 def test_signals_are_those_of_plain_passes_over_prompt_trace_and_final_part(small_model: Path, tmp_path: Path) -> None:
-    reader, reading = read(small_model, tmp_path, OpenRivers, ANSWERS)
-    backbone, split = reader.backbone, reader.stored(reading)
+    reader, split_data = read(small_model, tmp_path, OpenRivers, ANSWERS)
+    lm, split = reader.lm, reader.stored(split_data)
     found = {signal: definition(signal).column(split) for signal in SIGNALS}
     suffix, verdicts = split.asking.suffix, split.asking.verdict_ids
-    asked_without = reader.open(reading.where, reading.task, reading.questions)
-    for place, row in enumerate(reading.rows):
+    asked_without = reader.open(split_data.where, split_data.task, split_data.questions)
+    for place, row in enumerate(split_data.rows):
         trace, text, samples = ANSWERS[row % len(ANSWERS)]
-        ids = [each if isinstance(each, tuple) else _ids(backbone, each) for each in (trace, text)]
+        ids = [each if isinstance(each, tuple) else _ids(lm, each) for each in (trace, text)]
         prompt = np.concatenate([list(_pairs(asked_without))[place], ids[0]]).astype(int)
         assert found[TokenIds(Of.PROMPT)][place].tolist() == prompt.tolist()
         assert found[TokenIds(Of.ANSWER)][place].tolist() == list(ids[1])
         if not len(ids[1]):
             continue
-        logits, states = plain(backbone, np.asarray([*prompt, *ids[1]]))
+        logits, states = plain(lm, np.asarray([*prompt, *ids[1]]))
         n = len(prompt)
         end = torch.as_tensor(np.asarray(found[Hidden(1.0, At.PROMPT_END)][place]))
         torch.testing.assert_close(end, states[-1][n - 1], atol=1e-4, rtol=1e-4)
         log_p = logits.log_softmax(-1)[range(n - 1, n - 1 + len(ids[1])), list(ids[1])]
         scored = found[TokenScores(Of.ANSWER)][place]["log_probability"]
         torch.testing.assert_close(torch.as_tensor(np.asarray(scored)), log_p, atol=1e-4, rtol=1e-4)
-        asked = plain(backbone, np.asarray([*prompt, *ids[1], *suffix]))[0][-1][torch.as_tensor(verdicts)]
+        asked = plain(lm, np.asarray([*prompt, *ids[1], *suffix]))[0][-1][torch.as_tensor(verdicts)]
         told = torch.as_tensor(np.asarray(found[QueryLogits()][place]))
         torch.testing.assert_close(told, asked, atol=1e-4, rtol=1e-4)
         for k, sample in enumerate(samples):
-            said = list(sample if isinstance(sample, tuple) else _ids(backbone, sample))
+            said = list(sample if isinstance(sample, tuple) else _ids(lm, sample))
             mine = np.asarray(found[SAMPLES].values)[found[SAMPLES].offsets[place] : found[SAMPLES].offsets[place + 1]]
             owner = found[SAMPLES].owner[found[SAMPLES].offsets[place] : found[SAMPLES].offsets[place + 1]]
             own = mine[owner == k]
             assert own["id"].tolist() == said
             assert own["ended"].all()
-            logits = plain(backbone, np.asarray([*prompt, *said]))[0].log_softmax(-1)
+            logits = plain(lm, np.asarray([*prompt, *said]))[0].log_softmax(-1)
             expected = logits[range(n - 1, n - 1 + len(said)), said]
             torch.testing.assert_close(torch.tensor(own["log_probability"].tolist()), expected, atol=1e-4, rtol=1e-4)
-    assert found[SampleAgreement(2, 1.0, 1.0)][[list(reading.rows).index(2)]].tolist() == [[True, False]]
+    assert found[SampleAgreement(2, 1.0, 1.0)][[list(split_data.rows).index(2)]].tolist() == [[True, False]]
 
 
-def _ids(backbone: Backbone, text: str) -> list[int]:
-    return list(backbone.chat.tokenizer(text, add_special_tokens=False)["input_ids"])
+def _ids(lm: LanguageModel, text: str) -> list[int]:
+    return list(lm.chat.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _pairs(reading: Any) -> Any:
-    return (prompt for shard in reading.shards for prompt in shard.prompts)
+def _pairs(split_data: Any) -> Any:
+    return (prompt for shard in split_data.shards for prompt in shard.prompts)
 
 
 def test_a_run_reads_each_token_once(small_model: Path, tmp_path: Path) -> None:
-    reader, reading = read(small_model, tmp_path, OpenRivers, ANSWERS)
-    fed = sum(cost.forward_tokens for cost in costs_of([reading], reader).values())
-    floor = sum(cost.forward_tokens_floor for cost in costs_of([reading], reader).values())
+    reader, split_data = read(small_model, tmp_path, OpenRivers, ANSWERS)
+    fed = sum(cost.forward_tokens for cost in costs_of([split_data], reader).values())
+    floor = sum(cost.forward_tokens_floor for cost in costs_of([split_data], reader).values())
     assert reader.forward_tokens >= fed >= floor > 0
     again, _ = read(small_model, tmp_path, OpenRivers, ANSWERS)
     assert again.forward_tokens == 0
@@ -122,10 +122,10 @@ def test_other_answers_are_read_anew(small_model: Path, tmp_path: Path, changed:
 
 def test_letters_are_sampled_elsewhere_too(small_model: Path, tmp_path: Path) -> None:
     answers = [("I think it is ", "b", ("b", "a")), ("", "a", ("a", "a or b"))]
-    reader, reading = read(small_model, tmp_path, FewRivers, answers)
-    agree = definition(SampleAgreement(2, 1.0, 1.0)).column(reader.stored(reading))
+    reader, split_data = read(small_model, tmp_path, FewRivers, answers)
+    agree = definition(SampleAgreement(2, 1.0, 1.0)).column(reader.stored(split_data))
     expected = {0: [True, False], 1: [True, False]}
-    assert [own.tolist() for own in agree] == [expected[row % 2] for row in reading.rows]
+    assert [own.tolist() for own in agree] == [expected[row % 2] for row in split_data.rows]
 
 
 def test_an_id_that_the_tokenizer_does_not_have_is_a_clear_sentence(small_model: Path, tmp_path: Path) -> None:
@@ -135,10 +135,12 @@ def test_an_id_that_the_tokenizer_does_not_have_is_a_clear_sentence(small_model:
 
 
 def test_tokens_that_end_an_answer_are_no_part_of_it(small_model: Path, tmp_path: Path) -> None:
-    end = Backbone(ModelSpec("s", str(small_model), local=True), LoadOptions(device="cpu")).chat.tokenizer.eos_token_id
-    _, reading = read(small_model, tmp_path, OpenRivers, [("", (50, 51, end), ((50, end), (51,)))])
-    assert {tuple(ids) for answers in reading.answer_ids for ids in answers} == {(50, 51)}
-    assert {tuple(map(tuple, own)) for shard in reading.shards for own in shard.samples} == {((50,), (51,))}
+    end = LanguageModel(
+        ModelSpec("s", str(small_model), local=True), LoadOptions(device="cpu")
+    ).chat.tokenizer.eos_token_id
+    _, split_data = read(small_model, tmp_path, OpenRivers, [("", (50, 51, end), ((50, end), (51,)))])
+    assert {tuple(ids) for answers in split_data.answer_ids for ids in answers} == {(50, 51)}
+    assert {tuple(map(tuple, own)) for shard in split_data.shards for own in shard.samples} == {((50,), (51,))}
 
 
 @pytest.mark.parametrize("samples", [((50,), (51,) * 5000), ((51,) * 5000,)])
@@ -159,13 +161,13 @@ def test_a_trace_that_the_context_has_no_room_for_is_a_clear_sentence(small_mode
 def test_long_answers_are_read_in_passes_of_few(
     small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bench.backbone.session import Session
+    from bench.model.session import Session
 
     sizes, forward = [], Session.forward
     monkeypatch.setattr(
         Session, "forward", lambda self, ids, *rest: sizes.append(len(ids)) or forward(self, ids, *rest)
     )
     answers = [("", tuple(range(40 + i, 200 + i)), ((50,), (51,))) for i in range(14)]
-    _, reading = read(small_model, tmp_path, OpenRivers, answers)
-    assert len(reading.questions) == 14
+    _, split_data = read(small_model, tmp_path, OpenRivers, answers)
+    assert len(split_data.questions) == 14
     assert 160 <= max(sizes) <= 2 * 96 + 50

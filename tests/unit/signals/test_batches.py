@@ -16,11 +16,11 @@ from safetensors.torch import save_file
 from bench.api import At, Batch, ContractError, Hidden, Of, Question, Ragged, Signal, TokenIds
 from bench.api.question import Answer
 from bench.data.splits import TaskSplit
-from bench.prompts.tails import Tails
+from bench.prompts.front_coding import FrontCodedIds
 from bench.signals import batches as batching
 from bench.signals.batches import Batches
 from bench.signals.files import _file_name, load_rows
-from bench.signals.reading import Reading, StoredSplit
+from bench.signals.split_data import SplitData, StoredSplit
 from bench.store.folders import Entry
 from tests.fixtures.rivers import Rivers
 
@@ -37,7 +37,7 @@ def stored(folder: Path, signal: Signal, columns: dict[str, torch.Tensor]) -> En
 
 
 @pytest.fixture
-def reading(tmp_path: Path) -> Reading:
+def split_data(tmp_path: Path) -> SplitData:
     """Ten questions in four shards, their rows mixed; one answer is empty, and one question left out."""
     rng = np.random.default_rng(0)
     bundles, answers = [], []
@@ -51,8 +51,10 @@ def reading(tmp_path: Path) -> Reading:
         ])  # fmt: skip
         answers.append([rng.integers(0, 99, size=n).astype(np.int32) for n in lengths])
     questions = [Question(f"q{i}", "s", "?", ("a", "b"), 0) for i in range(N)]
-    shards: Any = [SimpleNamespace(rows=rows, prompts=Tails([np.arange(r + 1) for r in rows])) for rows in SHARDS]
-    return Reading(
+    shards: Any = [
+        SimpleNamespace(rows=rows, prompts=FrontCodedIds([np.arange(r + 1) for r in rows])) for rows in SHARDS
+    ]
+    return SplitData(
         TaskSplit("rivers", "test"), Rivers(None), questions, shards, left_out=frozenset({"q3"}),  # type: ignore[arg-type]
         bundles=bundles, answer_ids=answers,
         names=[{signal: repr(signal) for signal in (PROMPT, ANSWER)}] * len(SHARDS),
@@ -61,10 +63,10 @@ def reading(tmp_path: Path) -> Reading:
 
 
 def batches() -> Batches:
-    def of(reading: Reading) -> StoredSplit:
+    def of(split_data: SplitData) -> StoredSplit:
         nothing: Any = None
         asking: Any = SimpleNamespace(suffix=np.zeros(0, dtype=np.int32))
-        return StoredSplit(reading, nothing, nothing, asking, 0)
+        return StoredSplit(split_data, nothing, nothing, asking, 0)
 
     reader: Any = SimpleNamespace(stored=of)
     return Batches(reader)
@@ -73,12 +75,12 @@ def batches() -> Batches:
 SIGNALS: frozenset[Signal] = frozenset({PROMPT, ANSWER, TokenIds(Of.ANSWER), TokenIds(Of.PROMPT)})
 
 
-def by_question(reading: Reading) -> dict[int, tuple[npt.NDArray[Any], ...]]:
+def by_question(split_data: SplitData) -> dict[int, tuple[npt.NDArray[Any], ...]]:
     """Row -> its states and ids, read by hand, file by file."""
     from safetensors.torch import load_file
 
     found: dict[int, tuple[npt.NDArray[Any], ...]] = {}
-    for rows, (prompt, answer), ids in zip(SHARDS, reading.bundles, reading.answer_ids, strict=True):
+    for rows, (prompt, answer), ids in zip(SHARDS, split_data.bundles, split_data.answer_ids, strict=True):
         first = load_file(prompt.folder / _file_name(repr(PROMPT)))["values"]
         states = load_file(answer.folder / _file_name(repr(ANSWER)))
         for k, row in enumerate(rows):
@@ -87,8 +89,8 @@ def by_question(reading: Reading) -> dict[int, tuple[npt.NDArray[Any], ...]]:
     return found
 
 
-def check(batch: Batch, rows: npt.NDArray[np.int64], reading: Reading) -> None:
-    expected = by_question(reading)
+def check(batch: Batch, rows: npt.NDArray[np.int64], split_data: SplitData) -> None:
+    expected = by_question(split_data)
     assert batch.ids == tuple(f"q{row}" for row in rows)
     for i, row in enumerate(rows.tolist()):
         first, states, ids, prompt = expected[row]
@@ -98,30 +100,30 @@ def check(batch: Batch, rows: npt.NDArray[np.int64], reading: Reading) -> None:
         assert np.array_equal(batch[TokenIds(Of.PROMPT)][i], prompt)
 
 
-def test_a_batch_has_the_usable_questions_in_the_splits_order(reading: Reading) -> None:
-    batch = batches().batch(reading, SIGNALS, labels=True)
+def test_a_batch_has_the_usable_questions_in_the_splits_order(split_data: SplitData) -> None:
+    batch = batches().batch(split_data, SIGNALS, labels=True)
     rows = np.array([0, 1, 2, 4, 5, 6, 8, 9])
-    check(batch, rows, reading)
+    check(batch, rows, split_data)
     assert batch.correct.tolist() == [row % 3 == 0 for row in rows]
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 100])
 def test_pieces_are_whole_shards_and_hold_every_usable_question_once(
-    reading: Reading, at_once: int, monkeypatch: pytest.MonkeyPatch
+    split_data: SplitData, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batching, "_AT_ONCE", at_once)
-    pieces = list(batches().pieces(reading, SIGNALS))
+    pieces = list(batches().pieces(split_data, SIGNALS))
     assert len(pieces) == {1: 4, 4: 2, 100: 1}[at_once]
     assert sorted(np.concatenate([rows for rows, _ in pieces]).tolist()) == [0, 1, 2, 4, 5, 6, 8, 9]
     for rows, batch in pieces:
         assert rows.tolist() == sorted(rows)
-        check(batch, rows, reading)
+        check(batch, rows, split_data)
         with pytest.raises(ContractError, match="labels exist only in fit"):
             _ = batch.correct
 
 
-def test_nobody_can_write_what_another_method_reads(reading: Reading) -> None:
-    batch = batches().batch(reading, SIGNALS, labels=False)
+def test_nobody_can_write_what_another_method_reads(split_data: SplitData) -> None:
+    batch = batches().batch(split_data, SIGNALS, labels=False)
     for signal in SIGNALS:
         column: Any = batch[signal]
         arrays: Any = (column.values, column.offsets) if isinstance(column, Ragged) else (column,)
@@ -146,9 +148,9 @@ def test_what_is_asked_for_is_in_memory_once(tmp_path: Path) -> None:
     assert peak < 1.25 * found.nbytes
 
 
-def test_no_question_gives_empty_columns(reading: Reading) -> None:
+def test_no_question_gives_empty_columns(split_data: SplitData) -> None:
     none = np.zeros(0, dtype=np.int64)
-    assert load_rows(reading.bundles, [repr(PROMPT)] * len(SHARDS), none)["values"].shape == (0, WIDTH)
-    ragged = load_rows(reading.bundles, [repr(ANSWER)] * len(SHARDS), none)
+    assert load_rows(split_data.bundles, [repr(PROMPT)] * len(SHARDS), none)["values"].shape == (0, WIDTH)
+    ragged = load_rows(split_data.bundles, [repr(ANSWER)] * len(SHARDS), none)
     assert ragged["values"].shape == (0, WIDTH)
     assert ragged["offsets"].tolist() == [0]

@@ -25,7 +25,7 @@ from bench.api import (
     TokenScores,
     Unembedding,
 )
-from bench.backbone.measure import Growth, Turn, Upto
+from bench.model.continuation_specs import AnswerSpan, ContinuationSpec, UserTurn
 from bench.signals.definition import definition, definitions, growth_of, read_from_model, reads_own_adapter, stored
 
 
@@ -62,12 +62,12 @@ def test_options_are_scored_together_where_they_are_letters_and_apart_where_they
 
 
 def test_growth_is_what_signals_need_together() -> None:
-    assert growth_of({TokenIds(), Unembedding(), ChoiceLogits()}) == Growth()
+    assert growth_of({TokenIds(), Unembedding(), ChoiceLogits()}) == ContinuationSpec()
     ends = {Hidden(1.0, At.PROMPT_END), Hidden(0.5, At.ANSWER_PREDICTING)}
-    assert growth_of(ends) == Growth(Upto.ANSWER_PREDICTING)
-    assert growth_of({*ends, QueryLogits()}) == Growth(Upto.ANSWER_END, turns=frozenset({Turn()}))
+    assert growth_of(ends) == ContinuationSpec(AnswerSpan.ANSWER_PREDICTING)
+    assert growth_of({*ends, QueryLogits()}) == ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({UserTurn()}))
     more = {Hidden(1.0, At.GOLD_PREDICTING), Hidden(1.0, At.WRONG_PREDICTING), Samples(3, 0.5)}
-    assert growth_of(more) == Growth(gold=True, wrong=True, samples=frozenset({Samples(3, 0.5, 1.0)}))
+    assert growth_of(more) == ContinuationSpec(gold=True, wrong=True, samples=frozenset({Samples(3, 0.5, 1.0)}))
 
 
 def test_only_what_goes_through_an_own_adapter_waits_for_a_fit() -> None:

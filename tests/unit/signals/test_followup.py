@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.backbone.test_backbone import LETTERS, SUFFIX, VERDICTS, items, plain, prompts
 
 from bench.api import (
     At,
@@ -26,23 +27,22 @@ from bench.api import (
 )
 from bench.api.methods import refuse_gold
 from bench.api.question import Message, Prompt
-from bench.backbone.extract import Extractor
-from bench.backbone.measure import Turn
-from bench.backbone.model import Backbone, LoadOptions
-from bench.backbone.models import ModelSpec
-from bench.backbone.sampling import uniforms
-from bench.backbone.tree import ContinuationTree
-from bench.prompts.asking import Asking
+from bench.model.continuation_specs import UserTurn
+from bench.model.continuation_tree import ContinuationTree
+from bench.model.extractor import Extractor
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.sampling import uniforms
+from bench.model.specs import ModelSpec
 from bench.prompts.chat import Chat
+from bench.prompts.prompt_settings import PromptSettings
 from bench.run.costs import costs_of
 from bench.signals.definition import definition, pass_definitions, read_from_model, stored
 from bench.testing import planted
 from tests.fixtures import models
-from tests.unit.backbone.test_backbone import LETTERS, SUFFIX, VERDICTS, items, plain, prompts
 from tests.unit.run.test_costs import SAID, FewRivers, OpenRivers, prefixes, read
-from tests.unit.signals.test_samples import TASKS, backbone, batch_of, sampled
+from tests.unit.signals.test_samples import TASKS, batch_of, lm, sampled
 
-__all__ = ["backbone"]
+__all__ = ["lm"]
 
 HOW = "how sure?"
 TURN = np.asarray([60, 61, 62], dtype=np.int32)
@@ -53,20 +53,22 @@ ANSWERS = [[20, 21], [30], [], [50], [60, 61], [70], [30]]
 DRAWN = Samples(3)
 
 
-def asking(limit: int) -> Asking:
-    return Asking(limit, LETTERS, SUFFIX, VERDICTS, 64, {HOW: TURN}, {WORDS: np.asarray([13, 14, 15], dtype=np.int32)})
+def asking(limit: int) -> PromptSettings:
+    return PromptSettings(
+        limit, LETTERS, SUFFIX, VERDICTS, 64, {HOW: TURN}, {WORDS: np.asarray([13, 14, 15], dtype=np.int32)}
+    )
 
 
-def measured(backbone: Backbone, signals: list[Signal], limit: int = 6, **more: Any) -> Any:
+def measured(lm: LanguageModel, signals: list[Signal], limit: int = 6, **more: Any) -> Any:
     answers = [np.asarray(ids, dtype=np.int32) for ids in ANSWERS]
-    return Extractor(backbone, asking(limit), pass_definitions(signals)).measure(items(answers, **more))
+    return Extractor(lm, asking(limit), pass_definitions(signals)).measure(items(answers, **more))
 
 
-def spoken(backbone: Backbone, ids: list[int], limit: int) -> list[int]:
+def spoken(lm: LanguageModel, ids: list[int], limit: int) -> list[int]:
     said: list[int] = []
     while len(said) < limit:
-        token = int(plain(backbone, np.asarray([*ids, *said]))[0][-1].argmax())
-        if token in backbone.stops:
+        token = int(plain(lm, np.asarray([*ids, *said]))[0][-1].argmax())
+        if token in lm.stops:
             break
         said.append(token)
     return said
@@ -76,77 +78,77 @@ def rows_of(column: dict[str, torch.Tensor]) -> list[list[int]]:
     return [part.tolist() for part in torch.split(column["values"], column["offsets"].diff().tolist())]
 
 
-def test_replies_are_those_of_plain_passes(backbone: Backbone) -> None:
+def test_replies_are_those_of_plain_passes(lm: LanguageModel) -> None:
     signals: list[Signal] = [SURE, SPOKEN, AGAIN, QueryLogits(), Hidden(0.5, At.QUERY_END), Hidden(1.0, At.QUERY_END)]
-    columns = measured(backbone, signals).columns
+    columns = measured(lm, signals).columns
     replies, again = rows_of(columns[SPOKEN]), rows_of(columns[AGAIN])
-    first = 1 if backbone.spec.name == "mamba" else 0  # its list of states has no embeddings at the front
+    first = 1 if lm.spec.name == "mamba" else 0  # its list of states has no embeddings at the front
     for i, (prompt, answer) in enumerate(zip(prompts(), ANSWERS, strict=True)):
         if not answer:
             assert all(columns[each]["values"][i].isnan().all() for each in signals if each not in {SPOKEN, AGAIN})
             assert replies[i] == again[i] == []
             continue
         asked, query = [*prompt, *answer, *TURN], [*prompt, *answer, *SUFFIX]
-        torch.testing.assert_close(columns[SURE]["values"][i], plain(backbone, asked)[0][-1][[13, 14, 15]], **TOLERANCE)
-        logits, states = plain(backbone, query)
+        torch.testing.assert_close(columns[SURE]["values"][i], plain(lm, asked)[0][-1][[13, 14, 15]], **TOLERANCE)
+        logits, states = plain(lm, query)
         torch.testing.assert_close(columns[QueryLogits()]["values"][i], logits[-1][VERDICTS.tolist()], **TOLERANCE)
         for depth, block in ((0.5, 2), (1.0, 4)):
             expected = states[-1 if block == 4 else block - first][-1]
             torch.testing.assert_close(columns[Hidden(depth, At.QUERY_END)]["values"][i], expected, **TOLERANCE)
-        assert (replies[i], again[i]) == (spoken(backbone, asked, 4), spoken(backbone, query, 2))
+        assert (replies[i], again[i]) == (spoken(lm, asked, 4), spoken(lm, query, 2))
 
 
-def test_the_state_at_the_query_s_end_needs_no_other_signal(backbone: Backbone) -> None:
+def test_the_state_at_the_query_s_end_needs_no_other_signal(lm: LanguageModel) -> None:
     signal = Hidden(0.5, At.QUERY_END)
-    alone, beside = (measured(backbone, each).columns[signal]["values"] for each in ([signal], [signal, QueryLogits()]))
+    alone, beside = (measured(lm, each).columns[signal]["values"] for each in ([signal], [signal, QueryLogits()]))
     torch.testing.assert_close(alone, beside, equal_nan=True, **TOLERANCE)
 
 
-def test_a_conversation_that_does_not_continue_the_prompt_is_read_whole(backbone: Backbone) -> None:
+def test_a_conversation_that_does_not_continue_the_prompt_is_read_whole(lm: LanguageModel) -> None:
     before = [prompt[3:] for prompt in prompts()]
-    columns = measured(backbone, [SURE, SPOKEN, QueryLogits()], query_prompt=before).columns
+    columns = measured(lm, [SURE, SPOKEN, QueryLogits()], query_prompt=before).columns
     replies = rows_of(columns[SPOKEN])
     for i, (start, answer) in enumerate(zip(before, ANSWERS, strict=True)):
         if not answer:
             continue
         asked = [*start, *answer, *TURN]
-        torch.testing.assert_close(columns[SURE]["values"][i], plain(backbone, asked)[0][-1][[13, 14, 15]], **TOLERANCE)
-        logits = plain(backbone, [*start, *answer, *SUFFIX])[0][-1]
+        torch.testing.assert_close(columns[SURE]["values"][i], plain(lm, asked)[0][-1][[13, 14, 15]], **TOLERANCE)
+        logits = plain(lm, [*start, *answer, *SUFFIX])[0][-1]
         torch.testing.assert_close(columns[QueryLogits()]["values"][i], logits[VERDICTS.tolist()], **TOLERANCE)
-        assert replies[i] == spoken(backbone, asked, 4)
+        assert replies[i] == spoken(lm, asked, 4)
 
 
-def test_means_and_the_ends_of_samples_are_those_of_plain_passes(backbone: Backbone) -> None:
+def test_means_and_the_ends_of_samples_are_those_of_plain_passes(lm: LanguageModel) -> None:
     means = [Hidden(0.5, at, "mean") for at in (At.ANSWER_PREDICTING, At.ANSWER_END)]
     ends = [Hidden(depth, At.SAMPLE_END, samples=DRAWN) for depth in (0.5, 1.0)]
     random = [uniforms(3, f"question {i}", 3, 2) for i in range(7)]
-    columns = measured(backbone, [*means, *ends, DRAWN], 2, uniforms=random).columns
-    first = 1 if backbone.spec.name == "mamba" else 0
+    columns = measured(lm, [*means, *ends, DRAWN], 2, uniforms=random).columns
+    first = 1 if lm.spec.name == "mamba" else 0
     texts = sampled(columns[DRAWN])
     for i, (prompt, answer) in enumerate(zip(prompts(), ANSWERS, strict=True)):
-        states = plain(backbone, np.asarray([*prompt, *answer]))[1][2 - first]
+        states = plain(lm, np.asarray([*prompt, *answer]))[1][2 - first]
         n, length = len(prompt), len(answer)
         if answer:
             for mean, rows in zip(means, (states[n - 1 : n + length - 1], states[n : n + length]), strict=True):
                 torch.testing.assert_close(columns[mean]["values"][i], rows.mean(0), **TOLERANCE)
         for j, ids in enumerate(texts[i]):
-            hidden = plain(backbone, np.asarray([*prompt, *ids]))[1]
+            hidden = plain(lm, np.asarray([*prompt, *ids]))[1]
             for end, block in zip(ends, (2 - first, -1), strict=True):
                 torch.testing.assert_close(columns[end]["values"][i, j], hidden[block][-1], **TOLERANCE)
 
 
-def test_inner_states_are_read_through_the_last_norm(backbone: Backbone) -> None:
+def test_inner_states_are_read_through_the_last_norm(lm: LanguageModel) -> None:
     captured: list[torch.Tensor] = []
-    from bench.backbone.session import blocks
+    from bench.model.session import blocks
 
-    handle = blocks(backbone.model)[-1].register_forward_hook(
+    handle = blocks(lm.model)[-1].register_forward_hook(
         lambda _m, _i, out: captured.append(out[0] if isinstance(out, tuple) else out)
     )
-    logits, _ = plain(backbone, prompts()[0])
+    logits, _ = plain(lm, prompts()[0])
     handle.remove()
-    norm = backbone.norm
+    norm = lm.norm
     assert norm is not None
-    torch.testing.assert_close(backbone.head.logits(norm(captured[0].reshape(-1, 64))), logits, **TOLERANCE)
+    torch.testing.assert_close(lm.head.logits(norm(captured[0].reshape(-1, 64))), logits, **TOLERANCE)
 
 
 # --- through the store ------------------------------------------------------------------------------------------------
@@ -165,57 +167,57 @@ def test_replies_come_back_from_the_store_and_cost_their_own_tokens(
     small_model: Path, tmp_path: Path, task: type[Task], said: tuple[str, ...]
 ) -> None:
     signals = {ASKED, TOLD, OTHER, Followup(), *STATES}
-    reader, reading = read(small_model, tmp_path, task, signals, said)
+    reader, split_data = read(small_model, tmp_path, task, signals, said)
     again, back = read(small_model, tmp_path, task, signals, said)
     assert (reader.forward_tokens > 0, again.forward_tokens) == (True, 0)
-    first, second = batch_of(reader, reading, *signals), batch_of(again, back, *signals)
-    n = int(reading.usable.sum())
+    first, second = batch_of(reader, split_data, *signals), batch_of(again, back, *signals)
+    n = int(split_data.usable.sum())
     shapes = {ASKED: (n, 2), TOLD: (n,), OTHER: (n, 2), Followup(): (n, 2), **dict(zip(STATES, [()] * 3, strict=True))}
     for signal, shape in shapes.items():
         assert first[signal].tolist() == second[signal].tolist()
         assert first[signal].shape == shape or not shape
         assert read_from_model([signal]) == {signal}
     assert {first[signal].shape for signal in STATES} == {(n, 32), (n, 3, 32)}
-    chat, backbone = reader.backbone.chat, reader.backbone
-    pairs = dict(zip([reading.questions[row].id for row in reading.rows], reading.pairs(), strict=True))
-    suffix = reader.asking(reading).turns[ASKED.wording]
-    ids = chat.words(reader.prompts.stand_in(reading.task), ("1", "2")).tolist()
+    chat, lm = reader.lm.chat, reader.lm
+    pairs = dict(zip([split_data.questions[row].id for row in split_data.rows], split_data.pairs(), strict=True))
+    suffix = reader.asking(split_data).turns[ASKED.wording]
+    ids = chat.words(reader.prompts.stand_in(split_data.task), ("1", "2")).tolist()
     for i, name in enumerate(first.ids):
         whole = np.concatenate([*pairs[name], suffix])
-        logits = plain(backbone, whole)[0][-1]
+        logits = plain(lm, whole)[0][-1]
         np.testing.assert_allclose(first[ASKED][i], logits[ids], atol=1e-4)
-        assert first[TOLD][i] == chat.decode(spoken(backbone, whole.tolist(), 3))
-    for stage, cost in costs_of([reading], reader).items():
+        assert first[TOLD][i] == chat.decode(spoken(lm, whole.tolist(), 3))
+    for stage, cost in costs_of([split_data], reader).items():
         assert cost.forward_tokens >= cost.forward_tokens_floor, stage
 
 
 def test_each_follow_up_costs_its_own_tokens_only(small_model: Path, tmp_path: Path) -> None:
     def fed(name: str, signals: set[Signal]) -> tuple[int, Any, Any]:
-        reader, reading = read(small_model, tmp_path / name, OpenRivers, signals)
-        return costs_of([reading], reader)["query"].forward_tokens, reader, reading
+        reader, split_data = read(small_model, tmp_path / name, OpenRivers, signals)
+        return costs_of([split_data], reader)["query"].forward_tokens, reader, split_data
 
     one, _, _ = fed("one", {OTHER})
-    both, reader, reading = fed("both", {OTHER, ASKED, TOLD, Followup()})
-    said = definition(TOLD).said(reader.stored(reading))
-    tails = [reader.asking(reading).turns[wording].tolist() for wording in (OTHER.wording, "")]
-    long = reader.asking(reading).turns[TOLD.wording].tolist()
+    both, reader, split_data = fed("both", {OTHER, ASKED, TOLD, Followup()})
+    said = definition(TOLD).said(reader.stored(split_data))
+    tails = [reader.asking(split_data).turns[wording].tolist() for wording in (OTHER.wording, "")]
+    long = reader.asking(split_data).turns[TOLD.wording].tolist()
     sequences = []
-    for (prompt, answer), reply in zip(reading.pairs(), said, strict=True):
+    for (prompt, answer), reply in zip(split_data.pairs(), said, strict=True):
         read_back = reply.tolist() if len(reply) < 3 else reply.tolist()[:-1]
         own = [*tails, [*long, *read_back]] if len(answer) else []
         sequences += [[*prompt.tolist(), *answer.tolist(), *tail] for tail in own]
-    generated = [[*p.tolist(), *(a.tolist() if len(a) < 4 else a.tolist()[:-1])] for p, a in reading.pairs()]
+    generated = [[*p.tolist(), *(a.tolist() if len(a) < 4 else a.tolist()[:-1])] for p, a in split_data.pairs()]
     assert both == len(prefixes(sequences) - prefixes(generated))
     assert one < both
 
 
 def test_the_default_is_the_self_check_query_under_its_old_name(small_model: Path, tmp_path: Path) -> None:
     assert stored({Followup(), QueryLogits()}, Format.OPEN, 30) == {QueryLogits()}
-    reader, reading = read(small_model, tmp_path, FewRivers, {Followup()})
-    batch = batch_of(reader, reading, Followup(), QueryLogits())
+    reader, split_data = read(small_model, tmp_path, FewRivers, {Followup()})
+    batch = batch_of(reader, split_data, Followup(), QueryLogits())
     assert batch[Followup()].tobytes() == batch[QueryLogits()].tobytes()
-    assert definition(ASKED).note(reading) == 'it asks after the answer: "How sure are you, from 0 to 100?"'
-    assert not definition(Followup()).note(reading)
+    assert definition(ASKED).note(split_data) == 'it asks after the answer: "How sure are you, from 0 to 100?"'
+    assert not definition(Followup()).note(split_data)
 
 
 def test_a_follow_up_that_the_context_has_no_room_for_is_a_clear_error(small_model: Path, tmp_path: Path) -> None:
@@ -227,14 +229,14 @@ def test_a_follow_up_that_the_context_has_no_room_for_is_a_clear_error(small_mod
 
 
 def test_words_of_several_tokens_are_a_clear_sentence(small_model: Path, tmp_path: Path) -> None:
-    reader, reading = read(small_model, tmp_path, FewRivers, set())
+    reader, split_data = read(small_model, tmp_path, FewRivers, set())
     long = Followup("Well?", words=("1", "unquestionably"))
-    said = definition(long).hindrance(reading.task, reader.prompts)
+    said = definition(long).hindrance(split_data.task, reader.prompts)
     assert said is not None
     assert said.startswith("Expected word 'unquestionably' to be one token of this model's tokenizer where the answer")
     assert said.endswith("Choose other words, or read the reply as text: say=N.")
-    assert definition(ASKED).hindrance(reading.task, reader.prompts) is None
-    assert definition(TOLD).hindrance(reading.task, reader.prompts) is None
+    assert definition(ASKED).hindrance(split_data.task, reader.prompts) is None
+    assert definition(TOLD).hindrance(split_data.task, reader.prompts) is None
 
 
 def test_words_that_are_one_token_are_a_clear_sentence() -> None:
@@ -272,7 +274,7 @@ def test_what_is_not_pooled_is_refused(at: At, pool: Any) -> None:
 def test_predict_may_read_all_of_these() -> None:
     refuse_gold("it", Needs(predict=frozenset({ASKED, TOLD, *STATES})))
     assert {signal for signal in (ASKED, *STATES) if signal.drawn} == {Hidden(0.5, At.SAMPLE_END, samples=DRAWN)}
-    assert definition(SPOKEN).growth.turns == {Turn(HOW, 4)}
+    assert definition(SPOKEN).growth.turns == {UserTurn(HOW, 4)}
 
 
 @pytest.mark.parametrize("fmt", list(Format))
@@ -305,10 +307,10 @@ def test_each_turn_grows_right_after_its_answer_as_it_always_did(
         plain_read(self, *blocks)
 
     monkeypatch.setattr(ContinuationTree, "read", noted)
-    backbone = Backbone(ModelSpec("small", str(small_model), local=True), LoadOptions(device="cpu"))
+    lm = LanguageModel(ModelSpec("small", str(small_model), local=True), LoadOptions(device="cpu"))
     answers = [[700 + i] for i in range(7)]
     stored_items = items([np.asarray(ids, dtype=np.int32) for ids in answers])
-    Extractor(backbone, asking(6), pass_definitions([QueryLogits(), SURE])).measure(stored_items)
+    Extractor(lm, asking(6), pass_definitions([QueryLogits(), SURE])).measure(stored_items)
     grown = [token for row in rows for token in row if token >= 0]
     first = grown.index(700)
     assert grown[first : first + 8] == [700, *SUFFIX.tolist(), *TURN.tolist()]

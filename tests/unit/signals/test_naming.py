@@ -64,8 +64,8 @@ def edited(change: str) -> type[Task]:
 
 
 def columns(folder: Path, cache: Path, task: type[Task]) -> tuple[int, dict[Signal, Ragged]]:
-    reader, reading = read(folder, cache, task, set(ALONG))
-    batch = Batches(reader).batch(reading, ALONG, labels=True)
+    reader, split_data = read(folder, cache, task, set(ALONG))
+    batch = Batches(reader).batch(split_data, ALONG, labels=True)
     found = {}
     for signal in ALONG:
         column = batch[signal]
@@ -102,12 +102,12 @@ def test_options_that_come_back_are_found_again(small_model: Path, tmp_path: Pat
 
 
 def test_a_plan_counts_what_edited_options_cost(small_model: Path, tmp_path: Path) -> None:
-    reader, reading = read(small_model, tmp_path, Roads, set(ALONG))
-    assert reader.find(reading, ALONG) == 0
+    reader, split_data = read(small_model, tmp_path, Roads, set(ALONG))
+    assert reader.find(split_data, ALONG) == 0
     task = edited("longer ones")(None)  # type: ignore[arg-type]
-    other = reader.open(reading.where, task, list(task.questions("test")))
+    other = reader.open(split_data.where, task, list(task.questions("test")))
     assert reader.find(other, ALONG) == len(other.shards)
-    assert reader.find(other, frozenset({QueryLogits()})) == reader.find(reading, frozenset({QueryLogits()}))
+    assert reader.find(other, frozenset({QueryLogits()})) == reader.find(split_data, frozenset({QueryLogits()}))
 
 
 def test_questions_of_one_prompt_keep_their_own_options(small_model: Path, tmp_path: Path) -> None:
@@ -119,10 +119,10 @@ def test_questions_of_one_prompt_keep_their_own_options(small_model: Path, tmp_p
 
         return Half
 
-    reader, reading = read(small_model, tmp_path / "both", Roads, set(ALONG))
-    prompts = [ids.tobytes() for ids, _ in reading.pairs()]
+    reader, split_data = read(small_model, tmp_path / "both", Roads, set(ALONG))
+    prompts = [ids.tobytes() for ids, _ in split_data.pairs()]
     assert len(set(prompts)) < len(prompts)
-    both = Batches(reader).batch(reading, ALONG, labels=True)
+    both = Batches(reader).batch(split_data, ALONG, labels=True)
     for which in (0, 1):
         reader, half = read(small_model, tmp_path / str(which), alone(which), set(ALONG))
         batch = Batches(reader).batch(half, ALONG, labels=True)
@@ -140,9 +140,9 @@ def test_keys_of_all_other_signals_stay(small_model: Path, tmp_path: Path, task:
     """What older versions stored is found."""
     others: set[Signal] = {QueryLogits(), Hidden(0.5), TokenScores(top=2)}
     signals = others | (ALONG if task.format is Format.CHOICE else set())
-    reader, reading = read(small_model, tmp_path, task, signals)
-    plain = {s: each.name(reader.asking(reading), 0) for s, each in pass_definitions(reading.signals).items()}
-    assert reading.names == [plain] * len(reading.shards)
+    reader, split_data = read(small_model, tmp_path, task, signals)
+    plain = {s: each.name(reader.asking(split_data), 0) for s, each in pass_definitions(split_data.signals).items()}
+    assert split_data.names == [plain] * len(split_data.shards)
     assert plain[TokenScores(top=2)] == "TokenScores(top=2)"
 
 
@@ -166,8 +166,8 @@ def renamed(task: type[Task]) -> type[Task]:
 
 
 def of_samples(folder: Path, cache: Path, task: type[Task]) -> tuple[int, dict[Signal, Any]]:
-    reader, reading = read(folder, cache, task, set(OF_SAMPLES))
-    batch = Batches(reader).batch(reading, OF_SAMPLES, labels=True)
+    reader, split_data = read(folder, cache, task, set(OF_SAMPLES))
+    batch = Batches(reader).batch(split_data, OF_SAMPLES, labels=True)
     return reader.forward_tokens, {signal: batch[signal] for signal in OF_SAMPLES}
 
 

@@ -27,17 +27,17 @@ from bench.api import (
     UserError,
 )
 from bench.api.protocol import FIXED, PAPER, Protocol
-from bench.backbone import devices
-from bench.backbone.model import Backbone, LoadOptions
-from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
+from bench.model import devices
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.specs import ModelSpec
 from bench.progress import Silent
 from bench.prompts import shards as sharding
 from bench.prompts.shards import _MOST, _SHARD, split_into_shards
 from bench.signals.batches import Batches
 from bench.signals.definition import pass_definitions
 from bench.signals.reader import Reader
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 from bench.store.folders import Store
 from tests.fixtures.rivers import Rivers
 
@@ -105,24 +105,24 @@ class Lengths(Rivers):
         yield from DEV if split == "dev" else [question("short", 3), question("middle", 60), question("long", 110)]
 
 
-def read(folder: Path, tmp_path: Path, context: int, protocol: Protocol = FIXED) -> tuple[Reader, Reading]:
-    backbone = Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
-    backbone.context = context
-    reader = Reader(backbone, Store(tmp_path / "cache"), protocol, 1024, Silent())
+def read(folder: Path, tmp_path: Path, context: int, protocol: Protocol = FIXED) -> tuple[Reader, SplitData]:
+    lm = LanguageModel(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
+    lm.context = context
+    reader = Reader(lm, Store(tmp_path / "cache"), protocol, 1024, Silent())
     task = Lengths(None)  # type: ignore[arg-type]
     return reader, reader.open(TaskSplit("rivers", "test"), task, list(task.questions("test")))
 
 
-def texts(reader: Reader, reading: Reading) -> list[str]:
+def texts(reader: Reader, split_data: SplitData) -> list[str]:
     """The prompts as text, in the order of the questions."""
-    by_row = dict(zip(reading.shards[0].rows.tolist(), reading.shards[0].prompts, strict=True))
-    return [reader.backbone.chat.tokenizer.decode(by_row[row]) for row in range(3)]
+    by_row = dict(zip(split_data.shards[0].rows.tolist(), split_data.shards[0].prompts, strict=True))
+    return [reader.lm.chat.tokenizer.decode(by_row[row]) for row in range(3)]
 
 
 def test_with_room_enough_every_prompt_has_all_exemplars_in_order(small_model: Path, tmp_path: Path) -> None:
-    reader, reading = read(small_model, tmp_path, 4096)
-    assert reading.shards[0].dropped == 0
-    for text in texts(reader, reading):
+    reader, split_data = read(small_model, tmp_path, 4096)
+    assert split_data.shards[0].dropped == 0
+    for text in texts(reader, split_data):
         places = [text.index(f"dev{i}:") for i in range(5)]
         assert places == sorted(places)
 
@@ -131,18 +131,18 @@ def test_in_a_short_context_the_first_exemplars_go_and_the_question_stays(small_
     _, roomy = read(small_model, tmp_path, 4096)
     longest = max(map(len, roomy.shards[0].prompts))
     context = longest - 60
-    reader, reading = read(small_model, tmp_path, context)
+    reader, split_data = read(small_model, tmp_path, context)
     kept = []
-    for text, name in zip(texts(reader, reading), ("short", "middle", "long"), strict=True):
+    for text, name in zip(texts(reader, split_data), ("short", "middle", "long"), strict=True):
         assert f"{name}: " in text
         assert text.count("(c): Bamo") == text.count("(a): Tove")  # no option of the question is cut off
         shown = [i for i in range(5) if f"dev{i}:" in text]
         assert shown == list(range(5 - len(shown), 5))
         kept.append(len(shown))
     assert kept[2] < 5
-    assert reading.shards[0].dropped == sum(5 - k for k in kept)
-    suffix = len(reader.asking(reading).suffix)
-    assert all(len(ids) + 1 + suffix <= context for ids in reading.shards[0].prompts)
+    assert split_data.shards[0].dropped == sum(5 - k for k in kept)
+    suffix = len(reader.asking(split_data).suffix)
+    assert all(len(ids) + 1 + suffix <= context for ids in split_data.shards[0].prompts)
     # No more than needed was dropped: with one exemplar more the prompt is too long.
     for count, prompt in zip(kept, (roomy.shards[0].prompts[i] for i in range(3)), strict=True):
         assert count == 5 or len(prompt) + 1 + suffix > context
@@ -154,9 +154,9 @@ def test_a_question_that_never_fits_is_named(small_model: Path, tmp_path: Path) 
 
 
 def test_permuted_exemplars_follow_the_row_and_not_the_run(small_model: Path, tmp_path: Path) -> None:
-    reader, reading = read(small_model, tmp_path, 4096, PAPER)
+    reader, split_data = read(small_model, tmp_path, 4096, PAPER)
     orders = []
-    for row, text in enumerate(texts(reader, reading)):
+    for row, text in enumerate(texts(reader, split_data)):
         shown = sorted(range(5), key=lambda i: text.index(f"dev{i}:"))
         assert shown == np.random.default_rng(23 + row).permutation(5).tolist()
         orders.append(tuple(shown))
@@ -165,17 +165,17 @@ def test_permuted_exemplars_follow_the_row_and_not_the_run(small_model: Path, tm
 
 def test_an_exemplar_never_answers_its_own_question(small_model: Path, tmp_path: Path) -> None:
     reader, _ = read(small_model, tmp_path, 4096)
-    reading = reader.open(TaskSplit("rivers", "dev"), Lengths(None), DEV)  # type: ignore[arg-type]
-    for prompt, own in zip(reading.shards[0].prompts, DEV, strict=True):
-        text = reader.backbone.chat.tokenizer.decode(prompt)
+    split_data = reader.open(TaskSplit("rivers", "dev"), Lengths(None), DEV)  # type: ignore[arg-type]
+    for prompt, own in zip(split_data.shards[0].prompts, DEV, strict=True):
+        text = reader.lm.chat.tokenizer.decode(prompt)
         assert text.count(f"{own.id}:") == 1
         assert text.rindex(f"{own.id}:") > max(text.index(f"{d.id}:") for d in DEV if d is not own)
 
 
 def test_letters_other_than_those_shown_are_asked_for(small_model: Path, tmp_path: Path) -> None:
-    reader, reading = read(small_model, tmp_path, 4096)
-    decode = reader.backbone.chat.tokenizer.decode
-    asking = reader.asking(reading)
+    reader, split_data = read(small_model, tmp_path, 4096)
+    decode = reader.lm.chat.tokenizer.decode
+    asking = reader.asking(split_data)
     assert [decode([i]) for i in asking.letter_ids] == ["a", "b", "c"]
     assert [decode([i]) for i in asking.verdict_ids] == ["a", "b"]
     assert "Is the proposed answer correct?" in decode(asking.suffix)
@@ -185,9 +185,9 @@ def test_letters_other_than_those_shown_are_asked_for(small_model: Path, tmp_pat
     "signal", [TokenIds(Of.GOLD), TokenIds(Of.WRONG), Hidden(at=At.GOLD_PREDICTING), Hidden(at=At.WRONG_PREDICTING)]
 )
 def test_right_answers_stand_in_labelled_batches_only(small_model: Path, tmp_path: Path, signal: Signal) -> None:
-    reader, reading = read(small_model, tmp_path, 4096)
+    reader, split_data = read(small_model, tmp_path, 4096)
     with pytest.raises(ContractError, match="which tells the right answer"):
-        Batches(reader).batch(reading, frozenset({signal}), labels=False)
+        Batches(reader).batch(split_data, frozenset({signal}), labels=False)
 
 
 def test_a_cut_shard_says_the_same_question_by_question(
@@ -196,9 +196,9 @@ def test_a_cut_shard_says_the_same_question_by_question(
     signals = frozenset({Hidden(1.0, At.PROMPT_END), ChoiceLogits(), QueryLogits()})
 
     def columns(folder: Path) -> tuple[int, dict[Signal, np.ndarray]]:
-        reader, reading = read(small_model, folder, 4096)
+        reader, split_data = read(small_model, folder, 4096)
         reader.store.prepare()
-        done = reader.read(reading, signals)
+        done = reader.read(split_data, signals)
         found = pass_definitions(signals).items()
         return len(done.shards), {signal: each.column(reader.stored(done)) for signal, each in found}
 
@@ -215,12 +215,12 @@ def test_a_cut_shard_says_the_same_question_by_question(
 
 def key(folder: Path, tmp_path: Path, budget: int, dtype: str, device: str = "cpu") -> tuple[str, dict[str, object]]:
     """Where the store looks for a shard, and what a result says of the budget; nothing is computed."""
-    backbone = Backbone(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu", dtype=dtype))
-    backbone.devices = (device,)
-    reader = Reader(backbone, Store(tmp_path / "cache"), FIXED, budget, Silent())
+    lm = LanguageModel(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu", dtype=dtype))
+    lm.devices = (device,)
+    reader = Reader(lm, Store(tmp_path / "cache"), FIXED, budget, Silent())
     task = Lengths(None)  # type: ignore[arg-type]
-    reading = reader.open(TaskSplit("rivers", "test"), task, list(task.questions("test")))
-    return reader._kind(reading.shards[0], reader.asking(reading)), reader.unusual
+    split_data = reader.open(TaskSplit("rivers", "test"), task, list(task.questions("test")))
+    return reader._kind(split_data.shards[0], reader.asking(split_data)), reader.unusual
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ def test_below_float32_a_reading_belongs_to_the_packs_that_are_followed_together
         return [key(small_model, tmp_path, 1024, dtype, device)[0] for dtype, device in asked]
 
     before = keys()
-    monkeypatch.setattr(devices, "_TOGETHER", {"cuda": ((0, devices.Together(64, 10**9)),)})
+    monkeypatch.setattr(devices, "_TOGETHER", {"cuda": ((0, devices.BatchLimits(64, 10**9)),)})
     assert [a == b for a, b in zip(keys(), before, strict=True)] == [False, True, True]
 
 

@@ -15,9 +15,9 @@ import torch
 import transformers
 
 from bench.api import ContractError, Format, Of, Related, Samples, Task, Text, UserError
-from bench.backbone.pairs import PairModel
-from bench.grading.grade import JudgeCase, Match, same_text
-from bench.signals.graded import Grader, Relating, matching
+from bench.grading.grade import JudgeCase, MatchJudge, same_text
+from bench.model.text_pairs import PairModel
+from bench.signals.grading import Grader, Relating, matching
 from bench.testing import planted
 from tests.fixtures import models
 from tests.unit.run.test_costs import FewRivers, OpenRivers, read
@@ -126,8 +126,8 @@ def texts_of(batch: Any, i: int) -> list[str]:
 
 @TASKS
 def test_without_a_model_equal_texts_entail_each_other(small_model: Path, tmp_path: Path, task: type[Task]) -> None:
-    reader, reading = read(small_model, tmp_path, task, {*WAYS, TOLD})
-    batch, n = batch_of(reader, reading, *WAYS, TOLD, Text()), int(reading.usable.sum())
+    reader, split_data = read(small_model, tmp_path, task, {*WAYS, TOLD})
+    batch, n = batch_of(reader, split_data, *WAYS, TOLD, Text()), int(split_data.usable.sum())
     assert [batch[way].shape for way in WAYS] == [(n, 4, 4, 3), *[(n, 4, 4)] * 3]
     for i in range(n):
         texts = texts_of(batch, i)
@@ -135,8 +135,8 @@ def test_without_a_model_equal_texts_entail_each_other(small_model: Path, tmp_pa
         for way in WAYS[1:]:
             np.testing.assert_array_equal(batch[way][i], same)
         np.testing.assert_array_equal(batch[WAYS[0]][i], np.stack([0 * same, ~same, same], axis=-1))
-    assert set(reading.related_by.values()) == {"match"}
-    assert not reading.compared_by  # that is of agreement, which nobody reads here
+    assert set(split_data.related_by.values()) == {"match"}
+    assert not split_data.compared_by  # that is of agreement, which nobody reads here
 
 
 class Vowels:
@@ -162,15 +162,15 @@ class Vowels:
 def test_a_judge_is_asked_once_about_two_texts(small_model: Path, tmp_path: Path) -> None:
     judge = Vowels()
     way = Related("judge", samples=DRAWN)
-    reader, reading = read(small_model, tmp_path, OpenRivers, {way, TOLD}, judge=judge)
-    batch = batch_of(reader, reading, way, TOLD, Text())
-    asked = [one for one in judge.asked[len(reading.answers) :] if one.gold != one.answer]
+    reader, split_data = read(small_model, tmp_path, OpenRivers, {way, TOLD}, judge=judge)
+    batch = batch_of(reader, split_data, way, TOLD, Text())
+    asked = [one for one in judge.asked[len(split_data.answers) :] if one.gold != one.answer]
     assert len({(one.question, *sorted((one.gold, one.answer))) for one in asked}) == len(asked) > 0
     for i in range(len(batch)):
         texts = texts_of(batch, i)
         expected = [[same_text(one, other) or Vowels.same(one, other) for other in texts] for one in texts]
         np.testing.assert_array_equal(batch[way][i], np.asarray(expected))
-    assert reading.related_by == {way: "vowels"}
+    assert split_data.related_by == {way: "vowels"}
 
 
 @pytest.mark.parametrize("question", [False, True])
@@ -178,7 +178,7 @@ def test_a_model_relates_each_pair_once_and_is_stored(
     small_model: Path, tmp_path: Path, nli: Path, question: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way = Related(question=question, samples=DRAWN)
-    reader, reading = read(small_model, tmp_path, OpenRivers, {way, TOLD})
+    reader, split_data = read(small_model, tmp_path, OpenRivers, {way, TOLD})
     relating = Relating(PairModel("--nli", str(nli), "cpu"))
     asked: list[tuple[str, str]] = []
     plain = PairModel.relate
@@ -188,9 +188,9 @@ def test_a_model_relates_each_pair_once_and_is_stored(
         return plain(self, some, advance)
 
     monkeypatch.setattr(PairModel, "relate", noted)
-    graded = Grader(reader, Match(), relating).grade(reading)
+    graded = Grader(reader, MatchJudge(), relating).grade(split_data)
     assert len(asked) == len(set(asked)) > 0
-    again = Grader(reader, Match(), relating).grade(reading)
+    again = Grader(reader, MatchJudge(), relating).grade(split_data)
     batch = batch_of(reader, graded, way, TOLD, Text(), Text(Of.QUESTION))
     stored = batch_of(reader, again, way)[way]
     assert len(asked) == len(set(asked))
@@ -201,13 +201,13 @@ def test_a_model_relates_each_pair_once_and_is_stored(
         texts = [before + text for text in texts_of(batch, i)]
         np.testing.assert_allclose(batch[way][i].reshape(16, 3), plain(model, pairs(texts), lambda _: None), atol=1e-5)
     assert graded.related_by[way] == model.name
-    assert graded.digest() != reading.digest()
+    assert graded.digest() != split_data.digest()
 
 
 def test_letters_are_matched_whatever_the_model(small_model: Path, tmp_path: Path, nli: Path) -> None:
     way = Related(samples=DRAWN)
-    reader, reading = read(small_model, tmp_path, FewRivers, {way})
-    graded = Grader(reader, Match(), Relating(PairModel("--nli", str(nli), "cpu"))).grade(reading)
+    reader, split_data = read(small_model, tmp_path, FewRivers, {way})
+    graded = Grader(reader, MatchJudge(), Relating(PairModel("--nli", str(nli), "cpu"))).grade(split_data)
     assert graded.related_by == {way: "match"}
 
 

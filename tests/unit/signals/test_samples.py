@@ -11,6 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.backbone.test_backbone import (
+    ARCHITECTURES,
+    asking,
+    distinct,
+    extractor,
+    items,
+    loaded,
+    plain,
+    prompts,
+)
 
 from bench.api import (
     ContractError,
@@ -33,22 +43,12 @@ from bench.api import (
     UserError,
 )
 from bench.api.methods import refuse_gold
-from bench.backbone.model import Backbone
-from bench.backbone.sampling import uniforms
+from bench.model.language_model import LanguageModel
+from bench.model.sampling import uniforms
 from bench.prompts.templates import context
 from bench.run.costs import costs_of
 from bench.signals.batches import Batches
 from bench.testing import planted
-from tests.unit.backbone.test_backbone import (
-    ARCHITECTURES,
-    asking,
-    distinct,
-    extractor,
-    items,
-    loaded,
-    plain,
-    prompts,
-)
 from tests.unit.run.test_costs import SAID, FewRivers, OpenRivers, read
 
 DRAWN = Samples(3, 0.8)
@@ -58,13 +58,13 @@ GOLD, WRONG = TokenScores(Of.GOLD), TokenScores(Of.WRONG)
 
 
 @pytest.fixture(scope="module", params=distinct(ARCHITECTURES))
-def backbone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     return loaded(request.param, tmp_path_factory.mktemp("model"))
 
 
-def scores_by_hand(backbone: Backbone, prompt: np.ndarray, text: list[int]) -> np.ndarray:
+def scores_by_hand(lm: LanguageModel, prompt: np.ndarray, text: list[int]) -> np.ndarray:
     """Log-probability of each token of a text after a prompt, and entropy, from one plain pass in float64: (t, 2)."""
-    logits = plain(backbone, np.asarray([*prompt, *text]))[0].double()
+    logits = plain(lm, np.asarray([*prompt, *text]))[0].double()
     scores = logits.log_softmax(-1)[len(prompt) - 1 : len(prompt) + len(text) - 1]
     said = scores[torch.arange(len(text)), torch.as_tensor(text, dtype=torch.long)]
     return torch.stack([said, -(scores.exp() * scores).sum(-1)], dim=1).numpy()
@@ -80,27 +80,27 @@ def sampled(column: dict[str, torch.Tensor]) -> list[list[list[int]]]:
     return found
 
 
-def check_scores(backbone: Backbone, column: dict[str, torch.Tensor], texts: list[list[list[int]]]) -> None:
+def check_scores(lm: LanguageModel, column: dict[str, torch.Tensor], texts: list[list[list[int]]]) -> None:
     assert column["offsets"].diff().tolist() == [sum(map(len, own)) for own in texts]
-    expected = [scores_by_hand(backbone, p, ids) for p, own in zip(prompts(), texts, strict=True) for ids in own if ids]
+    expected = [scores_by_hand(lm, p, ids) for p, own in zip(prompts(), texts, strict=True) for ids in own if ids]
     found = torch.stack([column["log_probability"], column["entropy"]], dim=1).double().numpy()
     np.testing.assert_allclose(found, np.concatenate(expected), atol=1e-4, rtol=1e-4)
 
 
-def test_scores_of_samples_and_options_are_those_of_plain_passes(backbone: Backbone) -> None:
+def test_scores_of_samples_and_options_are_those_of_plain_passes(lm: LanguageModel) -> None:
     random = [uniforms(3, f"question {i}", 3, 3) for i in range(7)]
     gold = [np.asarray(ids, dtype=np.int32) for ids in ([20, 21], [30], [22], [23, 24, 25], [20], [26, 27], [30])]
     wrong = [(ids[::-1].copy(), np.asarray([28, 29], dtype=np.int32)) for ids in gold]
     given = items(uniforms=random, gold=gold, wrong=wrong)
-    measured = extractor(backbone, asking(3), [DRAWN, SCORED, GOLD, WRONG]).measure(given)
+    measured = extractor(lm, asking(3), [DRAWN, SCORED, GOLD, WRONG]).measure(given)
     texts = sampled(measured.columns[DRAWN])
     assert len({tuple(ids) for own in texts for ids in own}) > 5
-    check_scores(backbone, measured.columns[SCORED], texts)
-    check_scores(backbone, measured.columns[GOLD], [[ids.tolist()] for ids in gold])
-    check_scores(backbone, measured.columns[WRONG], [[ids.tolist() for ids in own] for own in wrong])
+    check_scores(lm, measured.columns[SCORED], texts)
+    check_scores(lm, measured.columns[GOLD], [[ids.tolist()] for ids in gold])
+    check_scores(lm, measured.columns[WRONG], [[ids.tolist() for ids in own] for own in wrong])
     # Stored samples are read again instead of being drawn.
     again = [replace(item, uniforms=None, samples=_stored(own)) for item, own in zip(given, texts, strict=True)]
-    reread = extractor(backbone, asking(3), [SCORED]).measure(again)
+    reread = extractor(lm, asking(3), [SCORED]).measure(again)
     for name, values in measured.columns[SCORED].items():
         torch.testing.assert_close(reread.columns[SCORED][name], values, **CLOSE)
 
@@ -109,11 +109,11 @@ def _stored(samples: list[list[int]]) -> dict[Any, list[np.ndarray]]:
     return {DRAWN: [np.asarray(ids, dtype=np.int32) for ids in samples]}
 
 
-def test_letters_are_scored_where_the_answer_begins(backbone: Backbone) -> None:
+def test_letters_are_scored_where_the_answer_begins(lm: LanguageModel) -> None:
     shown = [4, 2, 3, 4, 4, 4, 2]
-    column = extractor(backbone, asking(1), [TokenScores(Of.OPTIONS)]).measure(items(options=shown))
+    column = extractor(lm, asking(1), [TokenScores(Of.OPTIONS)]).measure(items(options=shown))
     letters = [[[letter] for letter in asking(1).letter_ids[:count].tolist()] for count in shown]
-    check_scores(backbone, column.columns[TokenScores(Of.OPTIONS)], letters)
+    check_scores(lm, column.columns[TokenScores(Of.OPTIONS)], letters)
 
 
 # --- through the store ------------------------------------------------------------------------------------------------
@@ -121,13 +121,13 @@ def test_letters_are_scored_where_the_answer_begins(backbone: Backbone) -> None:
 TASKS = pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t.name)
 
 
-def batch_of(reader: Any, reading: Any, *signals: Signal) -> Any:
-    return Batches(reader).batch(reading, frozenset(signals), labels=False)
+def batch_of(reader: Any, split_data: Any, *signals: Signal) -> Any:
+    return Batches(reader).batch(split_data, frozenset(signals), labels=False)
 
 
-def prompts_of(reading: Any) -> dict[str, np.ndarray]:
-    names = [reading.questions[row].id for row in reading.rows]
-    return dict(zip(names, (ids for ids, _ in reading.pairs()), strict=True))
+def prompts_of(split_data: Any) -> dict[str, np.ndarray]:
+    names = [split_data.questions[row].id for row in split_data.rows]
+    return dict(zip(names, (ids for ids, _ in split_data.pairs()), strict=True))
 
 
 @TASKS
@@ -136,26 +136,26 @@ def test_all_signals_of_samples_are_of_the_same_samples(
     small_model: Path, tmp_path: Path, task: type[Task], said: tuple[str, ...]
 ) -> None:
     texts, agrees = Text(Of.SAMPLES, samples=DRAWN), SampleAgreement(3, 0.8)
-    reader, reading = read(small_model, tmp_path, task, {DRAWN, SCORED, texts, agrees}, said)
-    batch = batch_of(reader, reading, DRAWN, SCORED, texts, agrees)
+    reader, split_data = read(small_model, tmp_path, task, {DRAWN, SCORED, texts, agrees}, said)
+    batch = batch_of(reader, split_data, DRAWN, SCORED, texts, agrees)
     samples, scores = batch[DRAWN], batch[SCORED]
     assert (samples.values.dtype, scores.values.dtype) == (DRAWN.dtype, SCORED.dtype)
     assert samples.owner.tolist() == scores.owner.tolist()
     assert samples.offsets.tolist() == scores.offsets.tolist()
     np.testing.assert_array_equal(samples.values["log_probability"], scores.values["log_probability"])
-    limit = reader.asking(reading).max_new_tokens
-    prompts = prompts_of(reading)
+    limit = reader.asking(split_data).max_new_tokens
+    prompts = prompts_of(split_data)
     for i, name in enumerate(batch.ids):
         owner = samples.owner[samples.offsets[i] : samples.offsets[i + 1]]
         for j in range(3):
             own = samples[i][owner == j]
-            assert batch[texts][i, j] == reader.backbone.chat.decode(own["id"].tolist())
+            assert batch[texts][i, j] == reader.lm.chat.decode(own["id"].tolist())
             assert own["ended"].tolist() == [len(own) < limit] * len(own)
             if len(own):
-                expected = scores_by_hand(reader.backbone, prompts[name], own["id"].tolist())
+                expected = scores_by_hand(reader.lm, prompts[name], own["id"].tolist())
                 np.testing.assert_allclose(own["log_probability"], expected[:, 0], atol=1e-4)
                 np.testing.assert_allclose(scores[i]["entropy"][owner == j], expected[:, 1], atol=1e-4)
-    for cost in costs_of([reading], reader).values():
+    for cost in costs_of([split_data], reader).values():
         assert cost.forward_tokens >= cost.forward_tokens_floor
 
 
@@ -163,20 +163,20 @@ def test_all_signals_of_samples_are_of_the_same_samples(
 def test_samples_are_drawn_once_and_read_again_for_what_is_asked_later(
     small_model: Path, tmp_path: Path, task: type[Task]
 ) -> None:
-    reader, reading = read(small_model, tmp_path, task, {SampleAgreement(3, 0.8)})
+    reader, split_data = read(small_model, tmp_path, task, {SampleAgreement(3, 0.8)})
     later, again = read(small_model, tmp_path, task, {DRAWN, SCORED})
     assert (later.forward_tokens > 0) == (task.format is Format.OPEN)
     texts = Text(Of.SAMPLES, samples=DRAWN)
-    before, after = batch_of(reader, reading, texts)[texts], batch_of(later, again, texts)[texts]
+    before, after = batch_of(reader, split_data, texts)[texts], batch_of(later, again, texts)[texts]
     assert before.tolist() == after.tolist()
-    names = {name for shard in reading.bundles for entry in shard for name in entry.manifest["fields"]["signals"]}
+    names = {name for shard in split_data.bundles for entry in shard for name in entry.manifest["fields"]["signals"]}
     assert any(name.startswith(f"{DRAWN!r} seed 0 drawn by") for name in names) == (task.format is Format.OPEN)
 
 
 @TASKS
 def test_samples_alone_meet_the_floor(small_model: Path, tmp_path: Path, task: type[Task]) -> None:
-    reader, reading = read(small_model, tmp_path, task, {DRAWN, SCORED, TokenScores(Of.OPTIONS)})
-    costs = costs_of([reading], reader)
+    reader, split_data = read(small_model, tmp_path, task, {DRAWN, SCORED, TokenScores(Of.OPTIONS)})
+    costs = costs_of([split_data], reader)
     assert set(costs) == ({"answers"} if task is FewRivers else {"answers", "continuations", "samples"})
     for stage in set(costs) - {"answers"}:
         assert costs[stage].forward_tokens == costs[stage].forward_tokens_floor > 0
@@ -214,8 +214,8 @@ class GoldLast(GoldFirst):
 def test_unlabelled_options_are_the_same_wherever_the_right_one_stands(small_model: Path, tmp_path: Path) -> None:
     found = []
     for task in (GoldFirst, GoldLast):
-        reader, reading = read(small_model, tmp_path / task.name, task, set(OPTIONS.values()))
-        found.append(batch_of(reader, reading, *OPTIONS.values()))
+        reader, split_data = read(small_model, tmp_path / task.name, task, set(OPTIONS.values()))
+        found.append(batch_of(reader, split_data, *OPTIONS.values()))
     one, other = found
     for signal in OPTIONS.values():
         assert one[signal].offsets.tolist() == other[signal].offsets.tolist()
@@ -231,10 +231,10 @@ def test_unlabelled_options_are_the_same_wherever_the_right_one_stands(small_mod
 @TASKS
 def test_options_are_scored_as_plain_passes_say(small_model: Path, tmp_path: Path, task: type[Task]) -> None:
     signals = {TokenScores(of) for of in (Of.OPTIONS, Of.GOLD, Of.WRONG)}
-    reader, reading = read(small_model, tmp_path, task, signals)
+    reader, split_data = read(small_model, tmp_path, task, signals)
     ids = [TokenIds(signal.of) for signal in signals]
-    batch = Batches(reader).batch(reading, frozenset({*signals, *ids}), labels=True)
-    prompts = prompts_of(reading)
+    batch = Batches(reader).batch(split_data, frozenset({*signals, *ids}), labels=True)
+    prompts = prompts_of(split_data)
     for signal in signals:
         texts, scores = batch[TokenIds(signal.of)], batch[signal]
         assert texts.offsets.tolist() == scores.offsets.tolist()
@@ -242,7 +242,7 @@ def test_options_are_scored_as_plain_passes_say(small_model: Path, tmp_path: Pat
         for i, name in enumerate(batch.ids):
             owner = scores.owner[scores.offsets[i] : scores.offsets[i + 1]]
             for k in np.unique(owner):
-                expected = scores_by_hand(reader.backbone, prompts[name], texts[i][owner == k].tolist())
+                expected = scores_by_hand(reader.lm, prompts[name], texts[i][owner == k].tolist())
                 np.testing.assert_allclose(scores[i]["log_probability"][owner == k], expected[:, 0], atol=1e-4)
 
 
@@ -257,21 +257,21 @@ class Lonely(OpenRivers):
 
 
 def test_an_option_that_stands_alone_is_not_told(small_model: Path, tmp_path: Path) -> None:
-    reader, reading = read(small_model, tmp_path, Lonely, set())
+    reader, split_data = read(small_model, tmp_path, Lonely, set())
     for signal in (TokenIds(Of.OPTIONS), Text(Of.OPTIONS)):
         with pytest.raises(UserError, match=r"without labels, and question 'test/rivers/0' .* has the right one alone"):
-            batch_of(reader, reading, signal)
+            batch_of(reader, split_data, signal)
 
 
 @TASKS
 def test_texts_are_those_of_question_and_answer(small_model: Path, tmp_path: Path, task: type[Task]) -> None:
-    reader, reading = read(small_model, tmp_path, task, set())
-    batch = batch_of(reader, reading, Text(), Text(Of.QUESTION), Text(Of.OPTIONS))
+    reader, split_data = read(small_model, tmp_path, task, set())
+    batch = batch_of(reader, split_data, Text(), Text(Of.QUESTION), Text(Of.OPTIONS))
     letters = reader.protocol.letters
-    for i, row in enumerate(np.flatnonzero(reading.usable)):
-        question = reading.questions[row]
-        assert batch[Text()][i] == reading.answers[row].text
-        assert batch[Text(Of.QUESTION)][i] == context(question, reading.task.style_of(question), letters)
+    for i, row in enumerate(np.flatnonzero(split_data.usable)):
+        question = split_data.questions[row]
+        assert batch[Text()][i] == split_data.answers[row].text
+        assert batch[Text(Of.QUESTION)][i] == context(question, split_data.task.style_of(question), letters)
         assert sorted(batch[Text(Of.OPTIONS)][i]) == sorted(question.choices)
     assert not batch[Text()].flags.writeable
     assert batch.take([0])[Text()].tolist() == [batch[Text()][0]]

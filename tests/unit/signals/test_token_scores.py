@@ -24,11 +24,11 @@ from bench.api import (
     TokenScores,
     UserError,
 )
-from bench.backbone.extract import Extractor
-from bench.backbone.measure import Item
-from bench.backbone.model import Backbone, LoadOptions
-from bench.backbone.models import ModelSpec
-from bench.prompts.asking import Asking
+from bench.model.continuation_specs import ModelInput
+from bench.model.extractor import Extractor
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.specs import ModelSpec
+from bench.prompts.prompt_settings import PromptSettings
 from bench.signals import token_scores
 from bench.signals.batches import Batches
 from bench.signals.definition import definition, growths_of, pass_definitions
@@ -40,11 +40,11 @@ CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+def llama(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     config = models.llama(vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=3, max_position_embeddings=128)
     words = models.words(VOCABULARY, pad_token="w0")
     folder = models.save(tmp_path_factory.mktemp("llama"), config, words)
-    return Backbone(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu"))
+    return LanguageModel(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu"))
 
 
 def prompts() -> list[np.ndarray]:
@@ -54,21 +54,21 @@ def prompts() -> list[np.ndarray]:
     return [np.asarray([*shared, *body], dtype=np.int32) for body in (*bodies, bodies[1])]
 
 
-def asking(limit: int) -> Asking:
-    return Asking(limit, np.asarray([10, 11]), np.asarray([5, 6], dtype=np.int32), np.asarray([10, 11]), 64)
+def asking(limit: int) -> PromptSettings:
+    return PromptSettings(limit, np.asarray([10, 11]), np.asarray([5, 6], dtype=np.int32), np.asarray([10, 11]), 64)
 
 
-def measured(backbone: Backbone, signals: list[Signal], limit: int, answers: list[list[int]] | None = None) -> Any:
+def measured(lm: LanguageModel, signals: list[Signal], limit: int, answers: list[list[int]] | None = None) -> Any:
     said = [None] * 5 if answers is None else [np.asarray(ids, dtype=np.int32) for ids in answers]
-    items = [Item(prompt, 2 if limit == 1 else 0, ids) for prompt, ids in zip(prompts(), said, strict=True)]
-    return Extractor(backbone, asking(limit), pass_definitions(signals)).measure(items)
+    items = [ModelInput(prompt, 2 if limit == 1 else 0, ids) for prompt, ids in zip(prompts(), said, strict=True)]
+    return Extractor(lm, asking(limit), pass_definitions(signals)).measure(items)
 
 
-def by_hand(backbone: Backbone, prompt: np.ndarray, answer: list[int], top: int) -> dict[str, torch.Tensor]:
+def by_hand(lm: LanguageModel, prompt: np.ndarray, answer: list[int], top: int) -> dict[str, torch.Tensor]:
     """Scores from one plain forward pass over prompt and answer, in float64."""
     ids = torch.as_tensor([*prompt, *answer])
     with torch.inference_mode():
-        logits = backbone.model(ids[None], use_cache=False).logits[0].double()
+        logits = lm.model(ids[None], use_cache=False).logits[0].double()
     scores = logits.log_softmax(-1)[len(prompt) - 1 : len(ids) - 1]
     ordered = scores.sort(dim=-1, descending=True)
     return {
@@ -80,19 +80,19 @@ def by_hand(backbone: Backbone, prompt: np.ndarray, answer: list[int], top: int)
     }
 
 
-def check(backbone: Backbone, column: dict[str, torch.Tensor], answers: list[list[int]], top: int) -> None:
+def check(lm: LanguageModel, column: dict[str, torch.Tensor], answers: list[list[int]], top: int) -> None:
     assert column["offsets"].diff().tolist() == [len(answer) for answer in answers]
     assert set(column) - {"divergence"} == {*(TokenScores(top=top).dtype.names or ()), "offsets"}
     for i, (prompt, answer) in enumerate(zip(prompts(), answers, strict=True)):
         rows = slice(*column["offsets"][i : i + 2].tolist())
-        for name, expected in by_hand(backbone, prompt, answer, top).items():
+        for name, expected in by_hand(lm, prompt, answer, top).items():
             if name in column:
                 torch.testing.assert_close(column[name][rows], expected.to(column[name].dtype), **CLOSE)
 
 
 @pytest.mark.parametrize("limit", [1, 6])
 @pytest.mark.parametrize("top", [0, 3, VOCABULARY])
-def test_scores_of_generated_answers_are_those_of_a_plain_pass(llama: Backbone, limit: int, top: int) -> None:
+def test_scores_of_generated_answers_are_those_of_a_plain_pass(llama: LanguageModel, limit: int, top: int) -> None:
     found = measured(llama, [TokenScores(top=top)], limit)
     answers = [ids.tolist() for ids in found.answers]
     assert max(map(len, answers)) == limit
@@ -100,7 +100,7 @@ def test_scores_of_generated_answers_are_those_of_a_plain_pass(llama: Backbone, 
 
 
 @pytest.mark.parametrize("top", [0, 3])
-def test_the_divergence_from_uniform_is_kept_where_it_is_asked_for(llama: Backbone, top: int) -> None:
+def test_the_divergence_from_uniform_is_kept_where_it_is_asked_for(llama: LanguageModel, top: int) -> None:
     signal = TokenScores(top=top, divergence=True)
     found = measured(llama, [signal, TokenScores(top=top)], 6)
     check(llama, found.columns[signal], [ids.tolist() for ids in found.answers], top)
@@ -115,31 +115,31 @@ def test_impossible_tokens_are_none_of_those_that_a_divergence_is_of() -> None:
 
 
 @pytest.mark.parametrize("others", [[], [QueryLogits(), Hidden(0.5, At.ANSWER_END)]], ids=["alone", "beside others"])
-def test_scores_of_stored_answers_are_those_of_a_plain_pass(llama: Backbone, others: list[Signal]) -> None:
+def test_scores_of_stored_answers_are_those_of_a_plain_pass(llama: LanguageModel, others: list[Signal]) -> None:
     answers = [[20, 21], [30], [], [50, 51, 52], [31, 30]]
     found = measured(llama, [TokenScores(top=2), *others], 6, answers)
     check(llama, found.columns[TokenScores(top=2)], answers, 2)
 
 
-def test_answers_longer_than_what_is_scored_at_once(llama: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_longer_than_what_is_scored_at_once(llama: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_scores, "AT_ONCE", 4)
     answers = [[20, 21, 22, 23, 24], [30], [], [50, 51, 52], [31, 30]]
     check(llama, measured(llama, [TokenScores(top=2)], 6, answers).columns[TokenScores(top=2)], answers, 2)
 
 
-def test_where_nothing_was_answered_nothing_is_read_or_scored(llama: Backbone) -> None:
+def test_where_nothing_was_answered_nothing_is_read_or_scored(llama: LanguageModel) -> None:
     found = measured(llama, [TokenScores(top=2)], 6, [[]] * 5)
     assert sum(cost.forward_tokens for cost in found.costs.values()) == 0
     check(llama, found.columns[TokenScores(top=2)], [[]] * 5, 2)
 
 
-def test_more_tokens_than_there_are_is_a_clear_error(llama: Backbone) -> None:
+def test_more_tokens_than_there_are_is_a_clear_error(llama: LanguageModel) -> None:
     with pytest.raises(UserError, match=r"TokenScores\(top=121\): expected at most 120 tokens"):
         measured(llama, [TokenScores(top=121)], 1)
 
 
 @pytest.mark.parametrize("limit", [1, 6])
-def test_scores_cost_no_token_beyond_generating_the_answer(llama: Backbone, limit: int) -> None:
+def test_scores_cost_no_token_beyond_generating_the_answer(llama: LanguageModel, limit: int) -> None:
     def tokens(signals: list[Signal]) -> int:
         llama.session.reset()
         return sum(cost.forward_tokens for cost in measured(llama, signals, limit).costs.values())
@@ -158,18 +158,18 @@ def test_scores_come_back_from_the_store(
     small_model: Path, tmp_path: Path, task: type[Task], said: tuple[str, ...]
 ) -> None:
     signal = TokenScores(top=2)
-    reader, reading = read(small_model, tmp_path, task, {signal}, said)
+    reader, split_data = read(small_model, tmp_path, task, {signal}, said)
     again, stored = read(small_model, tmp_path, task, {signal}, said)
     assert (reader.forward_tokens > 0, again.forward_tokens) == (True, 0)
     first, second = (
         Batches(each).batch(of, frozenset({signal}), labels=False)[signal]
-        for each, of in ((reader, reading), (again, stored))
+        for each, of in ((reader, split_data), (again, stored))
     )
     assert isinstance(first, Ragged)
     assert first.values.tobytes() == second.values.tobytes()
     assert first.values.dtype == signal.dtype
-    lengths = [len(ids) for _, ids in reading.pairs()]
-    assert first.lengths.tolist() == [lengths[k] for k in reading.order[reading.usable]]
+    lengths = [len(ids) for _, ids in split_data.pairs()]
+    assert first.lengths.tolist() == [lengths[k] for k in split_data.order[split_data.usable]]
     probabilities = np.exp(first.values["top_log_probabilities"])
     assert (np.exp(first.values["log_probability"]) <= probabilities[:, 0] + 1e-6).all()
     if not said:  # greedy decoding chose the likeliest token each time
@@ -204,7 +204,7 @@ def test_what_is_not_measured_is_refused(arguments: dict[str, Any], said: str) -
 
 def test_the_stand_in_is_what_the_planted_head_says() -> None:
     from bench.api import TokenIds, Unembedding
-    from bench.signals.planted import planted
+    from bench.signals.synthetic import planted
 
     signal = TokenScores(top=4)
     batch = planted({signal, TokenIds(), Hidden(), Unembedding()}, 50, seed=3)

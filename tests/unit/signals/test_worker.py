@@ -20,17 +20,17 @@ import pytest
 
 from bench.api import AdapterRef, At, Hidden, Of, QueryLogits, Question, Split, TokenIds, UserError
 from bench.api.protocol import FIXED
-from bench.backbone import folder
-from bench.backbone.adapter import fingerprint, record_base
-from bench.backbone.model import Backbone, LoadOptions
-from bench.backbone.models import ModelSpec
 from bench.data.splits import TaskSplit
 from bench.engine.local import Processes
 from bench.engine.pool import Pool
+from bench.model import folder
+from bench.model.adapter import fingerprint, record_base
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.specs import ModelSpec
 from bench.progress import Silent
 from bench.prompts import shards as sharding
 from bench.signals.reader import Reader
-from bench.signals.reading import Reading
+from bench.signals.split_data import SplitData
 from bench.signals.worker import Done, ShardTask, Worker, WorkerSpec, _check
 from bench.store.folders import Store, key_of
 from bench.store.locks import Timeout, file_lock
@@ -57,13 +57,13 @@ def a_shard_for_each_question(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def reader(small_model: Path, tmp_path: Path) -> Reader:
-    backbone = Backbone(ModelSpec("small", str(small_model), local=True), LoadOptions(device="cpu"))
+    lm = LanguageModel(ModelSpec("small", str(small_model), local=True), LoadOptions(device="cpu"))
     store = Store(tmp_path / "cache")
     store.prepare()
-    return Reader(backbone, store, FIXED, 1024, Silent())
+    return Reader(lm, store, FIXED, 1024, Silent())
 
 
-def opened(reader: Reader) -> Reading:
+def opened(reader: Reader) -> SplitData:
     task = Few(None)  # type: ignore[arg-type]
     return reader.open(TaskSplit("rivers", "test"), task, list(task.questions("test")))
 
@@ -79,7 +79,7 @@ def tasks_of(reader: Reader) -> list[ShardTask]:
 
     elsewhere = Store(reader.store.root.parent / "noted")
     elsewhere.prepare()
-    noting = replace(reader, store=elsewhere, engine=Noting(reader.backbone, elsewhere))
+    noting = replace(reader, store=elsewhere, engine=Noting(reader.lm, elsewhere))
     noting.read(opened(noting), SIGNALS)
     return seen
 
@@ -111,7 +111,7 @@ def assert_done(reader: Reader, noted: Store) -> None:
 
 def test_a_task_is_done_elsewhere_from_its_pickle_alone(reader: Reader, tmp_path: Path) -> None:
     """Neither the task's class nor the folder of its data is there."""
-    spec, tasks = sent((WorkerSpec.of(reader.backbone, reader.store, 1), tasks_of(reader)))
+    spec, tasks = sent((WorkerSpec.of(reader.lm, reader.store, 1), tasks_of(reader)))
     assert len(tasks) == N
     worker = spec.opened()
     assert all(worker.told(task, wait=True).forward_tokens for task in tasks)
@@ -121,7 +121,7 @@ def test_a_task_is_done_elsewhere_from_its_pickle_alone(reader: Reader, tmp_path
 @pytest.mark.slow
 def test_a_task_is_done_in_a_process_without_plugins(reader: Reader, tmp_path: Path) -> None:
     tasks = tasks_of(reader)
-    spec = WorkerSpec.of(reader.backbone, reader.store, 1)
+    spec = WorkerSpec.of(reader.lm, reader.store, 1)
     (tmp_path / "sent").write_bytes(pickle.dumps((spec, tasks)))
     program = """
 import pickle, sys
@@ -137,7 +137,7 @@ for task in tasks:
 
 def test_what_others_put_meanwhile_is_not_computed_again(reader: Reader) -> None:
     tasks = tasks_of(reader)
-    worker = Worker(reader.backbone, reader.store)
+    worker = Worker(reader.lm, reader.store)
     first = worker.do(tasks[0], wait=True)
     assert first.key
     assert first.forward_tokens > 0
@@ -150,15 +150,15 @@ def test_a_read_looks_again_where_others_were_quicker(reader: Reader) -> None:
         """Finds that somebody has done each task just before."""
 
         def do(self, task: ShardTask, *, wait: bool):  # type: ignore[no-untyped-def]
-            Worker(self.backbone, self.store).do(task, wait=wait)
+            Worker(self.lm, self.store).do(task, wait=wait)
             return super().do(task, wait=wait)
 
-    late = replace(reader, engine=Late(reader.backbone, reader.store))
-    reading = late.read(opened(late), SIGNALS)
+    late = replace(reader, engine=Late(reader.lm, reader.store))
+    split_data = late.read(opened(late), SIGNALS)
     assert late.forward_tokens == 0
-    assert [len(entries) for entries in reading.bundles] == [1] * N
+    assert [len(entries) for entries in split_data.bundles] == [1] * N
     assert files(reader.store).keys() == {
-        f"{e.manifest['kind']}/{e.folder.name}" for entries in reading.bundles for e in entries
+        f"{e.manifest['kind']}/{e.folder.name}" for entries in split_data.bundles for e in entries
     }
 
 
@@ -172,7 +172,7 @@ def test_a_shard_that_another_run_computes_comes_last_and_is_waited_for(reader: 
             said.append(f"{task.number} {whom}")
             let_go.set()
 
-        worker = Worker(reader.backbone, reader.store, waiting)
+        worker = Worker(reader.lm, reader.store, waiting)
         with pytest.raises(Timeout), file_lock(_lock(reader, tasks[0]), None):
             pass
         assert worker.do(tasks[0], wait=False).taken
@@ -216,8 +216,8 @@ def test_workers_read_the_commit_that_the_run_found(
     snapshot.parent.mkdir()
     snapshot.symlink_to(small_model)
     monkeypatch.setattr(folder, "snapshot_download", lambda *_, **__: str(snapshot))
-    backbone = Backbone(ModelSpec("org/small", "org/small", local=False), LoadOptions(device="cpu"))
-    spec = WorkerSpec.of(backbone, Store(tmp_path / "cache"), 1)
+    lm = LanguageModel(ModelSpec("org/small", "org/small", local=False), LoadOptions(device="cpu"))
+    spec = WorkerSpec.of(lm, Store(tmp_path / "cache"), 1)
     assert (spec.model.source, spec.model.revision) == ("org/small", "c" * 40)
 
 
@@ -225,7 +225,7 @@ def test_workers_read_the_commit_that_the_run_found(
 
 
 def test_a_worker_refuses_what_is_not_as_where_the_run_was_started(reader: Reader, tmp_path: Path) -> None:
-    spec = WorkerSpec.of(reader.backbone, reader.store, 1)
+    spec = WorkerSpec.of(reader.lm, reader.store, 1)
     told = {name: {**spec.expected, name: "another"} for name in spec.expected}
     for name, expected in told.items():
         with pytest.raises(UserError, match=f"expected {name} another as where the run was started, found .+ Make"):
@@ -247,13 +247,13 @@ def test_a_relative_model_and_cache_are_found_from_everywhere(
     small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(small_model.parent)
-    backbone = Backbone(ModelSpec("small", small_model.name, local=True), LoadOptions(device="cpu"))
-    spec = WorkerSpec.of(backbone, Store(Path("cache")), 1)
+    lm = LanguageModel(ModelSpec("small", small_model.name, local=True), LoadOptions(device="cpu"))
+    spec = WorkerSpec.of(lm, Store(Path("cache")), 1)
     monkeypatch.chdir(tmp_path)
     worker = spec.opened()
-    assert worker.backbone.fingerprint == backbone.fingerprint
+    assert worker.lm.fingerprint == lm.fingerprint
     assert worker.store.root == small_model.parent.resolve() / "cache"
-    assert np.dtype("float32").name in str(worker.backbone.dtype)
+    assert np.dtype("float32").name in str(worker.lm.dtype)
 
 
 # --- adapters ---------------------------------------------------------------------------------------------------------
@@ -266,10 +266,10 @@ def adapter(reader: Reader, tmp_path: Path) -> AdapterRef:
     import torch
 
     settings = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
-    backbone = Backbone(reader.backbone.spec, reader.backbone.options)
+    lm = LanguageModel(reader.lm.spec, reader.lm.options)
     torch.manual_seed(0)
-    peft.get_peft_model(backbone.model, settings).save_pretrained(tmp_path / "adapter")
-    record_base(tmp_path / "adapter", backbone.fingerprint, "small")
+    peft.get_peft_model(lm.model, settings).save_pretrained(tmp_path / "adapter")
+    record_base(tmp_path / "adapter", lm.fingerprint, "small")
     return AdapterRef(tmp_path / "adapter", fingerprint(tmp_path / "adapter"))
 
 
@@ -296,22 +296,22 @@ def test_an_adapter_is_switched_on_elsewhere_too_and_off_again(
 ) -> None:
     store = Store(tmp_path / "elsewhere")
     store.prepare()
-    spec = WorkerSpec.of(reader.backbone, store, 1)
+    spec = WorkerSpec.of(reader.lm, store, 1)
     there = replace(reader, store=store, engine=engine(spec))
     with closing(there.working):
         for each in (reader, there):
-            reading = each.read(opened(each), SIGNALS)
-            through = each.read_through(reading, adapter)
+            split_data = each.read(opened(each), SIGNALS)
+            through = each.read_through(split_data, adapter)
             assert each.forward_tokens > 0
             assert all(entry.manifest["kind"].endswith("-adapted") for (entry,) in through.bundles)
         assert files(store) == files(reader.store)
         assert len(files(store)) == 2 * N
         own, frozen = (
-            {e.folder.name: sorted(e.manifest["files"].values()) for (e,) in r.bundles} for r in (through, reading)
+            {e.folder.name: sorted(e.manifest["files"].values()) for (e,) in r.bundles} for r in (through, split_data)
         )
         assert not {tuple(v) for v in own.values()} & {tuple(v) for v in frozen.values()}
         before = there.forward_tokens
-        there.read_through(reading, adapter)
+        there.read_through(split_data, adapter)
         assert there.forward_tokens == before
         more = frozenset({Hidden(0.5, At.PROMPT_END)})
         assert [each.read(opened(each), more).bundles != [] for each in (reader, there)] == [True, True]

@@ -8,7 +8,7 @@ import pytest
 from bench.api import FloatArray
 from bench.metrics import auroc
 from bench.stats.holm import holm
-from bench.stats.labels import ONE_KIND, Gain, LabelCurves, Study, Told, curves_of
+from bench.stats.labels import ONE_KIND, DrawnConfidences, Gain, LabelCurves, Study, curves_of
 from bench.stats.settings import Average, Settings
 
 N, SUBJECTS = 600, [f"s{i % 3}" for i in range(600)]
@@ -31,13 +31,13 @@ def sure(strength: float, *key: int) -> FloatArray:
 FLAT = sure(0.6, 99)
 
 
-def planted(seeds: tuple[int, ...] = SEEDS) -> dict[tuple[str, int], Told]:
+def planted(seeds: tuple[int, ...] = SEEDS) -> dict[tuple[str, int], DrawnConfidences]:
     """`grows` is worse than `flat` with 20 labels, like it with 50, better from 100 on; `still` is always worse."""
     strength = {20: 0.0, 50: 0.6, 100: 1.2, 200: 3.0}
-    told = {("flat", size): Told(0, dict.fromkeys(seeds, FLAT)) for size in SIZES}
+    told = {("flat", size): DrawnConfidences(0, dict.fromkeys(seeds, FLAT)) for size in SIZES}
     for i, size in enumerate(SIZES):
-        told["grows", size] = Told(size, {seed: sure(strength[size], seed, i) for seed in seeds})
-        told["still", size] = Told(size, {seed: sure(0.1, seed, i, 7) for seed in seeds})
+        told["grows", size] = DrawnConfidences(size, {seed: sure(strength[size], seed, i) for seed in seeds})
+        told["still", size] = DrawnConfidences(size, {seed: sure(0.1, seed, i, 7) for seed in seeds})
     return told
 
 
@@ -118,7 +118,7 @@ def test_holm_is_over_the_sizes_of_a_pair(curves: LabelCurves) -> None:
 
 def test_being_ahead_of_all_takes_the_largest_p_value_and_holm_over_methods_and_sizes() -> None:
     told = planted()
-    told |= {("strong", size): Told(0, dict.fromkeys(SEEDS, sure(1.2, 98))) for size in SIZES}
+    told |= {("strong", size): DrawnConfidences(0, dict.fromkeys(SEEDS, sure(1.2, 98))) for size in SIZES}
     found = curves_of(told, study(untold=("flat", "strong")), CORRECT, SUBJECTS)
     for metric in ("brier", "auroc"):
         own = [each for each in found.ahead if each.metric == metric]
@@ -139,10 +139,10 @@ def test_methods_that_are_as_good_as_the_untrained_one_are_rarely_said_to_be_bet
     about = Study("m", "t", "demo", (20, 50, 100), 100, SEEDS, ("even",), (), ("flat",))
     for _ in range(times):
         flat = np.clip(0.5 + 0.1 * rng.normal(size=n), 0, 1)
-        told = {("flat", size): Told(0, dict.fromkeys(SEEDS, flat)) for size in about.sizes}
+        told = {("flat", size): DrawnConfidences(0, dict.fromkeys(SEEDS, flat)) for size in about.sizes}
         for size in about.sizes:
             shift = 0.1 * rng.normal(size=n)  # the same for all draws
-            told["even", size] = Told(
+            told["even", size] = DrawnConfidences(
                 size,
                 {s: np.clip(0.5 + 0.8 * shift + 0.06 * rng.normal(size=n), 0, 1) for s in SEEDS},
             )
@@ -157,7 +157,7 @@ def test_a_point_that_lacks_draws_has_its_mean_but_neither_interval_nor_test() -
     told = planted()
     whole = told["grows", 200]
     left = {seed: whole.confidence[seed] for seed in (0, 2, 4)}
-    told["grows", 200] = Told(200, left, missing={1: ONE_KIND, 3: ONE_KIND})
+    told["grows", 200] = DrawnConfidences(200, left, missing={1: ONE_KIND, 3: ONE_KIND})
     found = curves_of(told, study(), CORRECT, SUBJECTS)
     point = next(p for p in found.points if (p.method, p.size, p.metric) == ("grows", 200, "brier"))
     assert (point.draws, dict(point.missing)) == (3, {ONE_KIND: 2})
@@ -173,7 +173,7 @@ def test_a_point_that_lacks_draws_has_its_mean_but_neither_interval_nor_test() -
 def test_scores_without_probabilities_have_an_order_at_every_size() -> None:
     told = planted()
     order = dict.fromkeys(SEEDS, sure(1.0, 4))
-    told |= {("scored", size): Told(size, {}, order, dict.fromkeys(SEEDS, ONE_KIND)) for size in SIZES}
+    told |= {("scored", size): DrawnConfidences(size, {}, order, dict.fromkeys(SEEDS, ONE_KIND)) for size in SIZES}
     about = Study("tiny", "atlas", "demo", SIZES, 200, SEEDS, ("grows", "still"), ("scored",), ("flat",))
     found = curves_of(told, about, CORRECT, SUBJECTS)
     brier, ranks = ([p for p in found.points if (p.method, p.metric) == ("scored", m)] for m in ("brier", "auroc"))

@@ -16,13 +16,13 @@ import pytest
 from bench.store.folders import Store, key_of
 from bench.store.locks import adapter_claim, in_use, shard_claim, used_models
 from bench.store.pruning import chosen, prune
-from bench.store.usage import Use, used
+from bench.store.usage import UsageRow, used
 
 ROOT = Path(__file__).parents[3]
 SHARD = "readings/" + "a" * 64
 
 
-def put(root: Path, kind: str, name: str, model: str = "tiny", split: str = "mmlu/test") -> Use:
+def put(root: Path, kind: str, name: str, model: str = "tiny", split: str = "mmlu/test") -> UsageRow:
     def write(folder: Path) -> None:
         (folder / "answers.safetensors").write_bytes(b"a" * 10)
         (folder / "signal.safetensors").write_bytes(b"s" * 100)
@@ -149,7 +149,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (root / "adapters" / "ab" / "abc").symlink_to(use.path)
     (root / "logs").symlink_to(outside)
     assert [each for each in used(root) if each.bytes] == []
-    as_if = Use("fits", root / "fits" / use.path.parent.name / use.path.name, 1, store_kind="fits")
+    as_if = UsageRow("fits", root / "fits" / use.path.parent.name / use.path.name, 1, store_kind="fits")
     assert prune(root, [as_if]).held == [as_if]
     assert (use.path / "manifest.json").exists()
 

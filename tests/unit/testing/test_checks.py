@@ -40,7 +40,7 @@ from bench.api import (
     Unembedding,
     UserError,
 )
-from bench.signals.planted import LETTERS, planted
+from bench.signals.synthetic import LETTERS, planted
 from bench.testing import check_plugin, checks_for
 from bench.testing.check import MakeMethod
 

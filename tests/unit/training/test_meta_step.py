@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from bench.api import OutputHead, Ragged
-from bench.backbone import footprint, projections
-from bench.backbone.adapter import with_lora
-from bench.backbone.session import Session, checkpoint_blocks
-from bench.cli import needs
+from bench.cli import parameter_counts
+from bench.model import linear_layers, training_memory
+from bench.model.adapter import with_lora
+from bench.model.session import Session, checkpoint_blocks
 from bench.training import loop
 from bench.training.job import Recipe
 from bench.training.model import ReadableModel
@@ -27,7 +27,7 @@ from methods.ct import CT
 from methods.it import IT
 
 SHAPES = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_text(encoding="utf-8"))
-N, TOKENS, RANK = 8, needs.TRAINING_TOKENS, 8
+N, TOKENS, RANK = 8, parameter_counts.TRAINING_TOKENS, 8
 METHODS = {"IT": IT, "CT": CT}
 LOSSES = {"IT": it_loss, "CT": ct_loss}
 
@@ -50,18 +50,18 @@ def examples() -> dict[str, Any]:
 @functools.cache
 def adapted(name: str, blocks: int, *, checkpointing: bool) -> tuple[Any, Any]:
     """A model of few blocks, which no step changes: itself, and with its adapter."""
-    model = footprint.on_meta(footprint.cut(config(name), blocks), torch.bfloat16)
+    model = training_memory.on_meta(training_memory.cut(config(name), blocks), torch.bfloat16)
     with torch.device("meta"):
-        wrapped = with_lora(model, projections.targets(projections.locate(model)), rank=RANK)
+        wrapped = with_lora(model, linear_layers.targets(linear_layers.locate(model)), rank=RANK)
     if checkpointing:
         checkpoint_blocks(model)
     return model, wrapped
 
 
 @functools.cache
-def said(name: str, *, checkpointing: bool) -> footprint.Footprint:
+def said(name: str, *, checkpointing: bool) -> training_memory.Footprint:
     """What is printed of a training, whatever its loss."""
-    return footprint.training(config(name), torch.bfloat16, TOKENS, rank=RANK, checkpointing=checkpointing)
+    return training_memory.training(config(name), torch.bfloat16, TOKENS, rank=RANK, checkpointing=checkpointing)
 
 
 class Step:
@@ -70,7 +70,7 @@ class Step:
     def __init__(self, name: str, blocks: int, loss: str, *, checkpointing: bool) -> None:
         self.model, wrapped = adapted(name, blocks, checkpointing=checkpointing)
         session = Session(self.model)
-        backbone: Any = SimpleNamespace(
+        lm: Any = SimpleNamespace(
             model=self.model, session=session, head=OutputHead(self.model.lm_head.weight), blocks=blocks, device="meta"
         )
         settings = {"divergence": "jsd", "divergence_weight": 1.0}
@@ -83,11 +83,11 @@ class Step:
         training.recipe = Recipe.of({**METHODS[loss](batch_size=N).params(), "seed": 0})
         training.processes = ProcessGroup("meta", grouped=False)
         training.parameters = [p for p in wrapped.parameters() if p.requires_grad]
-        training.model = ReadableModel(backbone, wrapped, job)
+        training.model = ReadableModel(lm, wrapped, job)
 
     def take(self) -> list[torch.Tensor]:
         """Gradients, as the trainer takes them."""
-        with footprint.accelerated():
+        with training_memory.accelerated():
             _, gradients = self.training._gradients(0)
         return list(gradients)
 
@@ -107,13 +107,13 @@ class Step:
         return Counter((tuple(tensor.shape), tensor.dtype) for tensor in alive.values())
 
     def peak(self) -> int:
-        with footprint._Alive(self.model) as alive:
+        with training_memory._Alive(self.model) as alive:
             self.take()
         return int(alive.most)
 
 
 def config(name: str) -> Any:
-    return footprint.configuration(SHAPES[name])
+    return training_memory.configuration(SHAPES[name])
 
 
 def of_a_block(name: str) -> Counter[tuple[tuple[int, ...], torch.dtype]]:
@@ -159,7 +159,7 @@ def test_a_step_keeps_what_is_printed(name: str, loss: str, checkpointing: bool)
     size = sum(count * int(np.prod(shape)) * dtype.itemsize for (shape, dtype), count in block.items())
     needed = said(name, checkpointing=checkpointing)
     assert needed.blocks == blocks * size
-    printed = needs._record(name, "fit", needed)["GB"]
+    printed = parameter_counts._record(name, "fit", needed)["GB"]
     first, more = two.peak(), three.peak()
     whole = needed.weights + needed.trained + first + (blocks - 2) * (more - first)
     assert printed == pytest.approx(whole / 1e9, rel=0.01)

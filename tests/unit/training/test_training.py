@@ -31,16 +31,16 @@ from safetensors.torch import load_file
 
 from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
 from bench.api.early_stopping import validation_loss
-from bench.backbone import folder as folders_of_models
-from bench.backbone import footprint, session
-from bench.backbone.adapter import SETTINGS as SETTINGS_FILE
-from bench.backbone.adapter import WEIGHTS, adapted, fingerprint
-from bench.backbone.extract import Extractor
-from bench.backbone.measure import Item
-from bench.backbone.model import Backbone, LoadOptions
-from bench.backbone.models import ModelSpec
-from bench.backbone.projections import of_config
-from bench.prompts.asking import Asking
+from bench.model import folder as folders_of_models
+from bench.model import session, training_memory
+from bench.model.adapter import SETTINGS as SETTINGS_FILE
+from bench.model.adapter import WEIGHTS, adapted, fingerprint
+from bench.model.continuation_specs import ModelInput
+from bench.model.extractor import Extractor
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.linear_layers import of_config
+from bench.model.specs import ModelSpec
+from bench.prompts.prompt_settings import PromptSettings
 from bench.signals.definition import pass_definitions
 from bench.store import folders
 from bench.store.folders import Store, digest_file, key_of
@@ -61,7 +61,7 @@ from bench.training.job import (
     take,
     write_examples,
 )
-from bench.training.model import Questioner, requests, together
+from bench.training.model import LossProbe, requests, together
 from bench.training.optimisers import ProcessGroup, TorchOptimiser
 from bench.training.trainer import AdapterTrainer, training_cost, training_report
 from methods._shared import lora
@@ -95,12 +95,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("llama"), llama())
 
 
-def load(folder: Path, name: str = "llama") -> Backbone:
-    return Backbone(ModelSpec(name, str(folder), local=True), LoadOptions(device="cpu"))
+def load(folder: Path, name: str = "llama") -> LanguageModel:
+    return LanguageModel(ModelSpec(name, str(folder), local=True), LoadOptions(device="cpu"))
 
 
 @pytest.fixture
-def backbone(folder: Path) -> Backbone:
+def lm(folder: Path) -> LanguageModel:
     return load(folder)
 
 
@@ -137,8 +137,8 @@ def each(*columns: str) -> Iterator[tuple[Any, ...]]:
     return (tuple(given[name][i] for name in columns) for i in range(N))
 
 
-def trainer(backbone: Backbone, root: Path, **changes: Any) -> AdapterTrainer:
-    return AdapterTrainer(backbone, Store(root), "ct", (NO, YES), **changes)
+def trainer(lm: LanguageModel, root: Path, **changes: Any) -> AdapterTrainer:
+    return AdapterTrainer(lm, Store(root), "ct", (NO, YES), **changes)
 
 
 @contextmanager
@@ -176,11 +176,11 @@ def test_the_adapter_is_peft_s_own_and_names_no_path(trained: tuple[Path, Adapte
 
 
 def test_the_same_job_is_trained_once(
-    trained: tuple[Path, AdapterRef], backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+    trained: tuple[Path, AdapterRef], lm: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, ref = trained
     monkeypatch.setattr(sys, "executable", "/nowhere/python")  # whoever starts a child now fails
-    again = trainer(backbone, root)
+    again = trainer(lm, root)
     assert again(loss=CT, examples=examples(), settings=SETTINGS) == ref
     with pytest.raises(OSError, match="nowhere"):
         again(loss=CT, examples=examples(), settings={**SETTINGS, "seed": 4})
@@ -210,13 +210,13 @@ def test_nothing_is_padded_and_what_is_shared_is_read_once(trained: tuple[Path, 
 
 
 def write_job(
-    backbone: Backbone, folder: Path, settings: dict[str, Any], validation: Validation | None = None, **changes: Any
+    lm: LanguageModel, folder: Path, settings: dict[str, Any], validation: Validation | None = None, **changes: Any
 ) -> Path:
     """A job as the parent writes it, for a child that the test starts itself."""
     folder.mkdir()
     given = examples()
     tested = validation or Validation("", {})
-    job = trainer(backbone, folder / "cache")._job(CT, given, settings, tested)
+    job = trainer(lm, folder / "cache")._job(CT, given, settings, tested)
     write_examples(folder / EXAMPLES, given)
     write_examples(folder / VALIDATION, tested.examples)
     return replace(job, **changes).write(folder)
@@ -259,11 +259,11 @@ def logged(output: str) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize(("packed", "budget"), [(True, 4096), (True, 20), (False, 4096)])
 def test_losses_are_those_of_plain_passes(
-    backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: bool, budget: int
+    lm: LanguageModel, tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: bool, budget: int
 ) -> None:
-    loop.main(write_job(backbone, tmp_path / "job", SETTINGS, packed=packed, token_budget=budget))
+    loop.main(write_job(lm, tmp_path / "job", SETTINGS, packed=packed, token_budget=budget))
     lines = logged(capsys.readouterr().out)
-    expected = plain_losses(backbone.folder, 6)
+    expected = plain_losses(lm.folder, 6)
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
     np.testing.assert_allclose([line["loss"] for line in lines], expected, rtol=2e-4)
     assert lines[-1]["loss"] < lines[0]["loss"]
@@ -281,7 +281,7 @@ def test_what_is_asked_of_the_frozen_model_takes_no_numbers() -> None:
     given, vocabulary, devices = examples(), 1 << 40, []
 
     def asking(loss: Any) -> Any:
-        def ask(questioner: Questioner) -> None:
+        def ask(questioner: LossProbe) -> None:
             devices.append(questioner.device)
             for rows in np.array_split(np.arange(N), 3):
                 loss(questioner, take(given, rows), SETTINGS)
@@ -298,10 +298,10 @@ def test_what_is_asked_of_the_frozen_model_takes_no_numbers() -> None:
         requests(asking(lambda *_: {}["no such"]), (NO, YES), VOCABULARY)
 
 
-def test_the_budget_is_the_device_s_or_a_named_one_and_part_of_the_key(backbone: Backbone, tmp_path: Path) -> None:
+def test_the_budget_is_the_device_s_or_a_named_one_and_part_of_the_key(lm: LanguageModel, tmp_path: Path) -> None:
     found = {}
     for budget in (None, 2048, 512):
-        train, none = trainer(backbone, tmp_path, token_budget=budget), Validation("", {})
+        train, none = trainer(lm, tmp_path, token_budget=budget), Validation("", {})
         job = train._job(CT, examples(), SETTINGS, none)
         found[budget] = job.token_budget, train._fields(job, examples(), none)
     assert found[None] == found[2048]
@@ -317,28 +317,26 @@ def test_the_child_trains_the_commit_that_the_run_found(
     snapshot.parent.mkdir()
     snapshot.symlink_to(folder)
     monkeypatch.setattr(folders_of_models, "snapshot_download", lambda *_, **__: str(snapshot))
-    backbone = Backbone(ModelSpec("org/llama", "org/llama", local=False), LoadOptions(device="cpu"))
-    job = Job.read(write_job(backbone, tmp_path / "job", SETTINGS))
+    lm = LanguageModel(ModelSpec("org/llama", "org/llama", local=False), LoadOptions(device="cpu"))
+    job = Job.read(write_job(lm, tmp_path / "job", SETTINGS))
     assert (job.model["source"], job.model["revision"]) == ("org/llama", "c" * 40)
 
 
 def test_checkpointing_is_chosen_where_it_alone_has_room_and_nothing_is_written_where_it_has_none(
-    backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backbone.model  # noqa: B018 - loaded on the CPU, which then is called a card
-    backbone.devices = ("cuda",)
-    train, none = trainer(backbone, tmp_path, processes=1, token_budget=2048), Validation("", {})
+    lm.model  # noqa: B018 - loaded on the CPU, which then is called a card
+    lm.devices = ("cuda",)
+    train, none = trainer(lm, tmp_path, processes=1, token_budget=2048), Validation("", {})
     card, found = SimpleNamespace(total_memory=0), []
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
-    needed = {
-        on: footprint.training(backbone.config, backbone.dtype, 2048, rank=4, checkpointing=on) for on in (False, True)
-    }
+    needed = {on: training_memory.training(lm.config, lm.dtype, 2048, rank=4, checkpointing=on) for on in (False, True)}
 
     def known(config: Any, dtype: Any, tokens: int, *, rank: int, named: str, checkpointing: bool) -> Any:
-        assert (config, dtype, tokens, rank, named) == (backbone.config, backbone.dtype, 2048, 4, "")
+        assert (config, dtype, tokens, rank, named) == (lm.config, lm.dtype, 2048, 4, "")
         return needed[checkpointing]
 
-    monkeypatch.setattr(footprint, "training", known)  # each takes a while
+    monkeypatch.setattr(training_memory, "training", known)  # each takes a while
     for on in (False, True):
         card.total_memory = needed[on].total + 1_500_000_000
         job = train._job(CT, examples(), SETTINGS, none)
@@ -352,27 +350,27 @@ def test_checkpointing_is_chosen_where_it_alone_has_room_and_nothing_is_written_
 
 def test_dropout_is_reproducible_and_the_base_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save_model(tmp_path / "model", llama(attention_dropout=0.5))
-    backbone = load(folder)
+    lm = load(folder)
     losses = []
     for name, dropout in (("a", 0.5), ("b", 0.5), ("c", 0.0)):
-        loop.main(write_job(backbone, tmp_path / name, {**SETTINGS, "dropout": dropout}))
+        loop.main(write_job(lm, tmp_path / name, {**SETTINGS, "dropout": dropout}))
         losses.append([line["loss"] for line in logged(capsys.readouterr().out)])
     assert losses[0] == losses[1] != losses[2]
     assert losses[0][0] == losses[2][0]  # B is 0 at first, so the adapter's dropout shows from the second step on
 
 
 def test_dropout_is_on_in_steps_after_validation(
-    backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lm: LanguageModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     losses = []
     for name, validation in (("validated", learnable()), ("plain", None)):
-        loop.main(write_job(backbone, tmp_path / name, {**SETTINGS, "dropout": 0.5}, validation))
+        loop.main(write_job(lm, tmp_path / name, {**SETTINGS, "dropout": 0.5}, validation))
         losses.append([line["loss"] for line in logged(capsys.readouterr().out)])
     assert losses[0] == losses[1]
 
 
 def test_with_checkpointing_the_steps_are_the_same(
-    backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    lm: LanguageModel, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {**SETTINGS, "dropout": 0.5}
     again, losses, adapters = [], [], []
@@ -384,7 +382,7 @@ def test_with_checkpointing_the_steps_are_the_same(
 
     monkeypatch.setattr(session, "checkpoint", counted)
     for name, on in (("whole", False), ("less", True)):
-        config = write_job(backbone, tmp_path / name, settings, learnable(), checkpointing=on, token_budget=60)
+        config = write_job(lm, tmp_path / name, settings, learnable(), checkpointing=on, token_budget=60)
         loop.main(config)
         losses.append([line["loss"] for line in logged(capsys.readouterr().out)])
         adapters.append(load_file(config.parent / ADAPTER / "adapter_model.safetensors"))
@@ -434,15 +432,15 @@ def same_end(config: Path, whole: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("deepspeed", "processes"), [(False, 1), (True, 1), (True, 2)])
 def test_a_killed_training_goes_on_to_the_same_end(
-    backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str], deepspeed: bool, processes: int
+    lm: LanguageModel, tmp_path: Path, capsys: pytest.CaptureFixture[str], deepspeed: bool, processes: int
 ) -> None:
     settings = {**SETTINGS, "steps": 16, "dropout": 0.1, "deepspeed": deepspeed, "clip": 0.5}
-    whole = write_job(backbone, tmp_path / "whole", settings, learnable())
+    whole = write_job(lm, tmp_path / "whole", settings, learnable())
     if deepspeed:
         finished(whole, processes)
     else:
         loop.main(whole)  # in this process, which has imported the libraries
-    config = write_job(backbone, tmp_path / "job", settings, learnable(), checkpoint_every=3)
+    config = write_job(lm, tmp_path / "job", settings, learnable(), checkpoint_every=3)
     killed_after(config, 7, processes)
     files = [path.name for path in config.parent.rglob("*") if path.is_file()]
     assert {Path(name).suffix for name in files} <= {".json", ".safetensors", ".lock"}
@@ -563,12 +561,12 @@ def test_a_checkpoint_that_can_t_be_read_for_the_moment_stays(
 
 
 def test_the_step_that_validation_likes_best_is_kept(
-    backbone: Backbone, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lm: LanguageModel, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Read again by transformers and peft alone, one sequence at a time and without dropout."""
     held = held_out()
     settings = {**SETTINGS, "steps": 64, "published_steps": 100, "dropout": 0.5}
-    config = write_job(backbone, tmp_path / "job", settings, held)
+    config = write_job(lm, tmp_path / "job", settings, held)
     loop.main(config)
     report = json.loads((config.parent / ADAPTER / REPORT).read_text())["stage"]
     assert report["kept"] < report["taken"] < 64  # these labels can't be learned, so validation ends it early
@@ -606,11 +604,9 @@ os._exit(0 if other == 0 or os.waitpid(other, 0)[1] == 0 else 1)
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_does(
-    backbone: Backbone, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_processes_train_as_one_does(lm: LanguageModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {**SETTINGS, "steps": 12, "learning_rate": 1e-2}
-    first, second = (write_job(backbone, tmp_path / name, settings, learnable()) for name in ("one", "two"))
+    first, second = (write_job(lm, tmp_path / name, settings, learnable()) for name in ("one", "two"))
     loop.main(first)
     one = logged(capsys.readouterr().out)
     with socket.socket() as free:
@@ -633,10 +629,10 @@ def test_two_processes_train_as_one_does(
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="DeepSpeed is for Linux")
 @pytest.mark.parametrize("processes", [1, 2])
-def test_deepspeed_trains_as_plain_torch_does(backbone: Backbone, tmp_path: Path, processes: int) -> None:
+def test_deepspeed_trains_as_plain_torch_does(lm: LanguageModel, tmp_path: Path, processes: int) -> None:
     settings = {**SETTINGS, "steps": 50, "learning_rate": 2e-3, "clip": 0.1}
-    plain = finished(write_job(backbone, tmp_path / "plain", settings))
-    zero = finished(write_job(backbone, tmp_path / "zero", {**settings, "deepspeed": True}), processes)
+    plain = finished(write_job(lm, tmp_path / "plain", settings))
+    zero = finished(write_job(lm, tmp_path / "zero", {**settings, "deepspeed": True}), processes)
     np.testing.assert_allclose([x["loss"] for x in zero], [x["loss"] for x in plain], atol=1e-3)
 
 
@@ -662,10 +658,10 @@ def test_long_gradients_are_clipped_over_all_parameters_together() -> None:
 def test_while_a_child_trains_on_an_accelerator_its_parent_holds_no_weights(
     trained: tuple[Path, AdapterRef], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backbone, ids, read = load(folder), np.arange(12, 40, dtype=np.int32), {3: np.arange(28)}
-    assert backbone.packed
-    before = backbone.session.read_alone(ids, read)[3]
-    weights = [weakref.ref(backbone.model), weakref.ref(backbone.head.weight)]
+    lm, ids, read = load(folder), np.arange(12, 40, dtype=np.int32), {3: np.arange(28)}
+    assert lm.packed
+    before = lm.session.read_alone(ids, read)[3]
+    weights = [weakref.ref(lm.model), weakref.ref(lm.head.weight)]
 
     @contextmanager
     def started(config: Path, processes: int, devices: tuple[str, ...]) -> Iterator[Any]:
@@ -679,19 +675,19 @@ def test_while_a_child_trains_on_an_accelerator_its_parent_holds_no_weights(
     card = SimpleNamespace(total_memory=85 * 10**9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
     monkeypatch.setattr(children, "started", started)
-    backbone.devices = ("cuda:1",)
-    ref = trainer(backbone, tmp_path)(loss=CT, examples=examples(), settings=SETTINGS)
-    backbone.devices = ("cpu",)
-    assert torch.equal(backbone.session.read_alone(ids, read)[3], before)
-    with adapted(backbone, ref):
-        through = backbone.session.read_alone(ids, read)[3]
+    lm.devices = ("cuda:1",)
+    ref = trainer(lm, tmp_path)(loss=CT, examples=examples(), settings=SETTINGS)
+    lm.devices = ("cpu",)
+    assert torch.equal(lm.session.read_alone(ids, read)[3], before)
+    with adapted(lm, ref):
+        through = lm.session.read_alone(ids, read)[3]
     plain = load(folder)
     with adapted(plain, trained[1]):
         assert torch.equal(plain.session.read_alone(ids, read)[3], through)
 
 
 def test_a_crash_of_the_child_is_an_error_with_the_end_of_its_log(
-    backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin = tmp_path / "moon_losses.py"
     # in the child alone, and before it loads a model
@@ -702,7 +698,7 @@ def test_a_crash_of_the_child_is_an_error_with_the_end_of_its_log(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(UserError, match=r"failed \(exit code 1\): RuntimeError: the moon") as caught:
-        trainer(backbone, tmp_path / "cache")(loss="moon_losses:bad", examples=examples(), settings=SETTINGS)
+        trainer(lm, tmp_path / "cache")(loss="moon_losses:bad", examples=examples(), settings=SETTINGS)
     message = str(caught.value)
     assert "before\n" in message
     assert "the moon is in the wrong house" in message
@@ -711,7 +707,7 @@ def test_a_crash_of_the_child_is_an_error_with_the_end_of_its_log(
 
 
 def test_deepspeed_that_fails_says_the_way_without_it(
-    backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
     def started(*_: Any) -> Iterator[Any]:
@@ -719,11 +715,11 @@ def test_deepspeed_that_fails_says_the_way_without_it(
 
     monkeypatch.setattr(children, "started", started)
     with pytest.raises(UserError, match=r"no compiler on this machine\n.*--set ct.deepspeed=false"):
-        trainer(backbone, tmp_path / "cache")(loss=CT, examples=examples(), settings={**SETTINGS, "deepspeed": True})
+        trainer(lm, tmp_path / "cache")(loss=CT, examples=examples(), settings={**SETTINGS, "deepspeed": True})
 
 
 def test_without_deepspeed_one_process_trains_in_plain_torch_and_several_are_told_what_to_install(
-    backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "deepspeed" else found(name, *a))
@@ -731,7 +727,7 @@ def test_without_deepspeed_one_process_trains_in_plain_torch_and_several_are_tol
 
     def with_deepspeed(platform: str, processes: int) -> bool:
         monkeypatch.setattr(sys, "platform", platform)
-        training = trainer(backbone, tmp_path)
+        training = trainer(lm, tmp_path)
         training.processes = processes
         return training._job(CT, examples(), settings, Validation("", {})).recipe.deepspeed
 
@@ -742,12 +738,12 @@ def test_without_deepspeed_one_process_trains_in_plain_torch_and_several_are_tol
 
 
 @pytest.mark.slow
-def test_one_process_ends_in_the_same_bits_with_deepspeed_and_without(backbone: Backbone, tmp_path: Path) -> None:
+def test_one_process_ends_in_the_same_bits_with_deepspeed_and_without(lm: LanguageModel, tmp_path: Path) -> None:
     """The paper's settings clip nothing; so what is installed changes no number."""
     settings = {**SETTINGS, "steps": 50, "learning_rate": 2e-3, "clip": 0.0}
     folders = []
     for deepspeed in (False, True):
-        config = write_job(backbone, tmp_path / str(deepspeed), {**settings, "deepspeed": deepspeed}, learnable())
+        config = write_job(lm, tmp_path / str(deepspeed), {**settings, "deepspeed": deepspeed}, learnable())
         finished(config)
         folders.append(config.parent / ADAPTER)
     plain, zero = (load_file(folder / "adapter_model.safetensors") for folder in folders)
@@ -756,13 +752,13 @@ def test_one_process_ends_in_the_same_bits_with_deepspeed_and_without(backbone: 
 
 
 def test_half_precision_is_refused(folder: Path, tmp_path: Path) -> None:
-    half = Backbone(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu", dtype="float16"))
+    half = LanguageModel(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu", dtype="float16"))
     with pytest.raises(UserError, match="bfloat16 or float32"):
         trainer(half, tmp_path)(loss=CT, examples=examples(), settings=SETTINGS)
 
 
-def test_wrong_calls_are_the_method_s_mistakes(backbone: Backbone, tmp_path: Path) -> None:
-    train = trainer(backbone, tmp_path)
+def test_wrong_calls_are_the_method_s_mistakes(lm: LanguageModel, tmp_path: Path) -> None:
+    train = trainer(lm, tmp_path)
     with pytest.raises(ContractError, match="lack rank"):
         train(loss=CT, examples=examples(), settings={k: v for k, v in SETTINGS.items() if k != "rank"})
     with pytest.raises(ContractError, match="one length"):
@@ -771,8 +767,8 @@ def test_wrong_calls_are_the_method_s_mistakes(backbone: Backbone, tmp_path: Pat
         train(loss="nowhere_at_all:loss", examples=examples(), settings=SETTINGS)
 
 
-def test_a_folder_that_others_can_write_is_not_trusted(backbone: Backbone, tmp_path: Path) -> None:
-    train, given = trainer(backbone, tmp_path), {"examples": examples(), "settings": SETTINGS}
+def test_a_folder_that_others_can_write_is_not_trusted(lm: LanguageModel, tmp_path: Path) -> None:
+    train, given = trainer(lm, tmp_path), {"examples": examples(), "settings": SETTINGS}
     none = Validation("", {})
     key = key_of(train._fields(train._job(CT, examples(), SETTINGS, none), examples(), none))
     folder = tmp_path / "training" / key
@@ -782,8 +778,8 @@ def test_a_folder_that_others_can_write_is_not_trusted(backbone: Backbone, tmp_p
         train(loss=CT, **given)
 
 
-def test_what_is_written_for_the_child_is_what_it_reads(backbone: Backbone, tmp_path: Path) -> None:
-    config = write_job(backbone, tmp_path / "job", SETTINGS)
+def test_what_is_written_for_the_child_is_what_it_reads(lm: LanguageModel, tmp_path: Path) -> None:
+    config = write_job(lm, tmp_path / "job", SETTINGS)
     job, given = Job.read(config), examples()
     assert config.name == CONFIG
     assert job.verdict_ids == (NO, YES)
@@ -820,15 +816,17 @@ def test_passes_hold_every_sequence_once_within_their_budget(budget: int) -> Non
     assert (len(groups) == N) == (budget == 1)
 
 
-# --- the adapter on the backbone --------------------------------------------------------------------------------------
+# --- the adapter on the model --------------------------------------------------------------------------------------
 
 
-def verdicts(backbone: Backbone) -> torch.Tensor:
+def verdicts(lm: LanguageModel) -> torch.Tensor:
     """QueryLogits of the examples as a run reads them, packed and on a shared cache."""
-    asking = Asking(1, np.asarray([20, 21]), np.asarray([7, 8], dtype=np.int32), np.asarray([NO, YES]), 40)
+    asking = PromptSettings(1, np.asarray([20, 21]), np.asarray([7, 8], dtype=np.int32), np.asarray([NO, YES]), 40)
     given, signal = examples(), QueryLogits()
-    items = [Item(given["prompt"][i].astype(np.int32), 2, given["query"][i][-3:-2].astype(np.int32)) for i in range(N)]
-    measured = Extractor(backbone, asking, pass_definitions([signal])).measure(items)
+    items = [
+        ModelInput(given["prompt"][i].astype(np.int32), 2, given["query"][i][-3:-2].astype(np.int32)) for i in range(N)
+    ]
+    measured = Extractor(lm, asking, pass_definitions([signal])).measure(items)
     return measured.columns[signal]["values"]
 
 
@@ -839,18 +837,18 @@ def plain_verdicts(model: Any) -> torch.Tensor:
 
 
 def test_an_adapter_switched_on_is_peft_s_and_switched_off_leaves_every_bit(
-    trained: tuple[Path, AdapterRef], backbone: Backbone, folder: Path
+    trained: tuple[Path, AdapterRef], lm: LanguageModel, folder: Path
 ) -> None:
-    before, weights = verdicts(backbone), {k: v.clone() for k, v in backbone.model.state_dict().items()}
-    session = backbone.session
-    with adapted(backbone, trained[1]):
-        through = verdicts(backbone)
-        assert backbone.session is not session
-    after = verdicts(backbone)
+    before, weights = verdicts(lm), {k: v.clone() for k, v in lm.model.state_dict().items()}
+    session = lm.session
+    with adapted(lm, trained[1]):
+        through = verdicts(lm)
+        assert lm.session is not session
+    after = verdicts(lm)
     assert torch.equal(before, after)
-    assert backbone.session is session
-    assert backbone.model.state_dict().keys() == weights.keys()
-    assert all(torch.equal(v, weights[k]) for k, v in backbone.model.state_dict().items())
+    assert lm.session is session
+    assert lm.model.state_dict().keys() == weights.keys()
+    assert all(torch.equal(v, weights[k]) for k, v in lm.model.state_dict().items())
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     with pytest.warns(FutureWarning):
         wrapped = peft.PeftModel.from_pretrained(model, str(trained[1].folder)).eval()
@@ -859,24 +857,24 @@ def test_an_adapter_switched_on_is_peft_s_and_switched_off_leaves_every_bit(
 
 
 def test_a_cache_of_the_frozen_model_is_not_reused_by_the_adapter(
-    trained: tuple[Path, AdapterRef], backbone: Backbone
+    trained: tuple[Path, AdapterRef], lm: LanguageModel
 ) -> None:
-    verdicts(backbone)  # fills the cache with the shared beginnings
-    with adapted(backbone, trained[1]):
-        warm = verdicts(backbone)
-    fresh = load(backbone.folder)
+    verdicts(lm)  # fills the cache with the shared beginnings
+    with adapted(lm, trained[1]):
+        warm = verdicts(lm)
+    fresh = load(lm.folder)
     with adapted(fresh, trained[1]):
         cold = verdicts(fresh)
     assert torch.equal(warm, cold)
 
 
-def test_a_fresh_adapter_changes_nothing(backbone: Backbone, tmp_path: Path) -> None:
-    config = write_job(backbone, tmp_path / "job", {**SETTINGS, "steps": 1, "learning_rate": 0.0, "dropout": 0.1})
+def test_a_fresh_adapter_changes_nothing(lm: LanguageModel, tmp_path: Path) -> None:
+    config = write_job(lm, tmp_path / "job", {**SETTINGS, "steps": 1, "learning_rate": 0.0, "dropout": 0.1})
     loop.main(config)
     ref = AdapterRef(config.parent / ADAPTER, fingerprint(config.parent / ADAPTER))
-    before = verdicts(backbone)
-    with adapted(backbone, ref):
-        torch.testing.assert_close(verdicts(backbone), before, atol=1e-6, rtol=0)
+    before = verdicts(lm)
+    with adapted(lm, ref):
+        torch.testing.assert_close(verdicts(lm), before, atol=1e-6, rtol=0)
 
 
 def test_the_adapter_of_another_model_is_refused(trained: tuple[Path, AdapterRef], tmp_path: Path) -> None:
@@ -885,27 +883,27 @@ def test_the_adapter_of_another_model_is_refused(trained: tuple[Path, AdapterRef
         pass
 
 
-def test_an_incomplete_adapter_is_refused(trained: tuple[Path, AdapterRef], backbone: Backbone, tmp_path: Path) -> None:
+def test_an_incomplete_adapter_is_refused(trained: tuple[Path, AdapterRef], lm: LanguageModel, tmp_path: Path) -> None:
     shutil.copytree(trained[1].folder, tmp_path / "copy")
     folder = tmp_path / "copy"
     (folder / "adapter_model.safetensors").write_bytes(b"cut")
     ref = AdapterRef(folder, fingerprint(folder))
-    with pytest.raises(UserError, match="can't be loaded"), adapted(backbone, ref):
+    with pytest.raises(UserError, match="can't be loaded"), adapted(lm, ref):
         pass
     (ref.folder / "adapter_model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"missing: adapter_model\.safetensors"), adapted(backbone, ref):
+    with pytest.raises(UserError, match=r"missing: adapter_model\.safetensors"), adapted(lm, ref):
         pass
-    plain_verdicts(backbone.model)  # the backbone still works
+    plain_verdicts(lm.model)  # the model still works
 
 
 @pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json", "base_model.json"])
 def test_an_adapter_with_another_bit_is_not_read_through(
-    trained: tuple[Path, AdapterRef], backbone: Backbone, tmp_path: Path, name: str
+    trained: tuple[Path, AdapterRef], lm: LanguageModel, tmp_path: Path, name: str
 ) -> None:
     shutil.copytree(trained[1].folder, tmp_path / "copy")
     flipped(tmp_path / "copy" / name)
     ref = AdapterRef(tmp_path / "copy", trained[1].fingerprint)
-    with pytest.raises(UserError, match="a file of it was altered"), adapted(backbone, ref):
+    with pytest.raises(UserError, match="a file of it was altered"), adapted(lm, ref):
         pass
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-Head = Callable[[Tensor], Tensor]
+Scorer = Callable[[Tensor], Tensor]
 
 
 class Truth(NamedTuple):
@@ -64,7 +64,7 @@ def jensen_shannon(p: Tensor, q: Tensor, variant: str) -> float:
     return float(sum(halves) / 2)
 
 
-def exact_flip(h: Tensor, d: Tensor, argmax: int, head: Head, radius: float) -> float:
+def exact_flip(h: Tensor, d: Tensor, argmax: int, head: Scorer, radius: float) -> float:
     """Bisection on the definition, where the argmax at the radius is another one."""
 
     def flipped(x: float) -> bool:
@@ -80,7 +80,7 @@ def exact_flip(h: Tensor, d: Tensor, argmax: int, head: Head, radius: float) -> 
 
 
 def token_truth(
-    h: Tensor, token: int, head: Head, *, radius: float, steps: int, along: Tensor | None = None, **options: Any
+    h: Tensor, token: int, head: Scorer, *, radius: float, steps: int, along: Tensor | None = None, **options: Any
 ) -> Truth:
     """Truth of one token, moved along the gradient or another direction."""
     epsilon = options.get("entropy_epsilon", 0.0)
@@ -95,7 +95,7 @@ def token_truth(
 def _measure(
     h: Tensor,
     token: int,
-    head: Head,
+    head: Scorer,
     jacobian: Tensor,
     direction: Tensor,
     radius: float,
@@ -174,7 +174,7 @@ def oracle() -> Callable[..., list[Truth]]:
     def all_tokens(
         hidden: Tensor,
         ids: Tensor,
-        head: Head,
+        head: Scorer,
         radius: float = 20.0,
         steps: int = 5,
         directions: Tensor | None = None,

@@ -286,7 +286,7 @@ def test_chunks_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 PEAK = """
 import torch
 from bench.api import OutputHead
-from bench.backbone.memory import peak_memory_mb
+from bench.model.memory import peak_memory_mb
 from methods.ccps.features import perturbation_features
 torch.set_num_threads(1)
 states, ids = torch.randn(4096, 16), torch.randint(0, 4096, (4096,))

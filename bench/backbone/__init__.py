@@ -1,1 +1,0 @@
-"""The backbone: the only place that imports transformers, and the only place where tokens meet a model."""

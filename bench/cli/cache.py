@@ -1,0 +1,142 @@
+"""`bench cache`: what is kept between runs, and how to make room."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bench.api import UserError
+from bench.cli import verbosity
+from bench.cli.commands import AsJson, Commands, with_loudness
+from bench.cli.options import MODEL
+from bench.store.folders import cache_folder
+
+if TYPE_CHECKING:
+    from bench.store.usage import UsageRow
+
+_SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
+"""Unit of an age -> seconds."""
+_UNKNOWN = "not known"
+
+
+def show(ctx: typer.Context, *, as_json: AsJson = False) -> None:
+    """Show what is kept between runs: where it is, how large, by kind, model and task."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from bench.cli.printing import print_json, print_line, print_records
+    from bench.store.usage import size_in_words, used
+
+    root = cache_folder()
+    records = _records(used(root))
+    total = sum(record["bytes"] for record in records)
+    if as_json:
+        print_json({"folder": str(root), "bytes": total, "parts": records})
+        return
+    print_line(f"{root}: {size_in_words(total)}")
+    if records:
+        print_records([_in_words(record) for record in records])
+
+
+app = Commands(callback=with_loudness(show), invoke_without_command=True)
+
+
+@app.command()
+def prune(
+    *,
+    model: Annotated[
+        str | None,
+        typer.Option(help="What is kept of this model, as bench cache names it.", autocompletion=MODEL),
+    ] = None,
+    older_than: Annotated[str | None, typer.Option(help="What was written before so long, e.g. 12h, 30d, 8w.")] = None,
+    fits: Annotated[bool, typer.Option("--fits", help="Fitted methods and adapters alone.")] = False,
+    signals: Annotated[
+        bool, typer.Option("--signals", help="What was read of a model alone: signals, and the answers beside them.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be freed and stop.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+) -> None:
+    """Free space: answers, signals, fits and adapters; a run computes again what it needs.
+
+    What a running process reads or makes stays, and so do verdicts of judges, logs and results.
+    """
+    from bench.api.errors import did_you_mean
+    from bench.cli.printing import print_line, print_records
+    from bench.store.pruning import chosen
+    from bench.store.pruning import prune as remove
+    from bench.store.usage import ADAPTERS, ENTRIES, FITS, READINGS, size_in_words, used
+
+    root = cache_folder()
+    uses = used(root)
+    known = sorted({use.model for use in uses if use.model})
+    if model is not None and model not in known:
+        names = ", ".join(known) or "no model whose name was noted"
+        raise UserError(f"--model {model}: nothing is kept of it, only of {names}.{did_you_mean(model, known)}")
+    age = None
+    if older_than is not None:
+        found = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())
+        if found is None:
+            raise UserError(
+                f"--older-than {older_than}: expected a number of hours, days or weeks, e.g. 12h, 30d or 8w"
+            )
+        age = int(found[1]) * _SECONDS[found[2]]
+    kinds = ((FITS, ADAPTERS) * fits + (READINGS,) * signals) or ENTRIES
+    choice = chosen(root, uses, kinds, model, age)
+    if choice.held:
+        print_line(f"{_entries(choice.held)} in use by running processes, kept")
+    if not choice.gone:
+        print_line("nothing to remove")
+        return
+    if not verbosity.is_quiet():
+        print_records([_in_words(record) for record in _records(choice.gone)])
+        print_line(f"{_entries(choice.gone)}, {size_in_words(sum(use.bytes for use in choice.gone))}")
+    if dry_run:
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UserError("nobody can be asked here, and nothing was removed; add --yes to remove it, or --dry-run")
+        if not typer.confirm("Remove it?", err=True):
+            raise typer.Exit(1)
+    done = remove(root, choice.gone)
+    more = f"; {_entries(done.held)} kept, which processes have begun to use" if done.held else ""
+    print_line(f"removed {_entries(done.gone)}, {size_in_words(sum(use.bytes for use in done.gone))}{more}")
+
+
+def _entries(uses: Sequence[UsageRow]) -> str:
+    return f"{len(uses):,} {'entry' if len(uses) == 1 else 'entries'}"
+
+
+def _records(uses: Iterable[UsageRow]) -> list[dict[str, Any]]:
+    """Entries and bytes by kind, model and task; of a reading its answers and its signals."""
+    from bench.store.usage import ENTRIES, READINGS
+
+    found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for use in uses:
+        parts = (
+            {"answers": use.answers, "signals": use.bytes - use.answers}
+            if use.kind == READINGS
+            else {use.kind: use.bytes}
+        )
+        told = use.kind in ENTRIES
+        for kind, n in parts.items():
+            count = found[kind, (use.model or _UNKNOWN) if told else "", (use.corpus or _UNKNOWN) if told else ""]
+            count[0] += told
+            count[1] += n
+    return [
+        {"kind": kind, "model": model, "task": task, "entries": entries, "bytes": n}
+        for (kind, model, task), (entries, n) in sorted(found.items())
+    ]
+
+
+def _in_words(record: dict[str, Any]) -> dict[str, str]:
+    from bench.store.usage import size_in_words
+
+    return {
+        **{name: record[name] for name in ("kind", "model", "task")},
+        "entries": f"{record['entries']:,}" if record["entries"] else "",
+        "size": size_in_words(record["bytes"]),
+    }

@@ -1,0 +1,149 @@
+"""Needs of the comparison, for `bench params`: trained parameters beside the paper's numbers, and memory on a device.
+
+Both follow from shapes; nothing is loaded.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench import registry
+from bench.api import Adapter, ConfidenceMethod, Format, ModelFacts, RunFacts, UserError
+from bench.api.errors import fenced
+from bench.model import specs
+
+if TYPE_CHECKING:
+    from bench.model.training_memory import Footprint
+
+PUBLISHED = "methods", "parameter_counts.toml"
+"""Package of the built-in methods, and its table of the paper's numbers."""
+_CONFIGS = "bench.cli", "configs.toml"
+READING_TOKENS, TRAINING_TOKENS = 1024, 2048
+"""Tokens of a pass at the default budgets."""
+_LARGE = 100_000_000
+"""Trained weights from which on a method's own layer is worth a line."""
+
+
+@cache
+def _table(package: str, name: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files(package) / name).read_text(encoding="utf-8"))
+
+
+def facts_of(name: str) -> ModelFacts:
+    """Shapes of a model from its configuration: the shipped one of the paper's models, or the model's own.
+
+    Raises:
+        UserError: the model is unknown, or its configuration can't be had.
+    """
+    from bench.model.language_model import LanguageModel, LoadOptions, facts_from_settings
+
+    shipped, spec = _table(*_CONFIGS).get(name), specs.resolve(name)
+    if shipped is None:
+        return LanguageModel(spec, LoadOptions(device="cpu")).facts
+    return facts_from_settings(name, shipped)
+
+
+def sizes(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
+    """One record for each model, method and, where the number depends on it, format (docs/methods.md §6 #48, #49).
+
+    Raises:
+        UserError: no model was named, or one can't be used.
+    """
+    if not names:
+        raise UserError("bench params: name at least one model, for example --model llama8b.")
+    known, paper = registry.methods(plugins), _table(*PUBLISHED)
+    methods = [known.get(name) for name in known.names()]
+    records = []
+    for model in names:
+        printed, facts = paper["printed"].get(model, {}), facts_of(model)
+        counts = {cls.name: _by_format(cls, facts) for cls in methods}
+        baseline = counts.get(paper["baseline"], {})
+        for name, by_format in counts.items():
+            one_for_all = len(set(by_format.values())) == 1
+            for fmt, count in list(by_format.items())[: 1 if one_for_all else None]:
+                label = name if one_for_all else f"{name}:{fmt.value}"
+                in_paper = printed.get(label)
+                differs = in_paper is not None and in_paper != count
+                records.append(
+                    {
+                        "model": model,
+                        "method": label,
+                        "parameters": count,
+                        f"times {paper['baseline']}": count / baseline[fmt] if baseline.get(fmt) else None,
+                        "in the paper": in_paper,
+                        "why they differ": paper["why"].get(name, "not known") if differs else "",
+                    }
+                )
+    return records
+
+
+def _by_format(cls: type[ConfidenceMethod], facts: ModelFacts) -> dict[Format, int]:
+    with fenced(f"method {cls.name!r}, n_parameters"):
+        return {fmt: int(cls().n_parameters(RunFacts(facts, "", fmt, 0))) for fmt in Format}
+
+
+def memory(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
+    """One record for each model and kind of work, in GB (1e9 bytes).
+
+    Args:
+        names: models.
+        plugins: files with further methods.
+
+    Raises:
+        UserError: a model can't be used.
+    """
+    import torch
+
+    from bench.model import training_memory
+    from bench.model.language_model import LanguageModel, LoadOptions
+
+    known, dtype = registry.methods(plugins), torch.bfloat16
+    records = []
+    for name in names:
+        shipped = _table(*_CONFIGS).get(name)
+        if shipped is None:
+            config = LanguageModel(specs.resolve(name), LoadOptions(device="cpu")).config
+        else:
+            config = training_memory.configuration(shipped)
+        split_data = training_memory.split_data(config, dtype, READING_TOKENS)
+        records.append(_record(name, f"reading, {READING_TOKENS:,} tokens a pass", split_data))
+        adapters: dict[tuple[int, str], list[str]] = {}
+        facts = facts_of(name)
+        for cls in map(known.get, known.names()):
+            trained = max(_by_format(cls, facts).values())
+            if any(getattr(signal, "adapter", None) is Adapter.OWN for signal in cls().reads().predict):
+                settings: Any = cls().params()
+                adapters.setdefault((settings["rank"], settings["target_modules"]), []).append(cls.name)
+            elif trained >= _LARGE:
+                fit = training_memory.Footprint(
+                    split_data.weights, 0, split_data.rest, training_memory.TRAINED_BYTES * trained
+                )
+                records.append(_record(name, f"fit of {cls.name}", fit))
+        for (rank, named), trainers in adapters.items():
+            plain, less = (
+                training_memory.training(
+                    config, dtype, TRAINING_TOKENS, rank=rank, named=named, checkpointing=checkpointing
+                )
+                for checkpointing in (False, True)
+            )
+            work = f"fit of {', '.join(trainers)}, {TRAINING_TOKENS:,} tokens a pass"
+            records.append(_record(name, work, plain, less))
+    return records
+
+
+def _record(model: str, work: str, needed: Footprint, checkpointed: Footprint | None = None) -> dict[str, Any]:
+    return {
+        "model": model,
+        "work": work,
+        "weights": needed.weights / 1e9,
+        "blocks": needed.blocks / 1e9,
+        "rest": needed.rest / 1e9,
+        "trained": needed.trained / 1e9,
+        "GB": needed.total / 1e9,
+        "checkpointed": None if checkpointed is None else checkpointed.total / 1e9,
+    }

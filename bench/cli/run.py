@@ -1,0 +1,117 @@
+"""`bench run`: options and a run file become requests, these are carried out, and what comes of them is printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.api import UserError
+from bench.cli import run_files, verbosity
+from bench.cli.commands import AsJson
+from bench.cli.options import options_from
+from bench.cli.printing import announcer, console, print_json, print_line, print_notes, print_written
+from bench.report.selection import View
+from bench.run.config import RunConfig
+
+File = Annotated[
+    Path | None,
+    typer.Argument(
+        help="Options by their names in TOML, e.g. model = 'tiny'; those on the command line win.",
+        rich_help_panel="Run file (.toml)", callback=run_files.take_defaults, is_eager=True, metavar="[FILE]",
+    ),
+]  # fmt: skip
+DumpConfig = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Write these options as a run file and stop; - prints it.",
+                 rich_help_panel="Output"),
+]  # fmt: skip
+
+
+@options_from(RunConfig, without=("cache",), each="seed")
+def run(
+    configs: Sequence[RunConfig], *, file: File = None, dump_config: DumpConfig = None, as_json: AsJson = False
+) -> None:
+    """Run methods on a model over tasks, score and compare them."""
+    del file  # its options are in the requests
+    if dump_config is not None:
+        run_files.dump(configs, dump_config)
+        return
+    progress = verbosity.progress()
+    if configs[0].dry_run:  # the libraries alone take seconds
+        progress.say("Plan: looking at the questions, the model and what is stored; nothing is computed")
+    from bench.report import style
+    from bench.run.seeds import run_each
+
+    if not as_json:
+        style.read(configs[0].out)  # a file of colours that can't be read is said before hours of work
+    report = run_each(configs, progress)
+    if as_json:
+        from bench.results.files import to_json
+
+        record = {
+            "plan": report.plan,
+            "rows": [json.loads(to_json(row)) for row in report.rows],
+            "paths": list(map(str, report.paths)),
+            "heads": list(map(str, report.heads)),
+            "notes": report.notes,
+        }
+        print_json(record | ({"stopped": report.stopped} if len(configs) > 1 else {}))
+    elif configs[0].dry_run and verbosity.is_quiet():  # nobody was told the plan
+        for line in report.plan:
+            print_line(line)
+    if report.rows and not as_json:
+        from bench.report.tables import build
+        from bench.report.tables.request import tables_of
+        from bench.store.folders import cache_folder
+
+        view = View(configs[0].out, partial=True, deviations=True)
+        build.print_terminal(tables_of(view, cache_folder(), announcer(), report.rows), console())
+        print_written([*report.paths, *report.heads])
+        print_notes(report.notes)
+        for line in [] if report.failed else next_steps(configs[0], report.heads):
+            print_line(line)
+    if report.stopped:
+        raise UserError(f"{'; '.join(report.stopped)}. What the other seeds gave is stored.")
+    raise typer.Exit(1 if report.failed else 0)
+
+
+def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:
+    """Lines with the commands that show what a run has written, and that use the first of its heads.
+
+    They work as they are printed, in the folder where the run was started.
+    """
+    where = [] if config.out == Path("results") else ["--results", str(config.out)]
+    rows = [name for name, chosen in (("--partial", config.limit), ("--deviations", config.overrides)) if chosen]
+    commands = {
+        "with intervals, calibration and training": ["table", *where, *rows, "--stats"],
+        "as a page": ["report", *where, *rows, "--serve"],
+    }
+    if heads:
+        commands["your own questions"] = ["score", "--head", str(heads[0]), "--model", config.model, "questions.jsonl"]
+    named = {what: f"{program()} {shlex.join(words)}" for what, words in commands.items()}
+    width = max(map(len, named.values()))
+    return [
+        f"{'next:' if not row else '':5} {command:{width}}  {what}" for row, (what, command) in enumerate(named.items())
+    ]
+
+
+def program() -> str:
+    """The words that start this program again from this folder, e.g. `bench` or `.venv/bin/bench`."""
+    called = Path(sys.argv[0])
+    if called.parts[-3:] == ("bench", "cli", "__main__.py"):
+        return f"{_called(Path(sys.executable))} -m bench.cli"
+    return _called(called) if called.is_file() else "bench"
+
+
+def _called(program: Path) -> str:
+    """Its name where that alone finds it, else its path."""
+    found = shutil.which(program.name)
+    is_found = found is not None and Path(found).absolute() == program.absolute()
+    return program.name if is_found else shlex.quote(str(program))

@@ -1,0 +1,115 @@
+"""Adapters: made anew for training, or switched on in a model and off again; frozen weights are never touched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+
+from bench.api import AdapterRef, UserError
+from bench.model.folder import first_line
+from bench.store.files import write_json
+
+if TYPE_CHECKING:
+    from bench.model.language_model import LanguageModel
+
+WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
+"""Names that peft gives the files."""
+_BASE = "base_model.json"
+"""Beside them: on which weights the adapter was trained."""
+
+
+def with_lora(model: Any, targets: Sequence[str], *, rank: int, alpha: int = 8, dropout: float = 0.1) -> Any:
+    """The model with a fresh adapter (B is 0) on these layers; of all dropout only the adapter's is on."""
+    import peft
+    from transformers.pytorch_utils import Conv1D
+
+    config = peft.LoraConfig(
+        r=rank, lora_alpha=alpha, lora_dropout=dropout, bias="none", target_modules=list(targets),
+        fan_in_fan_out=isinstance(model.get_submodule(targets[0]), Conv1D), task_type="CAUSAL_LM",
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
+        wrapped = peft.get_peft_model(model, config)
+    wrapped.eval()
+    set_dropout(wrapped, on=True)
+    return wrapped
+
+
+def set_dropout(wrapped: Any, *, on: bool) -> None:
+    """Switch the adapter's dropout."""
+    for name, module in wrapped.named_modules():
+        if "lora_dropout" in name:
+            module.train(on)
+
+
+def record_base(folder: Path, weights: str, name: str) -> None:
+    """Write down which weights an adapter belongs to: a model's fingerprint, and its name for messages."""
+    write_json(folder / _BASE, {"fingerprint": weights, "name": name})
+
+
+def fingerprint(folder: Path) -> str:
+    """SHA-256 over an adapter's weights and configuration, and what it was trained on."""
+    digest = hashlib.sha256()
+    for name in (WEIGHTS, SETTINGS, _BASE):
+        digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@contextmanager
+def adapted(lm: LanguageModel, ref: AdapterRef) -> Iterator[LanguageModel]:
+    """Within the context, everything that is read from this model is read through the adapter, without dropout.
+
+    The model has a cache of its own meanwhile, so keys and values of the two kinds of weights never meet; the one of
+    the frozen weights is back afterwards, as it was. Answers are the frozen model's: none is generated in here.
+
+    Raises:
+        UserError: the adapter is incomplete, or not the one that was trained, or belongs to another model.
+    """
+    import peft
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    folder = ref.folder
+    missing = [name for name in (WEIGHTS, SETTINGS, _BASE) if not (folder / name).is_file()]
+    if missing:
+        raise UserError(
+            f"Expected an adapter with {WEIGHTS}, {SETTINGS} and {_BASE} in folder {folder.name[:12]!r}; missing:"
+            f" {', '.join(missing)}. Fit the method again."
+        )
+    if fingerprint(folder) != ref.fingerprint:
+        raise UserError(
+            f"The adapter in folder {folder.name[:12]!r} is not as it was trained: a file of it was altered. Run the"
+            " command again: it is trained again."
+        )
+    base = json.loads((folder / _BASE).read_text(encoding="utf-8"))
+    if base.get("fingerprint") != lm.fingerprint:
+        raise UserError(
+            f"The adapter in folder {folder.name[:12]!r} was trained on model {base.get('name')!r}"
+            f" ({str(base.get('fingerprint'))[:12]}), not on {lm.spec.name!r} ({lm.fingerprint[:12]}):"
+            " an adapter fits its own weights only. Fit the method on this model."
+        )
+    frozen_session, model = lm.session, lm.model
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
+        try:
+            wrapped = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=False)
+        except (ValueError, TypeError, RuntimeError, KeyError, OSError, SafetensorError) as error:
+            # its layers are already in when its weights turn out not to fit: the original ones are put back
+            for module in list(model.modules()):
+                for name, child in list(module.named_children()):
+                    if isinstance(child, BaseTunerLayer):
+                        setattr(module, name, child.get_base_layer())
+            raise UserError(f"The adapter in {folder.name[:12]} can't be loaded: {first_line(error)}") from error
+    wrapped.eval()
+    try:
+        del lm.session  # a cached property: the next use makes a new one
+        yield lm
+    finally:
+        wrapped.unload()  # puts the original layers back
+        lm.session = frozen_session

@@ -1,0 +1,242 @@
+"""A model's files: where they are, what identifies them, and whether they can be a model, before anything is built."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import transformers
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+)
+from safetensors import SafetensorError, safe_open
+
+from bench.api import UserError
+from bench.model.specs import ModelSpec
+from bench.store.folders import digest_file
+
+_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+_CODE = "*.py"
+_OTHER_COPIES = ["consolidated*", "original/*", "*.gguf"]
+"""Second copies of the weights that some repositories hold."""
+_WEIGHTS = "*.safetensors"
+_SPEAKING = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "additional_chat_templates/*.jinja")
+"""Files beside the weights that change what is asked or answered: tokenizer, chat template, stop tokens."""
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+
+_LAYERS = frozenset({"num_hidden_layers", "n_layer", "n_layers", "num_layers"})
+_HEADS = frozenset({"num_attention_heads", "n_head", "n_heads", "num_heads", "num_key_value_heads"})
+_HIDDEN = ("hidden_size", "n_embd", "d_model")
+_WIDTHS = (*_HIDDEN, "vocab_size", "intermediate_size", "n_inner", "ffn_dim")
+_MOST_LAYERS = 10_000
+_FEW_LAYERS = 200
+"""No more than that are ever too many to build."""
+_FEWEST_BITS = 0.5
+"""Bits of a weight in a file, at least; more weights than that can't be in it."""
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """The files of a model on this machine."""
+
+    name: str
+    """Name of the model, for messages."""
+    path: Path
+    commit: str | None
+    """Commit on the Hub; None for a folder of the user's own."""
+    source: str
+    """Hub id or folder, as it was asked for."""
+    trust_remote_code: bool = False
+
+    @cached_property
+    def weights(self) -> str:
+        """Identity of the weights: the Hub commit, or a digest of configuration and weight files. Seeds follow it."""
+        if self.commit is not None:
+            return f"{self.source}@{self.commit}"
+        digest = hashlib.sha256()
+        for path in sorted([self.path / "config.json", *self.path.glob(_WEIGHTS)]):
+            digest.update(bytes.fromhex(digest_file(path)))
+        return digest.hexdigest()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identity of all that answers depend on: weights, tokenizer, chat template, stop tokens, the model's code."""
+        if self.commit is not None:
+            return self.weights
+        found = {path for pattern in _SPEAKING for path in self.path.glob(pattern) if path.is_file()}
+        if self.trust_remote_code:
+            found.update(self.path.rglob(_CODE))
+        digest = hashlib.sha256(self.weights.encode())
+        for path in sorted(found):
+            name = str(path.relative_to(self.path)).encode("utf-8", "surrogateescape")
+            digest.update(name + b"\0" + bytes.fromhex(digest_file(path)))
+        return digest.hexdigest()
+
+    def stamps(self) -> tuple[tuple[str, int, int], ...]:
+        """Name, bytes and time of change of configuration and weight files, by which they are known again."""
+        paths = sorted([self.path / "config.json", *self.path.glob(_WEIGHTS)])
+        return tuple((path.name, stat.st_size, stat.st_mtime_ns) for path in paths for stat in [path.stat()])
+
+    def config(self) -> Any:
+        """The configuration.
+
+        Raises:
+            UserError: it can't be read, or what it says can't be a model, or not the one whose weights lie beside it.
+        """
+        path = self.path / "config.json"
+        with self.told("its config.json can't be used"):
+            settings = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(settings, dict):
+                raise TypeError(f"expected a JSON object, got a {type(settings).__name__}")
+            text = settings.get("text_config")
+            for part in (settings, text if isinstance(text, dict) else {}):
+                for key in sorted({*_LAYERS, *_HEADS, *_WIDTHS, "head_dim"} & part.keys()):
+                    most = _MOST_LAYERS if key in _LAYERS else None
+                    for value in _listed(part[key]):
+                        if type(value) is not int or value < 1 or (most is not None and value > most):
+                            bounds = f"from 1 to {most:,}" if most else "of at least 1"
+                            raise ValueError(f"expected a whole number {bounds} as {key}, got {value!r:.40}")
+                self._check_size(part)
+            config = transformers.AutoConfig.from_pretrained(self.path, trust_remote_code=self.trust_remote_code)
+            config.get_text_config()
+        return config
+
+    def _check_size(self, settings: Mapping[str, Any]) -> None:
+        """Refuse sizes that the weight files can't hold: building such a model takes for ever, or all of the memory."""
+        files = [file for file in self.path.glob(_WEIGHTS) if file.is_file()]
+        size = sum(file.stat().st_size for file in files)
+        widths = {key: max(_listed(settings.get(key)), default=0) for key in _WIDTHS}
+        hidden = next(filter(None, map(widths.get, _HIDDEN)), 0)
+        for key, width in widths.items():
+            if size and hidden * width > size * 8 / _FEWEST_BITS:
+                raise ValueError(f"{key} {width:,} is more than its weight files of {size:,} bytes can hold")
+        layers = max((value for key in _LAYERS for value in _listed(settings.get(key))), default=0)
+        if layers > _FEW_LAYERS and layers > (n := sum(map(_tensors, files))) > 0:
+            raise ValueError(f"{layers:,} layers are more than the {n:,} tensors in its weight files")
+
+    def tokenizer(self) -> Any:
+        """The tokenizer.
+
+        Raises:
+            UserError: there is none, or it can't be loaded.
+        """
+        if not any((self.path / name).is_file() for name in _TOKENIZERS):
+            raise UserError(f"Model {self.name!r}: expected a tokenizer (tokenizer.json) in its folder, found none.")
+        with self.told("its tokenizer can't be loaded"):
+            return transformers.AutoTokenizer.from_pretrained(self.path, trust_remote_code=self.trust_remote_code)
+
+    def check_weights(self) -> None:
+        """Check that there are weights, and that an index names files beside it only.
+
+        Raises:
+            UserError: otherwise.
+        """
+        if not any(self.path.glob(_WEIGHTS)):
+            raise UserError(f"Model {self.name!r}: expected weights as *.safetensors in its folder, found none.")
+        for index in sorted(self.path.glob(f"{_WEIGHTS}.index.json")):
+            with self.told(f"its {index.name} can't be used"):
+                named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+                home = self.path.resolve()
+                blobs = home.parent.parent / "blobs"  # where the Hub's own cache keeps what its folders link to
+                for name in dict.fromkeys(named):
+                    if not isinstance(name, str) or not name.endswith(".safetensors") or {"/", "\\"} & set(name):
+                        raise ValueError(
+                            f"expected names of .safetensors files in the same folder, got {str(name)[:80]!r}"
+                        )
+                    target = (self.path / name).resolve()
+                    if home not in target.parents and not (home.parent.name == "snapshots" and target.parent == blobs):
+                        raise ValueError(f"{name} links to a file outside the folder; copy that file into it")
+
+    @contextmanager
+    def told(self, what: str) -> Iterator[None]:
+        """Turn whatever the libraries raise about these files into one sentence.
+
+        Args:
+            what: what could not be done.
+
+        Raises:
+            UserError: they raised something.
+        """
+        try:
+            yield
+        except UserError:
+            raise
+        except BaseException as error:
+            # the tokenizers of Rust panic with a BaseException of their own
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            raise UserError(f"Model {self.name!r}: {what}: {first_line(error)[:300]}") from error
+
+
+def find(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolder:
+    """The folder with the model's files, from the Hub where it is not here.
+
+    Raises:
+        UserError: it has no configuration, or can't be had.
+    """
+    if spec.local:
+        folder = Path(spec.source)
+        if not (folder / "config.json").is_file():
+            raise UserError(f"Model folder {spec.name!r}: expected config.json in it, found none.")
+        return ModelFolder(spec.name, folder, None, spec.source, trust_remote_code)
+    allowed = [*_FILES, _CODE] if trust_remote_code else _FILES
+    try:
+        folder = Path(
+            snapshot_download(
+                spec.source, revision=spec.revision, allow_patterns=allowed, ignore_patterns=_OTHER_COPIES
+            )
+        )
+    except GatedRepoError as error:
+        raise UserError(
+            f"Model {spec.source!r} is gated: accept its licence on the Hub and set HF_TOKEN to your token."
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise UserError(f"Model {spec.source!r} was not found on the Hub. Check the name, or set HF_TOKEN.") from error
+    except HFValidationError as error:
+        raise UserError(
+            f"Model {spec.source[:80]!r} is no folder here, and no name that the Hub can have"
+            f" ({first_line(error)[:120]}); correct it."
+        ) from error
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise UserError(
+            f"Model {spec.source!r} is not in the local cache and the Hub can't be reached ({first_line(error)})."
+            " Connect once, or name a local folder: --model FOLDER; --model tiny needs nothing."
+        ) from error
+    commit = folder.name if re.fullmatch(r"[0-9a-f]{40}", folder.name) else None
+    return ModelFolder(spec.name, folder, commit, spec.source, trust_remote_code)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    """The numbers of a setting: one, or one for each layer; none where it is left open."""
+    if value is None:
+        return ()
+    return value if isinstance(value, list) else (value,)
+
+
+def _tensors(path: Path) -> int:
+    """Number of tensors that a file says it holds; 0 where it can't be read, which is said when it is loaded."""
+    try:
+        with safe_open(path, framework="np") as file:
+            return len(file.keys())
+    except (OSError, SafetensorError):
+        return 0
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, for one clear sentence; two where the first only announces the second."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].endswith(":"):
+        return f"{lines[0]} {lines[1]}"
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,411 @@
+"""Loading a Hugging Face causal LM: tokenizer, weights, head, and a check that passes do what we think."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+import transformers
+
+from bench.api import ModelFacts, OutputHead, UserError
+from bench.api.batch import Norm
+from bench.model import linear_layers
+from bench.model.devices import kind_of
+from bench.model.folder import find, first_line
+from bench.model.forward_checks import DTYPES, REFUSALS, Probe
+from bench.model.linear_layers import NamedLinear
+from bench.model.memory import give_back, is_out_of_memory
+from bench.model.session import Session, blocks
+from bench.model.specs import ModelSpec
+from bench.model.speed import Speed, known
+from bench.model.training_memory import configuration
+from bench.prompts.chat import Chat
+
+_DEVICES = ("cuda", "mps", "cpu")
+_EPSILONS = ("eps", "variance_epsilon", "epsilon", "norm_eps")
+"""Names of the smallest variance in the norms of transformers."""
+_CLOSE = 1e-4
+"""Difference to the module itself up to which a norm is taken for it."""
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """Options of loading that a user sets."""
+
+    device: str | None = None
+    """Default: cuda, else mps, else cpu."""
+    dtype: str | None = None
+    """Default: the model's own on an accelerator, float32 on the CPU."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the model."""
+    devices: tuple[str, ...] = ()
+    """Numbers of the cards over which the model is split; empty: it is on one device."""
+    attention: str | None = None
+    """Implementation of attention, sdpa or eager; None: the one that fits the model."""
+    plain: bool = False
+    """Whether each question is read alone, without a cache, whatever the model could do."""
+
+
+class LanguageModel:
+    """A frozen model: tokenizer and configuration at once, weights when they are first needed."""
+
+    def __init__(self, spec: ModelSpec, options: LoadOptions) -> None:
+        self.spec = spec
+        self.options = options
+        self.devices = cards(options.devices, options.device) or (_device(options.device),)
+        self.files = find(spec, trust_remote_code=options.trust_remote_code)
+        self.folder = self.files.path
+        self.config = self.files.config()
+        text = self.config.get_text_config()
+        self.blocks = int(text.num_hidden_layers)
+        self.context = int(getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", 0) or 1 << 30)
+        self._stamps: tuple[tuple[str, int, int], ...] | None = None
+        self.chat = Chat(self.files.tokenizer())
+        self.chat.check()
+
+    @property
+    def device(self) -> str:
+        """The device that token ids go to: the only one, or the first of those that share the model."""
+        return self.devices[0]
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of all that answers depend on: see `ModelFolder`."""
+        return self.files.fingerprint
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The dtype of weights and hidden states."""
+        name = self.options.dtype or ("float32" if self.device == "cpu" else self.spec.dtype)
+        if name == "auto":
+            name = str(getattr(self.config, "dtype", None) or "float32").removeprefix("torch.")
+        dtype = getattr(torch, name, None)
+        if dtype not in DTYPES:
+            raise UserError(f"Unknown dtype {name!r}: expected float32, bfloat16 or float16.")
+        return dtype  # type: ignore[no-any-return]
+
+    @property
+    def dtype_name(self) -> str:
+        """The dtype as options name it, e.g. `bfloat16`."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def attention(self) -> str:
+        """The attention implementation; a soft cap on attention scores needs the eager one."""
+        capped = getattr(self.config.get_text_config(), "attn_logit_softcapping", None)
+        return "eager" if capped else self.options.attention or "sdpa"
+
+    @cached_property
+    def model(self) -> Any:
+        """The causal language model on its device, or on its cards.
+
+        Raises:
+            UserError: weights are missing or can't be read, or are others than when they were loaded before.
+        """
+        self.files.check_weights()
+        with self.files.told("it can't be loaded"):
+            stamps = self.files.stamps()
+            if self._stamps not in {None, stamps}:
+                raise UserError(
+                    f"Model {self.spec.name!r}: expected the files that were loaded before, found others in its folder."
+                    " Run the command again; what was computed is kept."
+                )
+            self._stamps = stamps
+            model = self._load(self.attention)
+            if len(self.devices) == 1:  # `to` would undo a split
+                model = model.to(self.device)
+        return model.eval().requires_grad_(requires_grad=False)
+
+    def release(self) -> None:
+        """Give the memory of the weights back; whoever needs them next loads them again from the same files."""
+        for name in ("model", "head", "session"):
+            vars(self).pop(name, None)
+        gc.collect()  # blocks and their hooks refer to each other
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        give_back()
+
+    @cached_property
+    def layers(self) -> list[NamedLinear]:
+        """The linear layers of the blocks."""
+        return linear_layers.locate(self.model)
+
+    def _load(self, attention: str) -> Any:
+        transformers.utils.logging.disable_progress_bar()  # a run has its own
+        transformers.utils.logging.set_verbosity_error()  # what it reports of missing weights is an error here
+        # Straight to an accelerator, tensor by tensor: several processes would each hold a copy in main memory first.
+        place: dict[str, Any] = {} if kind_of(self.device) == "cpu" else {"device_map": {"": torch.device(self.device)}}
+        if place and len(self.devices) > 1:
+            with torch.device("meta"):
+                model = transformers.AutoModelForCausalLM.from_config(
+                    self.config, dtype=self.dtype, trust_remote_code=self.options.trust_remote_code
+                )
+            sizes = [torch.cuda.get_device_properties(device).total_memory for device in self.devices]
+            parts = placed(model, self.devices, sizes)
+            place = {"device_map": {name: torch.device(device) for name, device in parts.items()}}
+        try:
+            model, found = transformers.AutoModelForCausalLM.from_pretrained(
+                self.folder,
+                **place,
+                dtype=self.dtype,
+                attn_implementation=attention,
+                use_safetensors=True,
+                trust_remote_code=self.options.trust_remote_code,
+                output_loading_info=True,
+            )
+        except ValueError as error:
+            if attention == "eager" or "scaled_dot_product_attention" not in str(error):
+                raise
+            return self._load("eager")  # older architectures have no other
+        missing = sorted(found["missing_keys"])
+        if missing:  # they would be drawn at random
+            raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}; copy them again")
+        return model
+
+    @cached_property
+    def facts(self) -> ModelFacts:
+        """Shapes, from the configuration."""
+        with self.files.told("it can't be built from its config.json"):
+            return _facts_from(self.spec.name, self.config, trust_remote_code=self.options.trust_remote_code)
+
+    @cached_property
+    def head(self) -> OutputHead:
+        """The output head, with the scale and soft cap that the configuration names."""
+        layer = self.model.get_output_embeddings()
+        text = self.config.get_text_config()
+        scale = float(getattr(text, "logit_scale", None) or 1.0) / float(getattr(text, "logits_scaling", None) or 1.0)
+        softcap = getattr(text, "final_logit_softcapping", None)
+        bias = getattr(layer, "bias", None)
+        return OutputHead(layer.weight.detach(), None if bias is None else bias.detach(), scale, softcap)
+
+    @cached_property
+    def norm(self) -> Norm | None:
+        """The norm before the output head; None where it is not known."""
+        return final_norm(self.model)
+
+    @cached_property
+    def session(self) -> Session:
+        """The cache on which packs are read."""
+        text = self.config.get_text_config()
+        kinds, width = getattr(text, "layer_types", None), getattr(text, "sliding_window", None)
+        if width is None or (kinds is not None and "sliding_attention" not in kinds):
+            return Session(self.model)
+        return Session(self.model, window=int(width))
+
+    @cached_property
+    def stops(self) -> frozenset[int]:
+        """Ids that end an answer: those of the generation configuration and the tokenizer's own."""
+        named = self.model.generation_config.eos_token_id
+        ids = [named] if isinstance(named, int) else list(named or [])
+        return frozenset(i for i in [*ids, self.chat.tokenizer.eos_token_id] if i is not None)
+
+    @cached_property
+    def speed(self) -> Speed | str:
+        """Seconds that passes take here, measured without weights; or why they can't be; it may still be read."""
+        try:
+            trusted = self.options.trust_remote_code
+            return known(self.config, self.dtype, self.device, self.attention, trust_remote_code=trusted)
+        except (*REFUSALS, ImportError) as error:  # a package that the model's own code wants
+            if is_out_of_memory(error):
+                return f"{self.device} has no room for a few of its blocks"
+            return f"a few of its blocks can't be timed alone ({type(error).__name__}: {first_line(error)[:100]})"
+
+    @property
+    def packed(self) -> bool:
+        """Whether branches can share a cache on this architecture.
+
+        Raises:
+            UserError: as for `hindrance`.
+        """
+        return self.hindrance is None
+
+    @cached_property
+    def hindrance(self) -> str | None:
+        """Why branches can't share a cache, measured once on a small example; None where they can.
+
+        Raises:
+            UserError: hidden states times output head are not the model's logits, so no signal would be right; or
+                the device has no memory left for even this.
+        """
+        probe = Probe(self.session, self.head, self.blocks)
+        try:
+            wrong, hindrance = probe.wrong_head(), probe.hindrance()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise UserError(
+                f"Model {self.spec.name!r} leaves no memory on {' + '.join(self.devices)} for passes of 30 tokens. Use"
+                " a smaller --dtype or a larger device, or end what else runs on it."
+            ) from error
+        if wrong is not None:
+            raise UserError(
+                f"Model {self.spec.name!r}: last hidden states times the output head differ from its logits by"
+                f" {wrong:.3g}; this architecture does more after its last block than is known here. Please report it."
+            )
+        self.session.tokens = 0
+        return "each question is to be read alone" if self.options.plain else hindrance
+
+    def block_of(self, depth: float) -> int:
+        """The block that a depth fraction means; its output is what `Hidden(depth)` reads.
+
+        Raises:
+            UserError: outside (0, 1], or shallower than the first block.
+        """
+        block = self.blocks if depth == 1.0 else int(depth * self.blocks)
+        if not 1 <= block <= self.blocks:
+            raise UserError(f"Hidden depth {depth} means block {block} of {self.blocks}; expected at least block 1.")
+        if block != self.blocks:
+            blocks(self.model)
+        return block
+
+
+@torch.inference_mode()
+def final_norm(model: Any) -> Norm | None:
+    """The norm between a causal language model's last block and its output head; None where it is none of the known.
+
+    Known are those that divide by the root of the mean square or the standard deviation, with weights or without.
+    """
+    module = _last_module(model)
+    eps = next((float(getattr(module, name)) for name in _EPSILONS if hasattr(module, name)), None)
+    if module is None or eps is None:
+        return None
+    exact = copy.deepcopy(module).float()
+    states = torch.randn(5, int(model.config.get_text_config().hidden_size), generator=torch.Generator().manual_seed(0))
+    states = states.to(next(exact.parameters(), states).device) + 0.5
+    ones = torch.ones_like(states[0])
+    ones[1::2] = -1.0  # mean 0, mean square 1
+    up, down = exact(ones[None])[0], exact(-ones[None])[0]
+    gain, shift = (up - down) / 2 * ones * (1.0 + eps) ** 0.5, (up + down) / 2
+    found = [Norm(gain, eps, shift if bool(shift.any()) else None, centred) for centred in (False, True)]
+    said = exact(states)
+    return next((norm for norm in found if torch.allclose(norm(states), said, rtol=_CLOSE, atol=_CLOSE)), None)
+
+
+def _last_module(model: Any) -> Any:
+    """The module that turns the last block's output into the last hidden state; None where no single one does."""
+    seen: dict[str, torch.Tensor] = {}
+    made: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
+
+    def note(module: Any, inputs: Any, output: Any) -> None:
+        if inputs and isinstance(inputs[0], torch.Tensor) and isinstance(output, torch.Tensor):
+            made.append((module, inputs[0], output))
+
+    def last(_module: Any, _inputs: Any, output: Any) -> None:
+        seen["block"] = output[0] if isinstance(output, tuple) else output
+
+    own = blocks(model)
+    inner = {module for block in own for module in block.modules()}
+    outer = [module for module in model.base_model.modules() if module not in inner and not list(module.children())]
+    handles = [module.register_forward_hook(note) for module in outer] + [own[-1].register_forward_hook(last)]
+    try:
+        ids = torch.arange(2, 6, device=model.device)[None] % int(model.config.get_text_config().vocab_size)
+        states = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    finally:
+        for handle in handles:
+            handle.remove()
+    fitting = (m for m, given, out in made if _same(given, seen["block"]) and _same(out, states))
+    return next(fitting, None)
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.numel() == other.numel() and bool((one.flatten() == other.to(one.device).flatten()).all())
+
+
+# --- one model over several cards -------------------------------------------------------------------------------------
+
+
+def cards(numbers: Sequence[str], device: str | None = None) -> tuple[str, ...]:
+    """The cards that `--devices` names, as devices: `cuda:0` for `0`; empty where it names none.
+
+    Args:
+        numbers: as they were given.
+        device: the value of `--device`, which means a model on one device.
+
+    Raises:
+        UserError: they are no two or more different cards of this machine.
+    """
+    if not numbers:
+        return ()
+    given = f"--devices {','.join(numbers)}"
+    if device is not None:
+        raise UserError(f"--device {device} {given}: expected one of the two; --devices names all cards of a model.")
+    if len(numbers) == 1 or not all(number.isascii() and number.isdecimal() for number in numbers):
+        raise UserError(
+            f"{given}: expected the numbers of two or more cards, like 0,1; for a model on one device say --device."
+        )
+    chosen = [int(number) for number in numbers]
+    if len(set(chosen)) < len(chosen):
+        raise UserError(f"{given}: expected each card once; name different ones.")
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if max(chosen) >= there:
+        named = "none" if not there else "card 0 alone" if there == 1 else f"cards 0 to {there - 1}"
+        raise UserError(f"{given}: expected cards that this machine has; it has {named}. Use --device for one device.")
+    return tuple(f"cuda:{number}" for number in chosen)
+
+
+def placed(model: Any, devices: Sequence[str], sizes: Sequence[int]) -> dict[str, str]:
+    """The device of each part of a model: consecutive blocks, in proportion to the devices' sizes as built.
+
+    Free memory has no say, so that one split is made on every machine with these cards.
+
+    Args:
+        model: the causal language model; the meta device will do.
+        devices: in the order in which the blocks go over them.
+        sizes: bytes of each.
+    """
+    parts = dict(_parts(model, blocks(model)))
+    weights = {name: sum(p.nbytes for p in part.parameters()) for name, part in parts.items()}
+    whole, total = sum(weights.values()), sum(sizes)
+    ends = [sum(sizes[: k + 1]) / total for k in range(len(sizes))]
+    before, found = 0, {}
+    for name, size in weights.items():
+        middle = (before + size / 2) / max(whole, 1)
+        found[name] = devices[next((k for k, end in enumerate(ends) if middle < end), len(ends) - 1)]
+        before += size
+    for name, part in parts.items():  # a head that is its embedding lies where that does
+        if part is model.get_output_embeddings() and part.weight is model.get_input_embeddings().weight:
+            found[name] = found[next(n for n, other in parts.items() if other is model.get_input_embeddings())]
+    return found
+
+
+def _parts(module: Any, listed: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The blocks, and the largest modules that hold none of them, in the order of the model."""
+    for name, child in module.named_children():
+        if any(inner is listed for inner in child.modules()):
+            yield from _parts(child, listed, f"{prefix}{name}.")
+        else:
+            yield prefix + name, child
+
+
+# --- devices and shapes -----------------------------------------------------------------------------------------------
+
+
+def _device(requested: str | None) -> str:
+    """The device requested, if it is there, or the best one."""
+    if requested is None:
+        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        if requested.partition(":")[0] in _DEVICES:
+            torch.zeros(1, device=requested)
+            return requested
+        reason = "no such kind of device"
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = first_line(error)
+    raise UserError(f"--device {requested}: expected one of {', '.join(_DEVICES)} that this machine has; {reason}.")
+
+
+def _facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> ModelFacts:
+    """Shapes of a model from its configuration alone."""
+    text = config.get_text_config()
+    layers = linear_layers.of_config(config, trust_remote_code=trust_remote_code)
+    return ModelFacts(name, int(text.hidden_size), int(text.vocab_size), int(text.num_hidden_layers), layers)
+
+
+def facts_from_settings(name: str, settings: Mapping[str, Any]) -> ModelFacts:
+    """Facts like those of `_facts_from`, of a configuration's own settings, `model_type` among them."""
+    return _facts_from(name, configuration(settings))

@@ -1,0 +1,101 @@
+"""Models by the names of the command line: an alias of models.toml, a Hub id, or a local folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from bench.api import UserError
+from bench.api.errors import did_you_mean
+
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za-z0-9]")
+"""Names that are safe as a part of a path: no separator, no `--`, no leading dot, at most 80 characters."""
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Source of a model, before anything is loaded."""
+
+    name: str
+    """Name as it was requested; names the folder of its results."""
+    source: str
+    """Hub id or folder."""
+    local: bool
+    """True for a folder on this machine."""
+    revision: str | None = None
+    """Commit on the Hub; None follows the main branch, and the resolved commit is recorded."""
+    dtype: str = "auto"
+    """Dtype on an accelerator; on the CPU float32 unless asked otherwise."""
+    preset: str = "fixed"
+    """Preset of a run that names none."""
+    tasks: tuple[str, ...] = ()
+    """Tasks of a run that names none."""
+    note: str = ""
+    """Note for a user before downloading."""
+    released: str = ""
+    """Folder of this model among the answers that the paper's authors released; empty: there are none."""
+
+
+@cache
+def aliases() -> dict[str, ModelSpec]:
+    """The aliases of models.toml."""
+    package = resources.files("bench.model")
+    table = tomllib.loads((package / "models.toml").read_text(encoding="utf-8"))
+    specs = {}
+    for name, entry in table.items():
+        path = entry.pop("path", None)
+        source = str(package / path) if path else entry.pop("hub")
+        specs[name] = ModelSpec(name, source, path is not None, **{**entry, "tasks": tuple(entry.get("tasks", ()))})
+    return specs
+
+
+def resolve(name: str) -> ModelSpec:
+    """The model that a name means.
+
+    Raises:
+        UserError: neither an alias, nor an existing folder, nor of the form `organisation/model`.
+    """
+    if name in aliases():
+        return aliases()[name]
+    if name and Path(name).is_dir():
+        return ModelSpec(Path(name).resolve().name, name, local=True)
+    looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1
+    if not looks_local:
+        return ModelSpec(name, name, local=False)
+    hint = did_you_mean(name, aliases())
+    raise UserError(
+        f"Unknown model {name!r}: expected an alias ({', '.join(aliases())}), a Hub id like 'org/model', or an existing"
+        f" folder.{hint} See: bench list models."
+    )
+
+
+def model_label(model: str) -> str:
+    """The name under which a model appears in results: an alias or Hub id as it is, a local folder without its path.
+
+    A folder becomes `<its last part>-<8 hex of the hash of its absolute path>`, so that two folders of one name don't
+    share results, and no result tells where somebody's files lie.
+
+    >>> model_label("tiny"), model_label("Qwen/Qwen2.5-14B-Instruct")
+    ('tiny', 'Qwen/Qwen2.5-14B-Instruct')
+    >>> model_label("/data/models/my llama")[:-8]
+    'my-llama-'
+    """
+    parts = model.split("/")
+    if len(parts) <= 2 and all(NAME.fullmatch(part) for part in parts):  # noqa: PLR2004 - organisation/name
+        return model
+    absolute = os.path.abspath(model)  # noqa: PTH100 - must not follow links, which is what Path.resolve does
+    words = re.findall(r"[A-Za-z0-9._]+", re.split(r"[/\\]", absolute)[-1])
+    stem = "-".join(words)[:60].strip("._-") or "model"
+    digest = hashlib.sha256(absolute.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{stem}-{digest[:8]}"
+
+
+def label_of(spec: ModelSpec) -> str:
+    """The label of a model that was looked up."""
+    return model_label(spec.source) if spec.local and spec.name not in aliases() else spec.name

@@ -1,0 +1,250 @@
+"""Tables -> what a figure draws: their lines in one order on models and tasks, with gaps where a method was not run.
+
+Example: `board_of(tables).column("tiny", "atlas-oe")[0].estimate("auroc").mean`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.api import UserError
+from bench.metrics import METRICS
+from bench.report.competition import NOT_TESTED, counted
+from bench.report.grouping import Key, budget_of
+from bench.report.style import Style
+from bench.report.tables.legend import LEADS
+from bench.report.tables.model import Line, Table
+from bench.report.text import count, leaves_out, plain, setting, span
+from bench.results.records import Records
+from bench.results.row import ResultRow
+
+RecordsOf = Callable[[ResultRow], Records]
+"""Gives the questions of a result, e.g. through `bench.results.files.read_records`."""
+PLACES_NAMED = 2
+"""Cells that a note names one by one; of more it gives the number."""
+
+
+@dataclass(frozen=True)
+class FigureData:
+    """All lines of a figure."""
+
+    models: tuple[str, ...]
+    tasks: tuple[str, ...]
+    methods: tuple[Line, ...]
+    """A line without rows for each method with its settings, in the order in which figures show them."""
+    tables: Mapping[tuple[str, str], Table]
+    """Tables by model and task."""
+
+    @property
+    def model(self) -> str:
+        """The model of a figure of one.
+
+        Raises:
+            ValueError: there are several.
+        """
+        return _only(self.models, "model")
+
+    @property
+    def where(self) -> str:
+        """Model of a figure of one, with its task if there is no other; for titles."""
+        return f"{self.model} on {self.tasks[0]}" if len(self.tasks) == 1 else self.model
+
+    @property
+    def single(self) -> tuple[str, str, Table]:
+        """Model, task and table of a figure of one table.
+
+        Raises:
+            ValueError: there are several.
+        """
+        place = self.model, _only(self.tasks, "task")
+        return *place, self.tables[place]
+
+    @property
+    def level(self) -> float | None:
+        """Level of the intervals; None where none were computed."""
+        return next((table.standings.level for table in self.tables.values() if table.standings), None)
+
+    def column(self, model: str, task: str) -> list[Line]:
+        """All methods on one model and task, also those that were not run there."""
+        there = {line.key: line for line in self.sorted_column(model, task)}
+        return [there[method.key] for method in self.methods]
+
+    def sorted_column(self, model: str, task: str) -> list[Line]:
+        """The same methods, by result as the table has them; those that were not run there last."""
+        table = self.tables.get((model, task))
+        lines = table.lines if table else ()
+        there = {line.key for line in lines}
+        return [*lines, *(method for method in self.methods if method.key not in there)]
+
+    def leading(self, model: str, task: str) -> tuple[Line, ...]:
+        """The leading group of a table, the best mean first; none where nothing was tested."""
+        table = self.tables.get((model, task))
+        return table.leaders() if table else ()
+
+    @property
+    def lines(self) -> list[Line]:
+        """Lines of all models and tasks, missing ones included."""
+        return [line for model in self.models for task in self.tasks for line in self.column(model, task)]
+
+    @property
+    def legend(self) -> list[tuple[str, Style]]:
+        """Label and style of all methods."""
+        return [(method.key.label, method.style) for method in self.methods]
+
+    @property
+    def n_seeds(self) -> int:
+        """Seeds of the line that has most."""
+        return max((len(line.done) for line in self.lines), default=0)
+
+    def whisker(self, line: Line, metric: str) -> tuple[float, float] | None:
+        """Ends around a mean within possible values: of its interval for these subjects and other questions.
+
+        Where no intervals were computed, it is the standard deviation over subjects.
+        """
+        estimate = line.estimate(metric)
+        ends = estimate.ends
+        if self.level is None:
+            results = [(row, row.metrics[metric]) for row in line.done if metric in row.metrics]
+            known = min((len(row.per_subject) - summary.n_undefined for row, summary in results), default=0)
+            if estimate.mean is None or estimate.std is None or known < 2:  # noqa: PLR2004 - spread of one
+                return None
+            ends = estimate.mean - estimate.std, estimate.mean + estimate.std
+        low, high = (counted(metric, end) for end in METRICS[metric].bounds)
+        return None if ends is None else (max(low, ends[0]), min(high, ends[1]))
+
+    def on_whiskers(self, metrics: Sequence[str]) -> str:
+        """The sentence for the note, with the number of means that have none."""
+        shown = [(line, metric) for line in self.lines for metric in metrics if line.estimate(metric).mean is not None]
+        lacking = [self.whisker(line, metric) is None for line, metric in shown]
+        if self.level is not None:
+            kind = f"{100 * self.level:g} % intervals for other questions of these subjects"
+        elif all(lacking):
+            kind = "none, as there is neither an interval nor a second subject"
+        else:
+            kind = "standard deviation over subjects, as there are no intervals"
+        none_for = f"; none for {sum(lacking)} of the means" if any(lacking) and not all(lacking) else ""
+        return f"Whiskers: {kind}{none_for}."
+
+    def note(self, *what: str, metrics: Sequence[str] = (), remark: str = "") -> str:
+        """The note below a figure: what is drawn, on how much it rests, and what is left out.
+
+        Args:
+            what: sentences about how to read it; empty ones are passed over.
+            metrics: that are shown as means over subjects, so that undefined ones must be counted.
+            remark: a sentence of the caller's.
+        """
+        lines = [line for line in self.lines if line.done]
+        rows = [row for line in lines for row in line.done]
+        basis = [f"n {span((row.n for row in rows if row.n is not None), count)}"]
+        subjects = [len(row.per_subject) for row in rows if row.per_subject]
+        if subjects:
+            basis[0] += f" in {span(subjects, count)} subject{'s' * (max(subjects) > 1)}"
+        presets = sorted({row.preset for row in rows})
+        basis.append(f"preset{'s' * (len(presets) > 1)} {', '.join(presets)}")
+        limits = sorted({row.limit for row in rows if row.limit is not None})
+        if limits:
+            basis.append(f"partial: --limit {', '.join(map(str, limits))}")
+        if self.n_seeds > 1:
+            basis.append(f"{span({len(line.done) for line in lines}, count)} seeds")
+        basis += [f"tuned over {n} configurations" for n in sorted({budget_of(row) for row in rows} - {0})]
+        deviations = sorted({f"{name}={setting(value)}" for row in rows for name, value in row.deviations.items()})
+        if deviations:
+            basis.append(f"deviations {', '.join(deviations)}")
+        undefined = {name: [line.estimate(name).n_undefined for line in lines] for name in metrics}
+        left_out = [f"{leaves_out(METRICS[name].label, counts)}." for name, counts in undefined.items() if any(counts)]
+        return " ".join(filter(None, [*what, f"{'; '.join(basis)}.", *left_out, self._gaps(), remark]))
+
+    def _gaps(self) -> str:
+        """Cells and seeds that are not shown, and how they ended: methods with the same gaps are named together."""
+        gaps: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for model in self.models:
+            for task in self.tasks:
+                place = " and ".join([model] * (len(self.models) > 1) + [task] * (len(self.tasks) > 1))
+                for line in self.column(model, task):
+                    states = [f"{row.status}{f' with seed {row.seed}' * (line.runs > 1)}" for row in line.others]
+                    for state in states if line.rows else [line.status]:
+                        gaps[line.key.label, state].append(place)
+        alike: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+        for (label, state), places in gaps.items():
+            alike[state, tuple(places)].append(label)
+        total, parts = len(self.models) * len(self.tasks), []
+        for (state, there), labels in alike.items():
+            where = f" on {', '.join(there)}"
+            if len(there) > PLACES_NAMED:
+                where = " everywhere" if len(there) == total else f" in {len(there)} of {total} cells"
+            named = "all methods" if len(labels) == len(self.methods) else ", ".join(labels)
+            parts.append(f"{named}: {state}{where * (total > 1)}")
+        return f"Left out: {'; '.join(parts)} (reasons: tables)." if parts else ""
+
+
+def _only(values: Sequence[str], kind: str) -> str:
+    if len(values) != 1:
+        raise ValueError(f"expected the tables of one {kind}, got those of {', '.join(values)}")
+    return values[0]
+
+
+def board_of(tables: Sequence[Table]) -> FigureData:
+    """The board of some tables, one for each model and task.
+
+    Raises:
+        UserError: no line is ok, or a model and task have two tables.
+    """
+    lines = [line for table in tables for line in table.lines]
+    if not any(line.done for line in lines):
+        n = sum(line.runs for line in lines)
+        raise UserError(f"none of the {n} results is ok, so there is nothing to draw; see the table for reasons")
+    by_place: dict[tuple[str, str], Table] = {}
+    for table in tables:
+        place = place_of(table)
+        if place in by_place:
+            raise UserError(
+                f"results of {plain(place[0])} on {plain(place[1])} have different --limit or protocol, which don't"
+                " belong in one figure; draw one of them"
+            )
+        by_place[place] = table
+    methods = {line.key: line.not_run() for line in lines}
+    return FigureData(
+        models=tuple(sorted({model for model, _ in by_place})),
+        tasks=tuple(sorted({task for _, task in by_place})),
+        methods=tuple(sorted(methods.values(), key=lambda line: line.place)),
+        tables=by_place,
+    )
+
+
+def place_of(table: Table) -> tuple[str, str]:
+    """Model and task as they are registered, which name files; a table's own are made printable."""
+    row = table.rows[0]
+    return row.model, row.task
+
+
+def unranked(table: Table, column: Sequence[Line]) -> dict[Key, str]:
+    """Lines with results that stand outside the ranks of the others, and why; none where nothing was tested."""
+    found = {}
+    for line in column:
+        competition = table.competition(recalibration=line.key.recalibration)
+        reason = competition.excluded.get(line.key, "")
+        if line.done and reason and (competition.ranked or reason != NOT_TESTED):
+            found[line.key] = reason
+    return found
+
+
+def on_unranked(table: Table, column: Sequence[Line], so: str = "") -> str:
+    """The sentence on lines with results that stand outside the ranks; empty where there are none."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for key, why in unranked(table, column).items():
+        by_reason[why].append(key.label)
+    named = "; ".join(f"{', '.join(labels)} ({why})" for why, labels in by_reason.items())
+    return f"Not ranked{so}: {named}." if named else ""
+
+
+def leading_first(lines: Sequence[Line], leading: Sequence[Key]) -> list[Line]:
+    """The leading group before all others, which keep their order."""
+    return sorted(lines, key=lambda line: leading.index(line.key) if line.key in leading else len(leading))
+
+
+def marked(column: Sequence[Line], leading: Sequence[Line]) -> list[str]:
+    """Labels of lines, with the sign of the leading group before those that are in it."""
+    keys = {line.key for line in leading}
+    return [f"{LEADS} {line.key.label}" if line.key in keys else line.key.label for line in column]

@@ -1,0 +1,227 @@
+"""Writes a head for each cell of a run that has numbers, or says why there is none."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from bench import registry
+from bench.api import Format, Task, UserError
+from bench.api.errors import attempted, reason_of
+from bench.data.splits import TaskSplit
+from bench.results import files, provenance
+from bench.results.row import ResultRow
+from bench.run.config import RunConfig
+from bench.run.inputs import Inputs
+from bench.run.predicting import confidence_in_no_answer
+from bench.run.resolve import ResolvedRun
+from bench.run.rows import ScoredRow
+from bench.run.scorers import reference_questions
+from bench.run.scorers.card import (
+    ASKED,
+    Card,
+    LearnedCard,
+    MethodCard,
+    ModelCard,
+    OutputCard,
+    ProtocolCard,
+    TestCard,
+    TestMetric,
+    is_head,
+    write_card,
+)
+from bench.run.scorers.output_maps import Output, plain_constants, write_method, write_output
+from bench.run.scorers.scoring_input import PromptWording, words_of
+from bench.signals.reader import Reader
+from bench.signals.split_data import SplitData
+from bench.store.files import write_json, write_whole_folder
+from bench.store.sources import plugin_digest
+
+_JUDGING = ("judge", "judge_model", "judge_url", "nli", "similarity")
+"""Options that decide whether samples agree, or how they are related."""
+_PROVENANCE = ("code", "packages", "hardware")
+"""Parts of a result's provenance that a card has."""
+
+
+@dataclass(frozen=True, eq=False)
+class _OfTest:
+    """Parts that all heads of a test share."""
+
+    words: PromptWording
+    questions: reference_questions.ReferenceQuestions
+    rows: Any
+    """`(m,)` rows of the kept questions in the test."""
+
+
+@dataclass
+class ScorerWriter:
+    """Writes the heads of a run."""
+
+    folder: Path | None
+    """None: none are kept."""
+    config: RunConfig
+    resolved: ResolvedRun
+    reader: Reader
+    tasks: Mapping[str, Task]
+    notes: list[str] = field(default_factory=list)
+    """Cells with numbers of which there is no head, and why."""
+    _tests: dict[TaskSplit, _OfTest | BaseException] = field(default_factory=dict)
+
+    def plan(self) -> list[str]:
+        """The plan in words: where heads go, and which methods have none."""
+        if self.folder is None:
+            return []
+        lines = [f"heads: one for each cell that ends ok, below {self.folder}"]
+        for name, method in self.resolved.methods.items():
+            try:
+                plain_constants(method)
+            except UserError as error:
+                lines.append(f"no head of {name}: {error}")
+        return lines
+
+    def save(self, row: ResultRow, scored: ScoredRow, inputs: Inputs) -> list[Path]:
+        """Write the head of a cell; returns its folder. Where that can't be, a note says why, and nothing is returned.
+
+        Args:
+            row: the cell as it was written.
+            scored: the same with its confidences.
+            inputs: what they rest on.
+        """
+        if self.folder is None or row.status != "ok":
+            return []
+        path = files.path_of(row, self.folder).with_suffix("")
+        made = attempted(self._save, path, row, scored, inputs)
+        if isinstance(made, BaseException):
+            why = f"can't be written ({made.strerror or made})" if isinstance(made, OSError) else reason_of(made)
+            self.notes.append(f"no head of {row.method} on {row.task}: {why}")
+            return []
+        return [path]
+
+    def _save(self, path: Path, row: ResultRow, scored: ScoredRow, inputs: Inputs) -> None:
+        plain_constants(self.resolved.methods[files.base_of(row.method)])  # a method with others can have no head
+        if row.is_order_alone:
+            raise UserError("nothing could make its scores probabilities, as its notes say")
+        if path.exists() and not is_head(path):
+            raise UserError(f"{path} is there already and is no head; it is not overwritten. Name another --save-heads")
+        output = Output(
+            confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule), scored.scale, scored.recalibrator
+        )
+        test = inputs.predicted
+        if test.where not in self._tests:
+            self._tests[test.where] = attempted(self._shared, test)
+        shared = self._tests[test.where]
+        if isinstance(shared, BaseException):
+            raise shared
+        if scored.confidence is None or self.folder is None:
+            raise ValueError("a cell that is ok has confidences")
+        held = replace(shared.questions, confidence=scored.confidence[shared.rows])
+        name, words = path.relative_to(self.folder).as_posix(), asdict(shared.words)
+
+        def fill(folder: Path) -> None:
+            adapter = inputs.fitted is not None and write_method(inputs.fitted.method, folder)
+            write_output(output, folder)
+            write_json(folder / ASKED, words)
+            reference_questions.write(held, folder)
+            kept_ = len(held.questions)
+            write_card(self._card(row, scored, inputs, output, name=name, adapter=adapter, kept=kept_), folder)
+
+        write_whole_folder(path, fill)
+
+    def _shared(self, test: SplitData) -> _OfTest:
+        if test.asked_elsewhere:
+            raise UserError("its answers came with prompts of their own, which no other question can be asked with")
+        if not test.usable.any():
+            raise UserError("the test has no answer with text, by which it could be checked later")
+        words = words_of(test.task, test.questions, self.resolved.protocol)
+        return _OfTest(words, *reference_questions.chosen(test, self.reader))
+
+    # --- the card -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _origins(self) -> dict[str, str]:
+        """Method -> where it comes from; a look finds all installed packages, and runs the files of plugins."""
+        return {entry.name: entry.origin for entry in registry.methods(self.config.plugins).entries()}
+
+    def _card(
+        self, row: ResultRow, scored: ScoredRow, inputs: Inputs, output: Output, *, name: str, adapter: bool, kept: int
+    ) -> Card:
+        from bench.report.competition import counted
+        from bench.stats import summary
+
+        records = scored.records
+        if records is None:
+            raise ValueError("a cell that is ok has records")
+        score = {} if records.score is None else {row.method: records.score}
+        whole = summary({row.method: records.confidence}, records.correct, records.subject, score=score)
+        estimates = whole.methods[row.method].estimates
+        metrics = {}
+        for metric, values in row.metrics.items():
+            low, high = (estimates[metric].fixed.ends if metric in estimates else None) or (None, None)
+            value = None if values.pooled is None else counted(metric, values.pooled)
+            metrics[metric] = TestMetric(value=value, low=low, high=high)
+        base = files.base_of(row.method)
+        method = self.resolved.methods[base] if inputs.tuned is None else inputs.tuned.method
+        code = plugin_digest(type(method))
+        if code is None:
+            raise UserError("it was typed into a notebook; put its class into a file, and give that with --plugin")
+        origin = self._origins.get(base, registry.BUILT_IN)
+        task, protocol, learned = inputs.predicted.task, self.resolved.protocol, inputs.learned
+        lettered = task.format is Format.CHOICE
+        widest = max((len(q.choices) for q in inputs.predicted.questions), default=0) if lettered else 0
+        scale, recalibrated = output.scale, output.recalibrator
+        return Card(
+            name=name,
+            backbone=ModelCard.of(self.reader.lm, self.config.model),
+            method=MethodCard(
+                name=base,
+                recalibration=files.recalibration_of(row.method) or None,
+                plugin=Path(origin).name if origin in set(map(str, self.config.plugins)) else origin,
+                version=metadata.version(provenance.DISTRIBUTION),
+                code=code,
+                preset=row.preset,
+                constants=plain_constants(method),
+                signals=tuple(sorted(map(repr, method.reads().predict))),
+                trains=inputs.fitted is not None,
+                adapter=adapter,
+                parameters=row.n_parameters,
+            ),
+            asked=ProtocolCard(
+                task=row.task,
+                task_version=row.task_version,
+                format="choice" if lettered else "open",
+                letters=protocol.letters[:widest],
+                protocol={k: v.value if isinstance(v, enum.Enum) else v for k, v in asdict(protocol).items()},
+                digest=row.protocol,
+                prompt_tokens=task.prompt_tokens,
+                answers=row.answers_source,
+                seed=row.seed,
+                judge={option: getattr(self.config, option) for option in _JUDGING},
+            ),
+            learned=LearnedCard(
+                train_on=row.train_on,
+                task_version=None if learned is None else self.tasks[learned.where.task].card.version,
+                rows=inputs.n_learned,
+                labels=row.labels_seen,
+                base_rate=row.base_rate,
+            ),
+            test=TestCard(
+                n=row.n or 0,
+                limit=row.limit,
+                accuracy=row.llm_accuracy,
+                metrics=metrics,
+                records=row.records_digest,
+            ),
+            output=OutputCard(
+                empty=float(output.empty),
+                scale=() if scale is None else (float(scale.slope), float(scale.level)),
+                labelled=0 if scale is None else len(scale.labelled),
+                parameters={} if recalibrated is None else dict(recalibrated.parameters),
+            ),
+            kept=kept,
+            provenance={part: row.provenance[part] for part in _PROVENANCE if part in row.provenance},
+        )

@@ -1,0 +1,190 @@
+"""Packs are accepted where they only round otherwise, and refused where they read something else, in every dtype."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bench.api import OutputHead, UserError
+from bench.model import forward_checks
+from bench.model.continuation_tree import AttentionMask
+from bench.model.forward_checks import Probe
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.memory import is_out_of_memory
+from bench.model.prefix_tree import Pack
+from bench.model.session import Session
+from bench.model.specs import ModelSpec
+from tests.fixtures import models
+
+KINDS = ("llama", "qwen2", "mistral", "gemma2", "gpt2", "cohere")
+LOGITS_STD = 2.5
+"""Spread of the logits of real models, roughly; random ones hardly tell tokens apart."""
+
+
+def configuration(kind: str, layers: int, init: float) -> Any:
+    shape = {
+        "vocab_size": 4096, "hidden_size": 256, "num_hidden_layers": layers, "num_attention_heads": 4,
+        "intermediate_size": 384, "max_position_embeddings": 512, "initializer_range": init,
+    }  # fmt: skip
+    shared = shape | {"num_key_value_heads": 2}
+    return {
+        "llama": lambda: transformers.LlamaConfig(**shared),
+        "qwen2": lambda: transformers.Qwen2Config(**shared),
+        "mistral": lambda: transformers.MistralConfig(**shared, sliding_window=16),
+        "gemma2": lambda: transformers.Gemma2Config(**shared, head_dim=64, sliding_window=16),
+        "gpt2": lambda: transformers.GPT2Config(
+            vocab_size=4096, n_embd=256, n_layer=layers, n_head=4, n_positions=512, initializer_range=init
+        ),
+        "cohere": lambda: transformers.CohereConfig(**shared, logit_scale=0.25),
+    }[kind]()
+
+
+def probe(kind: str, layers: int, dtype: torch.dtype, init: float = 0.06) -> Probe:
+    """A random model of an architecture whose logits are as far apart as a real one's."""
+    torch.manual_seed(0)
+    config = configuration(kind, layers, init)
+    attention = "eager" if kind == "gemma2" else "sdpa"
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).to(dtype).eval()
+    model.requires_grad_(requires_grad=False)
+    weight = model.get_output_embeddings().weight
+    head = OutputHead(weight, None, float(getattr(config, "logit_scale", 1.0)), config_cap(config))
+    found = Probe(Session(model, window=16 if kind in {"mistral", "gemma2"} else None), head, layers)
+    with torch.inference_mode():
+        weight.mul_(LOGITS_STD / float(found._plain().std()))
+    return found
+
+
+def config_cap(config: Any) -> float | None:
+    return getattr(config, "final_logit_softcapping", None)
+
+
+def everything_before(attention_mask: AttentionMask, tokens: torch.Tensor) -> torch.Tensor:
+    """A mask in which branches see the branches before them."""
+    columns = torch.arange(attention_mask.before + len(attention_mask.ends.tensor))
+    return columns <= attention_mask.before + tokens[:, None]
+
+
+def counted_along_the_row(session: Session, pack: Pack, *rest: Any) -> Any:
+    """A pack whose positions go on from branch to branch."""
+    positions = np.arange(len(pack.tokens)) + len(pack.shared)
+    return READ_PACK(session, dataclasses.replace(pack, positions=positions), *rest)
+
+
+READ_PACK = forward_checks.read_pack
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+CASES = [(2, torch.float32), (2, torch.bfloat16), (48, torch.bfloat16)]
+FAST = {
+    *((kind, 2, torch.float32) for kind in KINDS),
+    *((kind, 2, torch.bfloat16) for kind in ("llama", "gpt2", "gemma2")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("init", [0.02, 0.06])
+@pytest.mark.parametrize(("layers", "dtype"), CASES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounding_is_no_reason_to_read_alone(kind: str, dtype: torch.dtype, layers: int, init: float) -> None:
+    found = probe(kind, layers, dtype, init)
+    assert found.wrong_head() is None
+    assert found.hindrance() is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "layers", "dtype"),
+    [
+        pytest.param(kind, *case, marks=() if (kind, *case) in FAST else pytest.mark.slow)
+        for kind in KINDS
+        for case in CASES
+    ],
+)
+def test_a_wrong_mask_or_position_is_seen_and_no_rounding(
+    kind: str, layers: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = probe(kind, layers, dtype)
+    with monkeypatch.context() as broken:
+        broken.setattr(AttentionMask, "of", everything_before)
+        assert "differ by" in str(found.hindrance())
+    with monkeypatch.context() as broken:
+        broken.setattr(forward_checks, "read_pack", counted_along_the_row)
+        assert "differ by" in str(found.hindrance())
+    assert found.hindrance() is None
+    assert found.wrong_head() is None
+
+
+def test_a_cache_of_the_models_own_that_changes_what_it_says_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = probe("llama", 2, torch.bfloat16)
+    monkeypatch.setattr(AttentionMask, "of", everything_before)
+    monkeypatch.setattr(Probe, "_noise", lambda *_: 20.0)
+    assert "by 20" in str(found.hindrance())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("largest", [1.0, 100.0, 200.0])
+def test_a_head_that_only_rounds_is_right_and_another_is_not(dtype: torch.dtype, largest: float) -> None:
+    """Between 64 and 128 neighbouring numbers of bfloat16 are 0.5 apart."""
+    found = probe("llama", 2, dtype)
+    with torch.inference_mode():
+        found.head.weight.mul_(largest / float(found._plain().abs().max()))
+    assert found.wrong_head() is None
+    other = dataclasses.replace(found, head=OutputHead(found.head.weight, scale=1.25))
+    assert other.wrong_head() == pytest.approx(0.25 * largest, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+)
+def test_lack_of_memory_is_no_reason_to_read_alone(
+    error: RuntimeError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert is_out_of_memory(error)
+    folder = models.save(tmp_path, models.llama())
+    lm = LanguageModel(ModelSpec("full", str(folder), local=True), LoadOptions(device="cpu"))
+
+    def full(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(forward_checks, "read_pack", full)
+    with pytest.raises(UserError, match="leaves no memory on cpu"):
+        _ = lm.packed
+
+
+def test_a_device_that_fails_says_nothing_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> Any:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    found = probe("llama", 2, torch.float32)
+    monkeypatch.setattr(forward_checks, "read_pack", failing)
+    with pytest.raises(torch.AcceleratorError):
+        found.hindrance()
+
+
+def test_what_refuses_a_pack_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any) -> Any:
+        raise TypeError("forward() got an unexpected keyword argument 'past_key_values'")
+
+    found = probe("llama", 2, torch.float32)
+    monkeypatch.setattr(forward_checks, "read_pack", refuses)
+    assert found.hindrance() == "it refuses the cache or the mask of a pack (TypeError)"
+
+
+def test_noise_is_judged_by_how_far_logits_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits of sixteen times the spread have sixteen times the noise, and mean the same packs."""
+    found = probe("llama", 2, torch.bfloat16)
+    with torch.inference_mode():
+        found.head.weight.mul_(16)
+        assert found._noise(found._plain()) > forward_checks._NOISIEST[torch.bfloat16]
+    assert found.hindrance() is None
+    monkeypatch.setattr(AttentionMask, "of", everything_before)
+    assert "differ by" in str(found.hindrance())

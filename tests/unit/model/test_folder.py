@@ -1,0 +1,298 @@
+"""A model's folder: all that answers depend on is in its fingerprint, and what can't be a model is refused at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from huggingface_hub.utils import filter_repo_objects
+from safetensors.torch import load_file, save_file
+
+from bench.api import UserError
+from bench.model import folder as module
+from bench.model.folder import ModelFolder, find
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.specs import ModelSpec, aliases
+from bench.prompts import chat
+from tests.fixtures.models import TINY
+
+FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A copy of `tiny`."""
+    folder = tmp_path / "snapshots" / "model"
+    folder.mkdir(parents=True)
+    for name in (*FILES, "model.safetensors"):
+        shutil.copyfile(TINY / name, folder / name)
+    return folder
+
+
+def spec(folder: Path) -> ModelSpec:
+    return ModelSpec(folder.name, str(folder), local=True)
+
+
+def identity(folder: Path, *, trusted: bool = False) -> tuple[str, str]:
+    found = find(spec(folder), trust_remote_code=trusted)
+    return found.weights, found.fingerprint
+
+
+def load(folder: Path) -> LanguageModel:
+    return LanguageModel(spec(folder), LoadOptions(device="cpu"))
+
+
+# --- fingerprint ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *FILES[1:], "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model",
+        "chat_template.json", "additional_chat_templates/tool.jinja",
+    ],
+)  # fmt: skip
+def test_whatever_changes_answers_changes_the_fingerprint_but_not_the_seeds(model: Path, name: str) -> None:
+    weights, before = identity(model)
+    path = model / name
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(" ")
+    assert identity(model)[0] == weights
+    assert identity(model)[1] != before
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_other_weights_are_other_weights(model: Path, name: str) -> None:
+    before = identity(model)
+    content = bytearray((model / name).read_bytes())
+    content[-2] ^= 1
+    (model / name).write_bytes(content)
+    assert not set(before) & set(identity(model))
+
+
+def test_the_models_code_counts_where_it_is_run(model: Path) -> None:
+    plain, trusted = identity(model), identity(model, trusted=True)
+    (model / "modeling_own.py").write_text("x = 1\n", encoding="utf-8")
+    assert identity(model) == plain
+    assert identity(model, trusted=True)[1] != trusted[1]
+
+
+def test_two_files_that_change_places_are_noticed(model: Path) -> None:
+    (model / "a.txt").write_text("1", encoding="utf-8")
+    (model / "b.txt").write_text("2", encoding="utf-8")
+    before = identity(model)
+    (model / "a.txt").write_text("2", encoding="utf-8")
+    (model / "b.txt").write_text("1", encoding="utf-8")
+    assert identity(model)[1] != before[1]
+
+
+def test_weights_are_hashed_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+    digest = module.digest_file
+
+    def noted(path: Path) -> str:
+        hashed.append(path.name)
+        return digest(path)
+
+    monkeypatch.setattr(module, "digest_file", noted)
+    found = find(spec(model), trust_remote_code=False)
+    assert len({found.weights, found.fingerprint, found.weights, found.fingerprint}) == 2
+    assert hashed.count("model.safetensors") == 1
+
+
+def test_a_commit_of_the_hub_says_it_all(model: Path) -> None:
+    found = ModelFolder("org/m", model, "0" * 40, "org/m")
+    assert found.weights == found.fingerprint == f"org/m@{'0' * 40}"
+
+
+# --- files of the Hub -------------------------------------------------------------------------------------------------
+
+MAIN = "c" * 40
+"""The commit of every main branch."""
+READ = {
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "additional_chat_templates/tool_use.jinja",
+    "model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+}  # fmt: skip
+CODE = {"modeling_own.py", "configuration_own.py"}
+UNREAD = {
+    ".gitattributes", "README.md", "LICENSE",
+    "consolidated.safetensors", "consolidated.safetensors.index.json", "consolidated.00.pth",
+    "original/consolidated.00.pth", "original/model.safetensors", "original/params.json", "original/tokenizer.model",
+    "pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "own-q4_k_m.gguf",
+    "onnx/model.onnx",
+}  # fmt: skip
+"""Second copies of the weights, and what loading doesn't ask for."""
+
+
+@pytest.fixture
+def fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModelFolder]:
+    """`find`, of models that lie on a Hub."""
+
+    def snapshot_download(
+        repo_id: str, *, revision: str | None, allow_patterns: Sequence[str], ignore_patterns: Sequence[str]
+    ) -> str:
+        snapshot = tmp_path / repo_id / "snapshots" / (revision or MAIN)
+        listed = READ | CODE | UNREAD
+        for name in filter_repo_objects(listed, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns):
+            (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+            (snapshot / name).touch()
+        return str(snapshot)
+
+    monkeypatch.setattr(module, "snapshot_download", snapshot_download)
+    return find
+
+
+@pytest.mark.parametrize(("trusted", "wanted"), [(False, READ), (True, READ | CODE)])
+def test_hub_files_are_those_that_loading_reads(
+    fetch: Callable[..., ModelFolder], trusted: bool, wanted: set[str]
+) -> None:
+    folder = fetch(ModelSpec("org/m", "org/m", local=False), trust_remote_code=trusted).path
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == wanted
+
+
+@pytest.mark.parametrize("alias", [name for name, spec in aliases().items() if not spec.local])
+def test_hub_models_are_fetched_at_their_pin(fetch: Callable[..., ModelFolder], alias: str) -> None:
+    pinned, newest = aliases()[alias], ModelSpec("own", aliases()[alias].source, local=False)
+    for spec, commit in ((pinned, pinned.revision), (newest, MAIN)):
+        found = fetch(spec, trust_remote_code=False)
+        assert found.commit == commit
+        assert found.weights == f"{spec.source}@{commit}"
+
+
+# --- what can't be a model --------------------------------------------------------------------------------------------
+
+
+def one_weight_missing(model: Path) -> None:
+    weights = load_file(model / "model.safetensors")
+    weights.pop("model.layers.1.mlp.up_proj.weight")
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+
+
+def weights_of_another_shape(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    (model / "config.json").write_text(json.dumps(config | {"intermediate_size": 64}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda model: (model / "model.safetensors").unlink(), ["*.safetensors", "found none"]),
+        (lambda model: (model / "tokenizer.json").unlink(), ["tokenizer.json", "found none"]),
+        (lambda model: (model / "config.json").unlink(), ["config.json", "found none"]),
+        (lambda model: os.truncate(model / "config.json", 30), ["config.json can't be used"]),
+        (lambda model: os.truncate(model / "tokenizer.json", 1_000), ["tokenizer can't be loaded"]),
+        (lambda model: os.truncate(model / "model.safetensors", 500_000), ["can't be loaded"]),
+        (one_weight_missing, ["1 weights are missing", "model.layers.1.mlp.up_proj.weight"]),
+        (weights_of_another_shape, ["can't be loaded"]),
+    ],
+)
+def test_a_folder_that_is_not_whole_is_one_sentence(
+    model: Path, harm: Callable[[Path], None], words: list[str]
+) -> None:
+    harm(model)
+    with pytest.raises(UserError, match="'model'") as raised:
+        load(model).model  # noqa: B018 - loads it
+    for word in words:
+        assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"num_attention_heads": 0}, "at least 1 as num_attention_heads, got 0"),
+        ({"num_hidden_layers": "four"}, "from 1 to 10,000 as num_hidden_layers, got 'four'"),
+        ({"num_hidden_layers": 10**6}, "from 1 to 10,000 as num_hidden_layers, got 1000000"),
+        ({"num_hidden_layers": 9_000}, "9,000 layers are more than the 38 tensors"),
+        ({"hidden_size": 10**9}, "hidden_size 1,000,000,000 is more than its weight files"),
+        ({"vocab_size": True}, "as vocab_size, got True"),
+        ({"intermediate_size": [48, -1]}, "as intermediate_size, got -1"),
+        ({"text_config": {"num_hidden_layers": -1}}, "as num_hidden_layers, got -1"),
+        ({"model_type": ["llama"]}, "config.json can't be used"),
+    ],
+)
+def test_a_configuration_that_is_no_models_is_one_sentence(model: Path, values: dict[str, object], words: str) -> None:
+    path = model / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8")
+    with pytest.raises(UserError, match="its config") as raised:
+        load(model)
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_deep_json_is_one_sentence(model: Path, name: str) -> None:
+    (model / name).write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(UserError, match="maximum recursion depth"):
+        load(model)
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{{ ''.__class__.__mro__ }}", "SecurityError"),
+        ("{{ messages[7].content.x }}", "UndefinedError"),
+        ("{{ 1 // 0 }}", "ZeroDivisionError"),
+        ("{% for m in messages %}", "TemplateSyntaxError"),
+        (
+            "{% for a in range(3000) %}{% for b in range(3000) %}{% endfor %}{% endfor %}",
+            r"took more than 0 s",
+        ),
+    ],
+)
+def test_a_template_that_fails_or_never_ends_is_one_sentence(
+    model: Path, template: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "took" in words:
+        monkeypatch.setattr(chat, "_SECONDS", 0.05)
+    (model / "chat_template.jinja").write_text(template, encoding="utf-8")
+    with pytest.raises(UserError, match=words):
+        load(model)
+
+
+def test_a_template_that_refuses_a_system_turn_is_no_broken_one(model: Path) -> None:
+    (model / "chat_template.jinja").write_text(
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[0].content }}",
+        encoding="utf-8",
+    )
+    assert load(model).chat._takes_system is False
+
+
+# --- an index of weights ----------------------------------------------------------------------------------------------
+
+
+def indexed(model: Path, name: object) -> ModelFolder:
+    index = {"metadata": {}, "weight_map": {"lm_head.weight": name}}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    return find(spec(model), trust_remote_code=False)
+
+
+@pytest.mark.parametrize("name", ["../out.safetensors", "/out.safetensors", "sub/model.safetensors", "weights.bin", 7])
+def test_an_index_that_names_anything_but_files_beside_it_is_refused(model: Path, name: object) -> None:
+    with pytest.raises(UserError, match=r"expected names of \.safetensors files in the same folder"):
+        indexed(model, name).check_weights()
+
+
+def moved(model: Path, where: Path) -> ModelFolder:
+    where.parent.mkdir(exist_ok=True)
+    (model / "model.safetensors").rename(where)
+    (model / "link.safetensors").symlink_to(where)
+    return indexed(model, "link.safetensors")
+
+
+def test_a_link_to_the_outside_is_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"link\.safetensors links to a file outside the folder"):
+        moved(model, tmp_path / "out.safetensors").check_weights()
+
+
+def test_links_of_the_hubs_own_cache_are_used(model: Path, tmp_path: Path) -> None:
+    moved(model, tmp_path / "blobs" / "abc").check_weights()
+    indexed(model, "link.safetensors").check_weights()
+
+
+def test_a_model_within_its_folder_is_used(model: Path) -> None:
+    indexed(model, "model.safetensors").check_weights()

@@ -1,0 +1,122 @@
+"""The measured speed of a model explains passes that it was not measured on."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bench.api import OutputHead
+from bench.model import session, speed
+from bench.model.session import Session
+from tests.fixtures import models
+
+SHAPES: dict[str, Any] = {
+    "llama": models.llama(num_hidden_layers=4, hidden_size=96, intermediate_size=256),
+    "gemma": transformers.Gemma3TextConfig(
+        vocab_size=500, hidden_size=64, intermediate_size=128, num_hidden_layers=7, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, sliding_window=64,
+    ),
+    "gpt2": transformers.GPT2Config(vocab_size=500, n_embd=64, n_layer=4, n_head=4),
+}  # fmt: skip
+PASS, TOKEN, PAIR = 1e-3, 1e-4, 1e-8
+"""Seconds of a block on the counted clock: for a pass, each token, and each token and column beside it."""
+WORD, DRAW = 1e-7, 3e-7
+"""Seconds of each word of the vocabulary: for a state's logits, and for a token drawn from them."""
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """A clock on which nothing takes time but blocks, logits and draws, by their sizes; and at times a neighbour."""
+    forward, logits, draw, seconds = session.run_blocks, OutputHead.logits, speed.draw, [0.0]
+    busy = itertools.cycle([0.0, 0.0, 5.0])
+
+    def timed_forward(model: Any, read: Any, **inputs: Any) -> Any:
+        tokens, columns = inputs["input_ids"].numel(), int(inputs["position_ids"].max()) + 1
+        each = PASS + TOKEN * tokens + PAIR * tokens * columns
+        seconds[0] += model.config.get_text_config().num_hidden_layers * each + next(busy)
+        return forward(model, read, **inputs)
+
+    def timed_logits(head: OutputHead, states: Any) -> Any:
+        seconds[0] += WORD * len(states) * len(head.weight)
+        return logits(head, states)
+
+    def timed_draw(found: torch.Tensor, *rest: Any) -> Any:
+        seconds[0] += DRAW * found.numel()
+        return draw(found, *rest)
+
+    monkeypatch.setattr(session, "run_blocks", timed_forward)
+    monkeypatch.setattr(OutputHead, "logits", timed_logits)
+    monkeypatch.setattr(speed, "draw", timed_draw)
+    monkeypatch.setattr(speed, "time", SimpleNamespace(perf_counter=lambda: seconds[0]))
+    return lambda: seconds[0]
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("name", SHAPES)
+def test_speed_is_that_of_each_block(name: str) -> None:
+    config = SHAPES[name]
+    found = speed.measured(config, torch.float32, "cpu", "sdpa")
+    per_block = np.asarray([found.one_pass, found.token, found.pair]) / config.num_hidden_layers
+    np.testing.assert_allclose(per_block, [PASS, TOKEN, PAIR], rtol=1e-3)
+    assert found.held == config.num_hidden_layers * keys_and_values(config)
+
+
+def keys_and_values(config: Any) -> int:
+    """Bytes of a token in a block."""
+    heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * heads * width * 4
+
+
+@pytest.mark.usefixtures("clock")
+def test_few_blocks_stand_for_all_of_a_deep_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = models.llama(num_hidden_layers=24, hidden_size=128, intermediate_size=384)
+    whole = speed.measured(config, torch.float32, "cpu", "sdpa")
+    monkeypatch.setitem(speed._WEIGHTS, "cpu", 1 << 20)
+    model, share = speed._stand_in(config, torch.float32, "cpu", "sdpa")
+    assert model.config.num_hidden_layers == 4
+    assert share == 6
+    few = speed.measured(config, torch.float32, "cpu", "sdpa")
+    assert vars(few) == pytest.approx(vars(whole))
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("words", [500, 1 << 18, 1 << 25])
+def test_large_vocabularies_are_measured_in_part(words: int) -> None:
+    found = speed.measured(models.llama(vocab_size=words), torch.float32, "cpu", "sdpa")
+    assert (found.greedy, found.drawn) == pytest.approx((words * WORD, words * (WORD + DRAW)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHAPES)
+def test_passes_that_were_not_measured_take_as_long_as_was_said(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By this process's own time: others come and go between an estimate and what it is compared with."""
+    monkeypatch.setattr(time, "perf_counter", time.process_time)
+    config = SHAPES[name]
+    found = speed.measured(config, torch.float32, "cpu", "sdpa")
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    timed = Session(model)
+
+    def passes(tokens: int, before: int, times: int) -> float:
+        visible = partial(timed.causal, before, before + tokens)
+        places = np.arange(before, before + tokens)
+        start = time.perf_counter()
+        for _ in range(times):
+            timed.rewind(before)
+            timed.forward(np.zeros(tokens, dtype=np.int32), places, visible, {})
+        return time.perf_counter() - start
+
+    passes(300, 0, 2)
+    for tokens, before, times in ((300, 0, 8), (20, 300, 24), (200, 300, 8)):
+        expected = found.seconds(times, times * tokens, times * tokens * (tokens + before))
+        measured = passes(tokens, before, times)
+        assert expected / 3 < measured < expected * 3, (tokens, before, expected, measured)
