@@ -1,6 +1,6 @@
 """Costs of the numbers: token positions per stage against the least possible, and tokens that are written.
 
-See bench/DESIGN.md, 5.
+See bench/DESIGN.md, Costs belong to the request.
 """
 
 from __future__ import annotations
