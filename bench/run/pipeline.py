@@ -1,6 +1,9 @@
 """The pipeline, and the file to read first: run methods on a model over tasks, and score them.
 
 questions -> prompts -> answers and signals (once, shared by all methods) -> fit -> predict -> score -> results
+
+Nothing notes how far a run has come. Each step asks the store first, `bench.signals.reader` for answers and signals,
+`bench.run.fitting` for fits, so that a run which was stopped goes on where it was.
 """
 
 from __future__ import annotations
