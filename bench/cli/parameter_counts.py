@@ -110,8 +110,8 @@ def memory(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str,
             config = LanguageModel(specs.resolve(name), LoadOptions(device="cpu")).config
         else:
             config = training_memory.configuration(shipped)
-        split_data = training_memory.split_data(config, dtype, READING_TOKENS)
-        records.append(_record(name, f"reading, {READING_TOKENS:,} tokens a pass", split_data))
+        reading = training_memory.reading(config, dtype, READING_TOKENS)
+        records.append(_record(name, f"reading, {READING_TOKENS:,} tokens a pass", reading))
         adapters: dict[tuple[int, str], list[str]] = {}
         facts = facts_of(name)
         for cls in map(known.get, known.names()):
@@ -121,7 +121,7 @@ def memory(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str,
                 adapters.setdefault((settings["rank"], settings["target_modules"]), []).append(cls.name)
             elif trained >= _LARGE:
                 fit = training_memory.Footprint(
-                    split_data.weights, 0, split_data.rest, training_memory.TRAINED_BYTES * trained
+                    reading.weights, 0, reading.rest, training_memory.TRAINED_BYTES * trained
                 )
                 records.append(_record(name, f"fit of {cls.name}", fit))
         for (rank, named), trainers in adapters.items():

@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """Token positions that one stage of a run fed to the model (bench/DESIGN.md, 5)."""
+    """Token positions that one stage of a run fed to the model (bench/DESIGN.md, Costs belong to the request)."""
 
     forward_tokens: int
     """Without padding."""

@@ -1,4 +1,4 @@
-"""The passes of the extractor on a session without a model, which counts token positions (bench/DESIGN.md, 5)."""
+"""Count token positions: the extractor on a session without a model (bench/DESIGN.md, Costs belong to the request)."""
 
 from __future__ import annotations
 

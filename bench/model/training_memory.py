@@ -138,7 +138,7 @@ def on_meta(config: Any, dtype: torch.dtype) -> Any:
     return model.to(dtype).eval().requires_grad_(requires_grad=False)
 
 
-def split_data(config: Any, dtype: torch.dtype, budget: int) -> Footprint:
+def reading(config: Any, dtype: torch.dtype, budget: int) -> Footprint:
     """Memory of reading a pack of `budget` tokens after a shared beginning as long."""
 
     def one_pass(model: Any) -> object:

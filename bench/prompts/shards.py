@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bench.progress import Progress
 
 _SHARD = 256
-"""Questions of a shard, at least: whole subjects are joined until there are as many (bench/DESIGN.md, 4)."""
+"""Fewest questions of a shard: subjects are joined until there are so many (bench/DESIGN.md, Signals and store)."""
 _MOST = 512
 """Questions of a shard, at most: what is lost when a run is killed, and what is in memory at once."""
 

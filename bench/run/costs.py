@@ -1,6 +1,6 @@
 """Costs of the numbers: token positions per stage against the least possible, and tokens that are written.
 
-See bench/DESIGN.md, 5.
+See bench/DESIGN.md, Costs belong to the request.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class TokensAlone:
         return replace(row, forward_tokens_alone=self.forward, generated_tokens_alone=self.generated)
 
 
-def costs_of(split_data_by_name: Sequence[SplitData], reader: Reader) -> dict[str, StageCost]:
+def costs_of(data_by_split: Sequence[SplitData], reader: Reader) -> dict[str, StageCost]:
     """Token positions that one run from nothing feeds to make these readings, and the floor."""
     from bench.model.token_accounting import STAGES
 
-    count = counted(split_data_by_name, reader)
+    count = counted(data_by_split, reader)
     stages = (stage for stage in (*STAGES, _ADAPTED) if count.fed[stage] or count.floors[stage])
     return {stage: StageCost(count.fed[stage], count.fed[stage], count.floors[stage]) for stage in stages}
 
@@ -97,7 +97,7 @@ def signals_alone(split_data: SplitData, signals: frozenset[Signal], reader: Rea
     return stored(read_from_model(signals), split_data.task.format, reader.asking(split_data).max_new_tokens)
 
 
-def counted(split_data_by_name: Sequence[SplitData], reader: Reader) -> TokenCount:
+def counted(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCount:
     """Count the tokens of one run from nothing that makes these readings, without a model.
 
     Such a run reads everything of a shard in one pass, shard after shard in the order of the readings. What this or an
@@ -105,13 +105,13 @@ def counted(split_data_by_name: Sequence[SplitData], reader: Reader) -> TokenCou
     """
     from bench.model.token_accounting import STAGES, CountingExtractor, CountingModel, CountingSession
 
-    manifests = [entry.manifest for split_data in split_data_by_name for shard in split_data.bundles for entry in shard]
+    manifests = [entry.manifest for split_data in data_by_split for shard in split_data.bundles for entry in shard]
     sizes = (m["bytes_per_token"] for m in manifests)
     size = max(sizes, default=0)
     sessions = {False: CountingSession(size), True: CountingSession(size)}  # with an adapter, a cache of its own
     trees = {False: PrefixTree(), True: PrefixTree()}
     count = TokenCount()
-    for split_data in split_data_by_name:
+    for split_data in data_by_split:
         adapted = split_data.adapter is not None
         packed = all(entry.manifest["packed"] for shard in split_data.bundles for entry in shard)
         lm = CountingModel(sessions[adapted], reader.lm.devices, packed=packed)

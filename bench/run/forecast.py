@@ -69,7 +69,7 @@ class Forecast:
         reads = [step for step in steps if isinstance(step, Read)]
         reader, lines = self.grader.reader, []
         for step in reads:
-            split_data = self.prepared.split_data_by_name[step.where]
+            split_data = self.prepared.data_by_split[step.where]
             signals = ", ".join(sorted(map(repr, step.signals))) or "answers only"
             questions, written, total = len(split_data.questions), len(split_data.rows), len(split_data.shards)
             if any(
@@ -85,7 +85,7 @@ class Forecast:
                 left = f"{missing} of {total} shards to compute, {self._reads(step, missing / total)}"
             lines.append(f"read {step.where}: {questions:,} questions; {signals}; {left}")
         for where in (step.where for step in reads):
-            split_data, judge = self.prepared.split_data_by_name[where], self.grader.judge
+            split_data, judge = self.prepared.data_by_split[where], self.grader.judge
             if (
                 split_data.task.format is Format.OPEN
                 and not split_data.graded_elsewhere
@@ -129,7 +129,7 @@ class Forecast:
 
     def seconds(self, step: Read | Fit | Adapt) -> float | str:
         """Seconds of a step from nothing, those of a fit at most, those of reading by one process; or why not."""
-        reader, split_data = self.grader.reader, self.prepared.split_data_by_name[step.where]
+        reader, split_data = self.grader.reader, self.prepared.data_by_split[step.where]
         if not isinstance(step, Fit):
             signals = step.signals if isinstance(step, Read) else frozenset({QueryLogits(Adapter.OWN)})
             seconds = reader.estimate(split_data, signals, adapted=isinstance(step, Adapt))
@@ -137,7 +137,7 @@ class Forecast:
         method = self.resolved.methods[step.method]
         rows = len(split_data.questions) - len(split_data.left_out)
         chosen, lm = self._selection(step), reader.lm
-        validation = 0 if chosen is None else len(self.prepared.split_data_by_name[chosen].questions)
+        validation = 0 if chosen is None else len(self.prepared.data_by_split[chosen].questions)
         alike = {
             "method": step.method,
             "params": {name: repr(value) for name, value in method.params().items()},
@@ -161,7 +161,7 @@ class Forecast:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def _reads(self, step: Read, share: float) -> str:
-        split_data, seconds = self.prepared.split_data_by_name[step.where], self.seconds(step)
+        split_data, seconds = self.prepared.data_by_split[step.where], self.seconds(step)
         if isinstance(seconds, str):
             return f"in a time that can't be said before it is read: {seconds}"
         said = "" if self.grader.reader.engine is None else " by one worker alone"

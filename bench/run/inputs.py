@@ -49,7 +49,7 @@ class Inputs:
         return [split_data for split_data in (self.predicted, self.learned, self.selection) if split_data is not None]
 
     @property
-    def split_data_by_name(self) -> list[SplitData]:
+    def data_by_split(self) -> list[SplitData]:
         """Splits that a cell rests on, as the frozen model and as an adapter read them."""
         return [*self.splits, *([self.adapted] if self.adapted is not None else [])]
 
@@ -96,7 +96,7 @@ class StepResults:
     resolved: ResolvedRun
     selecting: frozenset[TaskSplit]
     """Validation splits by which methods choose the step of their training to keep."""
-    split_data_by_name: dict[TaskSplit, SplitData]
+    data_by_split: dict[TaskSplit, SplitData]
     fits: dict[Fit, Fitted | BaseException] = field(default_factory=dict)
     adapted: dict[tuple[str, TaskSplit], AdaptedSplit | BaseException | None] = field(default_factory=dict)
     """Method and split -> the split as read through the method's adapter; None where that is not needed."""
@@ -104,7 +104,7 @@ class StepResults:
     def selection(self, name: str, learned: TaskSplit) -> SplitData | None:
         """The validation split by which a method that learns here chooses its step, unless it has too few answers."""
         split = TrainOn(learned.task, learned.split).selection(self.resolved.methods[name], self.selecting)
-        split_data = None if split is None else self.split_data_by_name[split]
+        split_data = None if split is None else self.data_by_split[split]
         return split_data if split_data is not None and split_data.usable.sum() >= _MIN_VALIDATION else None
 
     def inputs(self, name: str, test: TaskSplit, *, validation: bool = False) -> Inputs:
@@ -118,11 +118,11 @@ class StepResults:
         method, train_on = self.resolved.methods[name], self.resolved.learn_on[test.task]
         predicted, where = train_on.validation if validation else test, train_on.where(method)
         adapted = self.adapted.get((name, predicted))
-        if not method.trains() or where not in self.split_data_by_name:
+        if not method.trains() or where not in self.data_by_split:
             scores = method.output == "score" and not validation
             return Inputs(
-                self.split_data_by_name[predicted],
-                selection=self.split_data_by_name.get(train_on.validation) if scores else None,
+                self.data_by_split[predicted],
+                selection=self.data_by_split.get(train_on.validation) if scores else None,
             )
         fitted = self.fits.get(Fit(name, where))
         failures = [result for result in (fitted, adapted) if isinstance(result, BaseException)]
@@ -130,8 +130,8 @@ class StepResults:
         if isinstance(adapted, AdaptedSplit):
             seconds["adapter_predictions"] = adapted.seconds
         return Inputs(
-            self.split_data_by_name[predicted],
-            self.split_data_by_name[where],
+            self.data_by_split[predicted],
+            self.data_by_split[where],
             self.selection(name, where),
             fitted if isinstance(fitted, Fitted) else None,
             adapted.split_data if isinstance(adapted, AdaptedSplit) else None,

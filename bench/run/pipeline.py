@@ -1,6 +1,9 @@
 """The pipeline, and the file to read first: run methods on a model over tasks, and score them.
 
 questions -> prompts -> answers and signals (once, shared by all methods) -> fit -> predict -> score -> results
+
+Nothing notes how far a run has come. Each step asks the store first, `bench.signals.reader` for answers and signals,
+`bench.run.fitting` for fits, so that a run which was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -165,22 +168,20 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     )
     predictor = Predictor(resolved, prepared.infeasible, batches, progress)
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
-    made = StepResults(resolved, prepared.selecting, prepared.split_data_by_name)
+    made = StepResults(resolved, prepared.selecting, prepared.data_by_split)
     recalibration = Recalibration(resolved, made, fitter, predictor, rows)
     writer = CellWriter(config.out, resolved.protocol.letters, report, heads)
 
     for step in in_order(prepared.steps, resources.trainings, fitter, made, progress):
         match step:
             case Read(where, signals):
-                made.split_data_by_name[where] = resources.grader.grade(
-                    reader.read(made.split_data_by_name[where], signals)
-                )
+                made.data_by_split[where] = resources.grader.grade(reader.read(made.data_by_split[where], signals))
             case Fit(name, where):
                 reader.working.rest()
-                learned, selection = made.split_data_by_name[where], made.selection(name, where)
+                learned, selection = made.data_by_split[where], made.selection(name, where)
                 made.fits[step] = attempted(fit_tuned, fitter, name, learned, selection)
             case Adapt(name, where, learned_from):
-                split_data, fitted = made.split_data_by_name[where], made.fits[Fit(name, learned_from)]
+                split_data, fitted = made.data_by_split[where], made.fits[Fit(name, learned_from)]
                 made.adapted[name, where] = attempted(predictor.read_through, name, split_data, fitted)
             case Predict(name, where):
                 inputs = made.inputs(name, where)
@@ -281,7 +282,7 @@ def _tell_decisions(config: RunConfig, resolved: ResolvedRun, resources: Resourc
             DECISIONS.info("data of %s: %s %s", where, name, revision)
     for step in prepared.steps:
         if isinstance(step, Read) and reader.sample is None:  # a plan says it itself
-            split_data = prepared.split_data_by_name[step.where]
+            split_data = prepared.data_by_split[step.where]
             total = len(split_data.shards)
             stored = total - reader.find(split_data, step.signals)
             DECISIONS.info("%s: %d of %d shards are taken from the store", step.where, stored, total)

@@ -62,7 +62,7 @@ class Prepared:
     steps: list[Step]
     selecting: frozenset[TaskSplit]
     """Validation splits by which methods choose the step of their training to keep."""
-    split_data_by_name: dict[TaskSplit, SplitData]
+    data_by_split: dict[TaskSplit, SplitData]
     """Every split that is read: its questions as prompts."""
     origins: Mapping[TaskSplit, Mapping[str, str]]
     """Split -> where its rows, or released answers, come from."""
@@ -176,7 +176,7 @@ def prepare(
     learned_on = [target for target in resolved.learn_on.values() if target.task in resources.tasks]
     validation = frozenset(each.validation for each in learned_on if has_validation(resources.tasks[each.task]))
     planned = _load_plan(resolved, resources.tasks, infeasible, validation, limit)
-    split_data_by_name: dict[TaskSplit, SplitData] = {}
+    data_by_split: dict[TaskSplit, SplitData] = {}
     origins: dict[TaskSplit, dict[str, str]] = {}
     for where, loaded in planned.loaded.items():
         task = resources.tasks[where.task]
@@ -194,7 +194,7 @@ def prepare(
                 what = f"questions that are also in {test}, {'left out' if dropped else 'kept'}"
                 left_out = split_data.left_out | (found if dropped else frozenset())
                 split_data = replace(split_data, counts={**split_data.counts, what: len(found)}, left_out=left_out)
-        split_data_by_name[where] = split_data
+        data_by_split[where] = split_data
         if isinstance(resolved.release, Release):
             told = _in_words(resolved.release.describe(task, where.split))
             origins[where] = {f"released {resolved.release.folder_of(task)} {where.split}": told}
@@ -222,7 +222,7 @@ def prepare(
             notes.append(
                 f"{release.name}: {len(others):,} answers are to no question that this run reads, e.g. {others[0]!r}"
             )
-    for where, split_data in split_data_by_name.items():
+    for where, split_data in data_by_split.items():
         short, asked = (
             sum(shard.short for shard in split_data.shards),
             sum(len(shard.rows) for shard in split_data.shards),
@@ -232,7 +232,7 @@ def prepare(
                 f"{where}: {short:,} of {asked:,} questions are asked with fewer than {resolved.protocol.shots}"
                 " exemplars, as their subjects have no more"
             )
-    return Prepared(planned.steps, planned.selecting, split_data_by_name, origins, tuple(notes), planned.infeasible)
+    return Prepared(planned.steps, planned.selecting, data_by_split, origins, tuple(notes), planned.infeasible)
 
 
 def _load_plan(

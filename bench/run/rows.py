@@ -144,9 +144,9 @@ class RowBuilder:
             counts |= {f"{split_data.where}: {what}": n for what, n in found.items()}
         pairs = zip(test.questions, test.answers, strict=True) if is_choice else ()
         by_substring = [substring_rule(answer.text, protocol.letters[question.gold]) for question, answer in pairs]
-        read = tuple(split_data.key for split_data in inputs.split_data_by_name)
+        read = tuple(split_data.key for split_data in inputs.data_by_split)
         if read not in self._costs:  # counted once for all methods that rest on the same readings
-            self._costs[read] = costs_of(inputs.split_data_by_name, self.reader)
+            self._costs[read] = costs_of(inputs.data_by_split, self.reader)
         trained = [training_cost(adapter) for adapter in inputs.adapters]
         return ResultRow(
             method=name,
@@ -243,7 +243,7 @@ class RowBuilder:
 def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
     """Notes for a reader of the numbers on how they came about."""
     manifests = [
-        entry.manifest for split_data in inputs.split_data_by_name for shard in split_data.bundles for entry in shard
+        entry.manifest for split_data in inputs.data_by_split for shard in split_data.bundles for entry in shard
     ]
     halvings = sum(int(manifest["halvings"]) for manifest in manifests)
     notes = [f"{halvings} forward passes did not fit into memory and were halved"] if halvings else []

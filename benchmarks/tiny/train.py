@@ -1,8 +1,8 @@
 """Training of `tiny`: `python -m benchmarks.tiny.train CORPUS` makes tokenizer and weights from nothing.
 
-The curriculum is the recipe that worked (bench/DESIGN.md): letters are learned in terse questions with the answer given
-beside them, then knowledge in terse closed-book questions, then the harness's own prompts by degrees, then the
-self-check; earlier exercises stay in the mixture so that nothing is forgotten.
+The curriculum is the recipe that worked (bench/DESIGN.md, The model `tiny`): letters are learned in terse questions
+with the answer given beside them, then knowledge in terse closed-book questions, then the harness's own prompts by
+degrees, then the self-check; earlier exercises stay in the mixture so that nothing is forgotten.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class LoraMethod(ConfidenceMethod):
         # Code: README, on one device (docs/methods.md §6 #53).
         "refcode": {"steps": 5_000, "batch_size": 4, "weight_decay": 0.0, "clip": 1.0},
         "fixed": {},
-        "demo": {"steps": 40, "learning_rate": 3e-3, "points": 3},  # CHOSEN on validation (bench/DESIGN.md, 25)
+        "demo": {"steps": 40, "learning_rate": 3e-3, "points": 3},  # CHOSEN on validation: bench/DESIGN.md, Fitting
     }
     small: ClassVar[Mapping[str, object]] = {"steps": 200, "learning_rate": 1e-2}
     search: ClassVar[Mapping[str, Search]] = RATE_AND_DECAY

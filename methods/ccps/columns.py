@@ -67,13 +67,13 @@ class Variant:
     """Added inside the logarithm of the entropy; the official code has 1e-6."""
 
 
-def assemble(split_data_by_name: Mapping[str, Array]) -> Array:
+def assemble(readings: Mapping[str, Array]) -> Array:
     """The 75 columns `(t, 75)`, from `(t, 1)` arrays of the original state and `(t, s)` of the perturbed ones."""
-    drop = split_data_by_name["original_log_prob_actual"] - split_data_by_name["perturbed_log_prob_actual"]
+    drop = readings["original_log_prob_actual"] - readings["perturbed_log_prob_actual"]
     # PEI: mean height of the trapezoids through f_0 = 0, f_k = max(0, drop in log-probability)
     f = np.maximum(0.0, drop)
     energy: Array = np.mean(f, axis=1, keepdims=True) - f[:, -1:] / (2 * f.shape[1])
-    known = {**split_data_by_name, "pei_value_token": energy, "delta_log_prob_actual_from_original": drop}
+    known = {**readings, "pei_value_token": energy, "delta_log_prob_actual_from_original": drop}
     once = [known[name] for name in (*ORIGINAL, *OVERALL)]
     x = np.stack([known[name] for name in PER_STATE], axis=1)
     spread = np.std(x - x[:, :, :1], axis=2)  # exactly 0 where nothing changes

@@ -109,11 +109,9 @@ def perturbation_features(
             block = max(1, sizes.block // (steps * vocabulary))
             for some in _slices(len(line.ids), block * sizes.together):
                 blocks = _slices(len(line.ids[some]), block)
-                split_data_by_name = [
-                    _readings(_Line(*(x[some][rows] for x in line)), head.softcap, variant) for rows in blocks
-                ]
-                out[chunk][some] = assemble(_on_host(split_data_by_name))
-                del split_data_by_name
+                readings = [_readings(_Line(*(x[some][rows] for x in line)), head.softcap, variant) for rows in blocks]
+                out[chunk][some] = assemble(_on_host(readings))
+                del readings
             del line  # its memory is needed for the next one
     return torch.from_numpy(out)
 

@@ -231,7 +231,7 @@ def test_steps_of_an_adapter_are_passes_forth_and_back(
         prepared = prepare(resolved, resources, {}, asked.limit)
         (fit,) = (step for step in prepared.steps if isinstance(step, Fit))
         seconds.append(Forecast(prepared, resolved, resources.grader).seconds(fit))
-    split_data = prepared.split_data_by_name[fit.where]
+    split_data = prepared.data_by_split[fit.where]
     prompts = [tuple(ids) for shard in split_data.shards for ids in shard.prompts]
     assert len(prompts) == 32  # each step reads them all
     beginnings = {prompt[:n] for prompt in prompts for n in range(1, len(prompt) + 1)}
@@ -239,9 +239,7 @@ def test_steps_of_an_adapter_are_passes_forth_and_back(
     tokens = len(beginnings) + 32 * (turn + 1) * sequences
     # as much backwards as forwards; with gradients of the frozen weights it would be as much again
     assert 2 * tokens <= seconds[1] - seconds[0] <= 3 * tokens
-    validation = [
-        len(part.questions) for where, part in prepared.split_data_by_name.items() if where.split == "validation"
-    ]
+    validation = [len(part.questions) for where, part in prepared.data_by_split.items() if where.split == "validation"]
     assert len(validation) == (preset == "fixed")
     without_steps = seconds[0] - 6 * (seconds[1] - seconds[0])
     expected = 10 + tokens * (sequences - 1) + 8 * 2 * sum(validation) * tokens / 32
@@ -293,7 +291,7 @@ def test_passes_are_as_many_as_the_plan_counts(
     resources = open_resources(asked, resolved, Silent())
     steps = prepare(resolved, resources, {}, asked.limit)
     (read,) = (step for step in steps.steps if isinstance(step, Read))
-    split_data = steps.split_data_by_name[read.where]
+    split_data = steps.data_by_split[read.where]
     plan = resources.reader.forecast(split_data, read.signals)
     expected = plan.seconds(Speed(1.0, 0.0, 0.0, 0.0, 0.0, held=1024))
     forward, passes = session.run_blocks, list[None]()

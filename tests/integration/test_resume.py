@@ -263,10 +263,10 @@ def test_the_embedded_model_resumes_and_a_damaged_entry_of_any_kind_changes_no_f
 
 def test_damage_is_told_and_repaired(config: RunConfig, first: RunReport, small_model: Path) -> None:
     said, sure = numbers(first), confidences(config.out, small_model)
-    split_data_by_name, fits = entries(config, "readings"), entries(config, "fits")
-    assert (len(split_data_by_name), len(fits)) == (6, 1)
+    data_by_split, fits = entries(config, "readings"), entries(config, "fits")
+    assert (len(data_by_split), len(fits)) == (6, 1)
     damages = (cut_short, altered, deleted, manifest_broken, manifest_emptied)
-    for damage, entry in zip(damages, split_data_by_name[1:], strict=True):
+    for damage, entry in zip(damages, data_by_split[1:], strict=True):
         damage(entry)
     altered(fits[0])
     again = run(config)

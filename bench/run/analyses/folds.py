@@ -78,25 +78,19 @@ class Folds:
         where = TrainOn(self.task).where(method)
         tests = self.predictor.resolved.test_splits
         barred = all((name, test) in self.predictor.infeasible for test in tests)
-        if not method.trains() or adapted(method) or barred or where not in self.made.split_data_by_name:
+        if not method.trains() or adapted(method) or barred or where not in self.made.data_by_split:
             return []
         parts = [
-            self.made.split_data_by_name,
+            self.made.data_by_split,
             *(self._readings(kind, s) for kind in leave_out for s in self.subjects(where)),
         ]
-        made = [
-            StepResults(self.made.resolved, self.made.selecting, split_data_by_name) for split_data_by_name in parts
-        ]
-        return [
-            self.fitter.is_stored(name, each.split_data_by_name[where], each.selection(name, where)) for each in made
-        ]
+        made = [StepResults(self.made.resolved, self.made.selecting, data_by_split) for data_by_split in parts]
+        return [self.fitter.is_stored(name, each.data_by_split[where], each.selection(name, where)) for each in made]
 
     def subjects(self, where: TaskSplit) -> list[str]:
         """Subjects of a split that some test asks about too; none where it has but one, since nothing would be left."""
-        own = subjects_of(self.made.split_data_by_name[where])
-        asked = {
-            s for test in self.predictor.resolved.test_splits for s in subjects_of(self.made.split_data_by_name[test])
-        }
+        own = subjects_of(self.made.data_by_split[where])
+        asked = {s for test in self.predictor.resolved.test_splits for s in subjects_of(self.made.data_by_split[test])}
         return [subject for subject in own if subject in asked] if len(own) >= _TWO else []
 
     def shares(self, leave_out: Sequence[str]) -> Iterator[Share]:
@@ -106,10 +100,10 @@ class Folds:
             leave_out: kinds of parts that are left out besides fits of the whole corpus.
         """
         of_corpus = (TaskSplit(self.task, "train"), TaskSplit(self.task, "validation"))
-        where = next((split for split in of_corpus if split in self.made.split_data_by_name), None)
+        where = next((split for split in of_corpus if split in self.made.data_by_split), None)
         if where is None:
             return
-        parts = [("", "", self.made.split_data_by_name[where])]
+        parts = [("", "", self.made.data_by_split[where])]
         parts += [(kind, s, self._readings(kind, s)[where]) for kind in leave_out for s in self.subjects(where)]
         for kind, subject, split_data in parts:
             right = split_data.correct[split_data.usable]
@@ -131,10 +125,10 @@ class Folds:
         if not leaves_out:
             whole = self._inputs(name, test, self.made)
             return whole, self._outcome(name, whole)
-        split_data, method = self.made.split_data_by_name[test], self.predictor.resolved.methods[name]
+        split_data, method = self.made.data_by_split[test], self.predictor.resolved.methods[name]
         train_on = TrainOn(self.task)
         where = train_on.where(method) if method.trains() else train_on.validation
-        learned = self.made.split_data_by_name.get(where)
+        learned = self.made.data_by_split.get(where)
         whole = self.made.inputs(name, test)
         if (name, test) in self.predictor.infeasible or learned is None:
             return whole, self._outcome(name, whole)
@@ -148,8 +142,8 @@ class Folds:
         parts: list[tuple[FloatArray, Inputs, Prediction]] = []
         for subject in asked:
             if subject in own and subject not in fits:
-                split_data_by_name = self._readings(leaves_out, subject)
-                fits[subject] = StepResults(self.made.resolved, self.made.selecting, split_data_by_name)
+                data_by_split = self._readings(leaves_out, subject)
+                fits[subject] = StepResults(self.made.resolved, self.made.selecting, data_by_split)
             made = fits.get(subject, self.made)
             mine = np.asarray([question.subject == subject for question in split_data.questions])
             others = frozenset(
@@ -171,8 +165,8 @@ class Folds:
         """The same readings, without a part of all that is learned from and chosen by."""
         key = leaves_out, subject
         if key not in self._without:
-            found = self._without[key] = dict(self.made.split_data_by_name)
-            for where, split_data in self.made.split_data_by_name.items():
+            found = self._without[key] = dict(self.made.data_by_split)
+            for where, split_data in self.made.data_by_split.items():
                 if where.split == "test":
                     continue
                 part = {question.id for question in split_data.questions if question.subject == subject}
@@ -190,11 +184,11 @@ class Folds:
         """Inputs of a prediction; the method learns where it has not yet."""
         method = self.predictor.resolved.methods[name]
         where = TrainOn(self.task).where(method)
-        if method.trains() and where in made.split_data_by_name and (name, test) not in self.predictor.infeasible:
+        if method.trains() and where in made.data_by_split and (name, test) not in self.predictor.infeasible:
             step = Fit(name, where)
             if step not in made.fits:
                 made.fits[step] = attempted(
-                    self.fitter.fit, name, made.split_data_by_name[where], made.selection(name, where)
+                    self.fitter.fit, name, made.data_by_split[where], made.selection(name, where)
                 )
             if adapted(method):
                 made.adapted[name, test] = attempted(self._through, name, test, made.fits[step])
@@ -202,7 +196,7 @@ class Folds:
 
     def _through(self, name: str, test: TaskSplit, fitted: Fitted | BaseException) -> AdaptedSplit | None:
         """A test as read through an adapter, unless it would have to be read for that and nobody asked for it."""
-        split_data, reader = self.made.split_data_by_name[test], self.predictor.batches.reader
+        split_data, reader = self.made.data_by_split[test], self.predictor.batches.reader
         ref = fitted.method.fitted().get("adapter_") if isinstance(fitted, Fitted) else None
         if isinstance(ref, AdapterRef) and not (self.with_adapters or reader.is_read_through(split_data, ref)):
             raise NotReadError(f"not read again: no run has read {test} through this adapter of {name}; {WAY_OUT}")
@@ -256,11 +250,11 @@ class Folds:
         return inputs, prediction
 
 
-def subjects_of(*split_data_by_name: SplitData) -> list[str]:
+def subjects_of(*data_by_split: SplitData) -> list[str]:
     """Subjects of the questions that count, in order."""
     counted = (
         question
-        for split_data in split_data_by_name
+        for split_data in data_by_split
         for question in split_data.questions
         if question.id not in split_data.left_out
     )

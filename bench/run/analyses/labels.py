@@ -99,9 +99,9 @@ def run_labels(
             )
         ordinary = command_of(replace(config.run_config(), methods=tuple(taking)))
         needed = [Needed(resolved, prepared)]
-        split_data_by_name = read_all(needed, tuple(taking), resources, progress, read=config.read, ordinary=[ordinary])
+        data_by_split = read_all(needed, tuple(taking), resources, progress, read=config.read, ordinary=[ordinary])
         reader.working.rest()
-        made = StepResults(resolved, prepared.selecting, dict(split_data_by_name))
+        made = StepResults(resolved, prepared.selecting, dict(data_by_split))
         batches, studies = Batches(reader), []
         for test in resolved.test_splits:
             barred = {name: reason for (name, where), reason in prepared.infeasible.items() if where == test}
@@ -109,9 +109,9 @@ def run_labels(
             for name, method in taking.items():
                 if name not in barred and method.trains():
                     where = train_on.where(method)
-                    pools[name] = LabelPool(made.split_data_by_name[where], made.selection(name, where))
+                    pools[name] = LabelPool(made.data_by_split[where], made.selection(name, where))
                 elif name not in barred:
-                    scaled = made.split_data_by_name.get(train_on.validation) if method.output == "score" else None
+                    scaled = made.data_by_split.get(train_on.validation) if method.output == "score" else None
                     pools[name] = LabelPool(None, scaled)
             studies.append(TaskStudy(config, resources, made, test, batches, progress, absent | barred, pools))
         for each in studies:
@@ -165,14 +165,14 @@ class LabelPool:
     validation: SplitData | None = None
 
     @property
-    def split_data_by_name(self) -> list[SplitData]:
+    def data_by_split(self) -> list[SplitData]:
         """The splits that there are."""
         return [split_data for split_data in (self.learned, self.validation) if split_data is not None]
 
     @property
     def available(self) -> int:
         """Labels that there are."""
-        return sum(int(split_data.usable.sum()) for split_data in self.split_data_by_name)
+        return sum(int(split_data.usable.sum()) for split_data in self.data_by_split)
 
     def shares(self, size: int) -> tuple[int, int]:
         """Labels of each of the two splits at most."""
@@ -260,7 +260,7 @@ class TaskStudy:
         Raises:
             UserError: no method that learns has a confidence.
         """
-        split_data = self.made.split_data_by_name[self.test]
+        split_data = self.made.data_by_split[self.test]
         kept = np.flatnonzero(split_data.kept)
         methods = self.made.resolved.methods
         told: dict[tuple[str, int], DrawnConfidences] = {}
@@ -275,14 +275,14 @@ class TaskStudy:
             raise UserError(
                 f"{self.test.task}: no method that learns can take part ({reasons}); name others (--method)"
             )
-        counts, split_data_by_name = (
+        counts, data_by_split = (
             [],
-            {each.where: each for pool in self.pools.values() for each in pool.split_data_by_name},
+            {each.where: each for pool in self.pools.values() for each in pool.data_by_split},
         )
-        for where, each in sorted(split_data_by_name.items()):
+        for where, each in sorted(data_by_split.items()):
             right = int(each.correct[each.usable].sum())
             counts.append(LabelCount(str(where), right, int(each.usable.sum()) - right))
-        both = next((pool for pool in self.pools.values() if len(pool.split_data_by_name) > 1), None)
+        both = next((pool for pool in self.pools.values() if len(pool.data_by_split) > 1), None)
         validation = {} if both is None else {size: both.shares(size)[1] for size in self.sizes}
         study = Study(
             model_label(self.config.model), self.test.task, self.made.resolved.preset, self.sizes, self.available,
@@ -310,10 +310,10 @@ class TaskStudy:
                     if not method.takes_one_class and (told.all() or not told.any()):
                         made[seed, labels] = Skipped(ONE_KIND)
                     if (seed, labels) not in made:
-                        here = StepResults(resolved, self.made.selecting, {**self.made.split_data_by_name, **splits})
+                        here = StepResults(resolved, self.made.selecting, {**self.made.data_by_split, **splits})
                         fitter = Fitter(resolved, reader.lm, reader.store, self.batches, Silent(), seed, Never())
                         held = here.selection(name, where)
-                        here.fits[Fit(name, where)] = attempted(fitter.fit, name, here.split_data_by_name[where], held)
+                        here.fits[Fit(name, where)] = attempted(fitter.fit, name, here.data_by_split[where], held)
                         inputs = here.inputs(name, self.test)
                         made[seed, labels] = attempted(self.predictor.predict, name, inputs)
                     outcome = made[seed, labels]

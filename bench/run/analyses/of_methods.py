@@ -122,16 +122,16 @@ def analysed(
             raise UserError(f"{method} can't run there: {next(iter(reasons.values()))}")
         prepared = prepare(resolved, resources, reasons, None)
         reads = [step for step in prepared.steps if isinstance(step, Read)]
-        lacking = [str(r.where) for r in reads if reader.find(prepared.split_data_by_name[r.where], r.signals)]
+        lacking = [str(r.where) for r in reads if reader.find(prepared.data_by_split[r.where], r.signals)]
         if lacking:
             raise UserError(
                 f"The cache {resolved.cache} lacks what {method} reads of {', '.join(lacking)}, and an analysis"
                 f" runs no model. Run this first: {command_of(request.config(method, None))}"
             )
-        made = StepResults(resolved, prepared.selecting, prepared.split_data_by_name)
+        made = StepResults(resolved, prepared.selecting, prepared.data_by_split)
         for step in reads:
-            made.split_data_by_name[step.where] = resources.grader.grade(
-                reader.read(made.split_data_by_name[step.where], step.signals)
+            made.data_by_split[step.where] = resources.grader.grade(
+                reader.read(made.data_by_split[step.where], step.signals)
             )
         if reader.forward_tokens:
             raise ContractError(f"an analysis fed {reader.forward_tokens} tokens to the model; it must feed none")

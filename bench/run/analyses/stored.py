@@ -35,7 +35,7 @@ def union(needed: Sequence[Needed], names: Collection[str]) -> Signals:
     """Split -> signals that these methods read of it, over all corpora."""
     found: Signals = {}
     for each in needed:
-        resolved, loaded = each.resolved, each.prepared.split_data_by_name
+        resolved, loaded = each.resolved, each.prepared.data_by_split
         methods = {name: method for name, method in resolved.methods.items() if name in names}
         validated = {
             (name, target.validation)
@@ -54,16 +54,14 @@ def union(needed: Sequence[Needed], names: Collection[str]) -> Signals:
 
 def opened(needed: Sequence[Needed]) -> dict[TaskSplit, SplitData]:
     """Every split with its prompts, over all corpora."""
-    return {
-        where: split_data for each in reversed(needed) for where, split_data in each.prepared.split_data_by_name.items()
-    }
+    return {where: split_data for each in reversed(needed) for where, split_data in each.prepared.data_by_split.items()}
 
 
 def missing(needed: Sequence[Needed], names: Collection[str], resources: Resources) -> dict[TaskSplit, float]:
     """Splits that are not stored whole, with the share that is missing."""
-    split_data_by_name = opened(needed)
+    data_by_split = opened(needed)
     found = {
-        where: resources.reader.find(split_data_by_name[where], signals) / len(split_data_by_name[where].shards)
+        where: resources.reader.find(data_by_split[where], signals) / len(data_by_split[where].shards)
         for where, signals in sorted(union(needed, names).items())
     }
     return {where: share for where, share in found.items() if share}
@@ -91,12 +89,12 @@ def read_all(
     Raises:
         UserError: something is not stored and was not to be read.
     """
-    split_data_by_name, signals = opened(needed), union(needed, names)
+    data_by_split, signals = opened(needed), union(needed, names)
     lacking = missing(needed, names, resources)
     if lacking:
         times = [
             None
-            if (seconds := resources.reader.estimate(split_data_by_name[where], signals[where])) is None
+            if (seconds := resources.reader.estimate(data_by_split[where], signals[where])) is None
             else seconds * share
             for where, share in lacking.items()
         ]
@@ -107,14 +105,13 @@ def read_all(
             run = "an ordinary run" if len(ordinary) == 1 else "ordinary runs"
             way_out = f"Read them with {run}: {' ; '.join(ordinary)} - or add --read" if ordinary else "Add --read"
             raise UserError(
-                f"{len(lacking)} of {len(split_data_by_name)} splits are not stored with all that these methods read"
+                f"{len(lacking)} of {len(data_by_split)} splits are not stored with all that these methods read"
                 f" ({names_lacking}), so nothing was computed. {way_out}, which reads them here ({cost})."
             )
         progress.say(f"--read: {names_lacking} are read first, {cost}")
     grader = resources.grader
     return {
-        where: grader.grade(resources.reader.read(split_data_by_name[where], own))
-        for where, own in sorted(signals.items())
+        where: grader.grade(resources.reader.read(data_by_split[where], own)) for where, own in sorted(signals.items())
     }
 
 

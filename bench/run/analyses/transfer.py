@@ -165,13 +165,11 @@ class _Matrix:
     def tests_of(self, corpus: Corpus) -> list[TaskSplit]:
         """Tests of which there are cells: of a part of a corpus those that ask about one of its subjects."""
         each = next(each for each in self.learning if each.task == corpus.task)
-        split_data_by_name = each.prepared.split_data_by_name
+        data_by_split = each.prepared.data_by_split
         if not corpus.leaves_out:
             return each.resolved.test_splits
-        own = set(
-            subjects_of(*(split_data for where, split_data in split_data_by_name.items() if where.split != "test"))
-        )
-        tests = [test for test in each.resolved.test_splits if own & set(subjects_of(split_data_by_name[test]))]
+        own = set(subjects_of(*(split_data for where, split_data in data_by_split.items() if where.split != "test")))
+        tests = [test for test in each.resolved.test_splits if own & set(subjects_of(data_by_split[test]))]
         return tests if len(own) >= _TWO else []
 
     # --- the steps ----------------------------------------------------------------------------------------------------
@@ -192,16 +190,12 @@ class _Matrix:
             f" {', '.join(corpus.label for corpus in about.corpora)}; tested on {', '.join(about.tests)}"
         )
         ordinary = commands(self.learning, self.config, about.homes)
-        split_data_by_name = read_all(
+        data_by_split = read_all(
             self.learning, taking, resources, self.progress, read=self.config.read, ordinary=ordinary
         )
         folds, batches = [], Batches(reader)
         for each in self.learning:
-            own = {
-                where: split_data_by_name[where]
-                for where in each.prepared.split_data_by_name
-                if where in split_data_by_name
-            }
+            own = {where: data_by_split[where] for where in each.prepared.data_by_split if where in data_by_split}
             fitter = Fitter(
                 each.resolved, reader.lm, reader.store, batches, self.progress, self.config.seed,
                 None if with_adapters else Never(),
@@ -220,7 +214,7 @@ class _Matrix:
         for line in fits_in_words(fits):
             self.progress.say(f"  {line}")
         taking = dearest_last(taking, fits)
-        subjects = max(len(subjects_of(*each.prepared.split_data_by_name.values())) for each in self.learning)
+        subjects = max(len(subjects_of(*each.prepared.data_by_split.values())) for each in self.learning)
         if training and with_adapters:
             times, seconds = 1 + subjects * len(self.config.leave_out()), []
             for each in self.learning:

@@ -128,7 +128,7 @@ def check(
         scored = head.scored(then.questions, then.given)
         if scored.too_long:
             raise UserError(f"--model {lm.spec.name}: {next(iter(scored.too_long.values()))}")
-        (split_data,) = scored.split_data_by_name
+        (split_data,) = scored.data_by_split
         now = reference_questions.states_of(split_data, head.reader)
         drifts = {}
         for name, states in then.states.items():  # differences (n,) relative to the lengths of then

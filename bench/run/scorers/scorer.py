@@ -81,7 +81,7 @@ class Scored:
     too_long: Mapping[str, str] = field(default_factory=dict)
     """Question id -> why it could not be asked."""
     strangers: UnknownSubjects = field(default_factory=UnknownSubjects)
-    split_data_by_name: Sequence[SplitData] = ()
+    data_by_split: Sequence[SplitData] = ()
     """The questions as they were read."""
 
 
@@ -217,7 +217,7 @@ class Scorer:
         parts = [[q for q in questions if (q.id in answers) == is_given] for is_given in (True, False)]
         found: dict[str, tuple[Answer, float]] = {}
         too_long: dict[str, str] = {}
-        split_data_by_name = []
+        data_by_split = []
         for part in filter(None, parts):
             told = {q.id: answers[q.id] for q in part if q.id in answers}
             where, kept = TaskSplit(task.name, "test"), part
@@ -241,12 +241,12 @@ class Scorer:
             for rows, batch in Batches(self.reader).pieces(split_data, signals, through):
                 with fenced(f"method {self._method.name!r}, predict"):
                     confidence[rows] = self._output.confidence(given(self._method, batch.own()))
-            split_data_by_name.append(split_data)
+            data_by_split.append(split_data)
             for question, answer, sure in zip(kept, split_data.answers, confidence.tolist(), strict=True):
                 found[question.id] = answer, sure
         pairs = [found.get(q.id, (None, np.nan)) for q in questions]
         return Scored(
-            questions, [a for a, _ in pairs], np.asarray([c for _, c in pairs]), too_long, strangers, split_data_by_name
+            questions, [a for a, _ in pairs], np.asarray([c for _, c in pairs]), too_long, strangers, data_by_split
         )
 
 

@@ -178,8 +178,8 @@ def _broken(*descriptors: int) -> First:
     """As `| head`, after it has ended."""
 
     def pipe() -> None:
-        split_data, writing = os.pipe()
-        os.close(split_data)
+        reading, writing = os.pipe()
+        os.close(reading)
         for descriptor in descriptors:
             commands.replaced(descriptor, writing)
 

@@ -33,7 +33,7 @@ ORPHANED = 3.0
 """Seconds after which a child of a killed run is an orphan."""
 _EQUAL = 1e-4
 """How far numbers may lie apart where another method's run read the answers first: then they are read back, not
-generated (bench/DESIGN.md, 4), and a fit amplifies what the last bits differ by."""
+generated (bench/DESIGN.md, Signals and store), and a fit amplifies what the last bits differ by."""
 _COSTS = {"cost", "forward_tokens_alone", "records_digest", "training"}
 
 

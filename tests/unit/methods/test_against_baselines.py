@@ -54,7 +54,7 @@ class ReadTask(NamedTuple):
     """A task of which a run has read its splits."""
 
     name: str
-    split_data_by_name: Mapping[TaskSplit, SplitData]
+    data_by_split: Mapping[TaskSplit, SplitData]
     batches: Batches
     methods: Mapping[str, ConfidenceMethod]
     """Name -> the method with the preset's arguments."""
@@ -71,19 +71,15 @@ def read(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     prepared = prepare(resolved, resources, (), None)
     for step in prepared.steps:
         if isinstance(step, Read):
-            graded = resources.grader.grade(
-                resources.reader.read(prepared.split_data_by_name[step.where], step.signals)
-            )
-            prepared.split_data_by_name[step.where] = graded
-    return ReadTask(request.param, prepared.split_data_by_name, Batches(resources.reader), resolved.methods)
+            graded = resources.grader.grade(resources.reader.read(prepared.data_by_split[step.where], step.signals))
+            prepared.data_by_split[step.where] = graded
+    return ReadTask(request.param, prepared.data_by_split, Batches(resources.reader), resolved.methods)
 
 
 def splits_of(read: ReadTask, cls: type[ConfidenceMethod]) -> Splits:
-    split_data_by_name = [
-        read.split_data_by_name[TaskSplit(read.name, split)] for split in ("train", "validation", "test")
-    ]
-    batches = [read.batches.batch(split_data, cls.needs.predict, labels=True) for split_data in split_data_by_name]
-    test = split_data_by_name[-1]
+    data_by_split = [read.data_by_split[TaskSplit(read.name, split)] for split in ("train", "validation", "test")]
+    batches = [read.batches.batch(split_data, cls.needs.predict, labels=True) for split_data in data_by_split]
+    test = data_by_split[-1]
     subjects = np.array([question.subject for question in test.questions])[test.usable]
     return Splits(*batches, subjects)
 
@@ -137,7 +133,7 @@ def references(cls: type[ConfidenceMethod], splits: Splits) -> dict[str, FloatAr
 
 
 def ours(cls: type[ConfidenceMethod], splits: Splits, read: ReadTask, seed: int) -> FloatArray:
-    task = read.split_data_by_name[TaskSplit(read.name, "train")].task
+    task = read.data_by_split[TaskSplit(read.name, "train")].task
     ctx = Context(seed, task.format, validation=splits.validation)
     fitted = cls(**read.methods[cls.name].params()).fit(splits.train, ctx)
     return fitted.predict(Batch(splits.test.ids, {s: splits.test[s] for s in splits.test.signals}))

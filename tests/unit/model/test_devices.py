@@ -51,11 +51,11 @@ def test_kinds_have_no_number() -> None:
     ],
 )
 def test_budgets_follow_the_size_of_the_card_as_built(
-    monkeypatch: pytest.MonkeyPatch, device: str, size: int | None, split_data: int, training: int
+    monkeypatch: pytest.MonkeyPatch, device: str, size: int | None, reading: int, training: int
 ) -> None:
     built = SimpleNamespace(total_memory=size)
     monkeypatch.setattr(torch.cuda, "get_device_properties", {device: built}.get)
-    assert (default_budget(device), training_budget(device)) == (split_data, training)
+    assert (default_budget(device), training_budget(device)) == (reading, training)
 
 
 @pytest.mark.parametrize(

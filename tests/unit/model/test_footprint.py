@@ -25,7 +25,7 @@ def config(name: str) -> Any:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_reading_holds_the_weights_keys_and_values_and_no_copy_of_the_head(name: str) -> None:
     text = config(name)
-    found = training_memory.split_data(text, torch.bfloat16, TOKENS)
+    found = training_memory.reading(text, torch.bfloat16, TOKENS)
     assert found.weights == BF16 * WEIGHTS[name]
     assert found.blocks == text.num_hidden_layers * 2 * 8 * 128 * (2 * TOKENS) * BF16  # 8 heads of 128, two packs long
     assert 0 < found.rest < BF16 * text.vocab_size * text.hidden_size / 4

@@ -97,10 +97,10 @@ def read(
     return Grader(reader, MatchJudge()).grade(reader.read(opened(reader, task, said, split), frozenset(signals)))
 
 
-def fed(*split_data_by_name: SplitData) -> Counter[str]:
+def fed(*data_by_split: SplitData) -> Counter[str]:
     """Stage -> tokens that the passes of these readings fed, as they were counted by the session."""
     found: Counter[str] = Counter()
-    for entry in (entry for split_data in split_data_by_name for shard in split_data.bundles for entry in shard):
+    for entry in (entry for split_data in data_by_split for shard in split_data.bundles for entry in shard):
         found += Counter({stage: cost["forward_tokens"] for stage, cost in entry.manifest["costs"].items()})
     return found
 

@@ -96,7 +96,7 @@ def test_without_a_split_to_choose_steps_by_the_last_step_is_kept(tmp_path: Path
     assert found.notes == ("no step is chosen by brooks/validation, the last one is kept: its rows are lost",)
     assert found.selecting == frozenset()
     assert {str(step.where) for step in found.steps if isinstance(step, Read)} == {"brooks/train", "brooks/test"}
-    assert set(map(str, found.split_data_by_name)) == {"brooks/train", "brooks/test"}
+    assert set(map(str, found.data_by_split)) == {"brooks/train", "brooks/test"}
 
 
 def test_a_split_that_is_needed_otherwise_is_not_done_without(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_a_split_that_is_needed_otherwise_is_not_done_without(tmp_path: Path) ->
 def test_what_is_also_tested_is_counted_and_by_default_not_learned_from(
     tmp_path: Path, overrides: tuple[str, ...], left_out: set[str], what: str
 ) -> None:
-    split_data_by_name = prepared(tmp_path, overrides=overrides).split_data_by_name
-    learned, test = (split_data_by_name[TaskSplit("brooks", split)] for split in ("train", "test"))
+    data_by_split = prepared(tmp_path, overrides=overrides).data_by_split
+    learned, test = (data_by_split[TaskSplit("brooks", split)] for split in ("train", "test"))
     assert learned.left_out == left_out
     assert learned.counts == {f"questions that are also in brooks/test, {what}": 3}
     assert (test.left_out, test.counts) == (frozenset(), {})
@@ -157,8 +157,8 @@ def test_a_method_that_gives_scores_takes_no_training_rows_from_the_others(
 ) -> None:
     """Where validation rows are taken out of train, they stay there for those that choose no step by them."""
     splits = '("train", "test")'
-    alone = prepared(tmp_path, "learner", splits=splits, preset=preset).split_data_by_name
-    both = prepared(tmp_path, "learner", "scorer", splits=splits, preset=preset).split_data_by_name
+    alone = prepared(tmp_path, "learner", splits=splits, preset=preset).data_by_split
+    both = prepared(tmp_path, "learner", "scorer", splits=splits, preset=preset).data_by_split
     train, validation = TaskSplit("brooks", "train"), TaskSplit("brooks", "validation")
     assert len(both[train].questions) == learned
     assert [q.id for q in both[train].questions] == [q.id for q in alone[train].questions]

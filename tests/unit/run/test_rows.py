@@ -40,10 +40,10 @@ def read(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFacto
     prepared = prepare(resolved, resources, (), config.limit)
     for step in prepared.steps:
         if isinstance(step, Read):
-            read_whole = resources.reader.read(prepared.split_data_by_name[step.where], step.signals)
-            prepared.split_data_by_name[step.where] = resources.grader.grade(read_whole)
+            read_whole = resources.reader.read(prepared.data_by_split[step.where], step.signals)
+            prepared.data_by_split[step.where] = resources.grader.grade(read_whole)
     rows = RowBuilder(config, resolved, resources.reader, prepared.origins, resources.grader.judge)
-    return rows, StepResults(resolved, prepared.selecting, prepared.split_data_by_name)
+    return rows, StepResults(resolved, prepared.selecting, prepared.data_by_split)
 
 
 def test_a_prediction_becomes_numbers_and_records(read: tuple[RowBuilder, StepResults]) -> None:
@@ -86,23 +86,23 @@ def test_a_cell_rests_on_what_was_learned_from_and_what_chose_the_step(read: tup
     splits = [str(split_data.where) for split_data in made.inputs("echo", TEST).splits]
     assert splits == ["rivers/test", "rivers/train", "rivers/validation"]
     validated = made.inputs("echo", TEST, validation=True)
-    assert (str(validated.predicted.where), validated.learned) == ("rivers/validation", made.split_data_by_name[TRAIN])
+    assert (str(validated.predicted.where), validated.learned) == ("rivers/validation", made.data_by_split[TRAIN])
 
 
 def test_what_a_step_raised_is_the_failure_of_its_cells_alone(read: tuple[RowBuilder, StepResults]) -> None:
     _, before = read
     lost, memory = ValueError("lost"), MemoryError()
-    made = StepResults(before.resolved, before.selecting, before.split_data_by_name, {Fit("echo", TRAIN): lost})
+    made = StepResults(before.resolved, before.selecting, before.data_by_split, {Fit("echo", TRAIN): lost})
     made.adapted["echo", TEST] = lost
     assert made.inputs("echo", TEST).failure is lost
     assert made.inputs("ptrue", TEST).failure is None
     made.fits.clear()
     made.adapted["echo", TEST] = memory
     assert made.inputs("echo", TEST).failure is memory
-    made.adapted["echo", TEST] = AdaptedSplit(before.split_data_by_name[TEST], 1.5)
+    made.adapted["echo", TEST] = AdaptedSplit(before.data_by_split[TEST], 1.5)
     inputs: Inputs = made.inputs("echo", TEST)
     assert (inputs.failure, inputs.adapted, dict(inputs.seconds)) == (
-        None, before.split_data_by_name[TEST], {"adapter_predictions": 1.5},
+        None, before.data_by_split[TEST], {"adapter_predictions": 1.5},
     )  # fmt: skip
 
 

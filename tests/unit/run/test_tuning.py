@@ -127,7 +127,7 @@ def test_values_drawn_twice_are_fitted_once() -> None:
 def test_a_row_tells_of_few_answers_that_chose_and_of_what_they_chose_among() -> None:
     held: Any = SimpleNamespace(correct=np.array([True, True, False]), usable=np.ones(3, dtype=np.bool_))
     fitted = fit_tuned(tuner([0.6, ValueError("it diverged")]), "m", LEARNED, HELD)
-    inputs: Any = SimpleNamespace(split_data_by_name=[], selection=held, fitted=fitted, complaints=())
+    inputs: Any = SimpleNamespace(data_by_split=[], selection=held, fitted=fitted, complaints=())
     chosen_by, among = rows._notes(inputs, FIXED)
     assert chosen_by == "its constants were chosen by 3 validation answers, 2 of them right"
     assert "1 failed, the first with" in among
