@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench import lm
+from bench import model
 from tests.faults import workload
 
 ROOT = Path(__file__).parents[2]
@@ -127,7 +127,7 @@ def test_the_guard_sees(program: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_unpickles_nothing_and_executes_nothing_of_its_files(tmp_path: Path) -> None:
     """Learning, training under DeepSpeed and under plain torch, and once more with all of it from the cache."""
-    shutil.copytree(Path(str(lm.__file__)).parent / "tiny", tmp_path / "model")
+    shutil.copytree(Path(str(model.__file__)).parent / "tiny", tmp_path / "model")
     folders = [tmp_path / name for name in ("cache", "out", "model")]
     few = ["it.steps=2", "it.deepspeed=true", "ct.steps=2", "ct.deepspeed=false", "ccps.classifier_steps=50"]
     arguments = workload.command(

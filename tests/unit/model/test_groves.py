@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.backbone import test_backbone as plain
 
 from bench.api import At, Hidden, OutputHead, Samples, Signal, TokenScores
 from bench.model import extractor
@@ -23,6 +22,7 @@ from bench.model.prefix_tree import plan_packs
 from bench.model.sampling import uniforms
 from bench.model.session import Session
 from bench.signals.definition import pass_definitions
+from tests.unit.model import test_backbone as plain
 
 ROOM = 10**12
 PAIRS, ALL = BatchLimits(3, ROOM), BatchLimits(1000, ROOM)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.backbone.test_split import folder, load, tied
 
 from bench.api import (
     AdapterRef,
@@ -37,6 +36,7 @@ from bench.training.job import ADAPTER, EXAMPLES, VALIDATION, Job, write_example
 from bench.training.trainer import AdapterTrainer
 from tests.fixtures import models
 from tests.fixtures.cards import CARD, SplitBackbone, card, split
+from tests.unit.model.test_split import folder, load, tied
 
 __all__ = ["folder", "tied"]
 

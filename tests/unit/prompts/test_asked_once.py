@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from bench import lm, registry
+from bench import model, registry
 from bench.api.protocol import Protocol
 from bench.data.sources import open_source
 from bench.progress import Silent
@@ -31,7 +31,7 @@ class Counting:
 
 
 def test_letters_and_the_query_of_all_questions_are_tokenised_once() -> None:
-    tokenizer = Counting(AutoTokenizer.from_pretrained(Path(lm.__file__).parent / "tiny"))
+    tokenizer = Counting(AutoTokenizer.from_pretrained(Path(model.__file__).parent / "tiny"))
     task = registry.tasks().get("atlas-choice")(open_source(None), Protocol())
     questions = list(islice(task.questions("test"), 30))
     fixed = []

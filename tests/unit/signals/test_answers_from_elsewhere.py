@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.backbone.test_backbone import plain
 
 from bench.api import At, Hidden, Of, QueryLogits, SampleAgreement, Samples, Text, TokenIds, TokenScores, UserError
 from bench.api.protocol import FIXED
@@ -24,6 +23,7 @@ from bench.signals.definition import definition
 from bench.signals.grading import Grader
 from bench.signals.reader import Reader
 from bench.store.folders import Store
+from tests.unit.model.test_backbone import plain
 from tests.unit.run.test_costs import FewRivers, OpenRivers
 
 SAMPLES = Samples(2, 1.0, 1.0)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.backbone.test_backbone import LETTERS, SUFFIX, VERDICTS, items, plain, prompts
 
 from bench.api import (
     At,
@@ -39,6 +38,7 @@ from bench.run.costs import costs_of
 from bench.signals.definition import definition, pass_definitions, read_from_model, stored
 from bench.testing import planted
 from tests.fixtures import models
+from tests.unit.model.test_backbone import LETTERS, SUFFIX, VERDICTS, items, plain, prompts
 from tests.unit.run.test_costs import SAID, FewRivers, OpenRivers, prefixes, read
 from tests.unit.signals.test_samples import TASKS, batch_of, lm, sampled
 

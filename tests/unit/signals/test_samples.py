@@ -11,16 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.backbone.test_backbone import (
-    ARCHITECTURES,
-    asking,
-    distinct,
-    extractor,
-    items,
-    loaded,
-    plain,
-    prompts,
-)
 
 from bench.api import (
     ContractError,
@@ -49,6 +39,16 @@ from bench.prompts.templates import context
 from bench.run.costs import costs_of
 from bench.signals.batches import Batches
 from bench.testing import planted
+from tests.unit.model.test_backbone import (
+    ARCHITECTURES,
+    asking,
+    distinct,
+    extractor,
+    items,
+    loaded,
+    plain,
+    prompts,
+)
 from tests.unit.run.test_costs import SAID, FewRivers, OpenRivers, read
 
 DRAWN = Samples(3, 0.8)
