@@ -9,8 +9,7 @@ import pytest
 
 from bench.engine import engines
 from bench.grading.judges import JudgeOptions
-from bench.model import language_model as backbone_model
-from bench.model import text_pairs
+from bench.model import language_model, text_pairs
 from bench.progress import Silent
 from bench.run import pipeline
 from bench.run.config import RunConfig
@@ -57,10 +56,10 @@ def test_models_that_relate_samples_get_the_device_and_the_right_to_run_code(
 def test_the_model_gets_its_options_and_the_cluster_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     options = config(dtype="bfloat16", device="cpu", trust_remote_code=True, cache=tmp_path)
     resolved = resolve(options)
-    reach(monkeypatch, backbone_model, "Backbone")
+    reach(monkeypatch, language_model, "LanguageModel")
     with pytest.raises(ReachedError) as found:
         open_resources(options, resolved, Silent())
-    assert found.value.args[0][1] == backbone_model.LoadOptions("cpu", "bfloat16", trust_remote_code=True)
+    assert found.value.args[0][1] == language_model.LoadOptions("cpu", "bfloat16", trust_remote_code=True)
     reach(monkeypatch, engines, "Request")
     with pytest.raises(ReachedError) as found:
         open_resources(config(engine="ray", workers=3, address="10.0.0.1:6379"), resolved, Silent())

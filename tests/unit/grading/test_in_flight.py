@@ -29,11 +29,11 @@ from pathlib import Path
 from bench.grading import openai
 from bench.grading.address import Address
 from bench.grading.grade import JudgeCase
-from bench.grading.openai import OpenAI
+from bench.grading.openai import OpenAIJudge
 from bench.progress import Lines
 rivers = [JudgeCase(f"Where does river {i} end?", f"Gold {i}", f"Answer {i}") for i in range(12)]
 openai.GRACE_S = float(sys.argv[3])
-judge = OpenAI(Address.of(sys.argv[1]), "judge", Path(sys.argv[2]))
+judge = OpenAIJudge(Address.of(sys.argv[1]), "judge", Path(sys.argv[2]))
 judge.concurrency = 4
 try:
     print(judge.verdicts(rivers, "judge rivers/test", Lines(sys.stderr)))
