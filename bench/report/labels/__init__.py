@@ -1,4 +1,4 @@
-"""Label budgets for people: tables, a figure, a verdict, and the paper's label counts beside ours."""
+"""Label budgets: tables, a figure, a verdict, and the label counts of the paper beside ours."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from bench.stats.labels import LabelCurves
 
 
 def shown(curves: LabelCurves, published: Sequence[PaperCount]) -> Analysis:
-    """The study of one test, with small multiples."""
+    """Return the study of one test as tables and a figure."""
     stem = stem_of(curves.study.model, "labels", curves.study.task)
     return Analysis(stem, views(curves, published), lambda: {stem: small_multiples(curves)})
 
