@@ -49,7 +49,7 @@ def written(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None] 
     """
     from bench.report import page
     from bench.report.page.transfer import Shift
-    from bench.report.transfer.stored import stored
+    from bench.report.transfer.stored import load_matrices
 
     _refuse_folder(wanted.out)
 
@@ -62,7 +62,7 @@ def written(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None] 
     # matrices of the models of these tables, in the folder of results, and the methods that were asked for
     names = {line.key.method for table in tables for line in table.lines} if wanted.methods else None
     models = {row.model: table.preset for table in tables for row in table.rows[:1]}
-    found = stored(wanted.results / FOLDER, models, say)
+    found = load_matrices(wanted.results / FOLDER, models, say)
     payload = page.payload(tables, records_of, asked, Shift(found, names))
     say("drawing the figures of the page")
     paths = [page.write(wanted.out, payload, page.pictures(tables, records_of))]
