@@ -41,7 +41,7 @@ class Analysis:
     """Printed tables, where they differ from the written ones."""
 
 
-def stem_of(model: str, *names: str) -> str:
+def file_stem(model: str, *names: str) -> str:
     """Return the name of a file without extension: `<model>--<name>--<name>`."""
     return SEPARATOR.join((model_folder(model), *map(safe_name, names)))
 

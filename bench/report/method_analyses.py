@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.report import measures, strips, variants
-from bench.report.analysis import Analysis, stem_of
+from bench.report.analysis import Analysis, file_stem
 from bench.report.figures.measures import dots_of_measures
 from bench.report.figures.variants import differences_of_variants
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
@@ -63,7 +63,7 @@ def shown(
         lambda: [base | record for record in module.records(result, published)],
         lambda: [module.data(result, published)],
     )
-    stem, page = stem_of(result.model, result.task, f"{result.method}-{result.analysis}"), ""
+    stem, page = file_stem(result.model, result.task, f"{result.method}-{result.analysis}"), ""
     if isinstance(result, Measured) and result.measures.strips is not None:
         page = strips.page(measures.title(result), result.measures.strips)
 

@@ -26,11 +26,11 @@ def write(request: Wanted, cache: Path | None, say: Callable[[str], None] = lamb
     Raises:
         UserError: nothing to show, rows that don't belong together, a damaged result, or a file that can't be written.
     """
-    _refuse_folder(request.out)
+    _check_out(request.out)
     return written(tables_of(request, cache, say), request, say)
 
 
-def _refuse_folder(out: Path) -> None:
+def _check_out(out: Path) -> None:
     if out.is_dir():
         raise UserError(f"--out {out}: expected the name of a file, got a folder")
 
@@ -50,7 +50,7 @@ def written(tables: Sequence[Table], request: Wanted, say: Callable[[str], None]
     from bench.report.page.transfer import Shift
     from bench.report.transfer.stored import load_matrices
 
-    _refuse_folder(request.out)
+    _check_out(request.out)
 
     def records_of(row: ResultRow) -> Records:
         return files.read_records(files.place_of(row, request.results))

@@ -171,8 +171,8 @@ class _GuardBuilder:
             shared = set(records.id) & set(source.id)
             if not shared:
                 texts, other_texts = self._texts(row), self._texts(other)
-                known = {texts[key].text for key in records.id if key in texts}
-                shared = {key for key in source.id if key in other_texts and other_texts[key].text in known}
+                row_texts = {texts[key].text for key in records.id if key in texts}
+                shared = {key for key in source.id if key in other_texts and other_texts[key].text in row_texts}
             if shared:
                 raise UserError(
                     f"--calibrate-on {plain(other.task)}: {len(shared):,} of its {len(source.id):,} questions are also"

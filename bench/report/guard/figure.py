@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.report.analysis import stem_of
+from bench.report.analysis import file_stem
 from bench.report.figures.drawing import dot_settings, drawing, fractions, segments, short, styled
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable
 from bench.report.guard.verdict import share
@@ -28,7 +28,7 @@ def figures_of(tables: Sequence[GuardedTable]) -> Iterator[tuple[str, Figure]]:
     """Yield (file name, figure) of all tables."""
     names: set[str] = set()
     for guards in tables:
-        stem = stem_of(guards.table.model, guards.table.task, "guard")
+        stem = file_stem(guards.table.model, guards.table.task, "guard")
         figures = list(plot_guards(guards))
         for k, figure in enumerate(figures, start=1):
             name = base = f"{stem}{SEPARATOR}{k}" if len(figures) > 1 else stem
@@ -41,8 +41,8 @@ def figures_of(tables: Sequence[GuardedTable]) -> Iterator[tuple[str, Figure]]:
 
 def plot_guards(guards: GuardedTable) -> Iterator[Figure]:
     """Plot the methods of a table, axes for each."""
-    for start in range(0, len(guards.tested), ACROSS * DOWN):
-        lines = guards.tested[start : start + ACROSS * DOWN]
+    for start in range(0, len(guards.evaluated), ACROSS * DOWN):
+        lines = guards.evaluated[start : start + ACROSS * DOWN]
         with styled():
             columns, risk = min(ACROSS, len(lines)), guards.request.risk
             note = (

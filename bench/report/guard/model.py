@@ -167,11 +167,11 @@ class GuardedTable:
         return f"{self.table.facts[0]} ({self.aside})" if self.aside else self.table.facts[0]
 
     @property
-    def some(self) -> tuple[GuardedLine, ...]:
+    def certified(self) -> tuple[GuardedLine, ...]:
         """Lines with a threshold for at least one seed."""
         return tuple(line for line in self.lines if line.done)
 
     @property
-    def tested(self) -> tuple[GuardedLine, ...]:
+    def evaluated(self) -> tuple[GuardedLine, ...]:
         """Lines with cells."""
         return tuple(line for line in self.lines if line.seeds)

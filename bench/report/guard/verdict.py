@@ -20,19 +20,19 @@ def share(fraction: float) -> str:
     return f"{100 * fraction:.12g} %"
 
 
-def number(threshold: float) -> str:
+def format_threshold(threshold: float) -> str:
     """Format a threshold, rounded; CSV, JSON and cards have all digits.
 
-    >>> number(0.91234), number(0.99996), number(0.0)
+    >>> format_threshold(0.91234), format_threshold(0.99996), format_threshold(0.0)
     ('0.912', '0.99996', '0')
     """
     return f"{threshold:.3g}" if threshold < 0.9995 else f"{threshold:.6g}"  # noqa: PLR2004 - would be printed as 1
 
 
-def not_less(level: float) -> str:
+def format_level(level: float) -> str:
     """Format a level with two digits of its distance from 1, rounded up: the printed level is never lower.
 
-    >>> not_less(0.98), not_less(1 - 0.001 / 12), not_less(0.5)
+    >>> format_level(0.98), format_level(1 - 0.001 / 12), format_level(0.5)
     ('0.98', '0.999917', '0.5')
     """
     gap = 1 - level
@@ -43,23 +43,23 @@ def not_less(level: float) -> str:
 
 def verdict(guards: GuardedTable) -> Iterator[str]:
     """Yield sentences: the answer, the best or closest method, risks that are exceeded, and what the labels allow."""
-    passed, risk, limits = guards.some, share(guards.request.risk), guards.feasible
+    passed, risk, limits = guards.certified, share(guards.request.risk), guards.feasible
     domain = "" if guards.calibrated_on == guards.table.task else f" on questions like those of {guards.calibrated_on}"
-    n_partial = sum(len(line.done) < len(line.seeds) for line in passed)
+    n, n_partial = len(guards.evaluated), sum(len(line.done) < len(line.seeds) for line in passed)
     rule = f"at most {risk} of trusted answers wrong, with a chance of {share(guards.request.level)}"
     yield (
-        f"Can answers be trusted{domain} ({rule})? {'Yes' if passed else 'No'}: {len(passed)} of {len(guards.tested)}"
+        f"Can answers be trusted{domain} ({rule})? {'Yes' if passed else 'No'}: {len(passed)} of {n}"
         f" methods with a threshold that keeps this{f', {n_partial} of them not with every seed' if n_partial else ''}."
     )
     if passed:
         best, done = passed[0], passed[0].done
-        kind, lowest = "score" if done[0].is_score else "confidence", span([cell.threshold for cell in done], number)
+        kind, start = "score" if done[0].is_score else "confidence", span([c.threshold for c in done], format_threshold)
         yield (
             f"Largest share kept: {percent(best.coverage)} % of the answers, by {best.line.key.label} from a {kind} of"
-            f" {lowest} on ({len(done)} of {len(best.seeds)} seeds)."
+            f" {start} on ({len(done)} of {len(best.seeds)} seeds)."
         )
     elif limits.most:
-        line, seed = min(((line, seed) for line in guards.tested for seed in line.seeds), key=lambda p: p[1].bound)
+        line, seed = min(((line, seed) for line in guards.evaluated for seed in line.seeds), key=lambda p: p[1].bound)
         yield f"Closest: {line.line.key.label} (seed {seed.row.seed}): {lacks(seed)}."
     # more mistakes on the other questions than chance explains
     bad = []
@@ -88,23 +88,23 @@ def lacks(seed: GuardedCell) -> str:
     if seed.needed is None:
         return f"{reason}; more answers would not help, a better order of the answers or a higher --risk would"
     return (
-        f"{reason}; with that share of mistakes {share(seed.request.risk)} takes about {_about(seed.needed):,}"
+        f"{reason}; with that share of mistakes {share(seed.request.risk)} takes about {_two_digits(seed.needed):,}"
         f" calibration answers, of which there are {len(seed.calibration.values):,}"
     )
 
 
-def _about(number: int) -> int:
+def _two_digits(n: int) -> int:
     """Round to two significant digits."""
-    return int(float(f"{number:.1e}"))
+    return int(float(f"{n:.1e}"))
 
 
-def needs(guards: GuardedTable) -> Iterator[str]:
+def describe_needs(guards: GuardedTable) -> Iterator[str]:
     """Yield what methods without a threshold would need, grouped by reason."""
     too_few, too_wrong, empty = list[str](), list[str](), list[str]()
-    for line in guards.tested:
+    for line in guards.evaluated:
         label, failing = line.line.key.label, [seed for seed in line.seeds if seed.threshold is None]
         if sizes := [seed.needed for seed in failing if seed.needed is not None]:
-            too_few.append(f"{label} ({span(map(_about, sizes), count)})")
+            too_few.append(f"{label} ({span(map(_two_digits, sizes), count)})")
         elif failing:
             (too_wrong if any(seed.kept for seed in failing) else empty).append(label)
     if too_few:
@@ -121,7 +121,7 @@ def needs(guards: GuardedTable) -> Iterator[str]:
         yield f"No calibration answer above the strictest threshold: {', '.join(empty)}."
 
 
-def notes_of(line: GuardedLine) -> Iterator[str]:
+def footnotes(line: GuardedLine) -> Iterator[str]:
     """Yield the footnotes of a line."""
     if line.reason:
         yield line.reason

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.report.guard.model import GuardedCell, GuardedTable
-from bench.report.guard.verdict import lacks, needs, not_less, notes_of, number, share, verdict
+from bench.report.guard.verdict import describe_needs, footnotes, format_level, format_threshold, lacks, share, verdict
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, percent, span
 
@@ -67,7 +67,7 @@ def _grid(guards: GuardedTable) -> Grid:
     )  # fmt: skip
     rows: list[GridRow] = []
     for line in guards.lines:
-        label, notes, done = line.line.key.label, tuple(notes_of(line)), line.done
+        label, notes, done = line.line.key.label, tuple(footnotes(line)), line.done
         if not line.seeds:
             status = line.line.status if not line.line.done else EN_DASH
             rows.append(GridRow([Cell(label), Cell(status, notes=notes), *[Cell("")] * 5]))
@@ -79,25 +79,25 @@ def _grid(guards: GuardedTable) -> Grid:
                 percent(line.coverage) if done else EN_DASH, span(risks, percent) if risks else EN_DASH, "",
                 span([cell.bound for cell in done or line.seeds], percent), "",
             ]  # fmt: skip
-            threshold = Cell(span([cell.threshold for cell in done], number) if done else _NONE, notes=notes)
+            threshold = Cell(span([cell.threshold for cell in done], format_threshold) if done else _NONE, notes=notes)
             rows.append(GridRow([Cell(label), threshold, *map(Cell, texts)]))
             rows += [GridRow(_cells(seed, f"seed {seed.row.seed}", ()), is_under=True) for seed in line.seeds]
     legend = [column.sentence for column in columns if column.sentence]
-    if len(guards.some) < len(guards.tested):
+    if len(guards.certified) < len(guards.evaluated):
         legend.append("Where there is no threshold, bound and calibration are those of the strictest one.")
     n = sum(len(line.seeds) for line in guards.lines)
     if n > 1:
         joint_level = 1 - (1 - guards.request.level) / n
         legend.append(
             f"Each threshold holds by itself. Whoever takes the one that keeps most has looked at {n}: choose the"
-            f" method first, or ask for --level {not_less(joint_level)}, at which all of them hold together."
+            f" method first, or ask for --level {format_level(joint_level)}, at which all of them hold together."
         )
     if any(len(line.seeds) > 1 for line in guards.lines):
         legend.append(
             "Each seed is a fit of its own, with a threshold of its own; the line above has their range, and their mean"
             " of Kept."
         )
-    remarks = (*needs(guards), *guards.remarks, *guards.table.remarks)
+    remarks = (*describe_needs(guards), *guards.remarks, *guards.table.remarks)
     return Grid((guards.title,), columns, tuple(rows), tuple(legend), remarks, tuple(verdict(guards)))
 
 
@@ -105,7 +105,7 @@ def _cells(seed: GuardedCell, label: str, notes: tuple[str, ...]) -> list[Cell]:
     realised = seed.realised
     texts = [_NONE, EN_DASH, EN_DASH, EN_DASH]
     if realised is not None and seed.threshold is not None:
-        texts = [number(seed.threshold), percent(realised.coverage)]
+        texts = [format_threshold(seed.threshold), percent(realised.coverage)]
         texts.append(EN_DASH if realised.risk is None else percent(realised.risk))
         texts.append(" to ".join(map(percent, realised.risk_interval or ())) or EN_DASH)
     texts += [percent(seed.bound), f"{seed.mistakes:,} of {seed.kept:,}"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bench.report.analysis import Analysis, stem_of
+from bench.report.analysis import Analysis, file_stem
 from bench.report.labels.figure import small_multiples
 from bench.report.labels.verdict import verdict
 from bench.report.labels.views import PaperCount, read_counts, views
@@ -11,7 +11,7 @@ from bench.stats.labels import LabelCurves
 
 def shown(curves: LabelCurves, published: Sequence[PaperCount]) -> Analysis:
     """Return the study of one test as tables and a figure."""
-    stem = stem_of(curves.study.model, "labels", curves.study.task)
+    stem = file_stem(curves.study.model, "labels", curves.study.task)
     return Analysis(stem, views(curves, published), lambda: {stem: small_multiples(curves)})
 
 

@@ -33,7 +33,7 @@ def small_multiples(curves: LabelCurves) -> Figure:
         study = curves.study
         names = sorted(study.trained, key=built_in().place)
         rows = math.ceil(len(names) / ACROSS)
-        across = max(3, math.ceil(len(names) / rows))
+        columns = max(3, math.ceil(len(names) / rows))
         most_labels = {name: max(labels_used(curves, name).values()) for name in names}
         fewer = [f"{plain(name)} {n:,} at most" for name, n in most_labels.items() if n < study.sizes[-1]]
         note = (
@@ -46,7 +46,7 @@ def small_multiples(curves: LabelCurves) -> Figure:
         if fewer:
             note += f" Told fewer, as there are no more labels for them: {', '.join(fewer)}."
         figure, axes = drawing(
-            (rows * len(METRICS_SHOWN), across), (TEXT_WIDTH, HEIGHT * rows * len(METRICS_SHOWN)),
+            (rows * len(METRICS_SHOWN), columns), (TEXT_WIDTH, HEIGHT * rows * len(METRICS_SHOWN)),
             title=f"{study.model} on {study.task}: what labels buy", note=f"{note} {describe_data(curves)}",
             sharex=True, sharey=False,
         )  # fmt: skip
@@ -73,9 +73,9 @@ def small_multiples(curves: LabelCurves) -> Figure:
                 ax.set(xlim=(study.sizes[0] / 1.2, study.sizes[-1] * 1.2), ylim=(low - margin, high + margin))
                 ax.set_xticks(tick_sizes, [quantity(size) for size in tick_sizes])
                 ax.set_xticks([], minor=True)
-                ax.tick_params(labelleft=not k % across, labelbottom=k + across >= len(names))
+                ax.tick_params(labelleft=not k % columns, labelbottom=k + columns >= len(names))
                 scale(ax.yaxis, metric, 4)
-                ax.set_ylabel(f"{with_arrow(metric)} (%)" if not k % across else "")
+                ax.set_ylabel(f"{with_arrow(metric)} (%)" if not k % columns else "")
                 _untrained(ax, curves, metric)
                 _curve(ax, curves.of(name, metric), built_in().of(name), {s for method, s in ahead if method == name})
         axes[-1, 0].set_xlabel("labels, training and validation together")

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from bench.report.analysis import Analysis, stem_of
+from bench.report.analysis import Analysis, file_stem
 from bench.report.multiverse.compute import computed
 from bench.report.multiverse.figure import plot_claims, plot_ranks
 from bench.report.multiverse.model import Multiverse, PairOutcome, RankDistribution, Universe
@@ -17,7 +17,7 @@ def shown(multiverse: Multiverse, methods: Collection[str] = ()) -> Analysis:
         multiverse: what was computed.
         methods: print only the claims about these methods; files have all claims. Default: all.
     """
-    stem = stem_of(multiverse.model, "multiverse", multiverse.task)
+    stem = file_stem(multiverse.model, "multiverse", multiverse.task)
     return Analysis(
         stem,
         views(multiverse),

@@ -133,12 +133,12 @@ def computed(
 
 def _select_rows(request: MultiverseRequest, cache: Path | None, say: Callable[[str], None]) -> list[ResultRow]:
     """Return the results of the requested model and task."""
-    all_rows = recomputed.rows_of(request.results, cache, say=say)
-    if not all_rows:
+    candidates = recomputed.rows_of(request.results, cache, say=say)
+    if not candidates:
         raise UserError("there are no results to analyse; run something first: bench run --method all --model tiny")
     for option, field in (("--model", "model"), ("--task", "task")):
-        require(option, field, getattr(request, field), {getattr(row, field) for row in all_rows}, of="result of ")
-    rows = [row for row in all_rows if (row.model, row.task) == (request.model, request.task)]
+        require(option, field, getattr(request, field), {getattr(row, field) for row in candidates}, of="result of ")
+    rows = [row for row in candidates if (row.model, row.task) == (request.model, request.task)]
     if not rows:
         raise UserError(f"no result of {plain(request.model)} on {plain(request.task)}; run it, or name another --task")
     versions = {row.task_version for row in rows}
@@ -260,11 +260,11 @@ def _rank_distributions(
     in_table = {key.method: line.ranks.get(family.metric) for key, line in standings.lines.items()}
     distributions = []
     for name, column in zip(methods, ranks.T, strict=True):
-        leads = [not any(loser == name and winner in methods for winner, loser in wins) for wins in tested]
+        is_lead = [not any(loser == name and winner in methods for winner, loser in wins) for wins in tested]
         distributions.append(
             RankDistribution(
                 family.name, name, in_table.get(name), spread(column), dict(sorted(Counter(column.tolist()).items())),
-                sum(leads) / len(leads) if leads else None,
+                sum(is_lead) / len(is_lead) if is_lead else None,
             )
         )  # fmt: skip
     return sorted(distributions, key=lambda d: (d.spread.median, d.spread.mean))

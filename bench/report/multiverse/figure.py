@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bench.report.figures.drawing import AXIS, beside, boxes, drawing, fractions, name_rows, styled
 from bench.report.multiverse.model import SURVIVES, Multiverse, by_survival
-from bench.report.multiverse.verdict import THRESHOLD, claim, decided_by, share
+from bench.report.multiverse.verdict import THRESHOLD, describe_decider, format_claim, format_share
 from bench.report.style import BAND, INK, TEXT_WIDTH, tint
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def plot_ranks(multiverse: Multiverse) -> Figure | None:
                     fraction = count / n
                     cell = [(rank - 0.49, i - 0.46, rank + 0.49, i + 0.46)]
                     boxes(ax, cell, f"{dist.method}/{rank}", facecolor=tint(SHOWN, fraction))
-                    ax.text(rank, i, share(fraction).removesuffix(" %"), ha="center", va="center",
+                    ax.text(rank, i, format_share(fraction).removesuffix(" %"), ha="center", va="center",
                             color="white" if fraction >= _DARK else INK)  # fmt: skip
                 median = dist.spread.median
                 x = [median + side for side in (-0.5, 0.5, 0.5, -0.5, -0.5)]
@@ -93,18 +93,18 @@ def plot_claims(multiverse: Multiverse) -> Figure | None:
             fractions(ax)
             ax.set(xlim=(0, 1), xticks=(0, 0.25, 0.5, 0.75, 1))
             ax.grid(axis="x")
-            name_rows(ax, [claim(outcome) for outcome in claims])
+            name_rows(ax, [format_claim(outcome) for outcome in claims])
             for i, outcome in enumerate(claims):
                 if outcome.share is None:
                     continue
                 colour = SURVIVING if outcome.survives else FALLEN
-                ax.barh(i, outcome.share, 0.6, color=colour, label=f"{claim(outcome)}/holds", zorder=1)
+                ax.barh(i, outcome.share, 0.6, color=colour, label=f"{format_claim(outcome)}/holds", zorder=1)
                 if outcome.tested:
                     shown = outcome.significant / outcome.tested
-                    ax.barh(i, shown, 0.28, color=SHOWN, label=f"{claim(outcome)}/significant", zorder=1.5)
-                tested = share(outcome.significant / outcome.tested) if outcome.tested else "no test"
+                    ax.barh(i, shown, 0.28, color=SHOWN, label=f"{format_claim(outcome)}/significant", zorder=1.5)
+                tested = format_share(outcome.significant / outcome.tested) if outcome.tested else "no test"
                 opposite = f"{outcome.reversed} reversed" * bool(outcome.reversed)
-                texts = [share(outcome.share), tested, decided_by(outcome), opposite]
+                texts = [format_share(outcome.share), tested, describe_decider(outcome), opposite]
                 beside(ax, i, " | ".join(filter(None, texts)))
             ax.axvline(SURVIVES, label="threshold", color=INK, linewidth=0.7, linestyle=(0, (3, 2)), zorder=2)
         axes[-1, 0].set_xlabel("universes (%)")

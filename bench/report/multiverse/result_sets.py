@@ -110,26 +110,26 @@ def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[Res
     # an entry that is the same for all results, e.g. --dtype, is no choice
     varying = {name for (name, _), texts in values.items() if len(texts) > 1}
     lines = [(setting_of(row), base_of(row.method)) for row in rows]
-    short = {line for line, row in zip(lines, rows, strict=True) if row.training and row.training.is_cut_short}
+    cut_short = {line for line, row in zip(lines, rows, strict=True) if row.training and row.training.is_cut_short}
     seen: dict[tuple[object, ...], ResultRow] = {}
-    for (place, base), row in zip(lines, rows, strict=True):
+    for (run_setting, base), row in zip(lines, rows, strict=True):
         overridden = [name for name in row.deviations if not name.startswith(_PROTOCOL)]
         overridden += [name for name in row.config if name in varying and name not in row.deviations]
         reason = ""
         if row.status != "ok":
-            reason = f"{plain(base)} was {row.status} with {_describe_setting(place)}"
+            reason = f"{plain(base)} was {row.status} with {_describe_setting(run_setting)}"
         elif row.limit is not None:
             reason = "runs with --limit"
         elif overridden:
             reason = f"{plain(base)} with settings of its own ({listed(overridden)})"
         elif row.is_order_alone:
             reason = f"{plain(base)} gives scores that nothing scales, so it has no confidence to measure"
-        elif (place, base) in short:  # as in tables, where one such seed takes the line's rank
-            reason = f"training of {plain(row.method)} was cut short with {_describe_setting(place)}"
+        elif (run_setting, base) in cut_short:  # as in tables, where one such seed takes the line's rank
+            reason = f"training of {plain(row.method)} was cut short with {_describe_setting(run_setting)}"
         if reason:
             exclusions.counts[f"Left out: {reason}"] += 1
             continue
-        first = seen.setdefault((place, row.method, row.seed), row)
+        first = seen.setdefault((run_setting, row.method, row.seed), row)
         if first.records_digest != row.records_digest:
             raise UserError(
                 f"{plain(row.method)} on {plain(row.task)}, seed {row.seed}: two results of one setting differ,"
@@ -216,16 +216,16 @@ def ranking_values(records: Records) -> FloatArray:
 
 
 def _describe(key: SetKey) -> str:
-    at, recalibration, seed = key
+    run_setting, recalibration, seed = key
     also = "" if recalibration == NONE else f", recalibration {recalibration}"
-    return f"{_describe_setting(at)}, seed {seed}{also}"
+    return f"{_describe_setting(run_setting)}, seed {seed}{also}"
 
 
-def _describe_setting(at: Setting) -> str:
+def _describe_setting(s: Setting) -> str:
     """Describe a setting, without its default options."""
-    parts = [f"preset {at.preset}"]
-    parts += [f"tuning by {at.tuning}"] if at.tuning != NONE else []
-    parts += [f"answers {at.answers}"] if at.answers != USUAL_ANSWERS else []
-    parts += [f"judge {at.judge}"] if at.judge not in USUAL_JUDGES else []
-    parts += [at.protocol] if at.protocol != OF_PRESET else []
+    parts = [f"preset {s.preset}"]
+    parts += [f"tuning by {s.tuning}"] if s.tuning != NONE else []
+    parts += [f"answers {s.answers}"] if s.answers != USUAL_ANSWERS else []
+    parts += [f"judge {s.judge}"] if s.judge not in USUAL_JUDGES else []
+    parts += [s.protocol] if s.protocol != OF_PRESET else []
     return ", ".join(parts)

@@ -13,15 +13,15 @@ _FEW = 4
 THRESHOLD = f"{100 * SURVIVES:g} %"
 
 
-def label(name: str) -> str:
+def format_definition(name: str) -> str:
     """Label of a definition, with a typographic minus."""
     return name.replace(" - ", f" {MINUS} ")
 
 
-def share(fraction: float | None) -> str:
+def format_share(fraction: float | None) -> str:
     """Format a share in whole percent; only 1 is 100 % and only 0 is 0 %.
 
-    >>> share(0.999), share(1.0), share(0.001), share(None)
+    >>> format_share(0.999), format_share(1.0), format_share(0.001), format_share(None)
     ('>99 %', '100 %', '<1 %', '')
     """
     if fraction is None:
@@ -32,22 +32,22 @@ def share(fraction: float | None) -> str:
     return "<1 %" if fraction > 0 and text == "0" else f"{text} %"
 
 
-def claim(pair: PairOutcome) -> str:
+def format_claim(pair: PairOutcome) -> str:
     """Format the claim of a pair."""
     return f"{pair.first} beats {pair.second}"
 
 
-def decided_by(pair: PairOutcome) -> str:
+def describe_decider(pair: PairOutcome) -> str:
     """Dimension that explains most of the direction of a claim, with its share; empty where there is none."""
-    return "" if pair.decides is None else f"{pair.decides} ({share(pair.explained_most)})"
+    return "" if pair.decides is None else f"{pair.decides} ({format_share(pair.explained_most)})"
 
 
-def weakest(pair: PairOutcome) -> str:
+def describe_weakest(pair: PairOutcome) -> str:
     """Option under which a claim holds least, with counts; empty where there is none."""
     least = pair.weakest
     if least is None:
         return ""
-    option = label(least.option) if least.dimension == DEFINITION else f"{least.dimension} {least.option}"
+    option = format_definition(least.option) if least.dimension == DEFINITION else f"{least.dimension} {least.option}"
     return f"{option}: {least.holds} of {least.n}"
 
 
@@ -70,7 +70,7 @@ def verdict(multiverse: Multiverse) -> tuple[str, ...]:
         # share of the universes with values of all methods in which a method has the best value
         ranked = [ranks for ranks in multiverse.places if ranks.family == family.name and ranks.spread.first > 0]
         ranked.sort(key=lambda ranks: -ranks.spread.first)
-        first = ", ".join(f"{ranks.method} in {share(ranks.spread.first)}" for ranks in ranked[:_FEW])
+        first = ", ".join(f"{ranks.method} in {format_share(ranks.spread.first)}" for ranks in ranked[:_FEW])
         more = f" and {len(ranked) - _FEW} others" if len(ranked) > _FEW else ""
         n = len(multiverse.complete(family.name))
         if ranked:
@@ -104,11 +104,11 @@ def _fallen(claims: Sequence[PairOutcome], family: Family) -> Iterator[str]:
         if c.share is None:
             why = "no universe has numbers of both"
         elif c.weakest is not None:
-            why += f", least under {weakest(c)}"
+            why += f", least under {describe_weakest(c)}"
         if c.decides is not None:
-            why += f"; the choice of {c.decides} explains {share(c.explained_most)} of that"
+            why += f"; the choice of {c.decides} explains {format_share(c.explained_most)} of that"
         if c.reversed:
             why += f"; the opposite is significant in {c.reversed} of {c.tested} with a test"
-        yield f"In {family.name}, “{claim(c)}” does not survive: {why}."
+        yield f"In {family.name}, “{format_claim(c)}” does not survive: {why}."
     if len(fallen) > _FEW:
         yield f"Further claims in {family.name} that do not survive: {len(fallen) - _FEW}."

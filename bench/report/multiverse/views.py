@@ -10,7 +10,15 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report.multiverse.definitions import DEFINITION, FAMILIES, Family
 from bench.report.multiverse.model import Multiverse, PairOutcome, by_survival
-from bench.report.multiverse.verdict import THRESHOLD, claim, decided_by, label, share, verdict, weakest
+from bench.report.multiverse.verdict import (
+    THRESHOLD,
+    describe_decider,
+    describe_weakest,
+    format_claim,
+    format_definition,
+    format_share,
+    verdict,
+)
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, metric_name, precise, probability, seeds_text
 from bench.report.verdict.phrases import joined
@@ -91,7 +99,7 @@ def _places(multiverse: Multiverse, family: Family) -> Grid:
             GridRow([
                 Cell(dist.method), Cell(EN_DASH if dist.in_table is None else str(dist.in_table)),
                 Cell(str(dist.spread.median)), Cell(str(low) if low == high else f"{low}{EN_DASH}{high}"),
-                Cell(share(dist.spread.first)), Cell(share(dist.leads) or EN_DASH),
+                Cell(format_share(dist.spread.first)), Cell(format_share(dist.leads) or EN_DASH),
             ])
         )  # fmt: skip
     n = len(multiverse.complete(family.name))
@@ -119,10 +127,12 @@ def _claims(multiverse: Multiverse, family: Family, claims: Sequence[PairOutcome
     shown = ordered[: sum(not c.survives for c in claims) + _MOST]
     rows = [
         GridRow([
-            Cell(claim(c)), Cell(precise(metric, c.difference)), Cell(EN_DASH if c.p is None else probability(c.p)),
-            Cell(f"{c.n:,}"), Cell(share(c.share) or EN_DASH),
-            Cell(share(c.significant / c.tested) if c.tested else EN_DASH), Cell(str(c.reversed)),
-            Cell("shown" if c.is_shown else "yes" if c.survives else "no"), Cell(decided_by(c)), Cell(weakest(c)),
+            Cell(format_claim(c)), Cell(precise(metric, c.difference)),
+            Cell(EN_DASH if c.p is None else probability(c.p)), Cell(f"{c.n:,}"),
+            Cell(format_share(c.share) or EN_DASH),
+            Cell(format_share(c.significant / c.tested) if c.tested else EN_DASH), Cell(str(c.reversed)),
+            Cell("shown" if c.is_shown else "yes" if c.survives else "no"),
+            Cell(describe_decider(c)), Cell(describe_weakest(c)),
         ])
         for c in shown
     ]  # fmt: skip
@@ -153,7 +163,8 @@ def _choices(multiverse: Multiverse) -> Grid:
         for i, option in enumerate(options if len(options) > 1 else ()):
             notes = (option.note,) if option.note and option.dimension != DEFINITION else ()
             cells = [
-                Cell("" if i else dimension), Cell(label(option.name), mark="=" * option.is_tables, notes=notes)
+                Cell("" if i else dimension),
+                Cell(format_definition(option.name), mark="=" * option.is_tables, notes=notes),
             ]  # fmt: skip
             for family in multiverse.families:
                 shares = [
@@ -163,7 +174,7 @@ def _choices(multiverse: Multiverse) -> Grid:
                     if (s.dimension, s.option) == (dimension, option.name)
                 ]
                 n = sum(s.n for s in shares)
-                cells.append(Cell(share(sum(s.holds for s in shares) / n) if n else ""))
+                cells.append(Cell(format_share(sum(s.holds for s in shares) / n) if n else ""))
             rows.append(GridRow(cells, is_apart=not i))
     facts = (f"{multiverse.model} on {multiverse.task}: the choices, and how often the table's claims hold under each",)
     legend = (

@@ -76,7 +76,7 @@ class StandingsReader:
                 ]
             except OSError as error:
                 raise UserError(f"result {error.filename} can't be read ({error.strerror or error})") from error
-            key_parts = {"inputs": inputs, "settings": asdict(settings), "code": _code()}
+            key_parts = {"inputs": inputs, "settings": asdict(settings), "code": _statistics_digest()}
             path = self.cache / FOLDER / f"{key_of(key_parts)}.msgpack"
             standings = _read_cached(path)
         if standings is None:
@@ -96,7 +96,7 @@ class StandingsReader:
 
 
 @memoized
-def _code() -> str:
+def _statistics_digest() -> str:
     bench = Path(__file__).resolve().parents[2]
     return source_digest(
         [*map(Path, (__file__, compute.__file__, grouping.__file__)), bench / "stats", bench / "metrics"]

@@ -47,7 +47,7 @@ class LineStanding:
     @property
     def orders_answers(self) -> bool | None:
         """Whether the AUROC is significantly above 50 %; None where it is above without an interval."""
-        return _orders(self.metrics.get("auroc"))
+        return _is_above_chance(self.metrics.get("auroc"))
 
     @property
     def unordered(self) -> str:
@@ -108,26 +108,26 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
     Raises:
         UserError: a file is damaged; names it.
     """
-    records = {key: [_sorted(read_records(path), path) for _, path in runs] for key, runs in files.items()}
-    left_out = {key: _SEEDS_DIFFER for key, runs in records.items() if any(not _same(a, b) for a, b in pairwise(runs))}
+    records = {key: [_sort_by_id(read_records(path), path) for _, path in runs] for key, runs in files.items()}
+    left_out = {key: _SEEDS_DIFFER for key, r in records.items() if not all(_same_labels(a, b) for a, b in pairwise(r))}
     left_out |= {key: _ORDER_ALONE for key, runs in records.items() if any(run.probabilities is None for run in runs)}
     # share of right answers in training; an untrained line uses that of the first trained line
     base_rates = {key: [row.base_rate for row, _ in runs if row.base_rate is not None] for key, runs in files.items()}
     default = next((rates for rates in base_rates.values() if rates), [])
-    rates = {key: float(np.mean(runs or default)) if runs or default else None for key, runs in base_rates.items()}
+    rates = {key: float(np.mean(r or default)) if r or default else None for key, r in base_rates.items()}
     short = {key for key, runs in files.items() if any(row.training and row.training.is_cut_short for row, _ in runs)}
     lines: dict[Key, LineStanding] = {}
     pairs: list[Pair] = []
     # group lines with the same labels; the group with most lines first, then that with most questions
     label_groups: list[list[Key]] = []
     for key in (key for key in records if key not in left_out):
-        matching = (group for group in label_groups if _same(records[group[0]][0], records[key][0]))
+        matching = (group for group in label_groups if _same_labels(records[group[0]][0], records[key][0]))
         if (group := next(matching, None)) is None:
             label_groups.append([key])
         else:
             group.append(key)
     label_groups.sort(key=lambda group: (len(group), len(records[group[0]][0].id)), reverse=True)
-    for number, group in enumerate(label_groups):
+    for group_index, group in enumerate(label_groups):
         first = records[group[0]][0]
         # names are indices, as methods and settings may contain any separator
         confidence = {str(i): np.stack([run.confidence for run in records[key]]) for i, key in enumerate(group)}
@@ -138,15 +138,15 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
         }
         # lines are ranked among those with the same recalibration, without cut-short ones: a recalibrated method and
         # its original would share each first place
-        by_kind: dict[str, list[str]] = {}
+        by_recalibration: dict[str, list[str]] = {}
         for i, key in enumerate(group):
             if key not in short:
-                by_kind.setdefault(key.recalibration, []).append(str(i))
-        blocks = list(by_kind.values())
+                by_recalibration.setdefault(key.recalibration, []).append(str(i))
+        blocks = list(by_recalibration.values())
         stats = summary(confidence, first.correct, first.subject, settings, blocks, score)
-        ordering = {name for name, method in stats.methods.items() if _orders(method.estimates["auroc"])}
+        above_chance = {name for name, method in stats.methods.items() if _is_above_chance(method.estimates["auroc"])}
         compared, alpha = stats.comparisons[CALIBRATION], 1 - settings.level
-        rank_blocks = [ranks([n for n in block if n in ordering], compared, alpha=alpha) for block in blocks]
+        rank_blocks = [ranks([n for n in block if n in above_chance], compared, alpha=alpha) for block in blocks]
         ranked = {**stats.ranks, CALIBRATION: {name: rank for block in rank_blocks for name, rank in block.items()}}
         for i, key in enumerate(group):
             rate = rates[key]
@@ -154,13 +154,13 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
             loss = stats.strata.means(loss) if settings.average == "subjects" else loss
             method = stats.methods[str(i)]
             lines[key] = LineStanding(
-                labels=number,
+                labels=group_index,
                 metrics=method.estimates,
                 calibrated_p=method.calibrated_p,
                 ranks={metric: by_name[str(i)] for metric, by_name in ranked.items() if str(i) in by_name},
                 constant=None if rate is None else float(loss.mean()),
             )
-        tested = [p if p.winner(alpha) in {None, *ordering} else replace(p, p_corrected=None) for p in compared]
+        tested = [p if p.winner(alpha) in {None, *above_chance} else replace(p, p_corrected=None) for p in compared]
         pairs += [
             replace(pair, first=group[int(pair.first)], second=group[int(pair.second)])  # type: ignore[arg-type,misc]
             for pairs_of_metric in {**stats.comparisons, CALIBRATION: tested}.values()
@@ -169,7 +169,7 @@ def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Se
     return Standings(settings.level, {key: lines[key] for key in records if key in lines}, tuple(pairs), left_out)
 
 
-def _orders(auroc: Estimate | None) -> bool | None:
+def _is_above_chance(auroc: Estimate | None) -> bool | None:
     if auroc is None or auroc.value is None:
         return None
     if auroc.fixed.low is None and auroc.value > CHANCE + ROUNDING:
@@ -177,7 +177,7 @@ def _orders(auroc: Estimate | None) -> bool | None:
     return (auroc.fixed.low or auroc.value) > CHANCE + ROUNDING
 
 
-def _sorted(records: Records, path: Path) -> Records:
+def _sort_by_id(records: Records, path: Path) -> Records:
     """Sort records by id, the order in which files are compared."""
     ids = np.asarray(records.id, dtype=object)
     order = np.argsort(ids, kind="stable")
@@ -188,6 +188,6 @@ def _sorted(records: Records, path: Path) -> Records:
     return records.take(order)
 
 
-def _same(a: Records, b: Records) -> bool:
+def _same_labels(a: Records, b: Records) -> bool:
     """Whether both have the same questions and labels."""
     return a.id == b.id and a.subject == b.subject and bool(np.array_equal(a.correct, b.correct))

@@ -1,6 +1,6 @@
 """The transfer matrix: metric values of each cell, prices of distribution shift, worst cells; tables and heat maps."""
 
-from bench.report.analysis import Analysis, stem_of
+from bench.report.analysis import Analysis, file_stem
 from bench.report.transfer.compute import computed
 from bench.report.transfer.figure import heat_map
 from bench.report.transfer.model import METRICS_SHOWN, Matrix, MatrixEntry, Price, WorstCell
@@ -10,7 +10,7 @@ from bench.report.transfer.views import views
 
 def shown(matrix: Matrix) -> Analysis:
     """Return the matrix as tables, with a heat map for each metric that has values."""
-    stem = stem_of(matrix.about.model, "transfer")
+    stem = file_stem(matrix.about.model, "transfer")
     metrics = [metric for metric in METRICS_SHOWN if any(entry.metric == metric for entry in matrix.entries)]
     return Analysis(stem, views(matrix), lambda: {f"{stem}--{metric}": heat_map(matrix, metric) for metric in metrics})
 

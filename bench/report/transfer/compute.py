@@ -24,7 +24,7 @@ from bench.report.transfer.model import (
     LEVEL,
     METRICS_SHOWN,
     AgainstUntrained,
-    ConstantBaseline,
+    Baseline,
     Matrix,
     MatrixEntry,
     MeanPrice,
@@ -137,7 +137,7 @@ def computed(
             if home_influence is not None and corpus != home_corpus:
                 points, price_interval, _ = data.worsening("brier", [estimate], [home_influence])
             interval = data.sampling.intervals("brier", estimate, LEVEL)[0]
-            constants.append(ConstantBaseline(corpus, test, estimate.value, interval, points, price_interval))
+            constants.append(Baseline(corpus, test, estimate.value, interval, points, price_interval))
     return Matrix(
         about, entries, prices, tuple(_means(about, tested, prices)), worst,
         tuple(with_holm(_against_untrained(about, tested))), tuple(dict.fromkeys(missing)),

@@ -11,7 +11,7 @@ from bench.report.figures.drawing import boxes, drawing, name_rows, short, style
 from bench.report.style import BAND, INK, MUTED, TEXT_WIDTH, tint
 from bench.report.text import plain, with_arrow
 from bench.report.transfer.model import Matrix
-from bench.report.transfer.views import SAME, SHOWN, columns_of, text_of
+from bench.report.transfer.views import SAME, SHOWN, format_value, ordered_corpora
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
             f" {SAME}: the method is told nothing, so its price is 0 by construction."
             f" Preset {about.preset}; seed {seeds}. {' '.join(matrix.remarks)}"
         )
-        blocks = [(test, columns_of(matrix, test)) for test in about.tests]
+        blocks = [(test, ordered_corpora(matrix, test)) for test in about.tests]
         widths = [len(corpora) for _, corpora in blocks]
         figure, axes = drawing(
             (1, len(blocks)), (TEXT_WIDTH, ROW * len(names) + HEADER), note=note, sharey=True,
@@ -58,7 +58,7 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
             ax.set_title(f"tested on {short(test, width * len(corpora) - 8)}; learned on", loc="left")
             name_rows(ax, names)
             ax.set_xlim(-0.5, len(corpora) - 0.5)
-            ax.set_xticks(range(len(corpora)), [heading(plain(corpus.label), width) for corpus in corpora])
+            ax.set_xticks(range(len(corpora)), [wrap_label(plain(corpus.label), width) for corpus in corpora])
             ax.tick_params(length=0, labelbottom=False, labeltop=True)
             ax.grid(visible=False)
             ax.spines["bottom"].set_visible(False)
@@ -68,7 +68,7 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
                 entry = matrix.entry(name, corpus, test, metric)
                 text, colour = "missing" if matrix.reason(name, corpus, test) else "undefined", MUTED
                 if entry is not None and (entry.corpus or not j):
-                    text, colour = text_of(metric, entry) + SHOWN * bool(price and price.is_shown), INK
+                    text, colour = format_value(metric, entry) + SHOWN * bool(price and price.is_shown), INK
                 elif entry is not None:
                     text = SAME
                 points = 0.0 if price is None else price.points
@@ -79,6 +79,6 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
         return figure
 
 
-def heading(label: str, width: int) -> str:
+def wrap_label(label: str, width: int) -> str:
     """Wrap the name of a corpus without shortening it, as names may differ in their ends alone."""
     return "\n".join(textwrap.wrap(label, width))

@@ -69,7 +69,7 @@ class MeanPrice:
 
 
 @dataclass(frozen=True)
-class ConstantBaseline:
+class Baseline:
     """Brier score of a constant confidence: the share of right answers in the training corpus.
 
     Its price is the cost of the changed share alone.
@@ -159,7 +159,7 @@ class Matrix:
     novelty: tuple[Price, ...] = ()
     """Prices of a new subject: training without it, against training without as many answers at random."""
     novelty_means: tuple[MeanPrice, ...] = ()
-    constants: tuple[ConstantBaseline, ...] = ()
+    constants: tuple[Baseline, ...] = ()
     cells: tuple[StoredCell, ...] = ()
     remarks: tuple[str, ...] = ()
     """Remarks: number of questions, and how results deviate from a full run of the preset."""
@@ -188,5 +188,5 @@ class Matrix:
     @property
     def methods(self) -> tuple[str, ...]:
         """Methods with or without values: trained, scaled, untrained."""
-        names = dict.fromkeys([*(each.method for each in self.entries), *(each.method for each in self.missing)])
+        names = dict.fromkeys([*(cell.method for cell in self.entries), *(cell.method for cell in self.missing)])
         return tuple(sorted(names, key=lambda name: (self.group(name), name)))

@@ -26,8 +26,8 @@ def verdict(matrix: Matrix) -> tuple[str, ...]:
             facts.append(f"Nobody leads {by}: no method has a rank.")
             continue
         first, *tied = (t for t in ranked if t.rank == 1)
-        value = f"{shown(METRICS[metric], first.value)}{between(metric, first.interval)}"
-        best = f"{by}: {first.method} ({value}, {place(first.corpus, first.test)})"
+        value = f"{shown(METRICS[metric], first.value)}{format_interval(metric, first.interval)}"
+        best = f"{by}: {first.method} ({value}, {describe_cell(first.corpus, first.test)})"
         if len(ranked) == 1:
             facts.append(f"Nobody leads {best} is the only method with a rank.")
         elif tied:
@@ -44,10 +44,10 @@ def verdict(matrix: Matrix) -> tuple[str, ...]:
         decided = [price for price in prices if price.is_shown]
         costs = [price for price in decided if price.points > 0]
         top = max(costs, key=lambda price: price.points, default=None)
-        example = f"; dearest: {top.method}, {_points(top)}, {place(top.corpus, top.test)}" if top else ""
+        most = f"; dearest: {top.method}, {_format_points(top)}, {describe_cell(top.corpus, top.test)}" if top else ""
         facts.append(
             f"Prices of single methods in Brier: of {sum(price.p_holm is not None for price in prices)} tested"
-            f" {len(costs)} are shown to be costs, {len(decided) - len(costs)} gains{example}."
+            f" {len(costs)} are shown to be costs, {len(decided) - len(costs)} gains{most}."
         )
     missing = list(dict.fromkeys(t.method for t in matrix.missing))
     tests = matrix.against_untrained
@@ -70,12 +70,12 @@ def verdict(matrix: Matrix) -> tuple[str, ...]:
     return tuple(facts)
 
 
-def place(corpus: Corpus | None, test: str) -> str:
+def describe_cell(corpus: Corpus | None, test: str) -> str:
     """Describe a cell in words."""
     return f"tested on {test}" if corpus is None else f"learned on {corpus.label}; tested on {test}"
 
 
-def between(metric: str, interval: Interval) -> str:
+def format_interval(metric: str, interval: Interval) -> str:
     """Format an interval in brackets; empty without one."""
     return "" if interval.ends is None else f" [{interval_text(METRICS[metric], *interval.ends)}]"
 
@@ -89,10 +89,11 @@ def _on_means(matrix: Matrix, means: Sequence[MeanPrice], what: str) -> Iterator
     ends = [mean.interval.ends for mean in scored if mean.interval.ends is not None]
     yield (
         f"{what} is shown to worsen Brier in {sum(low > 0 for low, _ in ends)} of {several(len(scored), 'case')}, to"
-        f" improve it in {sum(high < 0 for _, high in ends)}; highest price: {_points(most)},"
-        f" {place(most.corpus, most.test)} (mean of {most.n} of {len(matrix.about.learners)} methods that learn)."
+        f" improve it in {sum(high < 0 for _, high in ends)}; highest price: {_format_points(most)},"
+        f" {describe_cell(most.corpus, most.test)} (mean of {most.n} of {len(matrix.about.learners)} methods that"
+        " learn)."
     )
 
 
-def _points(price: Price | MeanPrice) -> str:
-    return f"{precise(METRICS[price.metric], price.points)} points{between(price.metric, price.interval)}"
+def _format_points(price: Price | MeanPrice) -> str:
+    return f"{precise(METRICS[price.metric], price.points)} points{format_interval(price.metric, price.interval)}"

@@ -9,17 +9,8 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, plain, seeds_text, signed, with_arrow, with_half
-from bench.report.transfer.model import (
-    CONSTANT,
-    LEVEL,
-    METRICS_SHOWN,
-    ConstantBaseline,
-    Matrix,
-    MatrixEntry,
-    Price,
-    WorstCell,
-)
-from bench.report.transfer.verdict import between, verdict
+from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Baseline, Matrix, MatrixEntry, Price, WorstCell
+from bench.report.transfer.verdict import format_interval, verdict
 from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus
 from bench.stats import Interval
 
@@ -47,7 +38,7 @@ def views(matrix: Matrix) -> TableViews:
     )
 
 
-def columns_of(matrix: Matrix, test: str) -> list[Corpus]:
+def ordered_corpora(matrix: Matrix, test: str) -> list[Corpus]:
     """Return the corpora with cells of a test, in column order: first the home corpus, which prices are against."""
     home = matrix.about.home(test)
     cells = {(e.corpus, e.test) for e in matrix.entries} | {(e.corpus, e.test) for e in matrix.missing}
@@ -60,7 +51,7 @@ def columns_of(matrix: Matrix, test: str) -> list[Corpus]:
 
 def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
     """Table of a metric on a test: rows are methods, columns training corpora."""
-    corpora = columns_of(matrix, test)
+    corpora = ordered_corpora(matrix, test)
     rows, previous = [], None
     for name in matrix.methods:
         group = matrix.group(name)
@@ -68,14 +59,14 @@ def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
         for column, corpus in enumerate(corpora):
             entry, reason = matrix.entry(name, corpus, test, metric), matrix.reason(name, corpus, test)
             if entry is not None:
-                cells.append(Cell(SAME if entry.corpus is None and column else text_of(metric, entry)))
+                cells.append(Cell(SAME if entry.corpus is None and column else format_value(metric, entry)))
             else:
                 cells.append(Cell("missing", notes=(plain(f"{name}: {reason}"),)) if reason else Cell("undefined"))
         rows.append(GridRow(cells, is_apart=previous not in {None, group}))
         previous = group
     constants = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test)}
     if constants:
-        cells = [Cell(text_of(metric, constants[c]) if c in constants else EN_DASH) for c in corpora]
+        cells = [Cell(format_value(metric, constants[c]) if c in constants else EN_DASH) for c in corpora]
         rows.append(GridRow([Cell(CONSTANT), *cells], is_apart=True))
     facts = (f"{matrix.about.model}, tested on {test}: {with_arrow(metric)} by what methods learned on",)
     legend = (
@@ -109,10 +100,10 @@ LEFT_OUT_LEGEND = {
 
 def priced(metric: str, points: float, interval: Interval) -> str:
     """Format a price with its interval."""
-    return f"{signed(METRICS[metric], points)}{between(metric, interval)}"
+    return f"{signed(METRICS[metric], points)}{format_interval(metric, interval)}"
 
 
-def text_of(metric: str, entry: MatrixEntry | WorstCell | ConstantBaseline) -> str:
+def format_value(metric: str, entry: MatrixEntry | WorstCell | Baseline) -> str:
     """Format a value with half its interval."""
     return with_half(metric, entry.value, entry.interval.low, entry.interval.high)
 
@@ -126,7 +117,7 @@ def _prices(matrix: Matrix, metric: str, test: str, *, is_novelty: bool) -> Grid
         prices, means, kind, what = matrix.novelty, matrix.novelty_means, "of a new subject in", "a new subject"
     by_cell = {(p.method, p.corpus): p for p in prices if (p.metric, p.test) == place}
     priced_on = {corpus for _, corpus in by_cell}
-    corpora = [c for c in columns_of(matrix, test) if (c in priced_on if is_novelty else c != home)]
+    corpora = [c for c in ordered_corpora(matrix, test) if (c in priced_on if is_novelty else c != home)]
     rows = []
     for name in matrix.methods:
         row_prices = [by_cell.get((name, corpus)) for corpus in corpora]
@@ -184,7 +175,7 @@ def _worst(matrix: Matrix) -> Grid:
                 continue
             rank = Cell(str(worst.rank or EN_DASH), notes=(worst.reason,) if worst.reason else ())
             where = worst.test if worst.corpus is None else f"{worst.corpus.label} → {worst.test}"
-            cells += [rank, Cell(text_of(metric, worst)), Cell(plain(where))]
+            cells += [rank, Cell(format_value(metric, worst)), Cell(plain(where))]
         rows.append(GridRow(cells))
     learned, tested = "; ".join(corpus.label for corpus in about.corpora), ", ".join(about.tests)
     basis = (

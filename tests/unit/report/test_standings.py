@@ -314,7 +314,7 @@ def test_another_source_of_the_statistics_is_computed_again(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read(out, tmp_path)
-    monkeypatch.setattr(kept, "_code", lambda: "another")
+    monkeypatch.setattr(kept, "_statistics_digest", lambda: "another")
     read(out, tmp_path)
     assert len(list((tmp_path / "standings").iterdir())) == 2
 

@@ -18,9 +18,9 @@ from bench.report.page.transfer import Shift, section
 from bench.report.tables.formats import render
 from bench.report.text import MINUS
 from bench.report.transfer import Matrix, computed, heat_map, shown, verdict
-from bench.report.transfer.figure import heading
+from bench.report.transfer.figure import wrap_label
 from bench.report.transfer.stored import Unshown, load_matrices
-from bench.report.transfer.views import text_of
+from bench.report.transfer.views import format_value
 from bench.results import files
 from bench.results.records import Records
 from bench.results.transfer import Corpus, TransferCell
@@ -551,11 +551,11 @@ def test_numbers_of_the_heat_map_stand_beside_the_name_of_their_method(matrix: M
     entries = [each for each in matrix.entries if each.metric == "brier"]
     for each in entries:
         beside = [words for words, y in texts if y == pytest.approx(heights[each.method])]
-        assert any(words.startswith(text_of("brier", each)) for words in beside)
+        assert any(words.startswith(format_value("brier", each)) for words in beside)
     assert {each.method for each in entries} == {"good", "rote", "plain"}
 
 
 def test_a_narrow_column_of_the_heat_map_breaks_the_name_of_a_corpus_after_a_hyphen() -> None:
     """Cut, `ct-local-choice` and `ct-local-oe` would be the same."""
-    assert heading("ct-local-choice without the subject", 9) == "ct-local-\nchoice\nwithout\nthe\nsubject"
-    assert heading("ct-local-oe", 30) == "ct-local-oe"
+    assert wrap_label("ct-local-choice without the subject", 9) == "ct-local-\nchoice\nwithout\nthe\nsubject"
+    assert wrap_label("ct-local-oe", 30) == "ct-local-oe"
