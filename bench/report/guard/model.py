@@ -42,7 +42,7 @@ class Realised:
 
     n: int
     """Number of answers."""
-    n_accepted: int
+    accepted: int
     """Answers at or above the threshold."""
     mistakes: int
     """Wrong answers among these."""
@@ -50,22 +50,22 @@ class Realised:
     @property
     def coverage(self) -> float:
         """Share of answers at or above the threshold."""
-        return self.n_accepted / self.n
+        return self.accepted / self.n
 
     @property
     def coverage_interval(self) -> tuple[float, float] | None:
         """95 % interval of the coverage."""
-        return share_interval(self.n_accepted, self.n)
+        return share_interval(self.accepted, self.n)
 
     @property
     def risk(self) -> float | None:
         """Share of wrong answers at or above the threshold; None where there are no answers."""
-        return self.mistakes / self.n_accepted if self.n_accepted else None
+        return self.mistakes / self.accepted if self.accepted else None
 
     @property
     def risk_interval(self) -> tuple[float, float] | None:
         """95 % interval of the risk; None where there is no risk."""
-        return share_interval(self.mistakes, self.n_accepted)
+        return share_interval(self.mistakes, self.accepted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +105,8 @@ class GuardedCell:
         """Counts on the other answers; None without a threshold."""
         if self.threshold is None:
             return None
-        n_accepted, mistakes = counted(*self.rest, [self.threshold])
-        return Realised(len(self.rest.values), int(n_accepted[0]), int(mistakes[0]))
+        accepted, mistakes = counted(*self.rest, [self.threshold])
+        return Realised(len(self.rest.values), int(accepted[0]), int(mistakes[0]))
 
     @property
     def needed(self) -> int | None:

@@ -136,7 +136,7 @@ def _records(guards: GuardedTable) -> Iterator[dict[str, Any]]:
                 "calibration_n": len(seed.calibration.values), "calibration_kept": seed.kept,
                 "calibration_mistakes": seed.mistakes,
                 "thresholds_tested": min(seed.guard.passed + 1, len(seed.guard.grid)),
-                "rest_n": len(seed.rest.values), "rest_kept": realised and realised.n_accepted,
+                "rest_n": len(seed.rest.values), "rest_kept": realised and realised.accepted,
                 "rest_mistakes": realised and realised.mistakes, "coverage": realised and realised.coverage,
                 "coverage_low": coverage[0], "coverage_high": coverage[1], "realised_risk": realised and realised.risk,
                 "realised_risk_low": risk[0], "realised_risk_high": risk[1],

@@ -95,7 +95,7 @@ def test_a_good_method_has_a_threshold_that_keeps_its_risk_on_the_other_question
         assert seed.realised is not None
         assert 0.4 < seed.realised.coverage < 0.8
         kept = seed.rest.values >= seed.threshold
-        assert (seed.realised.n_accepted, seed.realised.mistakes) == (kept.sum(), (kept & ~seed.rest.correct).sum())
+        assert (seed.realised.accepted, seed.realised.mistakes) == (kept.sum(), (kept & ~seed.rest.correct).sum())
     said = text(table)
     assert "a chance of 90 %)? Yes: 3 of 4 methods with a threshold that keeps this. Largest share kept:" in said
     assert f"{100 * best.coverage:.1f} % of the answers, by ccps from a confidence of 0." in said
