@@ -1,7 +1,7 @@
-"""The end of every analysis: tables, figures and a page that are written to files and printed alike.
+"""`Analysis`: the tables, figures and page of an analysis, to be printed and written to files.
 
-The package of an analysis has a model of what was computed, `computed` (or `guarded`), which makes it from a request,
-and `shown`, which makes an `Analysis` of it. Example: `write([shown(computed(cells, about))], Path("results"))`.
+The package of an analysis has dataclasses of its values, `computed` (or `guarded`), which computes them for a request,
+and `shown`, which returns them as an `Analysis`. Example: `write([shown(computed(cells, about))], Path("results"))`.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """What people and programs get of an analysis."""
+    """The output of an analysis."""
 
     stem: str
-    """Name of its files, without an ending."""
+    """Name of its files, without extension."""
     views: TableViews
     figures: Callable[[], Mapping[str, Figure | None]] = dict
-    """Figures by the names of their files, without an ending; drawn when it is written. None is not written."""
+    """Return file name without extension -> figure; called when files are written. None is not written."""
     formats: tuple[str, ...] = ("md", "csv", "json")
-    """Formats of the tables' files."""
+    """File formats of the tables."""
     figure_formats: tuple[str, ...] = ("svg", "png")
     page: str = ""
-    """HTML; empty where there is no page."""
+    """HTML page; empty where there is none."""
     printed: TableViews | None = None
-    """Tables that are printed, where these are not all that are written."""
+    """Printed tables, where they differ from the written ones."""
 
 
-def stem_of(model: str, *names: str) -> str:
-    """Name of a file without its ending: `<model>--<name>--<name>`."""
+def file_stem(model: str, *names: str) -> str:
+    """Return the name of a file without extension: `<model>--<name>--<name>`."""
     return SEPARATOR.join((model_folder(model), *map(safe_name, names)))
 
 
 def write(analyses: Sequence[Analysis], out: Path) -> list[Path]:
-    """Write the tables, pages and figures of analyses, each file whole or not at all; returns the files.
+    """Write the tables, pages and figures of analyses, each file atomically; return the paths.
 
     Raises:
         UserError: the folder can't be written.
@@ -55,26 +55,26 @@ def write(analyses: Sequence[Analysis], out: Path) -> list[Path]:
     ensure_writable(out)
     written: list[Path] = []
     try:
-        for each in analyses:
-            texts = {f"{each.stem}.{kind}": render(each.views, kind) for kind in each.formats}
-            texts |= {f"{each.stem}.html": each.page} if each.page else {}
+        for a in analyses:
+            texts = {f"{a.stem}.{kind}": render(a.views, kind) for kind in a.formats}
+            texts |= {f"{a.stem}.html": a.page} if a.page else {}
             for name, text in texts.items():
                 write_whole(out / name, text.encode())
                 written.append(out / name)
-            for name, figure in each.figures().items():
-                written += [save(figure, out / f"{name}.{kind}") for kind in each.figure_formats if figure is not None]
+            for name, figure in a.figures().items():
+                written += [save(figure, out / f"{name}.{kind}") for kind in a.figure_formats if figure is not None]
     except OSError as error:
         raise UserError(f"--out {out}: it can't be written ({error.strerror or error}); name another") from error
     return written
 
 
 def printed(analyses: Sequence[Analysis]) -> TableViews:
-    """The tables of analyses below one another."""
-    views = [each.printed or each.views for each in analyses]
+    """Return the printed tables of analyses, one below the other."""
+    views = [v.printed or v.views for v in analyses]
     if len(views) == 1:
         return views[0]
     return TableViews(
-        [grid for each in views for grid in each.grids],
-        lambda: [record for each in views for record in each.records()],
-        lambda: [part for each in views for part in each.data()],
+        [grid for v in views for grid in v.grids],
+        lambda: [record for v in views for record in v.records()],
+        lambda: [part for v in views for part in v.data()],
     )

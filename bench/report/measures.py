@@ -1,4 +1,4 @@
-"""Measures of an analysis as rows for people, as data, and beside the paper's numbers where there are some."""
+"""Report of an analysis by measures: rows, legend and verdict for people, data and records for programs."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ _DECIMALS = {"percent": 1, "points": 1, "number": 3}
 _IN_PERCENT = ("percent", "points")
 
 Published = Mapping[tuple[str, str, str], float]
-"""Model, row and column -> value, a fraction where it was printed in percent."""
+"""(model, row, column) -> value, a fraction where it was printed in percent."""
 
 
-def read_published(found: Measured, results: Path) -> Published:
-    """The published numbers of an analysis; empty where there are none.
+def read_published(measured: Measured, results: Path) -> Published:
+    """Read the published values of an analysis; empty where there are none.
 
     Raises:
-        UserError: their file is not as it must be.
+        UserError: the file is malformed.
     """
-    kinds = {column.key: column.kind for column in found.measures.columns}
+    kinds = {column.key: column.kind for column in measured.measures.columns}
 
     def value(line: Mapping[str, str]) -> tuple[tuple[str, str, str], float]:
         scale = 100 if kinds.get(line["column"]) in _IN_PERCENT else 1
         return (line["model"], line["row"], line["column"]), finite(line["value"]) / scale
 
-    return dict(values_of(results, found.measures.published, COLUMNS, value, "numbers"))
+    return dict(values_of(results, measured.measures.published, COLUMNS, value, "numbers"))
 
 
-def title(found: Measured | Variants) -> str:
-    """Heading that says of what the numbers are."""
+def title(measured: Measured | Variants) -> str:
+    """Heading: method, analysis, model, task, preset, seeds, questions."""
     return (
-        f"{found.method} {found.analysis}: {found.model} on {found.task}, preset {found.preset}, seeds"
-        f" {', '.join(map(str, found.seeds))}, {found.n:,} questions"
+        f"{measured.method} {measured.analysis}: {measured.model} on {measured.task}, preset {measured.preset}, seeds"
+        f" {', '.join(map(str, measured.seeds))}, {measured.n:,} questions"
     )
 
 
-def filled(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Rows without the columns that are empty in all of them."""
-    return [{key: row[key] for key in row if any(each[key] for each in rows)} for row in rows]
+def drop_empty_columns(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Drop the columns that are empty in all rows."""
+    return [{key: row[key] for key in row if any(r[key] for r in rows)} for row in rows]
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
 def value_text(column: MeasureColumn, value: Value) -> str:
-    """A value as tables print it; nothing for None."""
+    """Format a value for a table; empty for None."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -69,7 +69,7 @@ def value_text(column: MeasureColumn, value: Value) -> str:
 
 
 def interval_text(column: MeasureColumn, row: Mapping[str, Value]) -> str:
-    """Ends of the interval of a value, which don't look like 0 unless they are; nothing where there is none."""
+    """Format the interval of a value, empty without one; only an end of exactly 0 prints as 0."""
     if not column.low or row[column.low] is None or row[column.high] is None:
         return ""
     ends = (row[column.low], row[column.high])
@@ -78,47 +78,47 @@ def interval_text(column: MeasureColumn, row: Mapping[str, Value]) -> str:
 
 
 def _scaled(column: MeasureColumn, value: float) -> tuple[float, int]:
-    """Number to print, and its decimals."""
+    """Return the value in printed units, and its number of decimals."""
     decimals = _DECIMALS.get(column.kind, 0) if column.decimals is None else column.decimals
     return (100 * value if column.kind in _IN_PERCENT else value), decimals
 
 
-def blocks(found: Measured, published: Published) -> list[list[dict[str, str]]]:
-    """Tables for people, without columns that are empty in all rows: one, or none where nothing was measured."""
-    told = []
-    for row in found.shown:
+def blocks(measured: Measured, published: Published) -> list[list[dict[str, str]]]:
+    """Return one table without empty columns, or none where nothing was measured."""
+    rows = []
+    for row in measured.shown:
         record: dict[str, str] = {}
-        for column in found.measures.columns:
+        for column in measured.measures.columns:
             record[column.label] = value_text(column, row[column.key])
             if column.low:
                 record[f"{column.label}: interval"] = interval_text(column, row).replace(" ", NO_BREAK)
-            paper = published.get((found.model, str(row[found.naming]), column.key))
-            record[f"{column.label}: paper"] = value_text(column, paper)
-        told.append(record)
-    return [filled(told)] if told else []
+            published_value = published.get((measured.model, str(row[measured.naming]), column.key))
+            record[f"{column.label}: paper"] = value_text(column, published_value)
+        rows.append(record)
+    return [drop_empty_columns(rows)] if rows else []
 
 
-def verdict(found: Measured) -> str:
-    """Question and answer."""
-    return f"{found.measures.question} {found.measures.answer}"
+def verdict(measured: Measured) -> str:
+    """Return the question and its answer."""
+    return f"{measured.measures.question} {measured.measures.answer}"
 
 
-def legend(found: Measured, published: Published) -> list[str]:
-    """Sentences below the rows."""
-    shown, total = len(found.shown), len(found.measures.rows)
+def legend(measured: Measured, published: Published) -> list[str]:
+    """Return the sentences below the table."""
+    shown, total = len(measured.shown), len(measured.measures.rows)
     lines = [f"Shown: the first {shown} of {total} rows; CSV and JSON have all."] if shown < total else []
-    lines += found.measures.notes
-    if any(model == found.model for model, _, _ in published):
+    lines += measured.measures.notes
+    if any(model == measured.model for model, _, _ in published):
         return lines
-    for column in found.measures.columns:
-        for row in found.measures.rows:
-            name = str(row[found.naming])
-            values = [value for (_, *where), value in published.items() if where == [name, column.key]]
+    for column in measured.measures.columns:
+        for row in measured.measures.rows:
+            name = str(row[measured.naming])
+            values = [value for (_, *key), value in published.items() if key == [name, column.key]]
             if values:
-                low, middle, high = (value_text(column, v) for v in (min(values), median(values), max(values)))
+                low, mid, high = (value_text(column, v) for v in (min(values), median(values), max(values)))
                 lines.append(
                     f"Paper, {len(values)} other models, single runs: {column.label} of {name} is {low} to {high},"
-                    f" median {middle}."
+                    f" median {mid}."
                 )
     return lines
 
@@ -126,13 +126,13 @@ def legend(found: Measured, published: Published) -> list[str]:
 # --- as data --------------------------------------------------------------------------------------------------------
 
 
-def data(found: Measured, published: Published) -> dict[str, object]:
-    """Everything, as fractions with all their digits; but for the coloured texts, which are a page."""
-    measures = found.measures
+def data(measured: Measured, published: Published) -> dict[str, object]:
+    """Return everything, as unrounded fractions, except the coloured texts, which are a page."""
+    measures = measured.measures
     return {
-        "method": found.method, "analysis": found.analysis, "model": found.model, "task": found.task,
-        "preset": found.preset, "seeds": list(found.seeds), "n": found.n, "question": measures.question,
-        "verdict": verdict(found), "columns": [asdict(column) for column in measures.columns],
+        "method": measured.method, "analysis": measured.analysis, "model": measured.model, "task": measured.task,
+        "preset": measured.preset, "seeds": list(measured.seeds), "n": measured.n, "question": measures.question,
+        "verdict": verdict(measured), "columns": [asdict(column) for column in measures.columns],
         "rows": [dict(row) for row in measures.rows], "notes": list(measures.notes),
         "published": [
             {"model": model, "row": row, "column": column, "value": value}
@@ -141,9 +141,9 @@ def data(found: Measured, published: Published) -> dict[str, object]:
     }  # fmt: skip
 
 
-def records(found: Measured, published: Published) -> Iterator[dict[str, object]]:
-    """A record for each row, with all its values and those that the paper has of the same model."""
-    printed = dict.fromkeys(column for _, _, column in published)
-    for row in found.measures.rows:
-        name = str(row[found.naming])
-        yield {**row, **{f"published_{key}": published.get((found.model, name, key)) for key in printed}}
+def records(measured: Measured, published: Published) -> Iterator[dict[str, object]]:
+    """Yield a record for each row: its values, and the published ones of the same model."""
+    columns = dict.fromkeys(column for _, _, column in published)
+    for row in measured.measures.rows:
+        name = str(row[measured.naming])
+        yield {**row, **{f"published_{key}": published.get((measured.model, name, key)) for key in columns}}

@@ -1,4 +1,4 @@
-"""Numbers of an analysis as rows for people, as data, and as a sentence, beside the paper's where there are some."""
+"""Report of a variants analysis: rows, legend and verdict for people, data and records for programs."""
 
 from __future__ import annotations
 
@@ -9,295 +9,296 @@ from statistics import median
 
 from bench.metrics import METRICS
 from bench.report import measures
-from bench.report.measures import filled
+from bench.report.measures import drop_empty_columns
 from bench.report.tables.published import finite, values_of
 from bench.report.text import MINUS, NO_BREAK, averaged, interval_text, plain, probability, several, shown, signed
 from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants, parts_of
 
 COLUMNS = ("model", "task", "variant", "metric", "mean")
-"""Columns of a file of published variants, in percent."""
+"""Columns of a file of published variants; values in percent."""
 ENDS = 5
-"""Rows that are shown of each end of a long list."""
+"""Rows shown from each end of a long list."""
 _LONG = 12
-"""Variants from which on a list is long."""
+"""Most variants that are listed in full."""
 _ALPHA = 0.05
 
 Published = Mapping[tuple[str, str, str, str], float]
 """Model, task, variant and metric -> fraction."""
 
 
-def read_published(found: Variants, results: Path) -> Published:
-    """The published numbers of an analysis; empty where there are none.
+def read_published(variants: Variants, results: Path) -> Published:
+    """Read the published values of an analysis; empty where there are none.
 
     Raises:
-        UserError: their file is not as it must be.
+        UserError: the file is malformed.
     """
 
     def value(line: Mapping[str, str]) -> tuple[tuple[str, str, str, str], float]:
         return (line["model"], line["task"], line["variant"], line["metric"]), finite(line["mean"]) / 100
 
-    return dict(values_of(results, found.published, COLUMNS, value, "numbers in percent"))
+    return dict(values_of(results, variants.published, COLUMNS, value, "numbers in percent"))
 
 
-def sorted_rows(found: Variants, metric: str) -> list[VariantRow]:
-    """Rows of a metric: the one that the reference is furthest above first; undefined ones last."""
+def sorted_rows(variants: Variants, metric: str) -> list[VariantRow]:
+    """Sort the rows of a metric by the difference reference - variant, largest first, undefined ones last."""
     return sorted(
-        found.of(metric), key=lambda row: (row.difference is None, -row.difference.value if row.difference else 0)
+        variants.of(metric), key=lambda row: (row.difference is None, -row.difference.value if row.difference else 0)
     )
 
 
-def is_long(found: Variants) -> bool:
-    """Whether only the ends of the list are shown to people."""
-    return len(found.of(found.metrics[-1])) > _LONG
+def is_long(variants: Variants) -> bool:
+    """Whether only both ends of the list are shown."""
+    return len(variants.of(variants.metrics[-1])) > _LONG
 
 
-def title(found: Variants) -> str:
-    """Heading that says of what the numbers are."""
-    return f"{measures.title(found)} ({100 * found.accuracy:.1f} % right)"
+def title(variants: Variants) -> str:
+    """Heading: method, analysis, model, task, preset, seeds, questions, accuracy."""
+    return f"{measures.title(variants)} ({100 * variants.accuracy:.1f} % right)"
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def variant_rows(found: Variants, published: Published) -> list[dict[str, str]]:
-    """Variants for people, values in percent."""
-    told: list[dict[str, str]] = []
-    for name in found.metrics:
+def variant_rows(variants: Variants, published: Published) -> list[dict[str, str]]:
+    """Return the table of variants, values in percent."""
+    rows: list[dict[str, str]] = []
+    for name in variants.metrics:
         metric = METRICS[name]
-        own = next(row for row in found.rows if (row.metric, row.variant) == (name, found.reference))
-        others = sorted_rows(found, name)
-        # of a long list the largest and the smallest differences
-        shown_rows = [*others[:ENDS], *others[-ENDS:]] if is_long(found) else found.of(name)
-        for row in (own, *shown_rows):
-            difference, size = row.difference, found.sizes.get(row.variant)
-            paper = published.get((found.model, found.task, row.variant, name))
+        reference_row = next(row for row in variants.rows if (row.metric, row.variant) == (name, variants.reference))
+        others = sorted_rows(variants, name)
+        # a long list shows its largest and smallest differences
+        shown_rows = [*others[:ENDS], *others[-ENDS:]] if is_long(variants) else variants.of(name)
+        for row in (reference_row, *shown_rows):
+            difference, size = row.difference, variants.sizes.get(row.variant)
+            published_value = published.get((variants.model, variants.task, row.variant, name))
             share = None if difference is None else difference.seed_share
-            told.append({
+            rows.append({
                 "metric": metric.label,
                 "variant": plain(row.variant),
                 "columns": "" if size is None else str(size),
                 "value": "undefined" if row.estimate is None else shown(metric, row.estimate.value),
-                "interval": _ends(name, row.estimate),
-                f"{found.reference} {MINUS} it": "" if difference is None else signed(metric, difference.value),
-                "its interval": _ends(name, difference),
+                "interval": _interval(name, row.estimate),
+                f"{variants.reference} {MINUS} it": "" if difference is None else signed(metric, difference.value),
+                "its interval": _interval(name, difference),
                 "p": _probability(row.p),
                 "Holm": _probability(row.p_corrected),
                 "seeds": "" if share is None else f"{100 * share:.0f} %",
-                "paper": "" if paper is None else shown(metric, paper),
+                "paper": "" if published_value is None else shown(metric, published_value),
             })  # fmt: skip
-    return filled(told)
+    return drop_empty_columns(rows)
 
 
 def _probability(p: float | None) -> str:
     return "" if p is None else probability(p)
 
 
-def blocks(found: Variants, published: Published) -> list[list[dict[str, str]]]:
-    """Tables for people: the variants, then the steps of a path where there is one."""
-    return [rows for rows in (variant_rows(found, published), step_rows(found)) if rows]
+def blocks(variants: Variants, published: Published) -> list[list[dict[str, str]]]:
+    """Return the tables: the variants, then the steps of the path where there is one."""
+    return [rows for rows in (variant_rows(variants, published), step_rows(variants)) if rows]
 
 
-def step_rows(found: Variants) -> list[dict[str, str]]:
-    """Steps of the path for people, values in percent; none where there is no path."""
-    told = []
-    for step in found.steps:
+def step_rows(variants: Variants) -> list[dict[str, str]]:
+    """Return the table of the steps of the path, values in percent; empty without a path."""
+    rows = []
+    for step in variants.steps:
         metric, share = METRICS[step.metric], step.share
-        told.append({
+        rows.append({
             "metric": metric.label,
             "step": f"{plain(step.start)} → {plain(step.end)}",
             "adds": plain(step.adds),
             "difference": "undefined" if step.difference is None else signed(metric, step.difference.value),
-            "its interval": _ends(step.metric, step.difference),
+            "its interval": _interval(step.metric, step.difference),
             "p": _probability(step.p),
             "Holm": _probability(step.p_corrected),
             "share": "" if share is None else _percent(share.value),
-            "interval of the share": _of_share(share).replace(" ", NO_BREAK),
+            "interval of the share": _share_interval(share).replace(" ", NO_BREAK),
         })  # fmt: skip
-    return filled(told)
+    return drop_empty_columns(rows)
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %".replace("-", MINUS)
 
 
-def _of_share(share: SeedMean | None) -> str:
+def _share_interval(share: SeedMean | None) -> str:
     if share is None or share.low is None or share.high is None:
         return ""
     return f"{_percent(share.low)} to {_percent(share.high)}"
 
 
-def tested(found: Variants) -> str:
-    """Family over which p values are corrected, in words."""
-    count, more = len(found.of(found.metrics[-1])), len(_own_steps(found))
-    steps = f" and {several(more, 'step')}" if more else ""
+def tested(variants: Variants) -> str:
+    """Describe the family of tests that p values are corrected for."""
+    count, n_steps = len(variants.of(variants.metrics[-1])), len(_extra_steps(variants))
+    steps = f" and {several(n_steps, 'step')}" if n_steps else ""
     return f"{several(count, 'variant')}{steps}"
 
 
-def _own_steps(found: Variants) -> list[StepRow]:
-    """Steps of the last metric that aren't rows of variants as well."""
-    return [step for step in found.steps if step.metric == found.metrics[-1] and step.end != found.reference]
+def _extra_steps(variants: Variants) -> list[StepRow]:
+    """Steps of the last metric that are not rows of variants as well."""
+    return [step for step in variants.steps if step.metric == variants.metrics[-1] and step.end != variants.reference]
 
 
-def _ends(name: str, estimate: SeedMean | None) -> str:
+def _interval(name: str, estimate: SeedMean | None) -> str:
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
     return interval_text(METRICS[name], estimate.low, estimate.high).replace(" ", NO_BREAK)
 
 
-def _told(name: str, estimate: SeedMean, value: str) -> str:
-    ends = _ends(name, estimate).replace(NO_BREAK, " ")
-    return f"{value} ({ends})" if ends else value
+def _with_interval(name: str, estimate: SeedMean, value: str) -> str:
+    interval = _interval(name, estimate).replace(NO_BREAK, " ")
+    return f"{value} ({interval})" if interval else value
 
 
-def legend(found: Variants, published: Published) -> list[str]:
-    """Sentences below the rows."""
-    count = len(found.of(found.metrics[-1]))
-    what = (
-        f"Percent, {averaged(found.average)}, averaged over seeds, with {100 * found.level:g} % intervals for other"
-        " questions and other seeds. Differences are on the same questions and seeds; Holm: p corrected for"
-        f" {tested(found)}, which intervals are not; seeds: share of the squared standard error that is the spread"
+def legend(variants: Variants, published: Published) -> list[str]:
+    """Return the sentences below the tables."""
+    count = len(variants.of(variants.metrics[-1]))
+    caption = (
+        f"Percent, {averaged(variants.average)}, averaged over seeds, with {100 * variants.level:g} % intervals for"
+        " other questions and other seeds. Differences are on the same questions and seeds; Holm: p corrected for"
+        f" {tested(variants)}, which intervals are not; seeds: share of the squared standard error that is the spread"
         " between seeds."
     )
-    lines = [what]
-    if found.steps:
+    lines = [caption]
+    if variants.steps:
         lines.append(
-            f"Steps lead to {found.reference}. Share: part of the whole difference, only where that is shown to be a"
+            f"Steps lead to {variants.reference}. Share: part of the whole difference, only where that is shown to be a"
             " gain; its interval is Fieller's, with the same two errors."
         )
-    if is_long(found):
+    if is_long(variants):
         lines.append(
             f"Shown: the {ENDS} largest and the {ENDS} smallest of {count} differences; CSV and JSON have all."
         )
-    if "ece" in found.metrics:
+    if "ece" in variants.metrics:
         lines.append("ECE is the raw one, as published; part of it is chance, and that part differs between variants.")
-    lines += found.notes
-    if any(key[:2] == (found.model, found.task) for key in published):
+    lines += variants.notes
+    if any(key[:2] == (variants.model, variants.task) for key in published):
         return lines
-    metric, reference = METRICS[found.metrics[-1]], found.reference
-    of_paper = {key: value for key, value in published.items() if key[3] == found.metrics[-1]}
-    for name in dict.fromkeys(row.variant for row in found.of(found.metrics[-1])):
-        gaps = [
-            of_paper[model, task, reference, key] - value
-            for (model, task, variant, key), value in of_paper.items()
-            if variant == name and (model, task, reference, key) in of_paper
+    metric, reference = METRICS[variants.metrics[-1]], variants.reference
+    paper = {key: value for key, value in published.items() if key[3] == variants.metrics[-1]}
+    for name in dict.fromkeys(row.variant for row in variants.of(variants.metrics[-1])):
+        gains = [
+            paper[model, task, reference, key] - value
+            for (model, task, variant, key), value in paper.items()
+            if variant == name and (model, task, reference, key) in paper
         ]
-        if gaps:
+        if gains:
             lines.append(
-                f"Paper, {len(gaps)} other models and tasks, single runs: {metric.label} of {reference} minus {name} is"
-                f" {signed(metric, min(gaps))} to {signed(metric, max(gaps))}, median {signed(metric, median(gaps))}."
+                f"Paper, {len(gains)} other models and tasks, single runs: {metric.label} of {reference} minus {name}"
+                f" is {signed(metric, min(gains))} to {signed(metric, max(gains))}, median"
+                f" {signed(metric, median(gains))}."
             )
     return lines
 
 
-def verdict(found: Variants) -> str:
-    """Sentences on what the numbers say."""
-    name = found.metrics[-1]
-    metric, rows = METRICS[name], [row for row in sorted_rows(found, name) if row.difference is not None]
-    told = [row for row in rows if row.p_corrected is not None]
-    begin = f"{found.question} "
+def verdict(variants: Variants) -> str:
+    """Return the question and its answer from the tests."""
+    name = variants.metrics[-1]
+    metric, rows = METRICS[name], [row for row in sorted_rows(variants, name) if row.difference is not None]
+    testable = [row for row in rows if row.p_corrected is not None]
+    start = f"{variants.question} "
     if not rows:
         return (
-            begin + f"It can't be said: {metric.label} is undefined, as where all answers are right or all are wrong."
+            start + f"It can't be said: {metric.label} is undefined, as where all answers are right or all are wrong."
         )
-    if not told:
-        return begin + f"It can't be said: there are no intervals of {metric.label}."
-    begin += _along(found)
-    decided = [row for row in told if _is_decided(row)]
+    if not testable:
+        return start + f"It can't be said: there are no intervals of {metric.label}."
+    start += _describe_path(variants)
+    decided = [row for row in testable if _is_decided(row)]
     widths = [
-        (e.high - e.low) / 2 for row in told if (e := row.difference) and e.high is not None and e.low is not None
+        (e.high - e.low) / 2 for row in testable if (e := row.difference) and e.high is not None and e.low is not None
     ]
     width = f"{100 * median(widths):.1f} points" if metric.is_fraction else f"{median(widths):.3f}"
-    unseen = (
+    resolution = (
         f"Without correction an interval reaches {width} to each side (median), so that"
-        f" smaller effects can't be seen with {found.n:,} questions and {len(found.seeds)} seeds."
+        f" smaller effects can't be seen with {variants.n:,} questions and {len(variants.seeds)} seeds."
     )
     if not decided:
-        counts = {name: sum(_is_decided(row) for row in found.of(name)) for name in found.metrics[:-1]}
+        counts = {name: sum(_is_decided(row) for row in variants.of(name)) for name in variants.metrics[:-1]}
         others = ", ".join(f"{count} in {METRICS[name].label}" for name, count in counts.items() if count)
         elsewhere = f" In other metrics some do: {others}." if others else ""
-        is_some_step = any(map(_is_decided, _own_steps(found)))
+        is_some_step = any(map(_is_decided, _extra_steps(variants)))
         none = "None" if is_some_step or elsewhere else "Nothing shows: none"
-        most = max(told, key=lambda row: abs(row.difference.value) if row.difference else 0)
-        return begin + (
-            f"{none} of the {several(len(told), 'variant')} differs significantly from {found.reference} in"
-            f" {metric.label} after Holm's correction. The largest difference is {_difference(most)}, {most.variant}."
-            f"{elsewhere} {unseen}"
+        largest = max(testable, key=lambda row: abs(row.difference.value) if row.difference else 0)
+        return start + (
+            f"{none} of the {several(len(testable), 'variant')} differs significantly from {variants.reference} in"
+            f" {metric.label} after Holm's correction. The largest difference is {_difference(largest)},"
+            f" {largest.variant}.{elsewhere} {resolution}"
         )
     parts = [
-        f"{found.reference} is {'better' if _is_better(row) else 'worse'} than {row.variant}, by {_difference(row)},"
+        f"{variants.reference} is {'better' if _is_better(row) else 'worse'} than {row.variant}, by {_difference(row)},"
         f" p {_probability(row.p_corrected)}"
         for row in decided[:ENDS]
     ]
     more = f"; and {len(decided) - ENDS} more" if len(decided) > ENDS else ""
-    rest = len(told) - len(decided)
-    others = f" The other {rest} can't be told apart from it. {unseen}" if rest else ""
-    return begin + f"In {metric.label}, after Holm's correction: {'; '.join(parts)}{more}.{others}"
+    rest = len(testable) - len(decided)
+    others = f" The other {rest} can't be told apart from it. {resolution}" if rest else ""
+    return start + f"In {metric.label}, after Holm's correction: {'; '.join(parts)}{more}.{others}"
 
 
 def _is_decided(row: VariantRow | StepRow) -> bool:
     return row.p_corrected is not None and row.p_corrected < _ALPHA
 
 
-def _along(found: Variants) -> str:
-    """Sentences on the steps of the path, empty without one."""
-    name = found.metrics[-1]
-    steps = [step for step in found.steps if step.metric == name]
-    whole = next((row for row in found.of(name) if steps and row.variant == steps[0].start), None)
-    if whole is None or whole.difference is None or whole.p_corrected is None:
+def _describe_path(variants: Variants) -> str:
+    """Describe the steps of the path; empty without one."""
+    name = variants.metrics[-1]
+    steps = [step for step in variants.steps if step.metric == name]
+    total = next((row for row in variants.of(name) if steps and row.variant == steps[0].start), None)
+    if total is None or total.difference is None or total.p_corrected is None:
         return ""
-    from_to = f"{METRICS[name].label} of {found.reference} minus {whole.variant} is {_difference(whole)}"
-    corrected = f"p {probability(whole.p_corrected)} after Holm's correction"
+    summary = f"{METRICS[name].label} of {variants.reference} minus {total.variant} is {_difference(total)}"
+    corrected = f"p {probability(total.p_corrected)} after Holm's correction"
     parts = [
-        f"{step.adds} {_told(name, step.difference, signed(METRICS[name], step.difference.value))}"
+        f"{step.adds} {_with_interval(name, step.difference, signed(METRICS[name], step.difference.value))}"
         + ("" if step.p_corrected is None else f", p {probability(step.p_corrected)}")
-        + ("" if step.share is None else f", {_percent(step.share.value)} of it ({_of_share(step.share)})")
+        + ("" if step.share is None else f", {_percent(step.share.value)} of it ({_share_interval(step.share)})")
         for step in steps
         if step.difference is not None
     ]
     if any(step.share is not None for step in steps):
-        return f"{from_to}, {corrected}: {'; '.join(parts)}. "
-    lacking = "a gain is not shown"
-    if whole.p_corrected < _ALPHA:
-        lacking = "its interval has no bounds" if _is_better(whole) else "there is no gain"
-    return f"No share can be said, since {lacking}: {from_to}, {corrected}. Step by step: {'; '.join(parts)}. "
+        return f"{summary}, {corrected}: {'; '.join(parts)}. "
+    reason = "a gain is not shown"
+    if total.p_corrected < _ALPHA:
+        reason = "its interval has no bounds" if _is_better(total) else "there is no gain"
+    return f"No share can be said, since {reason}: {summary}, {corrected}. Step by step: {'; '.join(parts)}. "
 
 
 def _difference(row: VariantRow) -> str:
     assert row.difference is not None  # noqa: S101  # for the type checker
-    return _told(row.metric, row.difference, signed(METRICS[row.metric], row.difference.value))
+    return _with_interval(row.metric, row.difference, signed(METRICS[row.metric], row.difference.value))
 
 
 def _is_better(row: VariantRow) -> bool:
-    """Whether the reference is better."""
+    """Whether the reference is better than the variant."""
     return row.difference is not None and (row.difference.value > 0) is bool(METRICS[row.metric].higher_is_better)
 
 
 # --- as data --------------------------------------------------------------------------------------------------------
 
 
-def data(found: Variants, published: Published) -> dict[str, object]:
-    """Everything, as fractions with all their digits."""
-    record = asdict(found) | {"verdict": verdict(found), "rows": [asdict(row) for row in found.rows]}
+def data(variants: Variants, published: Published) -> dict[str, object]:
+    """Return everything, as unrounded fractions."""
+    record = asdict(variants) | {"verdict": verdict(variants), "rows": [asdict(row) for row in variants.rows]}
     for row in record["rows"]:
-        row["published"] = published.get((found.model, found.task, row["variant"], row["metric"]))
+        row["published"] = published.get((variants.model, variants.task, row["variant"], row["metric"]))
     return record
 
 
-def records(found: Variants, published: Published) -> Iterator[dict[str, object]]:
-    """A record for each metric of each variant, and of each step."""
+def records(variants: Variants, published: Published) -> Iterator[dict[str, object]]:
+    """Yield a record for each metric of each variant and each step."""
     shares = ("share", "share_low", "share_high")
-    for row in found.rows:
+    for row in variants.rows:
         yield {
-            "variant": row.variant, "columns": found.sizes.get(row.variant), "metric": row.metric,
+            "variant": row.variant, "columns": variants.sizes.get(row.variant), "metric": row.metric,
             **parts_of(row.estimate), **parts_of(row.difference, "difference_"), "p": row.p, "p_holm": row.p_corrected,
-            "published": published.get((found.model, found.task, row.variant, row.metric)),
-            "against": None if row.variant == found.reference else found.reference,
+            "published": published.get((variants.model, variants.task, row.variant, row.metric)),
+            "against": None if row.variant == variants.reference else variants.reference,
             **dict.fromkeys(("adds", *shares)),
         }  # fmt: skip
-    for step in found.steps:
+    for step in variants.steps:
         ends = (None,) * len(shares) if step.share is None else (step.share.value, step.share.low, step.share.high)
         yield {
-            "variant": step.start, "columns": found.sizes.get(step.start), "metric": step.metric,
+            "variant": step.start, "columns": variants.sizes.get(step.start), "metric": step.metric,
             **parts_of(step.difference, "difference_"), "p": step.p, "p_holm": step.p_corrected, "against": step.end,
             "adds": step.adds, **dict(zip(shares, ends, strict=True)),
         }  # fmt: skip

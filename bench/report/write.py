@@ -1,4 +1,4 @@
-"""Output of `bench report`: the page and, where asked for, the figures, from a folder of results."""
+"""Output of `bench report`: the HTML page and, on request, the figures, from a folder of results."""
 
 from __future__ import annotations
 
@@ -15,59 +15,58 @@ from bench.results.row import ResultRow
 from bench.results.transfer import FOLDER
 
 
-def write(wanted: Wanted, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> list[Path]:
-    """Write the page and the figures; returns their files.
+def write(request: Wanted, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> list[Path]:
+    """Write the page and the figures; return their paths.
 
     Args:
-        wanted: the request.
-        cache: folder where intervals and tests are kept; None keeps none.
-        say: told before long work.
+        request: results to show, and files to write.
+        cache: folder that caches intervals and tests; None caches nothing.
+        say: receives a message before long work.
 
     Raises:
-        UserError: nothing to show, rows that don't belong together, a result that is not as it must be, or a file that
-            can't be written.
+        UserError: nothing to show, rows that don't belong together, a damaged result, or a file that can't be written.
     """
-    _refuse_folder(wanted.out)
-    return written(tables_of(wanted, cache, say), wanted, say)
+    _check_out(request.out)
+    return written(tables_of(request, cache, say), request, say)
 
 
-def _refuse_folder(out: Path) -> None:
+def _check_out(out: Path) -> None:
     if out.is_dir():
         raise UserError(f"--out {out}: expected the name of a file, got a folder")
 
 
-def written(tables: Sequence[Table], wanted: Wanted, say: Callable[[str], None] = lambda _: None) -> list[Path]:
-    """Write the page and the figures of tables that are there; otherwise as `write`.
+def written(tables: Sequence[Table], request: Wanted, say: Callable[[str], None] = lambda _: None) -> list[Path]:
+    """Write the page and the figures of tables that were built before; otherwise as `write`.
 
     Args:
-        tables: what the request chooses.
-        wanted: the request.
-        say: told before long work.
+        tables: tables of the requested results.
+        request: results to show, and files to write.
+        say: receives a message before long work.
 
     Raises:
         UserError: rows that don't belong together, or a file that can't be written.
     """
     from bench.report import page
     from bench.report.page.transfer import Shift
-    from bench.report.transfer.stored import stored
+    from bench.report.transfer.stored import load_matrices
 
-    _refuse_folder(wanted.out)
+    _check_out(request.out)
 
     def records_of(row: ResultRow) -> Records:
-        return files.read_records(files.place_of(row, wanted.results))
+        return files.read_records(files.place_of(row, request.results))
 
-    def asked(task: str, version: int) -> Mapping[str, questions.QuestionText]:
-        return questions.read(wanted.results, task, version)
+    def read_questions(task: str, version: int) -> Mapping[str, questions.QuestionText]:
+        return questions.read(request.results, task, version)
 
-    # matrices of the models of these tables, in the folder of results, and the methods that were asked for
-    names = {line.key.method for table in tables for line in table.lines} if wanted.methods else None
+    # transfer matrices of the models of these tables, and the requested methods
+    methods = {line.key.method for table in tables for line in table.lines} if request.methods else None
     models = {row.model: table.preset for table in tables for row in table.rows[:1]}
-    found = stored(wanted.results / FOLDER, models, say)
-    payload = page.payload(tables, records_of, asked, Shift(found, names))
+    matrices = load_matrices(request.results / FOLDER, models, say)
+    payload = page.payload(tables, records_of, read_questions, Shift(matrices, methods))
     say("drawing the figures of the page")
-    paths = [page.write(wanted.out, payload, page.pictures(tables, records_of))]
-    if wanted.figures is not None:
+    paths = [page.write(request.out, payload, page.pictures(tables, records_of))]
+    if request.figures is not None:
         from bench.report.figures import write_figures
 
-        paths += write_figures(tables, records_of, wanted.figures, say=say)
+        paths += write_figures(tables, records_of, request.figures, say=say)
     return paths

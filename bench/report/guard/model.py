@@ -1,4 +1,4 @@
-"""Guards of the cells of a table: thresholds, what they keep on questions that had no part in them, and why not."""
+"""Dataclasses of guards: the threshold of each cell, and coverage and risk on the other questions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL = slice(None)
 
 
 class Answers(NamedTuple):
-    """Some answers of a cell."""
+    """Confidences and labels of some answers of a cell."""
 
     values: FloatArray
     """(n,) confidences, or scores where there are no confidences."""
@@ -31,46 +31,46 @@ class Answers(NamedTuple):
 
 
 def answers_of(records: Records, rows: BoolArray | slice = ALL) -> Answers:
-    """The chosen answers (n,) of a cell; by default all."""
+    """Return the answers (n,) at the given rows of a cell. Default: all."""
     values = records.confidence if records.probabilities is not None else records.order
     return Answers(values[rows], records.correct[rows])
 
 
 @dataclass(frozen=True)
 class Realised:
-    """Answers that had no part in testing a threshold, and those of them that it keeps."""
+    """What a threshold does on answers that it was not chosen on."""
 
     n: int
-    """Answers."""
-    kept: int
-    """Those at or above the threshold."""
+    """Number of answers."""
+    accepted: int
+    """Answers at or above the threshold."""
     mistakes: int
-    """Wrong ones among these."""
+    """Wrong answers among these."""
 
     @property
     def coverage(self) -> float:
-        """Share that is kept."""
-        return self.kept / self.n
+        """Share of answers at or above the threshold."""
+        return self.accepted / self.n
 
     @property
     def coverage_interval(self) -> tuple[float, float] | None:
-        """Its 95 % interval."""
-        return share_interval(self.kept, self.n)
+        """95 % interval of the coverage."""
+        return share_interval(self.accepted, self.n)
 
     @property
     def risk(self) -> float | None:
-        """Share of mistakes among what is kept; None where nothing is."""
-        return self.mistakes / self.kept if self.kept else None
+        """Share of wrong answers at or above the threshold; None where there are no answers."""
+        return self.mistakes / self.accepted if self.accepted else None
 
     @property
     def risk_interval(self) -> tuple[float, float] | None:
-        """Its 95 % interval; None where nothing is kept."""
-        return share_interval(self.mistakes, self.kept)
+        """95 % interval of the risk; None where there is no risk."""
+        return share_interval(self.mistakes, self.accepted)
 
 
 @dataclass(frozen=True, eq=False)
-class Guarded:
-    """One cell: a method with one seed, which is a fit of its own and has a threshold of its own."""
+class GuardedCell:
+    """The guard of one cell: one method and seed, i.e. one fit, has one threshold."""
 
     row: ResultRow
     request: GuardRequest
@@ -78,100 +78,100 @@ class Guarded:
     calibration: Answers
     rest: Answers
     is_score: bool
-    """Whether thresholds are of scores without a scale."""
+    """Whether thresholds are scores that are no probabilities."""
 
     @property
     def threshold(self) -> float | None:
-        """The threshold; None where none keeps the risk."""
+        """The chosen threshold; None where none passes the test."""
         return self.guard.threshold
 
     @property
     def kept(self) -> int:
-        """Calibration answers at the threshold or above, or at the strictest one where none keeps the risk."""
+        """Calibration answers at or above the threshold, or the strictest tested one where none passes."""
         return int(self.guard.kept[self.guard.place]) if self.guard.grid.size else 0
 
     @property
     def mistakes(self) -> int:
-        """Wrong ones among them."""
+        """Wrong answers among `kept`."""
         return int(self.guard.mistakes[self.guard.place]) if self.guard.grid.size else 0
 
     @property
     def bound(self) -> float:
-        """Upper bound of the risk there, for that threshold by itself."""
+        """Upper bound of the risk at that threshold, not corrected for the choice of it."""
         return float(upper_bound(self.mistakes, self.kept, self.request.level))
 
     @cached_property
     def realised(self) -> Realised | None:
-        """Other answers, and those that the threshold keeps; None without a threshold."""
+        """Counts on the other answers; None without a threshold."""
         if self.threshold is None:
             return None
-        kept, mistakes = counted(*self.rest, [self.threshold])
-        return Realised(len(self.rest.values), int(kept[0]), int(mistakes[0]))
+        accepted, mistakes = counted(*self.rest, [self.threshold])
+        return Realised(len(self.rest.values), int(accepted[0]), int(mistakes[0]))
 
     @property
     def needed(self) -> int | None:
-        """Calibration answers with which the strictest threshold would pass if its share of mistakes stayed the same.
+        """Calibration answers with which the strictest threshold would pass at the same share of mistakes.
 
-        None where that share is not below the risk, so that more answers would not help, or where nothing was kept.
+        None where that share is not below the risk, so that more answers would not help, or where `kept` is 0.
         """
         if not self.kept:
             return None
-        above = enough(self.mistakes / self.kept, self.request.risk, self.request.level)
-        return None if above is None else int(np.ceil(above * len(self.calibration.values) / self.kept))
+        n_above = enough(self.mistakes / self.kept, self.request.risk, self.request.level)
+        return None if n_above is None else int(np.ceil(n_above * len(self.calibration.values) / self.kept))
 
 
 @dataclass(frozen=True, eq=False)
 class GuardedLine:
-    """A method with its seeds."""
+    """The guards of a method, one for each seed."""
 
     line: Line
-    seeds: tuple[Guarded, ...]
-    """Its cells with numbers; none where it has none here."""
+    seeds: tuple[GuardedCell, ...]
+    """Guards of the cells with results."""
     reason: str = ""
-    """Why it has no guard at all; empty where it has cells."""
+    """Why there is no guard; empty where there are cells."""
 
     @property
-    def done(self) -> tuple[Guarded, ...]:
+    def done(self) -> tuple[GuardedCell, ...]:
         """Seeds with a threshold."""
         return tuple(seed for seed in self.seeds if seed.threshold is not None)
 
     @property
     def coverage(self) -> float:
-        """Share of the other answers that is kept, mean over seeds; a seed without a threshold keeps nothing."""
-        found = [seed.realised.coverage if seed.realised else 0.0 for seed in self.seeds]
-        return float(np.mean(found)) if found else 0.0
+        """Coverage of the other answers, mean over seeds; 0 for a seed without a threshold."""
+        coverages = [seed.realised.coverage if seed.realised else 0.0 for seed in self.seeds]
+        return float(np.mean(coverages)) if coverages else 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class GuardedTable:
-    """The methods on one model and task."""
+    """The guards of one model and task."""
 
     request: GuardRequest
     table: Table
     lines: tuple[GuardedLine, ...]
-    """Methods with guards first, those that keep most answers before others."""
+    """Methods with thresholds first, then by falling coverage."""
     feasible: Feasible
-    """Limits that the calibration answers set to any method; of the first one's where they differ between methods."""
+    """Limits that the calibration labels set to any method; those of the first method where labels differ."""
     source: str
     """Where calibration answers come from, in words."""
     calibrated_on: str
-    """Task whose questions are the calibration's."""
+    """Task of the calibration questions."""
     remarks: tuple[str, ...] = ()
-    """Sentences on what else a reader must know."""
+    """Further sentences for the reader."""
     aside: str = ""
-    """Words that tell its results from others of the model and task, e.g. that they are tuned; empty for most."""
+    """What distinguishes the results from others of the model and task, e.g. tuning; usually empty."""
 
     @property
     def title(self) -> str:
-        """Model and task, and what tells it from other tables of these."""
+        """Model, task and what distinguishes the table from others of these."""
         return f"{self.table.facts[0]} ({self.aside})" if self.aside else self.table.facts[0]
 
     @property
-    def some(self) -> tuple[GuardedLine, ...]:
-        """Lines of which at least one seed has a threshold."""
+    def certified(self) -> tuple[GuardedLine, ...]:
+        """Lines with a threshold for at least one seed."""
         return tuple(line for line in self.lines if line.done)
 
     @property
-    def tested(self) -> tuple[GuardedLine, ...]:
-        """Lines that have cells."""
+    def evaluated(self) -> tuple[GuardedLine, ...]:
+        """Lines with cells."""
         return tuple(line for line in self.lines if line.seeds)

@@ -1,18 +1,18 @@
-"""Guards in words: what could be certified at all, what was, and what a threshold would have needed."""
+"""Verdict of guards: what could be certified, what was, and how many answers other thresholds would need."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from bench.report.guard.model import Guarded, GuardedLine, GuardedTable
+from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable
 from bench.report.text import count, percent, span
 
 _ROUNDING = 1e-6
 
 
 def share(fraction: float) -> str:
-    """A share that was asked for, in percent with as many digits as it needs.
+    """Format a share from the request in percent, with as many digits as it needs.
 
     >>> share(0.05), share(0.125), share(0.9999999)
     ('5 %', '12.5 %', '99.99999 %')
@@ -20,109 +20,109 @@ def share(fraction: float) -> str:
     return f"{100 * fraction:.12g} %"
 
 
-def number(threshold: float) -> str:
-    """A threshold, rounded for people; CSV, JSON and cards have all digits.
+def format_threshold(threshold: float) -> str:
+    """Format a threshold, rounded; CSV, JSON and cards have all digits.
 
-    >>> number(0.91234), number(0.99996), number(0.0)
+    >>> format_threshold(0.91234), format_threshold(0.99996), format_threshold(0.0)
     ('0.912', '0.99996', '0')
     """
     return f"{threshold:.3g}" if threshold < 0.9995 else f"{threshold:.6g}"  # noqa: PLR2004 - would be printed as 1
 
 
-def not_less(level: float) -> str:
-    """A level with two digits of its distance from 1, rounded up: as it is printed it asks for no less.
+def format_level(level: float) -> str:
+    """Format a level with two digits of its distance from 1, rounded up: the printed level is never lower.
 
-    >>> not_less(0.98), not_less(1 - 0.001 / 12), not_less(0.5)
+    >>> format_level(0.98), format_level(1 - 0.001 / 12), format_level(0.5)
     ('0.98', '0.999917', '0.5')
     """
-    left = 1 - level
-    digits = 1 - math.floor(math.log10(left))
-    lower = math.floor(left * 10**digits * (1 + _ROUNDING)) / 10**digits
-    return f"{1 - lower:.{digits}f}".rstrip("0")
+    gap = 1 - level
+    digits = 1 - math.floor(math.log10(gap))
+    rounded_gap = math.floor(gap * 10**digits * (1 + _ROUNDING)) / 10**digits
+    return f"{1 - rounded_gap:.{digits}f}".rstrip("0")
 
 
-def verdict(found: GuardedTable) -> Iterator[str]:
-    """Facts, a line each: the answer, who keeps most or comes closest, whose risk breaks, what the labels allow."""
-    some, risk, possible = found.some, share(found.request.risk), found.feasible
-    there = "" if found.calibrated_on == found.table.task else f" on questions like those of {found.calibrated_on}"
-    part = sum(len(line.done) < len(line.seeds) for line in some)
-    rule = f"at most {risk} of trusted answers wrong, with a chance of {share(found.request.level)}"
+def verdict(guards: GuardedTable) -> Iterator[str]:
+    """Yield sentences: the answer, the best or closest method, risks that are exceeded, and what the labels allow."""
+    passed, risk, limits = guards.certified, share(guards.request.risk), guards.feasible
+    domain = "" if guards.calibrated_on == guards.table.task else f" on questions like those of {guards.calibrated_on}"
+    n, n_partial = len(guards.evaluated), sum(len(line.done) < len(line.seeds) for line in passed)
+    rule = f"at most {risk} of trusted answers wrong, with a chance of {share(guards.request.level)}"
     yield (
-        f"Can answers be trusted{there} ({rule})? {'Yes' if some else 'No'}: {len(some)} of {len(found.tested)} methods"
-        f" with a threshold that keeps this{f', {part} of them not with every seed' if part else ''}."
+        f"Can answers be trusted{domain} ({rule})? {'Yes' if passed else 'No'}: {len(passed)} of {n}"
+        f" methods with a threshold that keeps this{f', {n_partial} of them not with every seed' if n_partial else ''}."
     )
-    if some:
-        best, done = some[0], some[0].done
-        kind, at = "score" if done[0].is_score else "confidence", span([each.threshold for each in done], number)
+    if passed:
+        best, done = passed[0], passed[0].done
+        kind, start = "score" if done[0].is_score else "confidence", span([c.threshold for c in done], format_threshold)
         yield (
             f"Largest share kept: {percent(best.coverage)} % of the answers, by {best.line.key.label} from a {kind} of"
-            f" {at} on ({len(done)} of {len(best.seeds)} seeds)."
+            f" {start} on ({len(done)} of {len(best.seeds)} seeds)."
         )
-    elif possible.most:
-        line, seed = min(((line, seed) for line in found.tested for seed in line.seeds), key=lambda at: at[1].bound)
+    elif limits.most:
+        line, seed = min(((line, seed) for line in guards.evaluated for seed in line.seeds), key=lambda p: p[1].bound)
         yield f"Closest: {line.line.key.label} (seed {seed.row.seed}): {lacks(seed)}."
     # more mistakes on the other questions than chance explains
-    told = []
-    for line in some:
-        made = max(filter(None, (seed.realised for seed in line.done)), key=lambda each: each.risk_interval or (0.0,))
-        if made.risk is not None and made.risk_interval and made.risk_interval[0] > found.request.risk:
-            interval = " to ".join(map(percent, made.risk_interval))
-            told.append(f"{line.line.key.label} ({percent(made.risk)} %, 95 % interval {interval})")
-    if told:
-        yield f"More than {risk} wrong on the other questions, of {found.table.task}, beyond chance: {', '.join(told)}."
+    bad = []
+    for line in passed:
+        worst = max(filter(None, (seed.realised for seed in line.done)), key=lambda cell: cell.risk_interval or (0.0,))
+        if worst.risk is not None and worst.risk_interval and worst.risk_interval[0] > guards.request.risk:
+            interval = " to ".join(map(percent, worst.risk_interval))
+            bad.append(f"{line.line.key.label} ({percent(worst.risk)} %, 95 % interval {interval})")
+    if bad:
+        yield f"More than {risk} wrong on the other questions, of {guards.table.task}, beyond chance: {', '.join(bad)}."
     yield (
-        f"{found.source}. With {possible.right:,} of these {possible.n:,} answers right no method can certify a risk"
-        f" below {percent(possible.least_risk)} %, or keep more than {percent(possible.most / possible.n)} % at {risk},"
-        f" which asks for {possible.fewest:,} answers without a mistake or {possible.fewest_with_one:,} with one."
+        f"{guards.source}. With {limits.right:,} of these {limits.n:,} answers right no method can certify a risk"
+        f" below {percent(limits.least_risk)} %, or keep more than {percent(limits.most / limits.n)} % at {risk},"
+        f" which asks for {limits.fewest:,} answers without a mistake or {limits.fewest_with_one:,} with one."
     )
 
 
-def lacks(seed: Guarded) -> str:
-    """Why a cell has no threshold, and what it would need."""
+def lacks(seed: GuardedCell) -> str:
+    """Explain why a cell has no threshold, and what it would need."""
     if not seed.kept:
         return "no calibration answer lies above its strictest threshold"
-    told = (
+    reason = (
         f"of the {seed.kept:,} calibration answers above its strictest threshold {seed.mistakes:,} are wrong"
         f" ({percent(seed.mistakes / seed.kept)} %), which certifies {percent(seed.bound)} %"
     )
     if seed.needed is None:
-        return f"{told}; more answers would not help, a better order of the answers or a higher --risk would"
+        return f"{reason}; more answers would not help, a better order of the answers or a higher --risk would"
     return (
-        f"{told}; with that share of mistakes {share(seed.request.risk)} takes about {_about(seed.needed):,}"
+        f"{reason}; with that share of mistakes {share(seed.request.risk)} takes about {_two_digits(seed.needed):,}"
         f" calibration answers, of which there are {len(seed.calibration.values):,}"
     )
 
 
-def _about(number: int) -> int:
-    """A number with two digits that say something."""
-    return int(float(f"{number:.1e}"))
+def _two_digits(n: int) -> int:
+    """Round to two significant digits."""
+    return int(float(f"{n:.1e}"))
 
 
-def needs(found: GuardedTable) -> Iterator[str]:
-    """What methods without a threshold would need, those alike together."""
-    few, worse, none = list[str](), list[str](), list[str]()
-    for line in found.tested:
-        label, lacking = line.line.key.label, [seed for seed in line.seeds if seed.threshold is None]
-        if helped := [seed.needed for seed in lacking if seed.needed is not None]:
-            few.append(f"{label} ({span(map(_about, helped), count)})")
-        elif lacking:
-            (worse if any(seed.kept for seed in lacking) else none).append(label)
-    if few:
+def describe_needs(guards: GuardedTable) -> Iterator[str]:
+    """Yield what methods without a threshold would need, grouped by reason."""
+    too_few, too_wrong, empty = list[str](), list[str](), list[str]()
+    for line in guards.evaluated:
+        label, failing = line.line.key.label, [seed for seed in line.seeds if seed.threshold is None]
+        if sizes := [seed.needed for seed in failing if seed.needed is not None]:
+            too_few.append(f"{label} ({span(map(_two_digits, sizes), count)})")
+        elif failing:
+            (too_wrong if any(seed.kept for seed in failing) else empty).append(label)
+    if too_few:
         yield (
-            f"Calibration answers that would do instead of {found.feasible.n:,}, if mistakes above the strictest"
-            f" threshold stayed as frequent: {', '.join(few)}."
+            f"Calibration answers that would do instead of {guards.feasible.n:,}, if mistakes above the strictest"
+            f" threshold stayed as frequent: {', '.join(too_few)}."
         )
-    if worse:
+    if too_wrong:
         yield (
             f"Too many wrong even above the strictest threshold, so that it takes a better order of the answers or a"
-            f" higher --risk: {', '.join(worse)}."
+            f" higher --risk: {', '.join(too_wrong)}."
         )
-    if none:
-        yield f"No calibration answer above the strictest threshold: {', '.join(none)}."
+    if empty:
+        yield f"No calibration answer above the strictest threshold: {', '.join(empty)}."
 
 
-def notes_of(line: GuardedLine) -> Iterator[str]:
-    """Footnotes of a line."""
+def footnotes(line: GuardedLine) -> Iterator[str]:
+    """Yield the footnotes of a line."""
     if line.reason:
         yield line.reason
     if line.seeds and line.seeds[0].is_score:

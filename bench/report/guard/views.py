@@ -1,12 +1,12 @@
-"""Guards as tables: a grid for people, records for CSV, data for JSON."""
+"""Tables of guards: a grid for people, records for CSV, data for JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.report.guard.model import Guarded, GuardedTable
-from bench.report.guard.verdict import lacks, needs, not_less, notes_of, number, share, verdict
+from bench.report.guard.model import GuardedCell, GuardedTable
+from bench.report.guard.verdict import describe_needs, footnotes, format_level, format_threshold, lacks, share, verdict
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, percent, span
 
@@ -14,22 +14,22 @@ _NONE = "none"
 
 
 def views(tables: Sequence[GuardedTable]) -> TableViews:
-    """The guards for every format."""
+    """Return the guards of all tables for every format."""
 
     def data() -> list[dict[str, Any]]:
         return [
             {
-                "model": found.table.model, "task": found.table.task, "results": found.aside,
-                "verdict": list(verdict(found)),
+                "model": guards.table.model, "task": guards.table.task, "results": guards.aside,
+                "verdict": list(verdict(guards)),
                 "feasible": {
-                    "calibration_n": found.feasible.n, "calibration_right": found.feasible.right,
-                    "fewest_without_mistake": found.feasible.fewest,
-                    "fewest_with_one_mistake": found.feasible.fewest_with_one,
-                    "least_risk": found.feasible.least_risk, "most_kept": found.feasible.most,
+                    "calibration_n": guards.feasible.n, "calibration_right": guards.feasible.right,
+                    "fewest_without_mistake": guards.feasible.fewest,
+                    "fewest_with_one_mistake": guards.feasible.fewest_with_one,
+                    "least_risk": guards.feasible.least_risk, "most_kept": guards.feasible.most,
                 },
-                "remarks": list(found.remarks), "cells": list(_records(found)),
+                "remarks": list(guards.remarks), "cells": list(_records(guards)),
             }
-            for found in tables
+            for guards in tables
         ]  # fmt: skip
 
     return TableViews(
@@ -40,8 +40,8 @@ def views(tables: Sequence[GuardedTable]) -> TableViews:
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def _grid(found: GuardedTable) -> Grid:
-    level = share(found.request.level)
+def _grid(guards: GuardedTable) -> Grid:
+    level = share(guards.request.level)
     columns = (
         Column("method", is_left=True),
         Column(
@@ -66,46 +66,46 @@ def _grid(found: GuardedTable) -> Grid:
         ),
     )  # fmt: skip
     rows: list[GridRow] = []
-    for line in found.lines:
-        label, notes, done = line.line.key.label, tuple(notes_of(line)), line.done
+    for line in guards.lines:
+        label, notes, done = line.line.key.label, tuple(footnotes(line)), line.done
         if not line.seeds:
             status = line.line.status if not line.line.done else EN_DASH
             rows.append(GridRow([Cell(label), Cell(status, notes=notes), *[Cell("")] * 5]))
         elif len(line.seeds) == 1:
             rows.append(GridRow(_cells(line.seeds[0], label, notes)))
         else:
-            risks = [each.realised.risk for each in done if each.realised and each.realised.risk is not None]
+            risks = [cell.realised.risk for cell in done if cell.realised and cell.realised.risk is not None]
             texts = [
                 percent(line.coverage) if done else EN_DASH, span(risks, percent) if risks else EN_DASH, "",
-                span([each.bound for each in done or line.seeds], percent), "",
+                span([cell.bound for cell in done or line.seeds], percent), "",
             ]  # fmt: skip
-            first = Cell(span([each.threshold for each in done], number) if done else _NONE, notes=notes)
-            rows.append(GridRow([Cell(label), first, *map(Cell, texts)]))
+            threshold = Cell(span([cell.threshold for cell in done], format_threshold) if done else _NONE, notes=notes)
+            rows.append(GridRow([Cell(label), threshold, *map(Cell, texts)]))
             rows += [GridRow(_cells(seed, f"seed {seed.row.seed}", ()), is_under=True) for seed in line.seeds]
     legend = [column.sentence for column in columns if column.sentence]
-    if len(found.some) < len(found.tested):
+    if len(guards.certified) < len(guards.evaluated):
         legend.append("Where there is no threshold, bound and calibration are those of the strictest one.")
-    times = sum(len(line.seeds) for line in found.lines)
-    if times > 1:
-        together = 1 - (1 - found.request.level) / times
+    n = sum(len(line.seeds) for line in guards.lines)
+    if n > 1:
+        joint_level = 1 - (1 - guards.request.level) / n
         legend.append(
-            f"Each threshold holds by itself. Whoever takes the one that keeps most has looked at {times}: choose the"
-            f" method first, or ask for --level {not_less(together)}, at which all of them hold together."
+            f"Each threshold holds by itself. Whoever takes the one that keeps most has looked at {n}: choose the"
+            f" method first, or ask for --level {format_level(joint_level)}, at which all of them hold together."
         )
-    if any(len(line.seeds) > 1 for line in found.lines):
+    if any(len(line.seeds) > 1 for line in guards.lines):
         legend.append(
             "Each seed is a fit of its own, with a threshold of its own; the line above has their range, and their mean"
             " of Kept."
         )
-    remarks = (*needs(found), *found.remarks, *found.table.remarks)
-    return Grid((found.title,), columns, tuple(rows), tuple(legend), remarks, tuple(verdict(found)))
+    remarks = (*describe_needs(guards), *guards.remarks, *guards.table.remarks)
+    return Grid((guards.title,), columns, tuple(rows), tuple(legend), remarks, tuple(verdict(guards)))
 
 
-def _cells(seed: Guarded, label: str, notes: tuple[str, ...]) -> list[Cell]:
+def _cells(seed: GuardedCell, label: str, notes: tuple[str, ...]) -> list[Cell]:
     realised = seed.realised
     texts = [_NONE, EN_DASH, EN_DASH, EN_DASH]
     if realised is not None and seed.threshold is not None:
-        texts = [number(seed.threshold), percent(realised.coverage)]
+        texts = [format_threshold(seed.threshold), percent(realised.coverage)]
         texts.append(EN_DASH if realised.risk is None else percent(realised.risk))
         texts.append(" to ".join(map(percent, realised.risk_interval or ())) or EN_DASH)
     texts += [percent(seed.bound), f"{seed.mistakes:,} of {seed.kept:,}"]
@@ -115,30 +115,30 @@ def _cells(seed: Guarded, label: str, notes: tuple[str, ...]) -> list[Cell]:
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
-def _records(found: GuardedTable) -> Iterator[dict[str, Any]]:
-    """A record for each cell, and one for each method without any."""
-    terms = {"risk": found.request.risk, "level": found.request.level, "calibrated_on": found.calibrated_on}
-    for line in found.lines:
-        head = {
-            "model": found.table.model, "task": found.table.task, "results": found.aside, "method": line.line.method,
+def _records(guards: GuardedTable) -> Iterator[dict[str, Any]]:
+    """Yield a record for each cell, and one for each method without cells."""
+    settings = {"risk": guards.request.risk, "level": guards.request.level, "calibrated_on": guards.calibrated_on}
+    for line in guards.lines:
+        base = {
+            "model": guards.table.model, "task": guards.table.task, "results": guards.aside, "method": line.line.method,
             "variant": line.line.variant,
         }  # fmt: skip
         if not line.seeds:
-            yield {**head, "seed": None, **terms, "status": line.line.status, "reason": line.reason}
+            yield {**base, "seed": None, **settings, "status": line.line.status, "reason": line.reason}
         for seed in line.seeds:
-            realised, lacking = seed.realised, seed.threshold is None
+            realised, failed = seed.realised, seed.threshold is None
             coverage = (realised and realised.coverage_interval) or (None, None)
             risk = (realised and realised.risk_interval) or (None, None)
             yield {
-                **head, "seed": seed.row.seed, **terms,
+                **base, "seed": seed.row.seed, **settings,
                 "status": "ok", "threshold": seed.threshold,
                 "threshold_of": "score" if seed.is_score else "confidence", "bound": seed.bound,
                 "calibration_n": len(seed.calibration.values), "calibration_kept": seed.kept,
                 "calibration_mistakes": seed.mistakes,
                 "thresholds_tested": min(seed.guard.passed + 1, len(seed.guard.grid)),
-                "rest_n": len(seed.rest.values), "rest_kept": realised and realised.kept,
+                "rest_n": len(seed.rest.values), "rest_kept": realised and realised.accepted,
                 "rest_mistakes": realised and realised.mistakes, "coverage": realised and realised.coverage,
                 "coverage_low": coverage[0], "coverage_high": coverage[1], "realised_risk": realised and realised.risk,
                 "realised_risk_low": risk[0], "realised_risk_high": risk[1],
-                "calibration_needed": seed.needed if lacking else None, "reason": lacks(seed) if lacking else "",
+                "calibration_needed": seed.needed if failed else None, "reason": lacks(seed) if failed else "",
             }  # fmt: skip

@@ -1,8 +1,8 @@
-"""Label budgets for people: tables, a figure, a verdict, and the paper's label counts beside ours."""
+"""Label budgets: tables, a figure, a verdict, and the label counts of the paper beside ours."""
 
 from collections.abc import Sequence
 
-from bench.report.analysis import Analysis, stem_of
+from bench.report.analysis import Analysis, file_stem
 from bench.report.labels.figure import small_multiples
 from bench.report.labels.verdict import verdict
 from bench.report.labels.views import PaperCount, read_counts, views
@@ -10,8 +10,8 @@ from bench.stats.labels import LabelCurves
 
 
 def shown(curves: LabelCurves, published: Sequence[PaperCount]) -> Analysis:
-    """The study of one test, with small multiples."""
-    stem = stem_of(curves.study.model, "labels", curves.study.task)
+    """Return the study of one test as tables and a figure."""
+    stem = file_stem(curves.study.model, "labels", curves.study.task)
     return Analysis(stem, views(curves, published), lambda: {stem: small_multiples(curves)})
 
 

@@ -1,4 +1,4 @@
-"""Small multiples: a panel for each method that learns, quality against labels, untrained methods behind it."""
+"""Small multiples: a panel for each trained method, metric against number of labels, untrained methods in grey."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
 from bench.report.figures.drawing import drawing, quantity, scale, short, styled
-from bench.report.labels.verdict import told_of
-from bench.report.labels.views import basis, is_flat
+from bench.report.labels.verdict import labels_used
+from bench.report.labels.views import describe_data, is_label_independent
 from bench.report.style import DASHED, FAINT, INK, TEXT_WIDTH, Style, built_in
 from bench.report.text import averaged, plain, with_arrow
 from bench.stats.labels import METRICS_SHOWN, LabelCurves, Point
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACROSS, HEIGHT = 5, 1.25
-"""Axes beside one another, and inches of a row of them."""
+"""Most columns of axes, and inches of a row."""
 DOT = 3.0
-"""Points."""
+"""Marker size, points."""
 BAND = 0.22
 """Opacity of an interval's band."""
 
 
 def small_multiples(curves: LabelCurves) -> Figure:
-    """Rows of axes for each metric, axes for each method that learns."""
+    """Plot rows of axes for each metric, axes for each trained method."""
     with styled():
         study = curves.study
         names = sorted(study.trained, key=built_in().place)
         rows = math.ceil(len(names) / ACROSS)
-        across = max(3, math.ceil(len(names) / rows))
-        told = {name: max(told_of(curves, name).values()) for name in names}
-        fewer = [f"{plain(name)} {own:,} at most" for name, own in told.items() if own < study.sizes[-1]]
+        columns = max(3, math.ceil(len(names) / rows))
+        most_labels = {name: max(labels_used(curves, name).values()) for name in names}
+        fewer = [f"{plain(name)} {n:,} at most" for name, n in most_labels.items() if n < study.sizes[-1]]
         note = (
             f"Values, {averaged(curves.average)}, averaged over draws of labels, with the"
             f" {100 * study.level:g} % interval for other questions, draws and training seeds. Filled: better than"
@@ -46,80 +46,79 @@ def small_multiples(curves: LabelCurves) -> Figure:
         if fewer:
             note += f" Told fewer, as there are no more labels for them: {', '.join(fewer)}."
         figure, axes = drawing(
-            (rows * len(METRICS_SHOWN), across), (TEXT_WIDTH, HEIGHT * rows * len(METRICS_SHOWN)),
-            title=f"{study.model} on {study.task}: what labels buy", note=f"{note} {basis(curves)}",
+            (rows * len(METRICS_SHOWN), columns), (TEXT_WIDTH, HEIGHT * rows * len(METRICS_SHOWN)),
+            title=f"{study.model} on {study.task}: what labels buy", note=f"{note} {describe_data(curves)}",
             sharex=True, sharey=False,
         )  # fmt: skip
-        few = 4  # sizes that can all be named below the axis; of more the outer ones, and every other one between
-        at = study.sizes if len(study.sizes) <= few else (*study.sizes[:-1:2], study.sizes[-1])
+        max_ticks = 4  # of more sizes every other one and the last have a tick
+        tick_sizes = study.sizes if len(study.sizes) <= max_ticks else (*study.sizes[:-1:2], study.sizes[-1])
         for i, metric in enumerate(METRICS_SHOWN):
-            # ends of the y axis are the same in all panels; a band of few draws may be wider than all curves together,
-            # and is cut at two such widths
-            known = _known(point for point in curves.points if point.metric == metric)
-            learned = [of for point, of in known if point.method not in study.untrained]
-            bands = [end for of in learned for end in (of.low, of.high) if end is not None]
-            values = [of.value for _, of in known]
+            # all panels share the y limits; bands that are far wider than the curves are clipped
+            points = _defined_points(point for point in curves.points if point.metric == metric)
+            trained = [estimate for point, estimate in points if point.method not in study.untrained]
+            bands = [end for estimate in trained for end in (estimate.low, estimate.high) if end is not None]
+            values = [estimate.value for _, estimate in points]
             low, high = min(values, default=0.0), max(values, default=1.0)
-            room = 0.05 * (high - low) or 0.01
-            low, high = max(min([low, *bands]), low - 3 * room), min(max([high, *bands]), high + 3 * room)
-            ahead = {(a.method, a.size) for a in curves.ahead if a.metric == metric and a.is_shown(study.level)}
-            for k, here in enumerate(axes[i * rows : (i + 1) * rows].flat):
+            margin = 0.05 * (high - low) or 0.01
+            low, high = max(min([low, *bands]), low - 3 * margin), min(max([high, *bands]), high + 3 * margin)
+            ahead = {(t.method, t.size) for t in curves.ahead if t.metric == metric and t.is_shown(study.level)}
+            for k, ax in enumerate(axes[i * rows : (i + 1) * rows].flat):
                 if k >= len(names):
-                    here.set_axis_off()
+                    ax.set_axis_off()
                     continue
                 name = names[k]
-                here.set_label(f"{metric}/{name}")
-                here.set_title(short(name, 22))
-                here.set_xscale("log")
-                here.set(xlim=(study.sizes[0] / 1.2, study.sizes[-1] * 1.2), ylim=(low - room, high + room))
-                here.set_xticks(at, [quantity(size) for size in at])
-                here.set_xticks([], minor=True)
-                here.tick_params(labelleft=not k % across, labelbottom=k + across >= len(names))
-                scale(here.yaxis, metric, 4)
-                here.set_ylabel(f"{with_arrow(metric)} (%)" if not k % across else "")
-                _untrained(here, curves, metric)
-                _curve(here, curves.of(name, metric), built_in().of(name), {s for each, s in ahead if each == name})
+                ax.set_label(f"{metric}/{name}")
+                ax.set_title(short(name, 22))
+                ax.set_xscale("log")
+                ax.set(xlim=(study.sizes[0] / 1.2, study.sizes[-1] * 1.2), ylim=(low - margin, high + margin))
+                ax.set_xticks(tick_sizes, [quantity(size) for size in tick_sizes])
+                ax.set_xticks([], minor=True)
+                ax.tick_params(labelleft=not k % columns, labelbottom=k + columns >= len(names))
+                scale(ax.yaxis, metric, 4)
+                ax.set_ylabel(f"{with_arrow(metric)} (%)" if not k % columns else "")
+                _untrained(ax, curves, metric)
+                _curve(ax, curves.of(name, metric), built_in().of(name), {s for method, s in ahead if method == name})
         axes[-1, 0].set_xlabel("labels, training and validation together")
         return figure
 
 
-def _known(points: Iterable[Point]) -> list[tuple[Point, SeedMean]]:
-    """Points that have a value."""
+def _defined_points(points: Iterable[Point]) -> list[tuple[Point, SeedMean]]:
+    """Return the points that have a value, with it."""
     return [(point, point.estimate) for point in points if point.estimate is not None]
 
 
 def _untrained(axes: Axes, curves: LabelCurves, metric: str) -> None:
-    """Grey lines, and the best of them at each size."""
+    """Plot the untrained methods in grey, and the best of them at each size."""
     study, sign = curves.study, 1 if METRICS[metric].higher_is_better else -1
     best: dict[int, float] = {}
     for name in study.untrained:
-        known = _known(curves.of(name, metric))
-        values, where = [of.value for _, of in known], [float(point.size) for point, _ in known]
-        if is_flat(curves, name, metric) and values:
-            where, values = list(axes.get_xlim()), [values[0], values[0]]
-        axes.plot(where, values, label=f"untrained/{name}", color=FAINT, linewidth=0.5, zorder=0.6)
-        for point, of in known:
-            best[point.size] = max(best.get(point.size, -math.inf), sign * of.value)
-    sizes = sorted(best)
-    axes.plot(sizes, [sign * best[size] for size in sizes], label="best untrained", color=INK, dashes=DASHED,
+        points = _defined_points(curves.of(name, metric))
+        values, sizes = [e.value for _, e in points], [float(point.size) for point, _ in points]
+        if is_label_independent(curves, name, metric) and values:
+            sizes, values = list(axes.get_xlim()), [values[0], values[0]]
+        axes.plot(sizes, values, label=f"untrained/{name}", color=FAINT, linewidth=0.5, zorder=0.6)
+        for point, e in points:
+            best[point.size] = max(best.get(point.size, -math.inf), sign * e.value)
+    best_sizes = sorted(best)
+    axes.plot(best_sizes, [sign * best[size] for size in best_sizes], label="best untrained", color=INK, dashes=DASHED,
               linewidth=0.7, zorder=0.9)  # fmt: skip
 
 
 def _curve(axes: Axes, points: Sequence[Point], style: Style, ahead: set[int]) -> None:
-    """A method's curve with its band; dots are filled where it is ahead of all that is not trained."""
-    known = _known(points)
-    sure = [(p.size, of.low, of.high) for p, of in known if of.low is not None and of.high is not None]
-    if len(sure) > 1:
-        sizes, low, high = zip(*sure, strict=True)
+    """Plot the curve of a method with its band; dots are filled where it beats every untrained method."""
+    defined = _defined_points(points)
+    intervals = [(p.size, e.low, e.high) for p, e in defined if e.low is not None and e.high is not None]
+    if len(intervals) > 1:
+        sizes, low, high = zip(*intervals, strict=True)
         axes.fill_between(
             sizes, low, high, label="interval", facecolor=style.colour, alpha=BAND, linewidth=0, zorder=0.8
         )
-    axes.plot([p.size for p, _ in known], [of.value for _, of in known], label="curve", color=style.colour,
+    axes.plot([p.size for p, _ in defined], [e.value for _, e in defined], label="curve", color=style.colour,
               linewidth=1.1, zorder=2)  # fmt: skip
-    certain = {size for size, _, _ in sure}
-    for label, chosen, face in (
-        ("ahead", [(p.size, of.value) for p, of in known if p.size in ahead & certain], style.colour),
-        ("not ahead", [(p.size, of.value) for p, of in known if p.size not in ahead and not p.missing], "white"),
+    bounded = {size for size, _, _ in intervals}
+    for label, dots, face in (
+        ("ahead", [(p.size, e.value) for p, e in defined if p.size in ahead & bounded], style.colour),
+        ("not ahead", [(p.size, e.value) for p, e in defined if p.size not in ahead and not p.missing], "white"),
     ):
-        axes.plot([x for x, _ in chosen], [y for _, y in chosen], "o", label=label, markersize=DOT, color=style.colour,
+        axes.plot([x for x, _ in dots], [y for _, y in dots], "o", label=label, markersize=DOT, color=style.colour,
                   markeredgewidth=0.7, markerfacecolor=face, zorder=3)  # fmt: skip

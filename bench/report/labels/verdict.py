@@ -1,4 +1,4 @@
-"""The verdict of a study of label budgets in words, made from its tests and nothing else."""
+"""Verdict of a study of label budgets, in sentences from its tests."""
 
 from __future__ import annotations
 
@@ -12,85 +12,85 @@ from bench.stats.labels import METRICS_SHOWN, LabelCurves, LeadTest
 from bench.stats.variants import MIN_SEEDS
 
 _FEW = 6
-"""Points without numbers that are told one by one."""
+"""Most points without values that are named."""
 _NAMED = 7
-"""Names that a sentence gives one by one; of more, one fewer is, and the others are counted."""
+"""Most names in a sentence; of more, one fewer is named and the others are counted."""
 
 
 def verdict(curves: LabelCurves) -> tuple[str, ...]:
-    """Facts, a line each: from how many labels on training is shown to pay, what holds out, and what is missing."""
+    """Return sentences: from how many labels on training pays, which methods it does not beat, and missing points."""
     study, largest = curves.study, curves.study.sizes[-1]
-    told: list[str] = []
+    facts: list[str] = []
     for metric in METRICS_SHOWN:
         label = metric_name(metric)
         if not study.untrained:
-            told.append(f"{label}: there is no untrained method to compare with.")
+            facts.append(f"{label}: there is no untrained method to compare with.")
             continue
-        ahead = [each for each in curves.ahead if each.metric == metric]
-        every = f"all {len(study.untrained)} untrained methods" if len(study.untrained) > 1 else study.untrained[0]
+        tests = [test for test in curves.ahead if test.metric == metric]
+        baselines = f"all {len(study.untrained)} untrained methods" if len(study.untrained) > 1 else study.untrained[0]
         gains = [gain for gain in curves.gains if gain.metric == metric]
         compared = {gain.untrained for gain in gains if gain.p is not None}
-        if any(each.p is not None for each in ahead):
-            better = _crossings(curves, [each for each in ahead if each.is_shown(study.level)])
-            told.append(f"{label}, shown to beat {every}: {named(better, most=_NAMED) if better else 'none'}.")
+        if any(test.p is not None for test in tests):
+            better = _crossings(curves, [test for test in tests if test.is_shown(study.level)])
+            facts.append(f"{label}, shown to beat {baselines}: {named(better, most=_NAMED) if better else 'none'}.")
         elif not compared:
-            told.append(f"{label}: nothing was tested, so that no crossing is claimed.")
+            facts.append(f"{label}: nothing was tested, so that no crossing is claimed.")
         else:
-            lacking = [name for name in study.untrained if name not in compared]
-            who = named(lacking, most=_NAMED) if lacking else "with each number of labels one"
-            told.append(
-                f"{label}: whether a trained method beats {every} can't be said, since {who} can't be compared."
+            untested = [name for name in study.untrained if name not in compared]
+            others = named(untested, most=_NAMED) if untested else "with each number of labels one"
+            facts.append(
+                f"{label}: whether a trained method beats {baselines} can't be said, since {others} can't be compared."
             )
-        behind = Counter(  # even with the most labels, corrected for all pairs and sizes
+        n_better = Counter(  # even with the most labels, corrected for all pairs and sizes
             gain.method
             for gain in gains
             if gain.size == largest and gain.p_all is not None and gain.p_all < 1 - study.level
             and gain.difference and gain.difference.value < 0
         )  # fmt: skip
-        worse = []
-        for name, number in behind.items():
-            labels = told_of(curves, name).get(largest, largest)
-            worse.append(f"{name} ({number}{f', told {count(labels)}' * (labels < largest)})")
-        if worse:
-            told.append(
+        losers = []
+        for name, n in n_better.items():
+            labels = labels_used(curves, name).get(largest, largest)
+            losers.append(f"{name} ({n}{f', told {count(labels)}' * (labels < largest)})")
+        if losers:
+            facts.append(
                 f"{label}, even with {count(largest)} labels shown to be worse than untrained methods (than how many):"
-                f" {named(worse, most=_NAMED)}."
+                f" {named(losers, most=_NAMED)}."
             )
     missing: dict[tuple[str, int], list[tuple[int, str, str]]] = {}
     for point in curves.points:
         for reason, draws in point.missing.items():
             missing.setdefault((point.method, point.size), []).append((draws, reason, metric_name(point.metric)))
     gaps = []
-    for (name, size), found in missing.items():
-        draws, reason = max(each[:2] for each in found)
-        alone = f", {found[0][2]} alone" * (len({metric for *_, metric in found}) == 1)
-        gaps.append(f"{name} with {count(size)} labels, {draws} of {len(study.seeds)} draws ({reason}{alone})")
+    for (name, size), points in missing.items():
+        draws, reason = max(test[:2] for test in points)
+        metric_note = f", {points[0][2]} alone" * (len({metric for *_, metric in points}) == 1)
+        gaps.append(f"{name} with {count(size)} labels, {draws} of {len(study.seeds)} draws ({reason}{metric_note})")
     if gaps:
         more = f"; and {len(gaps) - _FEW} more" if len(gaps) > _FEW else ""
-        told.append(f"Without numbers, and so without interval and test at that size: {'; '.join(gaps[:_FEW])}{more}.")
+        facts.append(f"Without numbers, and so without interval and test at that size: {'; '.join(gaps[:_FEW])}{more}.")
     if len(study.seeds) < MIN_SEEDS:
-        told.append(
+        facts.append(
             f"{len(study.seeds)} of at least {MIN_SEEDS} seeds: no intervals, no tests, and so no crossings; name more"
             " with --seed."
         )
-    return tuple(told)
+    return tuple(facts)
 
 
-def told_of(curves: LabelCurves, method: str) -> dict[int, int]:
-    """Number of labels asked for -> number that a method was told, fewer where there are no more for it."""
+def labels_used(curves: LabelCurves, method: str) -> dict[int, int]:
+    """Return requested number of labels -> number that a method trained on, which may be lower."""
     return {point.size: point.labels for point in curves.of(method, METRICS_SHOWN[0])}
 
 
 def _crossings(curves: LabelCurves, shown: Sequence[LeadTest]) -> list[str]:
-    """Methods that beat every untrained one: from a number of labels on up to the most, or with some only."""
+    """Describe the methods that beat every untrained one: from a number of labels on, or with some numbers only."""
     study, largest = curves.study, curves.study.sizes[-1]
     most = f"with {'all ' * (largest == study.available)}{count(largest)} labels"
-    told = list[tuple[float, str]]()
-    for name in dict.fromkeys(each.method for each in shown):
-        own = {each.size for each in shown if each.method == name}
-        start = next((size for size in study.sizes if own >= {other for other in study.sizes if other >= size}), None)
+    texts = list[tuple[float, str]]()
+    for name in dict.fromkeys(test.method for test in shown):
+        won = {test.size for test in shown if test.method == name}
+        start = next((size for size in study.sizes if won >= {s for s in study.sizes if s >= size}), None)
         if start is None:
-            told.append((math.inf, f"{name} with {joined(list(map(count, sorted(own))))} labels only"))
+            texts.append((math.inf, f"{name} with {joined(list(map(count, sorted(won))))} labels only"))
         else:
-            told.append((start, f"{name} {f'from {count(start)} labels on' if start < largest else most}"))
-    return [text for _, text in sorted(told)]
+            texts.append((start, f"{name} {f'from {count(start)} labels on' if start < largest else most}"))
+    return [text for _, text in sorted(texts)]

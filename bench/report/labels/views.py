@@ -1,4 +1,4 @@
-"""Curves as tables: numbers by size, sizes at which curves cross, label counts; for people and as data."""
+"""Tables of a study of label budgets: values by number of labels, crossings of curves, label counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.report.labels.verdict import told_of, verdict
+from bench.report.labels.verdict import labels_used, verdict
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.published import values_of
 from bench.report.text import EN_DASH, averaged, count, percent, plain, seeds_text, several, with_arrow, with_half
@@ -21,7 +21,7 @@ COLUMNS = ("task", "split", "model", "correct", "incorrect", "total")
 
 
 def views(curves: LabelCurves, published: Sequence[PaperCount] = ()) -> TableViews:
-    """The study of one test for every format."""
+    """Return the tables of the study of one test for every format."""
     tested = {gain.metric for gain in curves.gains if gain.p is not None}
     grids = [
         *(_numbers(curves, metric) for metric in METRICS_SHOWN),
@@ -30,21 +30,21 @@ def views(curves: LabelCurves, published: Sequence[PaperCount] = ()) -> TableVie
     ]
 
     def data() -> list[dict[str, Any]]:
-        """Everything, as fractions with all their digits."""
-        papers = (counts_of(published, curves.study.model, each.split) for each in curves.study.counts)
-        own = {"verdict": list(verdict(curves)), "paper_counts": [asdict(each) for each in papers if each is not None]}
-        return [asdict(curves) | own]
+        """Return everything, as unrounded fractions."""
+        papers = (paper_count_of(published, curves.study.model, c.split) for c in curves.study.counts)
+        extra = {"verdict": list(verdict(curves)), "paper_counts": [asdict(c) for c in papers if c is not None]}
+        return [asdict(curves) | extra]
 
     return TableViews(grids, lambda: list(_records(curves)), data)
 
 
-def methods_of(curves: LabelCurves) -> tuple[str, ...]:
-    """Methods that take part: those that learn, those that are scaled, those that are told nothing."""
+def ordered_methods(curves: LabelCurves) -> tuple[str, ...]:
+    """Methods of the study: trained ones, scaled ones, those without labels."""
     return (*sorted(curves.study.trained), *sorted(curves.study.scaled), *sorted(curves.study.untold))
 
 
-def is_flat(curves: LabelCurves, method: str, metric: str) -> bool:
-    """Whether a method's number can't depend on labels: it is told none, or scaling leaves the order as it is."""
+def is_label_independent(curves: LabelCurves, method: str, metric: str) -> bool:
+    """Whether a value can't depend on labels: the method uses none, or scaling does not change the ranking."""
     study = curves.study
     return method in study.untold or (metric in RANKED and method in study.scaled)
 
@@ -53,67 +53,67 @@ def is_flat(curves: LabelCurves, method: str, metric: str) -> bool:
 
 
 def _numbers(curves: LabelCurves, metric: str) -> Grid:
-    """Rows are methods, columns numbers of labels; the table of the first metric has the verdict."""
+    """Table of a metric: rows are methods, columns numbers of labels; the first metric has the verdict."""
     study, rows = curves.study, []
-    ahead = {(a.method, a.size) for a in curves.ahead if a.metric == metric and a.is_shown(study.level)}
+    ahead = {(test.method, test.size) for test in curves.ahead if test.metric == metric and test.is_shown(study.level)}
     total, level = len(study.seeds), f"{100 * study.level:g} %"
-    for k, name in enumerate(methods_of(curves)):
+    for k, name in enumerate(ordered_methods(curves)):
         by_size, cells = {point.size: point for point in curves.of(name, metric)}, []
         for size in study.sizes:
             point = by_size[size]
             notes = [f"{draws} of {total} draws: {reason}" for reason, draws in point.missing.items()]
             if point.estimate is None:
                 cells.append(Cell("none", notes=tuple(map(plain, notes))))
-            elif is_flat(curves, name, metric) and size != study.sizes[0]:
+            elif is_label_independent(curves, name, metric) and size != study.sizes[0]:
                 cells.append(Cell(SAME))
             else:
                 if point.draws < total:
                     notes.insert(0, f"mean of {point.draws} of {total} draws, the others have no number")
                 text = with_half(metric, point.estimate.value, point.estimate.low, point.estimate.high)
                 cells.append(Cell(text, mark=AHEAD * ((name, size) in ahead), notes=tuple(map(plain, notes))))
-        note = _fewer(curves, name) if name in study.trained else ()
+        note = _label_limit(curves, name) if name in study.trained else ()
         rows.append(GridRow([Cell(plain(name), notes=note), *cells], is_apart=k == len(study.trained) > 0))
     facts = [f"{study.model} on {study.task}: {with_arrow(metric)} by the number of labels"]
     is_first = metric == METRICS_SHOWN[0]
     if is_first:
-        facts += [basis(curves), *(f"{name} takes no part: {reason}." for name, reason in study.absent.items())]
-    what = (
+        facts += [describe_data(curves), *(f"{name} takes no part: {reason}." for name, reason in study.absent.items())]
+    caption = (
         f"Percent, {averaged(curves.average)}, averaged over draws, ± half the {level} interval for other questions and"
         f" other draws of labels (from these {study.available:,}) with other training seeds. All labels are one draw:"
         " there the interval is for other questions and other training seeds."
     )
-    better = (
+    mark_text = (
         f"{AHEAD}: better than every untrained method with as many labels, p < {1 - study.level:.2g} by Holm's"
         " correction for all trained methods and sizes of the metric."
     )
-    legend = [what]
-    held = ", ".join(f"{count(own)} of {count(size)}" for size, own in study.validation.items())
-    if held:
+    legend = [caption]
+    validation = ", ".join(f"{count(n_validation)} of {count(size)}" for size, n_validation in study.validation.items())
+    if validation:
         legend.append(
-            f"Labels are those of training and validation together; validation has {held}. A method that is told"
+            f"Labels are those of training and validation together; validation has {validation}. A method that is told"
             " labels of one of the two only gets the whole budget from it, or all that it has. Draws are the same for"
             " all methods, and larger ones contain smaller ones."
         )
-    legend += [better, f"{SAME}: it does not depend on labels."]
-    heads = [f"all {count(size)}" if size == study.available else count(size) for size in study.sizes]
+    legend += [mark_text, f"{SAME}: it does not depend on labels."]
+    headings = [f"all {count(size)}" if size == study.available else count(size) for size in study.sizes]
     return Grid(
         tuple(map(plain, facts)),
-        (Column("method", is_left=True), *(Column(head, is_metric=True) for head in heads)),
+        (Column("method", is_left=True), *(Column(head, is_metric=True) for head in headings)),
         tuple(rows), tuple(legend), curves.notes if is_first else (), verdict(curves) if is_first else (),
     )  # fmt: skip
 
 
-def _fewer(curves: LabelCurves, method: str) -> tuple[str, ...]:
-    """Footnote of a method that learned from fewer labels than the largest number asked for."""
-    own = told_of(curves, method)
-    most = max(own.values(), default=0)
-    if not 0 < most < max(own, default=0):
+def _label_limit(curves: LabelCurves, method: str) -> tuple[str, ...]:
+    """Footnote of a method with fewer labels to train on than the largest requested number."""
+    used = labels_used(curves, method)
+    most = max(used.values(), default=0)
+    if not 0 < most < max(used, default=0):
         return ()
     return (f"is told {count(most)} labels at most, all that there are of the split that it learns from",)
 
 
-def basis(curves: LabelCurves) -> str:
-    """Sentence on what the numbers rest on."""
+def describe_data(curves: LabelCurves) -> str:
+    """Describe the data behind the values: preset, draws of labels, questions, labels, tokens."""
     study, seeds = curves.study, curves.study.seeds
     return (
         f"Preset {study.preset}, {several(len(seeds), 'draw')} of labels ({seeds_text(seeds)}), {curves.n:,} questions"
@@ -126,19 +126,19 @@ def basis(curves: LabelCurves) -> str:
 
 
 def _crossings(curves: LabelCurves, metric: str) -> Grid:
-    """Rows are untrained methods, columns trained ones."""
+    """Table of crossings: rows are untrained methods, columns trained ones."""
     study = curves.study
-    found = {(c.method, c.untrained): c for c in curves.crossings if c.metric == metric}
+    crossings = {(c.method, c.untrained): c for c in curves.crossings if c.metric == metric}
     trained, rows = sorted(study.trained), []
-    for other in (name for name in methods_of(curves) if name not in study.trained):
-        cells = [Cell(plain(other))]
+    for untrained in (name for name in ordered_methods(curves) if name not in study.trained):
+        cells = [Cell(plain(untrained))]
         for name in trained:
-            crossing = found.get((name, other))
+            crossing = crossings.get((name, untrained))
             is_passing = crossing is not None and crossing.better_from is None and bool(crossing.better_at)
-            text = "none" if crossing is None else bracket(crossing, told_of(curves, name))
+            text = "none" if crossing is None else crossing_range(crossing, labels_used(curves, name))
             cells.append(Cell(text, mark=PASSING * is_passing))
         rows.append(GridRow(cells))
-    what = f"labels at which a trained method overtakes an untrained one, {with_arrow(metric)}"
+    caption = f"labels at which a trained method overtakes an untrained one, {with_arrow(metric)}"
     legend = [
         (
             "a to b: shown to be worse with a labels, and better from b labels on; ≤ b: better from b on, worse"
@@ -150,27 +150,27 @@ def _crossings(curves: LabelCurves, metric: str) -> Grid:
             " differ, one in twenty may still seem to."
         ),
     ]
-    if any(_fewer(curves, name) for name in trained):
+    if any(_label_limit(curves, name) for name in trained):
         legend.append("Labels are those that the trained method was told.")
     columns = (Column("untrained", is_left=True), *(Column(plain(name), is_metric=True) for name in trained))
-    return Grid((f"{study.model} on {study.task}: {what}",), columns, tuple(rows), tuple(legend))
+    return Grid((f"{study.model} on {study.task}: {caption}",), columns, tuple(rows), tuple(legend))
 
 
-def bracket(crossing: Crossing, told: Mapping[int, int]) -> str:
-    """Numbers of labels between which the curves cross, as far as that is shown, in labels that the method was told.
+def crossing_range(crossing: Crossing, labels: Mapping[int, int]) -> str:
+    """Format the range of label counts in which two curves are shown to cross.
 
-    >>> told = {20: 20, 50: 50, 100: 80, 200: 80}
-    >>> bracket(Crossing("a", "b", "brier", 100, (20, 50), (100, 200)), told)
+    >>> labels = {20: 20, 50: 50, 100: 80, 200: 80}  # requested -> used for training
+    >>> crossing_range(Crossing("a", "b", "brier", 100, (20, 50), (100, 200)), labels)
     '50 to 80'
-    >>> bracket(Crossing("a", "b", "brier", 20, (), (20,)), told)
+    >>> crossing_range(Crossing("a", "b", "brier", 20, (), (20,)), labels)
     '≤ 20'
-    >>> bracket(Crossing("a", "b", "brier", None, (20,), ()), told)
+    >>> crossing_range(Crossing("a", "b", "brier", None, (20,), ()), labels)
     '> 20'
     """
-    worse = max((told[size] for size in crossing.worse_at), default=None)
+    worse = max((labels[size] for size in crossing.worse_at), default=None)
     if crossing.better_from is None:
         return EN_DASH if worse is None else f"> {count(worse)}"
-    better = count(told[crossing.better_from])
+    better = count(labels[crossing.better_from])
     return f"≤ {better}" if worse is None else f"{count(worse)} to {better}"
 
 
@@ -179,7 +179,7 @@ def bracket(crossing: Crossing, told: Mapping[int, int]) -> str:
 
 @dataclass(frozen=True)
 class PaperCount:
-    """Answers of a split as the paper counts them."""
+    """Counts of right and wrong answers of a split in the paper."""
 
     model: str
     task: str
@@ -194,13 +194,13 @@ class PaperCount:
 
 
 def read_counts(results: Path) -> tuple[PaperCount, ...]:
-    """The paper's counts; none where there is no such file.
+    """Read the counts of the paper; empty where there is no such file.
 
     Args:
-        results: folder of results; where it has no `paper` of its own, that of the checkout is read.
+        results: folder of results; without a folder `paper`, that of the checkout is read.
 
     Raises:
-        UserError: the file is not as it must be.
+        UserError: the file is malformed.
     """
 
     def paper_count(line: Mapping[str, str]) -> PaperCount:
@@ -212,29 +212,29 @@ def read_counts(results: Path) -> tuple[PaperCount, ...]:
     return tuple(values_of(results, FILE, COLUMNS, paper_count, "counts of right and wrong answers"))
 
 
-def counts_of(published: Sequence[PaperCount], model: str, split: str) -> PaperCount | None:
-    """The paper's count of the same model and split (`task/split`); None where there is none."""
-    return next((each for each in published if (each.model, f"{each.task}/{each.split}") == (model, split)), None)
+def paper_count_of(published: Sequence[PaperCount], model: str, split: str) -> PaperCount | None:
+    """Return the count of the paper for a model and split (`task/split`); None where there is none."""
+    return next((p for p in published if (p.model, f"{p.task}/{p.split}") == (model, split)), None)
 
 
 def _counts(curves: LabelCurves, published: Sequence[PaperCount]) -> Grid:
     study = curves.study
     columns = [Column("split", is_left=True), Column("right"), Column("wrong"), Column("right, %")]
-    papers = {each.split: counts_of(published, study.model, each.split) for each in study.counts}
-    has_paper, rows = any(papers.values()), []
-    for each in study.counts:
-        texts, paper = [count(each.right), count(each.wrong), percent(each.base_rate)], papers[each.split]
+    paper_counts = {row.split: paper_count_of(published, study.model, row.split) for row in study.counts}
+    has_paper, rows = any(paper_counts.values()), []
+    for row in study.counts:
+        texts, paper = [count(row.right), count(row.wrong), percent(row.base_rate)], paper_counts[row.split]
         if has_paper:
             texts += [count(paper.right), count(paper.wrong), percent(paper.base_rate)] if paper else [EN_DASH] * 3
-        rows.append(GridRow([Cell(plain(each.split)), *map(Cell, texts)]))
-    remark, learned = "", [each for each in published if each.split in {"train", "validation"}]
+        rows.append(GridRow([Cell(plain(row.split)), *map(Cell, texts)]))
+    remark, training = "", [row for row in published if row.split in {"train", "validation"}]
     if has_paper:
         columns += [Column("right", "paper"), Column("wrong", "paper"), Column("right, %", "paper")]
-    elif learned:
-        rates = [percent(rate) for rate in sorted(each.base_rate for each in learned)]
-        sizes = [count(size) for size in sorted(each.right + each.wrong for each in learned)]
+    elif training:
+        rates = [percent(rate) for rate in sorted(row.base_rate for row in training)]
+        sizes = [count(size) for size in sorted(row.right + row.wrong for row in training)]
         remark = (
-            f"Paper, {len(learned)} training and validation splits of other models and tasks, {sizes[0]} to"
+            f"Paper, {len(training)} training and validation splits of other models and tasks, {sizes[0]} to"
             f" {sizes[-1]} answers each: {rates[0]} to {rates[-1]} % right."
         )
     facts = (f"{study.model} on {study.task}: answers that can be told as labels",)
@@ -249,12 +249,12 @@ def _records(curves: LabelCurves) -> Iterator[dict[str, Any]]:
     study = curves.study
     base = {"model": study.model, "task": study.task, "preset": study.preset}
     for point in curves.points:
-        of = ahead.get((point.method, point.metric, point.size))
+        test = ahead.get((point.method, point.metric, point.size))
         yield {
             **base, "method": point.method, "untrained": "", "metric": point.metric, "labels": point.size,
             "labels_told": point.labels, "draws": point.draws, "draws_asked": len(study.seeds),
-            **parts_of(point.estimate), "p_beats_all": None if of is None else of.p,
-            "p_beats_all_holm": None if of is None else of.p_holm,
+            **parts_of(point.estimate), "p_beats_all": None if test is None else test.p,
+            "p_beats_all_holm": None if test is None else test.p_holm,
         }  # fmt: skip
     for gain in curves.gains:
         yield {

@@ -2,27 +2,27 @@
 
 from collections.abc import Collection
 
-from bench.report.analysis import Analysis, stem_of
+from bench.report.analysis import Analysis, file_stem
 from bench.report.multiverse.compute import computed
-from bench.report.multiverse.figure import claims_drawn, places_drawn
+from bench.report.multiverse.figure import plot_claims, plot_ranks
 from bench.report.multiverse.model import Multiverse, PairOutcome, RankDistribution, Universe
 from bench.report.multiverse.verdict import verdict
 from bench.report.multiverse.views import views
 
 
-def shown(found: Multiverse, methods: Collection[str] = ()) -> Analysis:
-    """The multiverse, with a figure of places and one of claims.
+def shown(multiverse: Multiverse, methods: Collection[str] = ()) -> Analysis:
+    """Return the multiverse as tables, a figure of ranks and a figure of claims.
 
     Args:
-        found: the multiverse.
-        methods: claims about these alone are printed, all are written; by default all.
+        multiverse: what was computed.
+        methods: print only the claims about these methods; files have all claims. Default: all.
     """
-    stem = stem_of(found.model, "multiverse", found.task)
+    stem = file_stem(multiverse.model, "multiverse", multiverse.task)
     return Analysis(
         stem,
-        views(found),
-        lambda: {f"{stem}--places": places_drawn(found), f"{stem}--claims": claims_drawn(found)},
-        printed=views(found, methods),
+        views(multiverse),
+        lambda: {f"{stem}--places": plot_ranks(multiverse), f"{stem}--claims": plot_claims(multiverse)},
+        printed=views(multiverse, methods),
     )
 
 
@@ -31,9 +31,9 @@ __all__ = [
     "PairOutcome",
     "RankDistribution",
     "Universe",
-    "claims_drawn",
     "computed",
-    "places_drawn",
+    "plot_claims",
+    "plot_ranks",
     "shown",
     "verdict",
 ]

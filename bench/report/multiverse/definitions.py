@@ -1,6 +1,6 @@
-"""Choices that cost no forward pass: definitions of what is claimed, rules that grade answers, rules for unread ones.
+"""Analysis choices that cost no forward pass: metric definitions, grading rules, treatment of unparsed answers.
 
-A definition is admitted if published tables use it or if its paper proposes it for this very purpose. Example:
+A definition is included if published tables use it or if its paper proposes it for this purpose. Example:
 `FAMILIES[0].definitions[0].label` is "RMSCE".
 """
 
@@ -20,42 +20,42 @@ from bench.stats import TESTED, Average, Settings
 DEFINITION, AGGREGATION, SEED, RECALIBRATION, GRADING, UNREAD = (
     "definition", "average", "seed", "recalibration", "grading", "unread answers",
 )  # fmt: skip
-"""Dimensions, beside those of `settings.Setting`."""
+"""Dimensions, beside those of `result_sets.Setting`."""
 CALIBRATION = "calibration"
-"""Family in which methods that don't order answers take no part."""
+"""Family without the methods whose AUROC is not above chance."""
 AVERAGES: Mapping[Average, str] = {"questions": "over questions", "subjects": "over subjects"}
-"""Options of the average."""
-AS_RUN, KEPT, LEFT_OUT, NONE = "as run", "kept", "left out", "none"
+"""Average -> its option."""
+AS_RUN, INCLUDED, LEFT_OUT, NONE = "as run", "kept", "left out", "none"
 USUAL: Mapping[str, str] = MappingProxyType({
-    RECALIBRATION: NONE, GRADING: AS_RUN, UNREAD: KEPT, AGGREGATION: AVERAGES[Settings().average],
+    RECALIBRATION: NONE, GRADING: AS_RUN, UNREAD: INCLUDED, AGGREGATION: AVERAGES[Settings().average],
 })  # fmt: skip
-"""Options of the table, beside its setting; for seeds, which it averages, there is none."""
+"""Options of the table, beside its setting. The table averages seeds, so it has no option there."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """One way to measure what a claim is about."""
+    """One metric by which the claims of a family can be tested."""
 
     label: str
     """Option of the dimension `definition`."""
     metric: str
     """Name in `bench.metrics.METRICS`."""
     bins: int | None = None
-    """Bins, where they are a choice."""
+    """Number of bins, where it is a choice."""
 
     @property
     def is_tested(self) -> bool:
-        """Whether differences are tested; by other definitions methods are compared by value."""
+        """Whether differences are tested for significance; other metrics are compared by value alone."""
         return self.metric in TESTED
 
 
 @dataclass(frozen=True)
 class Family:
-    """Claims of one kind, and all definitions that they can be tested by."""
+    """Claims of one kind, with every metric definition for them."""
 
     name: str
     metric: str
-    """Metric by which tables test such claims."""
+    """Metric by which the table tests these claims."""
     definitions: tuple[Definition, ...]
 
 
@@ -81,20 +81,20 @@ FAMILIES = (
         (Definition("AUROC", "auroc"), Definition("AUCPR", "aucpr"), Definition("AURC", "aurc")),
     ),
 )  # fmt: skip
-"""All families. E-AURC is not beside AURC: with the same labels they differ by one constant, so they are one choice.
-The floor, Brier's other terms and coverage at 95 % answer other questions."""
+"""All families. E-AURC is left out: with the same labels it differs from AURC by a constant. The ECE floor, the other
+Brier terms and coverage at 95 % measure something else."""
 
 
 # --- grading ----------------------------------------------------------------------------------------------------------
 
 Rule = Callable[[str, str, str], bool]
-"""(answer, right answer, letters of the options) -> whether it is right."""
+"""(answer, gold answer, option letters) -> whether the answer is right."""
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def squad_normalised(text: str) -> str:
-    """Lower case, without punctuation, articles and runs of white space (Rajpurkar et al., 2016, evaluate-v1.1).
+    """Lower-case, without punctuation, articles and repeated white space (Rajpurkar et al., 2016, evaluate-v1.1).
 
     >>> squad_normalised("The  Blue-Green delta.")
     'bluegreen delta'
@@ -108,17 +108,17 @@ OPEN_RULES: Mapping[str, Rule] = MappingProxyType({
     "same text": lambda answer, gold, _: answer.strip().casefold() == gold.strip().casefold(),
     "contains it": lambda answer, gold, _: gold.strip().casefold() in answer.casefold(),
 })  # fmt: skip
-"""Rules for open answers: the harness's own; SQuAD's exact match; equal up to case and surrounding space; the right
-answer stands somewhere in the text (Mallen et al., 2023)."""
+"""Rules for open answers: the harness's; SQuAD's exact match; equality up to case and surrounding space; containment of
+the gold answer (Mallen et al., 2023)."""
 CHOICE_RULES: Mapping[str, Rule] = MappingProxyType({
     "exact letter": lambda answer, gold, letters: parse_letter(answer, letters) == gold,
     "letter anywhere": lambda answer, gold, _: substring_rule(answer, gold),
 })  # fmt: skip
-"""Rules for option letters: those of `LetterRule`."""
+"""Rules for option letters, as in `LetterRule`."""
 
 
 def is_right(rule: Rule, answer: str, question: QuestionText, letters: str) -> bool:
-    """Whether a rule takes an answer for right; one without text never is."""
+    """Whether an answer is right by a rule; an empty answer never is."""
     golds = (question.gold,) if question.choices else question.gold.split(SEVERAL)
-    own = letters[: len(question.choices)]
-    return bool(answer.strip()) and any(rule(answer, gold, own) for gold in golds)
+    question_letters = letters[: len(question.choices)]
+    return bool(answer.strip()) and any(rule(answer, gold, question_letters) for gold in golds)

@@ -1,4 +1,4 @@
-"""Numbers of a multiverse as values: universes, places of methods, and claims with what becomes of them."""
+"""Dataclasses of a multiverse: universes, rank distributions of methods, and outcomes of the claims."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from bench.report.multiverse.definitions import FAMILIES, Family
 from bench.stats.multiverse import PlaceSpread
 
 SURVIVES = 0.95
-"""Share of universes in which the direction of a claim has to hold."""
+"""Share of universes in which the direction of a surviving claim holds, at least."""
 LEVEL = 0.95
-"""1 - LEVEL is the level of significance of tests, corrected for all pairs of a universe."""
+"""1 - significance level of the tests, which are corrected for all pairs of a universe."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Option:
     dimension: str
     name: str
     is_tables: bool
-    """Whether the table itself takes it; for seeds, which it averages, none is."""
+    """Whether it is the option of the table; no seed is, as the table averages seeds."""
     note: str = ""
-    """Words on what it changes; empty where its name says it."""
+    """What it changes, in words; empty where its name says it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +36,14 @@ class Universe:
     choices: Mapping[str, str]
     """Dimension -> option."""
     values: Mapping[str, float]
-    """By method; without those that have no number here."""
+    """Method -> value, where it is defined."""
     wins: frozenset[tuple[str, str]] | None
-    """Significant differences: winner and loser, corrected for all pairs; None where there is no test."""
+    """(winner, loser) of each significant difference, corrected for all pairs; None where nothing is tested."""
 
 
 @dataclass(frozen=True)
 class OptionShare:
-    """Share of universes with one option in which something holds."""
+    """In how many of the universes with one option a claim holds."""
 
     dimension: str
     option: str
@@ -53,29 +53,29 @@ class OptionShare:
 
 @dataclass(frozen=True)
 class PairOutcome:
-    """Two methods: the one that the table's value says is better, and the other."""
+    """A pair of methods over the universes; the first has the better value in the table."""
 
     family: str
     first: str
     second: str
     difference: float
-    """The first's value minus the second's in the table."""
+    """Value of the first minus that of the second in the table."""
     p: float | None
     """Corrected p value in the table; None without a test."""
     is_claim: bool
-    """Whether the table shows that the first is better."""
+    """Whether the first is significantly better in the table."""
     n: int
-    """Universes in which both have a number."""
+    """Universes in which both have a value."""
     holds: int
-    """Those of them in which the first is better by value."""
+    """Of these, universes in which the first has the better value."""
     tested: int
-    """Those of them with a test."""
+    """Of these, universes with a test."""
     significant: int
-    """Those of them in which the first is significantly better."""
+    """Of these, universes in which the first is significantly better."""
     reversed: int
-    """Those of them in which the second is."""
+    """Of these, universes in which the second is significantly better."""
     shares: tuple[OptionShare, ...] = ()
-    """Universes in which the first is better, by option of each dimension with several."""
+    """Universes in which the first is better, by option of each dimension with several options."""
     explained: Mapping[str, float] | None = None
     """Dimension -> share of the variance of the direction that lies between its options."""
 
@@ -86,78 +86,78 @@ class PairOutcome:
 
     @property
     def survives(self) -> bool:
-        """Whether the direction holds in enough universes, and no universe shows the opposite.
+        """Whether the direction holds in enough universes and is significantly reversed in none.
 
-        A direction that nearly always holds, and is significantly reversed in one universe, is none to rely on: there
-        is a defensible analysis by which the opposite could have been published.
+        One significant reversal is enough: a defensible analysis exists by which the opposite could have been
+        published.
         """
         return self.share is not None and self.share >= SURVIVES and not self.reversed
 
     @property
     def is_shown(self) -> bool:
-        """Whether it survives, and is significant in enough of the universes with a test."""
+        """Whether the claim survives and is significant in enough of the universes with a test."""
         return self.survives and self.tested > 0 and self.significant >= SURVIVES * self.tested
 
     @property
     def weakest(self) -> OptionShare | None:
-        """Option under which the direction holds least; None where it always does, or never."""
-        known = [share for share in self.shares if share.n]
-        if not known or self.holds in {0, self.n}:
+        """Option under which the direction holds least often; None where it holds always or never."""
+        shares = [share for share in self.shares if share.n]
+        if not shares or self.holds in {0, self.n}:
             return None
-        return min(known, key=lambda share: share.holds / share.n)
+        return min(shares, key=lambda share: share.holds / share.n)
 
     @property
     def decides(self) -> str | None:
-        """Dimension that explains most of where the direction holds; None where it always does, or never."""
-        found = {name: value for name, value in (self.explained or {}).items() if value > 0}
-        return max(found, key=lambda name: found[name]) if found else None
+        """Dimension that explains most of the variance of the direction; None where it holds always or never."""
+        positive = {name: value for name, value in (self.explained or {}).items() if value > 0}
+        return max(positive, key=lambda name: positive[name]) if positive else None
 
     @property
     def explained_most(self) -> float:
-        """Share of the variance that this dimension explains."""
+        """Share of the variance that the dimension `decides` explains."""
         return max((self.explained or {}).values(), default=0.0)
 
 
 def by_survival(claims: Sequence[PairOutcome]) -> list[PairOutcome]:
-    """Claims that don't survive first, then those that hold and are significant least often."""
+    """Sort claims: those that don't survive first, then by how often they hold and are significant."""
     return sorted(claims, key=lambda c: (c.survives, c.share or 0.0, c.significant / max(c.tested, 1)))
 
 
 @dataclass(frozen=True)
 class RankDistribution:
-    """A method's places over the universes of a family in which all of its methods have numbers."""
+    """Ranks of a method over the universes of a family in which all methods have values."""
 
     family: str
     method: str
     in_table: int | None
-    """Rank in the table: 1 plus the methods that are significantly better."""
+    """Rank in the table: 1 plus the number of significantly better methods."""
     spread: PlaceSpread
     counts: Mapping[int, int]
-    """Place -> universes."""
+    """Rank -> number of universes."""
     leads: float | None
-    """Share of the tested ones of these universes in which no method is significantly better; None without any."""
+    """Share of universes with a test in which no method is significantly better; None without such universes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Multiverse:
-    """Everything that is told of one table's universes."""
+    """All universes of one table, and what was computed over them."""
 
     model: str
     task: str
     preset: str
     n: int
-    """Questions."""
+    """Number of questions."""
     seeds: tuple[int, ...]
     """Seeds that the table averages."""
     methods: Mapping[str, tuple[str, ...]]
-    """Family -> methods that are ranked there, in the order of tables."""
+    """Family -> ranked methods, in the order of tables."""
     options: tuple[Option, ...]
     """Options of all dimensions, dimension by dimension."""
     universes: tuple[Universe, ...]
     contests: tuple[PairOutcome, ...]
     places: tuple[RankDistribution, ...]
     remarks: tuple[str, ...]
-    """Sentences on what is not there: combinations, methods, results that were left out."""
+    """Sentences on missing combinations and methods, and on results that were left out."""
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -169,9 +169,9 @@ class Multiverse:
         return [universe for universe in self.universes if universe.family == family]
 
     def complete(self, family: str) -> list[Universe]:
-        """Those of them in which all its methods have numbers, on which places rest."""
+        """Universes of a family in which all its methods have values; ranks are computed over these."""
         return [universe for universe in self.of(family) if set(self.methods[family]) <= universe.values.keys()]
 
     def claims(self, family: str) -> list[PairOutcome]:
         """Claims of the table in a family."""
-        return [contest for contest in self.contests if contest.family == family and contest.is_claim]
+        return [pair for pair in self.contests if pair.family == family and pair.is_claim]

@@ -1,7 +1,7 @@
-"""Results -> worlds: what was measured under one setting with one seed, the same questions for all methods.
+"""Group results into result sets: one setting, one seed and one recalibration, the same questions for all methods.
 
-A setting is what a run fixes for all methods alike. Results that deviate otherwise (`--set METHOD.FIELD`, other
-training questions for some) belong to no setting and are counted. Example: `worlds(found, names, at, Exclusions())[0]`.
+A setting is what a run fixes for all of its methods. Results that deviate otherwise (`--set METHOD.FIELD`, other
+training questions for some) belong to no setting; they are excluded and counted.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from bench.results.files import base_of, path_of, place_of, read_records, recali
 from bench.results.records import Records
 from bench.results.row import ResultRow
 
-_ALIKE = frozenset({"tune", "judge", "judge_model", "judge_url", "answers", "token_budget"})
-"""Settings in `ResultRow.config` that have a dimension, or that change no number on purpose."""
+_NEUTRAL_CONFIG = frozenset({"tune", "judge", "judge_model", "judge_url", "answers", "token_budget"})
+"""Entries of `ResultRow.config` that have a dimension of their own or change no metric value."""
 _PROTOCOL = "protocol."
 LETTERS, OF_PRESET, USUAL_ANSWERS = "option letters", "of the preset", "generate"
 USUAL_JUDGES = ("match", LETTERS)
 
 
 class Setting(NamedTuple):
-    """Dimensions that a run fixes for all of its methods; the names are those of the dimensions."""
+    """Options that a run fixes for all of its methods; field names are names of dimensions."""
 
     preset: str
     tuning: str
@@ -38,12 +38,12 @@ class Setting(NamedTuple):
     protocol: str
 
 
-At = tuple[Setting, str, int]
+SetKey = tuple[Setting, str, int]
 """Setting, recalibration and seed."""
 
 
 def setting_of(row: ResultRow) -> Setting:
-    """The setting of a result."""
+    """Return the setting of a result."""
     rules = {name: value for name, value in row.deviations.items() if name.startswith(_PROTOCOL)}
     return Setting(
         plain(row.preset),
@@ -57,17 +57,17 @@ def setting_of(row: ResultRow) -> Setting:
 
 @dataclass(frozen=True, eq=False)
 class ResultSet:
-    """Results under one setting, with one seed and one recalibration, that rest on the same answers and labels."""
+    """Results of one setting, seed and recalibration, on the same answers and labels."""
 
     setting: Setting
     recalibration: str
     seed: int
     records: Mapping[str, Records]
-    """Methods without their recalibration -> their questions, in the order of ids."""
+    """Method, without recalibration -> records sorted by question id."""
 
     @property
-    def any(self) -> Records:
-        """Questions, answers and labels, which are the same for all methods."""
+    def first(self) -> Records:
+        """Records of the first method: questions, answers and labels are the same for all."""
         return next(iter(self.records.values()))
 
     @property
@@ -78,58 +78,58 @@ class ResultSet:
 
 @dataclass
 class Exclusions:
-    """Account of what has no number, in the order in which it was found."""
+    """Results and combinations that are left out, in the order in which they were met."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    """Sentence -> results."""
+    """Sentence -> number of results."""
     missing: list[str] = field(default_factory=list)
-    """Sentences on combinations without results of some methods."""
+    """Sentences on result sets that lack some methods."""
 
 
 # --- which results ----------------------------------------------------------------------------------------------------
 
 
-def admitted(rows: Sequence[ResultRow], gaps: Exclusions) -> list[ResultRow]:
-    """Results that belong to a setting: ok, of whole tasks, and with no settings of their own.
+def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[ResultRow]:
+    """Return the results that belong to a setting: ok, without `--limit`, without overridden fields.
 
     Args:
-        rows: of one model and task; of a result that is there twice, only the first counts.
-        gaps: told of the others.
+        rows: of one model and task; of duplicates the first is used.
+        exclusions: receives a count of the others.
 
     Raises:
-        UserError: two results of one cell have different numbers.
+        UserError: two results of one cell differ.
     """
-    names = {name for row in rows for name in row.config} - _ALIKE
+    names = {name for row in rows for name in row.config} - _NEUTRAL_CONFIG
     values: dict[tuple[str, str], set[str]] = defaultdict(set)
     for row, name in product(rows, names):
-        told = setting(row.config.get(name))
-        values[name, row.method].add(told)
+        text = setting(row.config.get(name))
+        values[name, row.method].add(text)
         if name == "train_on" and row.train_on is not None:
-            values[name, ""].add(told)
-    # settings without a dimension in which results of one method differ, or those that learn differ from each other;
-    # one that all results of each method have, e.g. --dtype, is no choice here
-    odd = {name for (name, _), several in values.items() if len(several) > 1}
+            values[name, ""].add(text)
+    # config entries without a dimension that vary between results of one method, or between trained methods;
+    # an entry that is the same for all results, e.g. --dtype, is no choice
+    varying = {name for (name, _), texts in values.items() if len(texts) > 1}
     lines = [(setting_of(row), base_of(row.method)) for row in rows]
-    short = {line for line, row in zip(lines, rows, strict=True) if row.training and row.training.is_cut_short}
+    cut_short = {line for line, row in zip(lines, rows, strict=True) if row.training and row.training.is_cut_short}
     seen: dict[tuple[object, ...], ResultRow] = {}
-    for (at, base), row in zip(lines, rows, strict=True):
-        own = [name for name in row.deviations if not name.startswith(_PROTOCOL)]
-        own += [name for name in row.config if name in odd and name not in row.deviations]
+    for (run_setting, base), row in zip(lines, rows, strict=True):
+        overridden = [name for name in row.deviations if not name.startswith(_PROTOCOL)]
+        overridden += [name for name in row.config if name in varying and name not in row.deviations]
         reason = ""
         if row.status != "ok":
-            reason = f"{plain(base)} was {row.status} with {_words_of(at)}"
+            reason = f"{plain(base)} was {row.status} with {_describe_setting(run_setting)}"
         elif row.limit is not None:
             reason = "runs with --limit"
-        elif own:
-            reason = f"{plain(base)} with settings of its own ({listed(own)})"
+        elif overridden:
+            reason = f"{plain(base)} with settings of its own ({listed(overridden)})"
         elif row.is_order_alone:
             reason = f"{plain(base)} gives scores that nothing scales, so it has no confidence to measure"
-        elif (at, base) in short:  # as in tables, where one such seed takes the line's rank
-            reason = f"training of {plain(row.method)} was cut short with {_words_of(at)}"
+        elif (run_setting, base) in cut_short:  # as in tables, where one such seed takes the line's rank
+            reason = f"training of {plain(row.method)} was cut short with {_describe_setting(run_setting)}"
         if reason:
-            gaps.counts[f"Left out: {reason}"] += 1
+            exclusions.counts[f"Left out: {reason}"] += 1
             continue
-        first = seen.setdefault((at, row.method, row.seed), row)
+        first = seen.setdefault((run_setting, row.method, row.seed), row)
         if first.records_digest != row.records_digest:
             raise UserError(
                 f"{plain(row.method)} on {plain(row.task)}, seed {row.seed}: two results of one setting differ,"
@@ -139,10 +139,10 @@ def admitted(rows: Sequence[ResultRow], gaps: Exclusions) -> list[ResultRow]:
 
 
 def reference_of(rows: Sequence[ResultRow]) -> Setting:
-    """The setting of the table: untuned, the model's own answers, the protocol of the preset; else the fullest.
+    """Return the setting of the table: untuned, answers of the model, protocol of the preset; else the largest.
 
     Args:
-        rows: admitted results of the table's preset, at least one.
+        rows: eligible results of the preset of the table, at least one.
     """
     sizes = Counter(setting_of(row) for row in rows if not recalibration_of(row.method))
     if not sizes:
@@ -151,80 +151,81 @@ def reference_of(rows: Sequence[ResultRow]) -> Setting:
         )
     return min(
         sizes,
-        key=lambda at: (at.tuning != NONE, at.answers != USUAL_ANSWERS, at.protocol != OF_PRESET, -sizes[at], at),
+        key=lambda s: (s.tuning != NONE, s.answers != USUAL_ANSWERS, s.protocol != OF_PRESET, -sizes[s], s),
     )
 
 
-# --- their records ----------------------------------------------------------------------------------------------------
+# --- records ----------------------------------------------------------------------------------------------------------
 
 
-def worlds(
-    rows: Sequence[ResultRow], folder: Path, methods: Sequence[str], reference: Setting, gaps: Exclusions
+def build_result_sets(
+    rows: Sequence[ResultRow], folder: Path, methods: Sequence[str], reference: Setting, exclusions: Exclusions
 ) -> list[ResultSet]:
-    """Worlds in which at least two methods rest on the same answers, those of the table first.
+    """Build the result sets with at least two methods on the same answers, those of the table first.
 
     Args:
-        rows: admitted results.
-        folder: of results.
-        methods: that are compared, without recalibration.
+        rows: eligible results.
+        folder: folder of results.
+        methods: compared methods, without recalibration.
         reference: setting of the table.
-        gaps: told of methods that are missing, and of settings with other questions.
+        exclusions: receives missing methods and excluded results.
 
     Raises:
-        UserError: a file is not as it must be, or no two methods rest on the same answers.
+        UserError: a file is damaged, or no two methods have the same answers.
     """
-    cells: dict[At, dict[str, ResultRow]] = defaultdict(dict)
+    cells: dict[SetKey, dict[str, ResultRow]] = defaultdict(dict)
     for row in rows:
-        at = setting_of(row), recalibration_of(row.method) or NONE, row.seed
-        cells[at][base_of(row.method)] = row
-    made: list[ResultSet] = []
-    for at in sorted(cells, key=lambda at: (at[0] != reference, at[1] != NONE, at)):
-        own = {name: cells[at][name] for name in methods if name in cells[at]}
-        records = {name: read_records(place_of(row, folder)).by_id() for name, row in own.items()}
-        alike: dict[tuple[object, ...], list[str]] = defaultdict(list)
-        for name, each in records.items():
-            alike[tuple(each.id), tuple(each.subject), each.correct.tobytes()].append(name)
-        most = max(alike.values(), key=len, default=[])
-        for name in (name for name in records if name not in most):
-            gaps.counts[f"Left out: {name} rests on other answers or labels than most others: {_words(at)}"] += 1
+        key = setting_of(row), recalibration_of(row.method) or NONE, row.seed
+        cells[key][base_of(row.method)] = row
+    result_sets: list[ResultSet] = []
+    for key in sorted(cells, key=lambda key: (key[0] != reference, key[1] != NONE, key)):
+        by_method = {name: cells[key][name] for name in methods if name in cells[key]}
+        records = {name: read_records(place_of(row, folder)).by_id() for name, row in by_method.items()}
+        by_labels: dict[tuple[object, ...], list[str]] = defaultdict(list)
+        for name, answers in records.items():
+            by_labels[tuple(answers.id), tuple(answers.subject), answers.correct.tobytes()].append(name)
+        largest = max(by_labels.values(), key=len, default=[])
+        described = _describe(key)
+        for name in (name for name in records if name not in largest):
+            exclusions.counts[f"Left out: {name} rests on other answers or labels than most others: {described}"] += 1
         if len(records) == 1:
-            gaps.counts[f"Left out: {most[0]} alone has a result with {_words(at)}"] += 1
-        if len(most) <= 1:
+            exclusions.counts[f"Left out: {largest[0]} alone has a result with {described}"] += 1
+        if len(largest) <= 1:
             continue
-        world = ResultSet(*at, {name: records[name] for name in most})
-        if made and world.any.id != made[0].any.id:
-            gaps.counts[f"Left out: {_words(at)} asks other questions than the table"] += 1
+        result_set = ResultSet(*key, {name: records[name] for name in largest})
+        if result_sets and result_set.first.id != result_sets[0].first.id:
+            exclusions.counts[f"Left out: {described} asks other questions than the table"] += 1
             continue
-        lacking = [name for name in methods if name not in own]
-        if lacking:
-            gaps.missing.append(f"No result with {_words(at)}: {listed(lacking)}.")
-        made.append(world)
-    if all(len(own.keys() & set(methods)) < 2 for at, own in cells.items() if at[0] == reference):  # noqa: PLR2004
+        missing = [name for name in methods if name not in by_method]
+        if missing:
+            exclusions.missing.append(f"No result with {described}: {listed(missing)}.")
+        result_sets.append(result_set)
+    if all(len(names.keys() & set(methods)) < 2 for key, names in cells.items() if key[0] == reference):  # noqa: PLR2004
         raise UserError(
             f"No seed has results of two methods of the table ({listed(methods)}), so none can be compared in a"
             " universe; run them with the same --seed"
         )
-    if not made or made[0].setting != reference:
+    if not result_sets or result_sets[0].setting != reference:
         raise UserError("No two methods of the table rest on the same answers and labels, so none can be compared")
-    return made
+    return result_sets
 
 
-def order_of(records: Records) -> FloatArray:
-    """Values (n,) that metrics of order are of."""
+def ranking_values(records: Records) -> FloatArray:
+    """Values (n,) for ranking metrics: confidences, or ranks of the scores where there are scores."""
     return records.confidence if records.score is None else ranked(records.score)
 
 
-def _words(at: At) -> str:
-    own, recalibration, seed = at
+def _describe(key: SetKey) -> str:
+    run_setting, recalibration, seed = key
     also = "" if recalibration == NONE else f", recalibration {recalibration}"
-    return f"{_words_of(own)}, seed {seed}{also}"
+    return f"{_describe_setting(run_setting)}, seed {seed}{also}"
 
 
-def _words_of(own: Setting) -> str:
-    """A setting in words, without what is usual."""
-    parts = [f"preset {own.preset}"]
-    parts += [f"tuning by {own.tuning}"] if own.tuning != NONE else []
-    parts += [f"answers {own.answers}"] if own.answers != USUAL_ANSWERS else []
-    parts += [f"judge {own.judge}"] if own.judge not in USUAL_JUDGES else []
-    parts += [own.protocol] if own.protocol != OF_PRESET else []
+def _describe_setting(s: Setting) -> str:
+    """Describe a setting, without its default options."""
+    parts = [f"preset {s.preset}"]
+    parts += [f"tuning by {s.tuning}"] if s.tuning != NONE else []
+    parts += [f"answers {s.answers}"] if s.answers != USUAL_ANSWERS else []
+    parts += [f"judge {s.judge}"] if s.judge not in USUAL_JUDGES else []
+    parts += [s.protocol] if s.protocol != OF_PRESET else []
     return ", ".join(parts)

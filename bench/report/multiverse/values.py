@@ -1,4 +1,4 @@
-"""Worlds -> universes: every definition, average and grading of each, with the tests that it allows."""
+"""Expand result sets into universes: every grading, average and metric definition, with significance tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench.report.multiverse.definitions import (
     DEFINITION,
     FAMILIES,
     GRADING,
-    KEPT,
+    INCLUDED,
     LEFT_OUT,
     OPEN_RULES,
     UNREAD,
@@ -27,20 +27,20 @@ from bench.report.multiverse.definitions import (
     is_right,
 )
 from bench.report.multiverse.model import LEVEL, Universe
-from bench.report.multiverse.result_sets import USUAL_ANSWERS, ResultSet, order_of
+from bench.report.multiverse.result_sets import USUAL_ANSWERS, ResultSet, ranking_values
 from bench.results.questions import QuestionText
 from bench.stats import Sampling, Settings, compare, influence, strata_of
 from bench.stats.strata import value_of
 
 
 @dataclass(frozen=True, eq=False)
-class Graded:
-    """A world with one grading, and with or without unread answers."""
+class GradedSet:
+    """A result set with one grading, with or without unparsed answers."""
 
-    world: ResultSet
+    result_set: ResultSet
     choices: Mapping[str, str]
     rows: BoolArray
-    """(n,) answers that count."""
+    """(n,) mask of the answers that are included."""
     correct: BoolArray
     """(n,)."""
 
@@ -49,61 +49,61 @@ class Graded:
 
 
 def gradings(
-    worlds: Sequence[ResultSet], texts: Mapping[str, QuestionText]
-) -> tuple[list[Graded], dict[tuple[str, str], str], list[str]]:
-    """Every world under every grading and rule for unread answers that changes something in some world.
+    result_sets: Sequence[ResultSet], texts: Mapping[str, QuestionText]
+) -> tuple[list[GradedSet], dict[tuple[str, str], str], list[str]]:
+    """Grade every result set by every rule that changes a label, with and without unparsed answers.
 
-    Also words on what each dimension's option changes, and sentences on gradings that are no choice here.
+    Also return what each option changes, (dimension, option) -> text, and remarks on rules that are no choice.
 
     Args:
-        worlds: at least one, all of the same questions.
-        texts: the questions by id, as far as they are beside the results.
+        result_sets: at least one, all of the same questions.
+        texts: question id -> text, where texts are stored beside the results.
     """
-    given = [world.any for world in worlds]
-    kept, effects = {AS_RUN: [each.correct for each in given]}, dict[tuple[str, str], str]()
-    alike: dict[str, list[str]] = defaultdict(list)
-    ids, letters = given[0].id, Protocol().letters
-    asked = [texts[name] for name in ids if name in texts]
-    regraded = len(asked) == len(ids) and all(world.setting.answers.startswith(USUAL_ANSWERS) for world in worlds)
-    rules = CHOICE_RULES if asked and asked[0].choices else OPEN_RULES
-    for name, rule in rules.items() if regraded else ():
+    records = [s.first for s in result_sets]
+    labels_by_rule, effects = {AS_RUN: [r.correct for r in records]}, dict[tuple[str, str], str]()
+    duplicates: dict[str, list[str]] = defaultdict(list)
+    ids, letters = records[0].id, Protocol().letters
+    questions = [texts[name] for name in ids if name in texts]
+    can_regrade = len(questions) == len(ids) and all(s.setting.answers.startswith(USUAL_ANSWERS) for s in result_sets)
+    rules = CHOICE_RULES if questions and questions[0].choices else OPEN_RULES
+    for name, rule in rules.items() if can_regrade else ():
         labels = [
-            np.array([is_right(rule, *pair, letters) for pair in zip(each.answer, asked, strict=True)])
-            for each in given
+            np.array([is_right(rule, *pair, letters) for pair in zip(r.answer, questions, strict=True)])
+            for r in records
         ]
-        same = next((known for known, own in kept.items() if all(map(np.array_equal, own, labels))), None)
+        same = next((k for k, other in labels_by_rule.items() if all(map(np.array_equal, other, labels))), None)
         if same is not None:
-            alike[same].append(f"“{name}”")
+            duplicates[same].append(f"“{name}”")
             continue
-        kept[name] = labels
-        changed = max(int((own != each.correct).sum()) for each, own in zip(given, labels, strict=True))
+        labels_by_rule[name] = labels
+        changed = max(int((y != r.correct).sum()) for r, y in zip(records, labels, strict=True))
         effects[GRADING, name] = f"changes up to {changed:,} labels"
     remarks = [
         f"No choice of their own: gradings that give the same labels as “{name}”: {', '.join(names)}."
-        for name, names in alike.items()
+        for name, names in duplicates.items()
     ]
-    if not regraded:
+    if not can_regrade:
         remarks.append(
             "Answers can't be graded otherwise: the questions, or answers that the model gave itself, are not beside"
             " the results."
         )
-    unread = [KEPT]
-    if any(not each.parsed.all() and each.parsed.any() for each in given):
+    unread = [INCLUDED]
+    if any(not r.parsed.all() and r.parsed.any() for r in records):
         unread.append(LEFT_OUT)
-        effects[UNREAD, LEFT_OUT] = f"up to {max(int((~each.parsed).sum()) for each in given):,} answers"
+        effects[UNREAD, LEFT_OUT] = f"up to {max(int((~r.parsed).sum()) for r in records):,} answers"
     else:
         remarks.append("Every answer was read, so there is no choice about unread ones.")
     graded = [
-        Graded(world, {**world.choices, GRADING: name, UNREAD: rule}, each.parsed | (rule == KEPT), labels[i])
-        for i, (world, each) in enumerate(zip(worlds, given, strict=True))
-        for name, labels in kept.items()
+        GradedSet(s, {**s.choices, GRADING: name, UNREAD: rule}, r.parsed | (rule == INCLUDED), labels[i])
+        for i, (s, r) in enumerate(zip(result_sets, records, strict=True))
+        for name, labels in labels_by_rule.items()
         for rule in unread
-        if rule == KEPT or each.parsed.any()
+        if rule == INCLUDED or r.parsed.any()
     ]
-    empty = sum(not each.parsed.any() for each in given) if LEFT_OUT in unread else 0
+    empty = sum(not r.parsed.any() for r in records) if LEFT_OUT in unread else 0
     if empty:
         remarks.append(
-            f"In {empty} of {len(given)} sets of results no answer was read, so none are left without unread ones."
+            f"In {empty} of {len(records)} sets of results no answer was read, so none are left without unread ones."
         )
     return graded, effects, remarks
 
@@ -111,54 +111,54 @@ def gradings(
 # --- universes --------------------------------------------------------------------------------------------------------
 
 
-def universes(graded: Sequence[Graded], settings: Settings) -> Iterator[Universe]:
-    """Every universe of every family."""
-    for each in graded:
-        subjects = [name for name, is_in in zip(each.world.any.subject, each.rows, strict=True) if is_in]
-        strata, correct = strata_of(subjects), each.correct[each.rows]
+def universes(graded: Sequence[GradedSet], settings: Settings) -> Iterator[Universe]:
+    """Yield every universe of every family."""
+    for g in graded:
+        subjects = [name for name, is_in in zip(g.result_set.first.subject, g.rows, strict=True) if is_in]
+        strata, correct = strata_of(subjects), g.correct[g.rows]
         for average in AVERAGES if len(strata.names) > 1 else (settings.average,):
-            view = _View(each, Sampling.of(strata, correct, average), settings)
+            answers = _GradedAnswers(g, Sampling.of(strata, correct, average), settings)
             for family in FAMILIES:
                 for definition in family.definitions:
-                    choices = {**each.choices, AGGREGATION: AVERAGES[average], DEFINITION: definition.label}
+                    choices = {**g.choices, AGGREGATION: AVERAGES[average], DEFINITION: definition.label}
                     yield Universe(
-                        family.name, definition.metric, choices, view.values(definition), view.wins(definition)
+                        family.name, definition.metric, choices, answers.values(definition), answers.wins(definition)
                     )
 
 
 @dataclass(frozen=True, eq=False)
-class _View:
-    """The answers of one universe before a definition is chosen."""
+class _GradedAnswers:
+    """Answers of the universes that differ in the metric definition alone."""
 
-    graded: Graded
+    graded: GradedSet
     sampling: Sampling
     settings: Settings
 
     def values(self, definition: Definition) -> dict[str, float]:
-        """Value of each method for which it is defined; calibration errors below 0, which are estimates, count as 0."""
-        of, metric, bins = self.sampling, definition.metric, definition.bins or self.settings.bins
-        found = {
-            name: value_of(metric, given, of.correct, of.strata, of.average, bins)
-            for name, given in self._given(metric).items()
+        """Method -> value, where it is defined; debiased calibration errors below 0 are clipped to 0."""
+        sample, metric, bins = self.sampling, definition.metric, definition.bins or self.settings.bins
+        values = {
+            name: value_of(metric, inputs, sample.correct, sample.strata, sample.average, bins)
+            for name, inputs in self._inputs(metric).items()
         }
-        return {name: max(0.0, value) for name, value in found.items() if value is not None}
+        return {name: max(0.0, value) for name, value in values.items() if value is not None}
 
     def wins(self, definition: Definition) -> frozenset[tuple[str, str]] | None:
-        """Significant differences; None where nothing is tested."""
-        of, metric = self.sampling, definition.metric
+        """Return the (winner, loser) of each significant difference; None where nothing is tested."""
+        sample, metric = self.sampling, definition.metric
         if not definition.is_tested:
             return None
         influences = {
-            name: influence(metric, given, given, of.correct, of.strata, of.average)
-            for name, given in self._given(metric).items()
+            name: influence(metric, inputs, inputs, sample.correct, sample.strata, sample.average)
+            for name, inputs in self._inputs(metric).items()
         }
-        pairs = compare(metric, influences, of, [], self.settings)
+        pairs = compare(metric, influences, sample, [], self.settings)
         if all(pair.p_corrected is None for pair in pairs):
             return None
         return frozenset(filter(None, (pair.decided(1 - LEVEL) for pair in pairs)))
 
-    def _given(self, metric: str) -> dict[str, FloatArray]:
-        """What the metric is of, by method, (n,)."""
-        records, rows = self.graded.world.records, self.graded.rows
+    def _inputs(self, metric: str) -> dict[str, FloatArray]:
+        """Method -> input of the metric (n,): confidences or ranking values of the included answers."""
+        records, rows = self.graded.result_set.records, self.graded.rows
         is_order = METRICS[metric].of_order
-        return {name: (order_of(own) if is_order else own.confidence)[rows] for name, own in records.items()}
+        return {name: (ranking_values(r) if is_order else r.confidence)[rows] for name, r in records.items()}

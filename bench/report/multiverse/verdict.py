@@ -1,4 +1,4 @@
-"""A multiverse in words: which claims keep their direction, which choice turns the others, and what shares are not."""
+"""Verdict of a multiverse: which claims keep their direction, and which choice reverses the others."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from bench.report.multiverse.model import SURVIVES, Multiverse, PairOutcome
 from bench.report.text import MINUS, several
 
 _FEW = 4
-"""Claims that a sentence names one by one."""
+"""Most claims or methods that are named."""
 THRESHOLD = f"{100 * SURVIVES:g} %"
 
 
-def label(name: str) -> str:
-    """A definition as people read it."""
+def format_definition(name: str) -> str:
+    """Label of a definition, with a typographic minus."""
     return name.replace(" - ", f" {MINUS} ")
 
 
-def share(fraction: float | None) -> str:
-    """A share in whole percent; only all is 100 and only none is 0.
+def format_share(fraction: float | None) -> str:
+    """Format a share in whole percent; only 1 is 100 % and only 0 is 0 %.
 
-    >>> share(0.999), share(1.0), share(0.001), share(None)
+    >>> format_share(0.999), format_share(1.0), format_share(0.001), format_share(None)
     ('>99 %', '100 %', '<1 %', '')
     """
     if fraction is None:
@@ -32,64 +32,66 @@ def share(fraction: float | None) -> str:
     return "<1 %" if fraction > 0 and text == "0" else f"{text} %"
 
 
-def claim(contest: PairOutcome) -> str:
-    """The claim of a pair."""
-    return f"{contest.first} beats {contest.second}"
+def format_claim(pair: PairOutcome) -> str:
+    """Format the claim of a pair."""
+    return f"{pair.first} beats {pair.second}"
 
 
-def decided_by(contest: PairOutcome) -> str:
-    """The choice that turns a claim, with how much of its direction it explains; empty where nothing does."""
-    return "" if contest.decides is None else f"{contest.decides} ({share(contest.explained_most)})"
+def describe_decider(pair: PairOutcome) -> str:
+    """Dimension that explains most of the direction of a claim, with its share; empty where there is none."""
+    return "" if pair.decides is None else f"{pair.decides} ({format_share(pair.explained_most)})"
 
 
-def weakest(contest: PairOutcome) -> str:
-    """The option under which a claim holds least."""
-    least = contest.weakest
+def describe_weakest(pair: PairOutcome) -> str:
+    """Option under which a claim holds least, with counts; empty where there is none."""
+    least = pair.weakest
     if least is None:
         return ""
-    named = label(least.option) if least.dimension == DEFINITION else f"{least.dimension} {least.option}"
-    return f"{named}: {least.holds} of {least.n}"
+    option = format_definition(least.option) if least.dimension == DEFINITION else f"{least.dimension} {least.option}"
+    return f"{option}: {least.holds} of {least.n}"
 
 
-def verdict(found: Multiverse) -> tuple[str, ...]:
-    """Facts, a line each: what survives in each family, what falls and why, who is first, what was open to picking."""
-    told, firsts = [], []
-    for family in found.families:
-        claims, n = found.claims(family.name), len(found.of(family.name))
-        start = f"{family.name[0].upper()}{family.name[1:]} ({several(n, 'universe')})"
-        kept = [c for c in claims if c.survives]
-        tested, shown = sum(c.tested > 0 for c in kept), sum(c.is_shown for c in kept)
+def verdict(multiverse: Multiverse) -> tuple[str, ...]:
+    """Return sentences: surviving claims of each family, why others fall, first methods, and pairs left open."""
+    sentences, leaders = [], []
+    for family in multiverse.families:
+        claims, n = multiverse.claims(family.name), len(multiverse.of(family.name))
+        scope = f"{family.name[0].upper()}{family.name[1:]} ({several(n, 'universe')})"
+        survivors = [c for c in claims if c.survives]
+        tested, shown = sum(c.tested > 0 for c in survivors), sum(c.is_shown for c in survivors)
         few = "" if n * (1 - SURVIVES) >= 1 else ", with so few in all"
-        told.append(
-            f"{start}: {len(kept)} of {len(claims)} claims of the table survive in at least {THRESHOLD} of these{few};"
-            f" {shown} of {several(tested, 'survivor')} with a test are also significant in {THRESHOLD} of their tests."
+        sentences.append(
+            f"{scope}: {len(survivors)} of {len(claims)} claims of the table survive in at least {THRESHOLD} of"
+            f" these{few}; {shown} of {several(tested, 'survivor')} with a test are also significant in {THRESHOLD} of"
+            " their tests."
             if claims
-            else f"{start}: the table claims nothing, so nothing can fall."
+            else f"{scope}: the table claims nothing, so nothing can fall."
         )
-        # by the share of universes, of those in which all have numbers, in which a method's value is the best
-        own = [places for places in found.places if places.family == family.name and places.spread.first > 0]
-        own.sort(key=lambda places: -places.spread.first)
-        first = ", ".join(f"{places.method} in {share(places.spread.first)}" for places in own[:_FEW])
-        more = f" and {len(own) - _FEW} others" if len(own) > _FEW else ""
-        n = len(found.complete(family.name))
-        if own:
-            of = f"of {several(n, 'universe')} with numbers of all"
-            firsts.append(f"First in {family.name} by value, {of}: {first}{more}.")
-    told += [sentence for family in found.families for sentence in _fallen(found.claims(family.name), family)]
-    pairs = [contest for contest in found.contests if not contest.is_claim and contest.tested]
-    decided = [contest for contest in pairs if contest.significant or contest.reversed]
-    both = sum(bool(contest.significant and contest.reversed) for contest in decided)
+        # share of the universes with values of all methods in which a method has the best value
+        ranked = [ranks for ranks in multiverse.places if ranks.family == family.name and ranks.spread.first > 0]
+        ranked.sort(key=lambda ranks: -ranks.spread.first)
+        first = ", ".join(f"{ranks.method} in {format_share(ranks.spread.first)}" for ranks in ranked[:_FEW])
+        more = f" and {len(ranked) - _FEW} others" if len(ranked) > _FEW else ""
+        n = len(multiverse.complete(family.name))
+        if ranked:
+            among = f"of {several(n, 'universe')} with numbers of all"
+            leaders.append(f"First in {family.name} by value, {among}: {first}{more}.")
+    for family in multiverse.families:
+        sentences += _fallen(multiverse.claims(family.name), family)
+    pairs = [pair for pair in multiverse.contests if not pair.is_claim and pair.tested]
+    decided = [pair for pair in pairs if pair.significant or pair.reversed]
+    both = sum(bool(pair.significant and pair.reversed) for pair in decided)
     n_open, ways = several(len(pairs), "pair"), f" ({both} of them in either direction)" if both else ""
     if decided:
-        firsts.append(
+        leaders.append(
             f"Of {n_open} that the table leaves open, {len(decided)} could be claimed by picking"
             f" a universe{ways}: there the difference is significant, corrected for all pairs."
         )
     elif pairs:
-        firsts.append(f"None of {n_open} that the table leaves open is significant in any universe.")
+        leaders.append(f"None of {n_open} that the table leaves open is significant in any universe.")
     return (
-        *told,
-        *firsts,
+        *sentences,
+        *leaders,
         ("Universes are a list of analyses that somebody could defend, not a sample of anything:"
         f" {THRESHOLD} is a share of that list, and no level of confidence."),
     )  # fmt: skip
@@ -97,16 +99,16 @@ def verdict(found: Multiverse) -> tuple[str, ...]:
 
 def _fallen(claims: Sequence[PairOutcome], family: Family) -> Iterator[str]:
     fallen = sorted((c for c in claims if not c.survives), key=lambda c: (c.share or 0.0, c.first, c.second))
-    for each in fallen[:_FEW]:
-        why = f"it holds in {each.holds} of {each.n} universes"
-        if each.share is None:
+    for c in fallen[:_FEW]:
+        why = f"it holds in {c.holds} of {c.n} universes"
+        if c.share is None:
             why = "no universe has numbers of both"
-        elif each.weakest is not None:
-            why += f", least under {weakest(each)}"
-        if each.decides is not None:
-            why += f"; the choice of {each.decides} explains {share(each.explained_most)} of that"
-        if each.reversed:
-            why += f"; the opposite is significant in {each.reversed} of {each.tested} with a test"
-        yield f"In {family.name}, “{claim(each)}” does not survive: {why}."
+        elif c.weakest is not None:
+            why += f", least under {describe_weakest(c)}"
+        if c.decides is not None:
+            why += f"; the choice of {c.decides} explains {format_share(c.explained_most)} of that"
+        if c.reversed:
+            why += f"; the opposite is significant in {c.reversed} of {c.tested} with a test"
+        yield f"In {family.name}, “{format_claim(c)}” does not survive: {why}."
     if len(fallen) > _FEW:
         yield f"Further claims in {family.name} that do not survive: {len(fallen) - _FEW}."

@@ -1,4 +1,4 @@
-"""A multiverse as tables: claims, places and choices, for the terminal, Markdown, CSV and JSON."""
+"""Tables of a multiverse: claims, ranks and choices, for the terminal, Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -10,56 +10,64 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report.multiverse.definitions import DEFINITION, FAMILIES, Family
 from bench.report.multiverse.model import Multiverse, PairOutcome, by_survival
-from bench.report.multiverse.verdict import THRESHOLD, claim, decided_by, label, share, verdict, weakest
+from bench.report.multiverse.verdict import (
+    THRESHOLD,
+    describe_decider,
+    describe_weakest,
+    format_claim,
+    format_definition,
+    format_share,
+    verdict,
+)
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, metric_name, precise, probability, seeds_text
 from bench.report.verdict.phrases import joined
 
 _MOST = 10
-"""Surviving claims of a family that are printed; CSV and JSON have all."""
+"""Most surviving claims of a family that are printed; CSV and JSON have all."""
 
 
-def views(found: Multiverse, methods: Collection[str] = ()) -> TableViews:
-    """The multiverse for every format.
+def views(multiverse: Multiverse, methods: Collection[str] = ()) -> TableViews:
+    """Return the tables of a multiverse for every format.
 
     Args:
-        found: the multiverse.
-        methods: claims about these alone are printed; by default all.
+        multiverse: what was computed.
+        methods: print only the claims about these methods. Default: all.
     """
-    grids = [_summary(found)]
-    ranked = {places.family for places in found.places}
-    grids += [_places(found, family) for family in found.families if family.name in ranked]
-    for family in found.families:
-        claims = [c for c in found.claims(family.name) if not methods or {c.first, c.second} & set(methods)]
-        grids += [_claims(found, family, claims)] if claims else []
-    grids.append(_choices(found))
-    return TableViews(grids, lambda: list(_records(found)), lambda: _data(found))
+    grids = [_summary(multiverse)]
+    ranked = {ranks.family for ranks in multiverse.places}
+    grids += [_places(multiverse, family) for family in multiverse.families if family.name in ranked]
+    for family in multiverse.families:
+        claims = [c for c in multiverse.claims(family.name) if not methods or {c.first, c.second} & set(methods)]
+        grids += [_claims(multiverse, family, claims)] if claims else []
+    grids.append(_choices(multiverse))
+    return TableViews(grids, lambda: list(_records(multiverse)), lambda: _data(multiverse))
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def _summary(found: Multiverse) -> Grid:
+def _summary(multiverse: Multiverse) -> Grid:
     columns = (
         Column("claims in", is_left=True), Column("universes"), Column("claims"), Column("survive"), Column("shown"),
         Column("reversed", droppable=2), Column("open"), Column("open, decided somewhere", droppable=1),
     )  # fmt: skip
     rows = []
-    for family in found.families:
-        claims = found.claims(family.name)
-        left = [c for c in found.contests if c.family == family.name and not c.is_claim]
+    for family in multiverse.families:
+        claims = multiverse.claims(family.name)
+        open_pairs = [c for c in multiverse.contests if c.family == family.name and not c.is_claim]
         rows.append(
             GridRow([
-                Cell(family.name), Cell(f"{len(found.of(family.name)):,}"), Cell(str(len(claims))),
+                Cell(family.name), Cell(f"{len(multiverse.of(family.name)):,}"), Cell(str(len(claims))),
                 Cell(str(sum(c.survives for c in claims))), Cell(str(sum(c.is_shown for c in claims))),
-                Cell(str(sum(c.reversed > 0 for c in claims))), Cell(str(len(left))),
-                Cell(str(sum(c.significant + c.reversed > 0 for c in left))),
+                Cell(str(sum(c.reversed > 0 for c in claims))), Cell(str(len(open_pairs))),
+                Cell(str(sum(c.significant + c.reversed > 0 for c in open_pairs))),
             ])
         )  # fmt: skip
-    tested = [each.label for family in FAMILIES for each in family.definitions if each.is_tested]
+    tested = [d.label for family in FAMILIES for d in family.definitions if d.is_tested]
     facts = (
-        f"{found.model} on {found.task}: the table under every choice that costs no forward pass",
-        f"Preset {found.preset}, {seeds_text(found.seeds)}, {found.n:,} questions.",
+        f"{multiverse.model} on {multiverse.task}: the table under every choice that costs no forward pass",
+        f"Preset {multiverse.preset}, {seeds_text(multiverse.seeds)}, {multiverse.n:,} questions.",
     )
     legend = (
         "A claim is a significant difference of the table, corrected for all pairs.",
@@ -76,26 +84,26 @@ def _summary(found: Multiverse) -> Grid:
             " decide; decided somewhere: significant in some universe, whoever is better there."
         ),
     )
-    return Grid(facts, columns, tuple(rows), legend, found.remarks, verdict=verdict(found), is_folded=True)
+    return Grid(facts, columns, tuple(rows), legend, multiverse.remarks, verdict=verdict(multiverse), is_folded=True)
 
 
-def _places(found: Multiverse, family: Family) -> Grid:
+def _places(multiverse: Multiverse, family: Family) -> Grid:
     columns = (
         Column("method", is_left=True), Column("rank"), Column("median", is_metric=True),
         Column("5 to 95 %", is_metric=True), Column("first", is_metric=True), Column("leads", is_metric=True),
     )  # fmt: skip
     rows = []
-    for each in (places for places in found.places if places.family == family.name):
-        low, high = each.spread.low, each.spread.high
+    for dist in (ranks for ranks in multiverse.places if ranks.family == family.name):
+        low, high = dist.spread.low, dist.spread.high
         rows.append(
             GridRow([
-                Cell(each.method), Cell(EN_DASH if each.in_table is None else str(each.in_table)),
-                Cell(str(each.spread.median)), Cell(str(low) if low == high else f"{low}{EN_DASH}{high}"),
-                Cell(share(each.spread.first)), Cell(share(each.leads) or EN_DASH),
+                Cell(dist.method), Cell(EN_DASH if dist.in_table is None else str(dist.in_table)),
+                Cell(str(dist.spread.median)), Cell(str(low) if low == high else f"{low}{EN_DASH}{high}"),
+                Cell(format_share(dist.spread.first)), Cell(format_share(dist.leads) or EN_DASH),
             ])
         )  # fmt: skip
-    n = len(found.complete(family.name))
-    facts = (f"{found.model} on {found.task}: places in {family.name} over {n:,} universes",)
+    n = len(multiverse.complete(family.name))
+    facts = (f"{multiverse.model} on {multiverse.task}: places in {family.name} over {n:,} universes",)
     legend = (
         "Rank: that of the table, 1 plus the methods that are significantly better.",
         (
@@ -108,7 +116,7 @@ def _places(found: Multiverse, family: Family) -> Grid:
     return Grid(facts, columns, tuple(rows), legend)
 
 
-def _claims(found: Multiverse, family: Family, claims: Sequence[PairOutcome]) -> Grid:
+def _claims(multiverse: Multiverse, family: Family, claims: Sequence[PairOutcome]) -> Grid:
     metric = METRICS[family.metric]
     columns = (
         Column("claim", is_left=True), Column("difference", droppable=3), Column("p", droppable=2), Column("universes"),
@@ -119,14 +127,16 @@ def _claims(found: Multiverse, family: Family, claims: Sequence[PairOutcome]) ->
     shown = ordered[: sum(not c.survives for c in claims) + _MOST]
     rows = [
         GridRow([
-            Cell(claim(c)), Cell(precise(metric, c.difference)), Cell(EN_DASH if c.p is None else probability(c.p)),
-            Cell(f"{c.n:,}"), Cell(share(c.share) or EN_DASH),
-            Cell(share(c.significant / c.tested) if c.tested else EN_DASH), Cell(str(c.reversed)),
-            Cell("shown" if c.is_shown else "yes" if c.survives else "no"), Cell(decided_by(c)), Cell(weakest(c)),
+            Cell(format_claim(c)), Cell(precise(metric, c.difference)),
+            Cell(EN_DASH if c.p is None else probability(c.p)), Cell(f"{c.n:,}"),
+            Cell(format_share(c.share) or EN_DASH),
+            Cell(format_share(c.significant / c.tested) if c.tested else EN_DASH), Cell(str(c.reversed)),
+            Cell("shown" if c.is_shown else "yes" if c.survives else "no"),
+            Cell(describe_decider(c)), Cell(describe_weakest(c)),
         ])
         for c in shown
     ]  # fmt: skip
-    facts = [f"{found.model} on {found.task}: claims in {family.name}, those that hold least first"]
+    facts = [f"{multiverse.model} on {multiverse.task}: claims in {family.name}, those that hold least first"]
     if len(shown) < len(ordered):
         facts.append(f"Shown are {len(shown)} of {len(ordered)}; the others survive and hold at least as often.")
     unit = ", in percent" if metric.is_fraction else ""
@@ -141,31 +151,32 @@ def _claims(found: Multiverse, family: Family, claims: Sequence[PairOutcome]) ->
     return Grid(tuple(facts), columns, tuple(rows), legend, is_folded=True)
 
 
-def _choices(found: Multiverse) -> Grid:
-    """Dimensions with their options, and how often the table's claims hold under each."""
+def _choices(multiverse: Multiverse) -> Grid:
+    """Table of the options of each dimension: how often the claims of the table hold under each."""
     columns = (
         Column("choice", is_left=True), Column("option", is_left=True),
-        *(Column(family.name, is_metric=True) for family in found.families),
+        *(Column(family.name, is_metric=True) for family in multiverse.families),
     )  # fmt: skip
     rows = []
-    for dimension, own in groupby(found.options, key=lambda option: option.dimension):
-        options = list(own)
+    for dimension, group in groupby(multiverse.options, key=lambda option: option.dimension):
+        options = list(group)
         for i, option in enumerate(options if len(options) > 1 else ()):
             notes = (option.note,) if option.note and option.dimension != DEFINITION else ()
             cells = [
-                Cell("" if i else dimension), Cell(label(option.name), mark="=" * option.is_tables, notes=notes)
+                Cell("" if i else dimension),
+                Cell(format_definition(option.name), mark="=" * option.is_tables, notes=notes),
             ]  # fmt: skip
-            for family in found.families:
+            for family in multiverse.families:
                 shares = [
-                    each
-                    for contest in found.claims(family.name)
-                    for each in contest.shares
-                    if (each.dimension, each.option) == (dimension, option.name)
+                    s
+                    for pair in multiverse.claims(family.name)
+                    for s in pair.shares
+                    if (s.dimension, s.option) == (dimension, option.name)
                 ]
-                n = sum(each.n for each in shares)
-                cells.append(Cell(share(sum(each.holds for each in shares) / n) if n else ""))
+                n = sum(s.n for s in shares)
+                cells.append(Cell(format_share(sum(s.holds for s in shares) / n) if n else ""))
             rows.append(GridRow(cells, is_apart=not i))
-    facts = (f"{found.model} on {found.task}: the choices, and how often the table's claims hold under each",)
+    facts = (f"{multiverse.model} on {multiverse.task}: the choices, and how often the table's claims hold under each",)
     legend = (
         "Percent: share of all pairs of a claim and a universe with that option in which the claim's direction holds.",
         "=: the option of the table, which averages seeds.",
@@ -176,50 +187,50 @@ def _choices(found: Multiverse) -> Grid:
 # --- data -------------------------------------------------------------------------------------------------------------
 
 
-def _records(found: Multiverse) -> Iterator[dict[str, Any]]:
-    """One record for each pair of the table."""
-    for each in found.contests:
-        least = each.weakest
+def _records(m: Multiverse) -> Iterator[dict[str, Any]]:
+    """Yield a record for each pair of the table."""
+    for pair in m.contests:
+        least = pair.weakest
         yield {
-            "model": found.model, "task": found.task, "family": each.family, "first": each.first, "second": each.second,
-            "difference": each.difference, "p_corrected": each.p, "is_claim": each.is_claim, "universes": each.n,
-            "holds": each.holds, "tested": each.tested, "significant": each.significant, "reversed": each.reversed,
-            **_fate(each), "turned_by": each.decides,
-            "explained": each.explained_most, "weakest_dimension": least.dimension if least else None,
+            "model": m.model, "task": m.task, "family": pair.family, "first": pair.first, "second": pair.second,
+            "difference": pair.difference, "p_corrected": pair.p, "is_claim": pair.is_claim, "universes": pair.n,
+            "holds": pair.holds, "tested": pair.tested, "significant": pair.significant, "reversed": pair.reversed,
+            **_survival(pair), "turned_by": pair.decides,
+            "explained": pair.explained_most, "weakest_dimension": least.dimension if least else None,
             "weakest_option": least.option if least else None,
         }  # fmt: skip
 
 
-def _fate(each: PairOutcome) -> dict[str, bool | None]:
+def _survival(pair: PairOutcome) -> dict[str, bool | None]:
     """Whether a claim survives and is shown; None for open pairs, which claim nothing."""
-    is_claim = each.is_claim
-    return {"survives": each.survives if is_claim else None, "shown": each.is_shown if is_claim else None}
+    is_claim = pair.is_claim
+    return {"survives": pair.survives if is_claim else None, "shown": pair.is_shown if is_claim else None}
 
 
-def _data(found: Multiverse) -> dict[str, Any]:
+def _data(m: Multiverse) -> dict[str, Any]:
     return {
-        "verdict": list(verdict(found)),
+        "verdict": list(verdict(m)),
         "about": {
-            "model": found.model, "task": found.task, "preset": found.preset, "seeds": list(found.seeds),
-            "questions": found.n,
-            "families": {name: {"methods": list(names), "universes": len(found.of(name)),
-                                "universes_with_all": len(found.complete(name))}
-                         for name, names in found.methods.items()},
+            "model": m.model, "task": m.task, "preset": m.preset, "seeds": list(m.seeds),
+            "questions": m.n,
+            "families": {name: {"methods": list(names), "universes": len(m.of(name)),
+                                "universes_with_all": len(m.complete(name))}
+                         for name, names in m.methods.items()},
         },
-        "choices": [asdict(option) for option in found.options],
+        "choices": [asdict(option) for option in m.options],
         "places": [
-            {**asdict(each), "spread": each.spread._asdict(), "counts": {str(k): n for k, n in each.counts.items()}}
-            for each in found.places
+            {**asdict(pair), "spread": pair.spread._asdict(), "counts": {str(k): n for k, n in pair.counts.items()}}
+            for pair in m.places
         ],
         "claims": [
-            {**asdict(each), "share": each.share, **_fate(each),
-             "turned_by": each.decides}
-            for each in found.contests
+            {**asdict(pair), "share": pair.share, **_survival(pair),
+             "turned_by": pair.decides}
+            for pair in m.contests
         ],
         "universes": [
             {"family": u.family, "choices": dict(u.choices), "values": dict(u.values),
              "significant": None if u.wins is None else [list(pair) for pair in sorted(u.wins)]}
-            for u in found.universes
+            for u in m.universes
         ],
-        "remarks": list(found.remarks),
+        "remarks": list(m.remarks),
     }  # fmt: skip

@@ -1,1 +1,1 @@
-"""Worth of the rows of a table: means, intervals, tests, ranks, and their cache."""
+"""Statistics of the lines of a table: means, intervals, significance tests, ranks, and their cache."""

@@ -1,7 +1,7 @@
-"""Standings of tables whose results lie in a folder, kept from one command to the next.
+"""Disk cache of the standings of tables.
 
-A summary of twelve methods with three seeds on MMLU takes some seconds, so it is kept under the SHA-256 of all that it
-depends on: the bytes of the result files, the settings, and the source of the statistics. Example:
+A summary of twelve methods with three seeds on MMLU takes some seconds. The cache key is the SHA-256 of all inputs: the
+bytes of the result files, the settings, and the source of the statistics. Example:
 `StandingsReader(Path("results"), cache)(lines_of(rows, styles)).lines[Key("ccps", "")].ranks["brier"]`.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache as remembered
+from functools import cache as memoized
 from pathlib import Path
 
 import msgspec
@@ -35,22 +35,22 @@ FOLDER = "standings"
 
 @dataclass(frozen=True)
 class StandingsReader:
-    """Standings of tables whose results lie in a folder."""
+    """Computes the standings of tables of a results folder, or reads them from the cache."""
 
     results: Path
-    """Folder where the rows were read."""
+    """Folder of the results."""
     cache: Path | None = None
-    """Folder for what is kept; None keeps nothing."""
+    """Cache folder; None caches nothing."""
     say: Callable[[str], None] = lambda _: None
-    """Told before long computations, and when they can't be kept."""
+    """Receives messages before long computations and when the cache can't be written."""
     average: Average = "questions"
-    """What metrics are of."""
+    """What metrics are averaged over."""
 
     def __call__(self, lines: Mapping[Key, Sequence[ResultRow]]) -> Standings:
-        """Standings of the lines of one table; rows that aren't ok are passed over.
+        """Return the standings of the lines of one table; rows that aren't ok are skipped.
 
         Raises:
-            UserError: a Parquet file is missing or not as it must be; names it.
+            UserError: a result file is missing or damaged; names it.
         """
         files: dict[Key, list[tuple[ResultRow, Path]]] = {}
         for key, row in ((key, row) for key, rows in lines.items() for row in rows if row.status == "ok"):
@@ -65,7 +65,7 @@ class StandingsReader:
             files.setdefault(key, []).append((row, table))
         bins = {ece_bins_of(row) for runs in files.values() for row, _ in runs}
         settings = Settings(self.average, bins=bins.pop() if bins else ECE_BINS)
-        path, found = None, None
+        path, standings = None, None
         if self.cache:
             try:
                 inputs = [
@@ -76,35 +76,35 @@ class StandingsReader:
                 ]
             except OSError as error:
                 raise UserError(f"result {error.filename} can't be read ({error.strerror or error})") from error
-            known = {"inputs": inputs, "settings": asdict(settings), "code": _code()}
-            path = self.cache / FOLDER / f"{key_of(known)}.msgpack"
-            found = _kept(path)
-        if found is None:
+            key_parts = {"inputs": inputs, "settings": asdict(settings), "code": _statistics_digest()}
+            path = self.cache / FOLDER / f"{key_of(key_parts)}.msgpack"
+            standings = _read_cached(path)
+        if standings is None:
             if files:
                 row = next(iter(files.values()))[0][0]
                 self.say(
                     f"computing intervals and tests of {plain(row.model)} on {plain(row.task)}; kept for next time"
                 )
-            found = computed(files, settings)
+            standings = computed(files, settings)
             if path:
-                body = msgspec.msgpack.encode(found)
+                body = msgspec.msgpack.encode(standings)
                 try:
                     write_whole(path, hashlib.sha256(body).digest() + body)
                 except OSError as error:
                     self.say(f"intervals and tests can't be kept in {path.parent} ({error.strerror or error})")
-        return found
+        return standings
 
 
-@remembered
-def _code() -> str:
+@memoized
+def _statistics_digest() -> str:
     bench = Path(__file__).resolve().parents[2]
     return source_digest(
         [*map(Path, (__file__, compute.__file__, grouping.__file__)), bench / "stats", bench / "metrics"]
     )
 
 
-def _kept(path: Path) -> Standings | None:
-    """Standings that were kept; None where none were, or where they are damaged."""
+def _read_cached(path: Path) -> Standings | None:
+    """Read cached standings; None where there are none or the file is damaged."""
     try:
         content = path.read_bytes()
         digest, body = content[:32], content[32:]

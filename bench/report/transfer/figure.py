@@ -1,4 +1,4 @@
-"""Heat map of a matrix: a number in every cell, coloured by the price of having learned there."""
+"""Heat map of a matrix: a value in every cell, coloured by the price of training on that corpus."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from bench.report.figures.drawing import boxes, drawing, name_rows, short, style
 from bench.report.style import BAND, INK, MUTED, TEXT_WIDTH, tint
 from bench.report.text import plain, with_arrow
 from bench.report.transfer.model import Matrix
-from bench.report.transfer.views import SAME, SHOWN, columns_of, text_of
+from bench.report.transfer.views import SAME, SHOWN, format_value, ordered_corpora
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROW, HEADS = 0.15, 0.9
-"""Inches of a method, and of what stands above all."""
+ROW, HEADER = 0.15, 0.9
+"""Inches of the row of a method, and of the header."""
 LETTERS = 100
-"""Characters that the columns of a figure have room for beside one another."""
+"""Characters that fit into the columns of a figure together."""
 WORSE, BETTER = "#e08a3c", "#4b8fcc"
-"""Orange and blue are told apart with any kind of colour vision; the numbers say it without colour."""
+"""Orange and blue differ for every kind of colour vision; the values need no colour."""
 FULL = 0.10
-"""Price at which the colour is full, as a fraction."""
+"""Price at which the colour saturates, as a fraction."""
 
 
 def heat_map(matrix: Matrix, metric: str) -> Figure:
-    """Rows are methods, columns what they learned on, axes for each test.
+    """Plot axes for each test: rows are methods, columns training corpora.
 
     Args:
-        matrix: with numbers of this metric.
-        metric: by its name in `bench.metrics.METRICS`.
+        matrix: has values of this metric.
+        metric: name in `bench.metrics.METRICS`.
     """
     with styled():
         about, names = matrix.about, matrix.methods
@@ -45,40 +45,40 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
             f" {SAME}: the method is told nothing, so its price is 0 by construction."
             f" Preset {about.preset}; seed {seeds}. {' '.join(matrix.remarks)}"
         )
-        blocks = [(test, columns_of(matrix, test)) for test in about.tests]
+        blocks = [(test, ordered_corpora(matrix, test)) for test in about.tests]
         widths = [len(corpora) for _, corpora in blocks]
         figure, axes = drawing(
-            (1, len(blocks)), (TEXT_WIDTH, ROW * len(names) + HEADS), note=note, sharey=True,
+            (1, len(blocks)), (TEXT_WIDTH, ROW * len(names) + HEADER), note=note, sharey=True,
             title=f"{about.model}: {with_arrow(metric)} by what methods learned on",
             gridspec_kw={"width_ratios": widths},
         )  # fmt: skip
-        letters = max(8, LETTERS // sum(widths))
-        for here, (test, corpora) in zip(axes.flat, blocks, strict=True):
-            here.set_label(f"{metric}/{test}")
-            here.set_title(f"tested on {short(test, letters * len(corpora) - 8)}; learned on", loc="left")
-            name_rows(here, names)
-            here.set_xlim(-0.5, len(corpora) - 0.5)
-            here.set_xticks(range(len(corpora)), [heading(plain(corpus.label), letters) for corpus in corpora])
-            here.tick_params(length=0, labelbottom=False, labeltop=True)
-            here.grid(visible=False)
-            here.spines["bottom"].set_visible(False)
+        width = max(8, LETTERS // sum(widths))
+        for ax, (test, corpora) in zip(axes.flat, blocks, strict=True):
+            ax.set_label(f"{metric}/{test}")
+            ax.set_title(f"tested on {short(test, width * len(corpora) - 8)}; learned on", loc="left")
+            name_rows(ax, names)
+            ax.set_xlim(-0.5, len(corpora) - 0.5)
+            ax.set_xticks(range(len(corpora)), [wrap_label(plain(corpus.label), width) for corpus in corpora])
+            ax.tick_params(length=0, labelbottom=False, labeltop=True)
+            ax.grid(visible=False)
+            ax.spines["bottom"].set_visible(False)
             prices = {(p.method, p.corpus): p for p in matrix.prices if (p.metric, p.test) == (metric, test)}
             for (i, name), (j, corpus) in product(enumerate(names), enumerate(corpora)):
                 price = prices.get((name, corpus))
                 entry = matrix.entry(name, corpus, test, metric)
-                words, colour = "missing" if matrix.reason(name, corpus, test) else "undefined", MUTED
+                text, colour = "missing" if matrix.reason(name, corpus, test) else "undefined", MUTED
                 if entry is not None and (entry.corpus or not j):
-                    words, colour = text_of(metric, entry) + SHOWN * bool(price and price.is_shown), INK
+                    text, colour = format_value(metric, entry) + SHOWN * bool(price and price.is_shown), INK
                 elif entry is not None:
-                    words = SAME
+                    text = SAME
                 points = 0.0 if price is None else price.points
-                fill = BAND if price is None else tint(WORSE if points > 0 else BETTER, abs(points) / FULL)
+                face = BAND if price is None else tint(WORSE if points > 0 else BETTER, abs(points) / FULL)
                 cell = [(j - 0.49, i - 0.46, j + 0.49, i + 0.46)]
-                boxes(here, cell, f"{name}/{corpus.label}", facecolor=fill, zorder=0.5)
-                here.text(j, i, words, ha="center", va="center", color=colour)
+                boxes(ax, cell, f"{name}/{corpus.label}", facecolor=face, zorder=0.5)
+                ax.text(j, i, text, ha="center", va="center", color=colour)
         return figure
 
 
-def heading(label: str, letters: int) -> str:
-    """Name of a corpus in lines; a long word goes on after a hyphen, since names may differ in their ends alone."""
-    return "\n".join(textwrap.wrap(label, letters))
+def wrap_label(label: str, width: int) -> str:
+    """Wrap the name of a corpus without shortening it, as names may differ in their ends alone."""
+    return "\n".join(textwrap.wrap(label, width))

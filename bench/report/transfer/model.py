@@ -1,4 +1,4 @@
-"""Numbers of a transfer matrix as values."""
+"""Dataclasses of a transfer matrix."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from bench.results.transfer import About, Corpus
 from bench.stats import Average, Interval
 
 METRICS_SHOWN = ("brier", "auroc")
-"""Metrics of a matrix, by their names in `bench.metrics.METRICS`."""
+"""Metrics of a matrix, names in `bench.metrics.METRICS`."""
 LEVEL = 0.95
-"""Level of all intervals; 1 - LEVEL is the level of significance."""
+"""Level of all intervals; 1 - LEVEL is the significance level."""
 CONSTANT = "share of right answers"
-"""Name of a confidence that is the same for every answer: the share of right answers in what was learned from. It has
-no name that a method could have."""
+"""Name of the baseline with one confidence for every answer: the share of right answers in the training corpus. No
+method can have this name."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class MatrixEntry:
 
     method: str
     corpus: Corpus | None
-    """None for a method that is told nothing."""
+    """Training corpus; None for an untrained method."""
     test: str
     metric: str
     value: float
@@ -31,32 +31,32 @@ class MatrixEntry:
 
 @dataclass(frozen=True)
 class Price:
-    """Loss of a method by learning elsewhere: positive where it is worse, on the same test questions."""
+    """Loss of a method by training on another corpus, on the same test questions: positive where it is worse."""
 
     method: str
     corpus: Corpus
-    """Corpus that it learned on instead."""
+    """Corpus that the method was trained on."""
     home: Corpus
-    """Corpus that this is against."""
+    """Corpus that it is compared with."""
     test: str
     metric: str
     points: float
-    """In the metric's unit, fractions."""
+    """Price in the unit of the metric, a fraction."""
     interval: Interval
     p: float | None
-    """Two-sided, of no price; None where there is no test."""
+    """Two-sided p value of a price of 0; None where there is no test."""
     p_holm: float | None = None
-    """Corrected for all prices of this metric."""
+    """p by Holm's correction for all prices of this metric."""
 
     @property
     def is_shown(self) -> bool:
-        """Whether the price is shown not to be 0."""
+        """Whether the price differs significantly from 0."""
         return self.p_holm is not None and self.p_holm < 1 - LEVEL
 
 
 @dataclass(frozen=True)
 class MeanPrice:
-    """The mean price of the methods that learn."""
+    """Mean price over the trained methods."""
 
     corpus: Corpus
     home: Corpus
@@ -65,14 +65,14 @@ class MeanPrice:
     points: float
     interval: Interval
     n: int
-    """Methods."""
+    """Number of methods."""
 
 
 @dataclass(frozen=True)
-class Constant:
-    """Brier score of a constant confidence, which is the share of right answers in what was learned from.
+class Baseline:
+    """Brier score of a constant confidence: the share of right answers in the training corpus.
 
-    Its price is what moving the share alone costs, without any knowledge of single answers.
+    Its price is the cost of the changed share alone.
     """
 
     corpus: Corpus
@@ -80,26 +80,26 @@ class Constant:
     value: float
     interval: Interval
     points: float | None
-    """Price against the home of the test; None where it has none, or this is it."""
+    """Price against the home corpus of the test; None where there is none, or this is it."""
     price_interval: Interval
 
 
 @dataclass(frozen=True)
 class StoredCell:
-    """A result that numbers of the matrix are of."""
+    """A result file that the matrix was computed from."""
 
     method: str
     corpus: Corpus | None
     test: str
     file: str
-    """JSON file below the folder of the matrix, with `/`."""
+    """Path of the JSON file below the folder of the matrix, with `/`."""
     records_digest: str
     """SHA-256 of its Parquet file."""
 
 
 @dataclass(frozen=True)
-class Worst:
-    """A method's worst cell."""
+class WorstCell:
+    """The worst cell of a method."""
 
     method: str
     metric: str
@@ -107,37 +107,37 @@ class Worst:
     corpus: Corpus | None
     test: str
     interval: Interval
-    """Interval for the cell that is worst in truth, which may be another."""
+    """Interval of the value in the truly worst cell, which may be another."""
     rank: int | None
-    """1 plus the number of methods whose worst cell is significantly better; None without a rank."""
+    """1 plus the number of methods with a significantly better worst cell; None without a rank."""
     reason: str = ""
-    """Reason why there is no rank."""
+    """Why there is no rank."""
 
 
 @dataclass(frozen=True)
 class AgainstUntrained:
-    """A method that learned elsewhere against all methods that are told nothing, by the Brier score of one test."""
+    """A method trained elsewhere against all untrained methods, by the Brier score of one test."""
 
     method: str
     corpus: Corpus
     test: str
     untold: tuple[str, ...]
-    """Methods that are told nothing and have a number in every test."""
+    """Untrained methods with a value in every test."""
     against: str
-    """The one of these that it differs from least clearly."""
+    """The one of these with the largest p value."""
     points: float
-    """Brier of the method minus that of this one: positive where it is worse."""
+    """Brier of the method minus that of `against`: positive where it is worse."""
     interval: Interval
     p: float | None
-    """Two-sided, of being neither worse than all of them nor better than all: the largest of the pairs, 1 where it is
-    worse than one and better than another."""
+    """Two-sided p value of being neither worse than all of them nor better than all: the largest p of pairs, 1 where
+    the method is worse than one and better than another."""
     p_holm: float | None = None
-    """Corrected for all methods that learn, corpora and tests."""
+    """p by Holm's correction for all trained methods, corpora and tests."""
 
 
 @dataclass(frozen=True)
-class Missing:
-    """A cell without numbers."""
+class MissingCell:
+    """A cell without values."""
 
     method: str
     corpus: Corpus | None
@@ -147,46 +147,46 @@ class Missing:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Everything that is told of a matrix."""
+    """All values, prices and tests of a transfer matrix."""
 
     about: About
     entries: tuple[MatrixEntry, ...]
     prices: tuple[Price, ...]
     means: tuple[MeanPrice, ...]
-    worst: tuple[Worst, ...]
+    worst: tuple[WorstCell, ...]
     against_untrained: tuple[AgainstUntrained, ...]
-    missing: tuple[Missing, ...]
+    missing: tuple[MissingCell, ...]
     novelty: tuple[Price, ...] = ()
-    """Prices of a new subject: without it, against without as many answers at random."""
+    """Prices of a new subject: training without it, against training without as many answers at random."""
     novelty_means: tuple[MeanPrice, ...] = ()
-    constants: tuple[Constant, ...] = ()
+    constants: tuple[Baseline, ...] = ()
     cells: tuple[StoredCell, ...] = ()
     remarks: tuple[str, ...] = ()
-    """Sentences on what was tested: how many questions, and in what results differ from a whole run of the preset."""
+    """Remarks: number of questions, and how results deviate from a full run of the preset."""
     average: Average = "questions"
-    """What metrics are of."""
+    """What metrics are averaged over."""
 
     @property
     def over(self) -> str:
-        """Words for what metrics are of."""
+        """What metrics are averaged over, in words."""
         return "over all questions" if self.average == "questions" else "mean over subjects"
 
     def entry(self, method: str, corpus: Corpus | None, test: str, metric: str) -> MatrixEntry | None:
-        """One number; of a method that is told nothing the one that it has for every corpus; None: there is none."""
-        own = [e for e in self.entries if (e.method, e.test, e.metric) == (method, test, metric)]
-        return next((e for at in (corpus, None) for e in own if e.corpus == at), None)
+        """Return the value of a cell, for untrained methods that of every corpus; None where there is none."""
+        entries = [e for e in self.entries if (e.method, e.test, e.metric) == (method, test, metric)]
+        return next((e for c in (corpus, None) for e in entries if e.corpus == c), None)
 
     def reason(self, method: str, corpus: Corpus, test: str) -> str:
-        """Why a cell is missing; empty where it is not."""
-        gaps = (m for m in self.missing if (m.method, m.test) == (method, test) and m.corpus in {corpus, None})
-        return next((gap.reason for gap in gaps), "")
+        """Return why a cell is missing; empty where it is not."""
+        cells = (m for m in self.missing if (m.method, m.test) == (method, test) and m.corpus in {corpus, None})
+        return next((cell.reason for cell in cells), "")
 
     def group(self, method: str) -> int:
-        """0 for a method that learns, 1 for one that is scaled, 2 for one that is told nothing."""
+        """Return 0 for a trained method, 1 for a scaled one, 2 for an untrained one."""
         return 0 if method in self.about.learners else 1 if method in self.about.scaled else 2
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Methods with or without numbers: those that learn, those that are scaled, those that are told nothing."""
-        names = dict.fromkeys([*(each.method for each in self.entries), *(each.method for each in self.missing)])
+        """Methods with or without values: trained, scaled, untrained."""
+        names = dict.fromkeys([*(cell.method for cell in self.entries), *(cell.method for cell in self.missing)])
         return tuple(sorted(names, key=lambda name: (self.group(name), name)))

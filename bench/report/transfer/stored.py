@@ -1,7 +1,7 @@
-"""Matrices of a folder of results, computed anew from their cells.
+"""Load the transfer matrices of a folder of results, recomputed from their cells.
 
-`<model>--transfer.json` says which results a matrix is made of, with the digest of each; its numbers are not read, so
-that what is shown is never older than the results.
+`<model>--transfer.json` lists the results of a matrix with their digests. Its values are not read, so that a report is
+never older than the results.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pathlib import Path, PurePosixPath
 
 from bench.api import UserError
 from bench.report.transfer.compute import computed
-from bench.report.transfer.model import Matrix, Missing, StoredCell
+from bench.report.transfer.model import Matrix, MissingCell, StoredCell
 from bench.results.files import model_folder, path_of, read
 from bench.results.transfer import MATRIX, About, TransferCell
 from bench.store.decoding import decoded, parsed
 
-AGAIN = "make it again: bench analyze transfer"
+HINT = "make it again: bench analyze transfer"
 
 
 @dataclass(frozen=True)
 class Unshown:
-    """A matrix that is there and can't be shown."""
+    """A stored matrix that can't be shown."""
 
     model: str
     reason: str
@@ -30,24 +30,24 @@ class Unshown:
 
 @dataclass(frozen=True)
 class _Description:
-    """Parts of a matrix's file that are read."""
+    """The parts of the file of a matrix that are read."""
 
     about: About
     cells: tuple[StoredCell, ...]
-    missing: tuple[Missing, ...]
+    missing: tuple[MissingCell, ...]
 
 
-def stored(
+def load_matrices(
     folder: Path, models: Mapping[str, str], say: Callable[[str], None] = lambda _: None
 ) -> list[Matrix | Unshown]:
-    """Matrices of some models, each with numbers computed from the results that it is made of.
+    """Load the matrices of some models, computed from their results.
 
     Args:
-        folder: of the matrices and their results; it need not be there.
-        models: labels of models, in the order of the answer, with their presets: matrices of others are passed over.
-        say: told before long work.
+        folder: folder of the matrices and their results; it may be missing.
+        models: model -> preset; matrices of other presets are skipped. The order is that of the returned list.
+        say: receives a message before long work.
     """
-    found: list[Matrix | Unshown] = []
+    matrices: list[Matrix | Unshown] = []
     for model, preset in models.items():
         path = folder / f"{model_folder(model)}{MATRIX}"
         if not path.is_file():
@@ -58,27 +58,27 @@ def stored(
                 raise UserError(f"{path.name} does not say which results it is made of")
             description = decoded({name: values.get(name) for name in ("about", "cells", "missing")}, _Description)
         except (OSError, ValueError, RecursionError, UserError) as error:
-            why = str(error)
+            reason = str(error)
             if isinstance(error, OSError):
-                why = f"{path.name} can't be read ({error.strerror or error})"
+                reason = f"{path.name} can't be read ({error.strerror or error})"
             elif not isinstance(error, UserError):
-                why = f"{path.name} is no matrix ({error})"
-            found.append(Unshown(model, f"{why}; {AGAIN}"))
+                reason = f"{path.name} is no matrix ({error})"
+            matrices.append(Unshown(model, f"{reason}; {HINT}"))
             continue
         try:
             if description.about.preset == preset:
                 cells = []
-                for each in description.cells:
-                    place = PurePosixPath(each.file)
+                for cell in description.cells:
+                    place = PurePosixPath(cell.file)
                     path = folder / place
                     if place.is_absolute() or ".." in place.parts or not path.is_file():
-                        raise UserError(f"{each.file}, a result that it is made of, is not there")
+                        raise UserError(f"{cell.file}, a result that it is made of, is not there")
                     row = read(path)
-                    if row.records_digest != each.records_digest or path_of(row, folder) != path:
-                        raise UserError(f"{each.file} is no longer the result that it was made of")
-                    cells.append(TransferCell(each.method, each.test, each.corpus, row, path))
-                gaps = [TransferCell(m.method, m.test, m.corpus, missing=m.reason) for m in description.missing]
-                found.append(computed([*cells, *gaps], description.about, say))
+                    if row.records_digest != cell.records_digest or path_of(row, folder) != path:
+                        raise UserError(f"{cell.file} is no longer the result that it was made of")
+                    cells.append(TransferCell(cell.method, cell.test, cell.corpus, row, path))
+                missing = [TransferCell(m.method, m.test, m.corpus, missing=m.reason) for m in description.missing]
+                matrices.append(computed([*cells, *missing], description.about, say))
         except UserError as error:
-            found.append(Unshown(model, f"{error}; {AGAIN}"))
-    return found
+            matrices.append(Unshown(model, f"{error}; {HINT}"))
+    return matrices

@@ -1,4 +1,4 @@
-"""A matrix as tables: numbers, prices and worst cells, for the terminal, Markdown, CSV and JSON."""
+"""Tables of a transfer matrix: values, prices and worst cells, for the terminal, Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -9,119 +9,119 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, plain, seeds_text, signed, with_arrow, with_half
-from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Constant, Matrix, MatrixEntry, Price, Worst
-from bench.report.transfer.verdict import between, verdict
+from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Baseline, Matrix, MatrixEntry, Price, WorstCell
+from bench.report.transfer.verdict import format_interval, verdict
 from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus
 from bench.stats import Interval
 
 SHOWN = "*"
 SAME = "same"
-MEAN = "mean of those that learn"
+MEAN_LABEL = "mean of those that learn"
 
 
 def views(matrix: Matrix) -> TableViews:
-    """The matrix for every format."""
-    places = [(metric, test) for metric in METRICS_SHOWN for test in matrix.about.tests]
-    grids = [_worst(matrix), *(_numbers(matrix, *place) for place in places)]
+    """Return the tables of a matrix for every format."""
+    cells = [(metric, test) for metric in METRICS_SHOWN for test in matrix.about.tests]
+    grids = [_worst(matrix), *(_numbers(matrix, *cell) for cell in cells)]
     for is_novelty, prices in ((False, matrix.prices), (True, matrix.novelty)):
-        there = {(price.metric, price.test) for price in prices}
-        grids += [_prices(matrix, *place, is_novelty=is_novelty) for place in places if place in there]
+        priced_cells = {(price.metric, price.test) for price in prices}
+        grids += [_prices(matrix, *cell, is_novelty=is_novelty) for cell in cells if cell in priced_cells]
     parts = (
         "about", "cells", "entries", "prices", "means", "novelty", "novelty_means", "constants", "worst",
         "against_untrained", "missing",
     )  # fmt: skip
-    said = {"verdict": list(verdict(matrix)), "remarks": list(matrix.remarks), "average": matrix.average}
+    texts = {"verdict": list(verdict(matrix)), "remarks": list(matrix.remarks), "average": matrix.average}
     return TableViews(
         grids,
         lambda: list(_records(matrix)),
-        lambda: {**said, **{name: _plain(getattr(matrix, name)) for name in parts}},
+        lambda: {**texts, **{name: _to_json(getattr(matrix, name)) for name in parts}},
     )
 
 
-def columns_of(matrix: Matrix, test: str) -> list[Corpus]:
-    """Corpora with cells of a test, in the order of their columns: first the one that prices are against."""
+def ordered_corpora(matrix: Matrix, test: str) -> list[Corpus]:
+    """Return the corpora with cells of a test, in column order: first the home corpus, which prices are against."""
     home = matrix.about.home(test)
-    told = {(each.corpus, each.test) for each in matrix.entries} | {(each.corpus, each.test) for each in matrix.missing}
-    there = {corpus for corpus, tested in told if tested == test and corpus is not None}
-    own = home.task if home else test
+    cells = {(e.corpus, e.test) for e in matrix.entries} | {(e.corpus, e.test) for e in matrix.missing}
+    corpora = {corpus for corpus, tested in cells if tested == test and corpus is not None}
+    home_task = home.task if home else test
     return sorted(
-        there, key=lambda at: (at != home, bool(at.leaves_out), at.task != own, at.task, at.leaves_out != SUBJECT)
+        corpora, key=lambda c: (c != home, bool(c.leaves_out), c.task != home_task, c.task, c.leaves_out != SUBJECT)
     )
 
 
 def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
-    """Rows are methods, columns what they learned on."""
-    corpora = columns_of(matrix, test)
-    rows, before = [], None
+    """Table of a metric on a test: rows are methods, columns training corpora."""
+    corpora = ordered_corpora(matrix, test)
+    rows, previous = [], None
     for name in matrix.methods:
         group = matrix.group(name)
         cells = [Cell(plain(name))]
         for column, corpus in enumerate(corpora):
             entry, reason = matrix.entry(name, corpus, test, metric), matrix.reason(name, corpus, test)
             if entry is not None:
-                cells.append(Cell(SAME if entry.corpus is None and column else text_of(metric, entry)))
+                cells.append(Cell(SAME if entry.corpus is None and column else format_value(metric, entry)))
             else:
                 cells.append(Cell("missing", notes=(plain(f"{name}: {reason}"),)) if reason else Cell("undefined"))
-        rows.append(GridRow(cells, is_apart=before not in {None, group}))
-        before = group
+        rows.append(GridRow(cells, is_apart=previous not in {None, group}))
+        previous = group
     constants = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test)}
     if constants:
-        cells = [Cell(text_of(metric, constants[c]) if c in constants else EN_DASH) for c in corpora]
+        cells = [Cell(format_value(metric, constants[c]) if c in constants else EN_DASH) for c in corpora]
         rows.append(GridRow([Cell(CONSTANT), *cells], is_apart=True))
     facts = (f"{matrix.about.model}, tested on {test}: {with_arrow(metric)} by what methods learned on",)
     legend = (
         f"Percent, {matrix.over}, ± half the {LEVEL:.0%} interval for these subjects.".replace("%", " %"),
-        *(text for kind, text in _LEFT_OUT.items() if any(corpus.leaves_out == kind for corpus in corpora)),
+        *(text for kind, text in LEFT_OUT_LEGEND.items() if any(corpus.leaves_out == kind for corpus in corpora)),
         f"{SAME}: it is told nothing, so that its number does not depend on the corpus.",
-        *([ON_CONSTANT] if constants else []),
+        *([CONSTANT_LEGEND] if constants else []),
     )
     return Grid(facts, _columns(corpora), tuple(rows), legend)
 
 
-ON_CONSTANT = (
+CONSTANT_LEGEND = (
     f"{CONSTANT[0].upper()}{CONSTANT[1:]}: a constant confidence, that share in what was learned from; its price is"
     " what the changed share costs, whatever a method knows of single answers, and is not tested."
 )
 
 
-ON_WORST = (
+WORST_LEGEND = (
     "Rank: 1 plus the methods whose worst cell is significantly better, all tested together. The worst of several cells"
     " is worse by chance than in truth, for which test and interval allow."
 )
-_LEFT_OUT = {
+LEFT_OUT_LEGEND = {
     SUBJECT: "Without the subject: each question's confidence is from a fit that saw no question of its subject.",
     AT_RANDOM: (
         "Without as many at random: from a fit that lacks as many answers, drawn from all subjects; it shows the price"
         " of fewer answers, and stands in no rank."
     ),
 }
-"""Sentences of a legend on what was left out."""
+"""What a corpus leaves out -> sentence of the legend."""
 
 
 def priced(metric: str, points: float, interval: Interval) -> str:
-    """A price with its interval."""
-    return f"{signed(METRICS[metric], points)}{between(metric, interval)}"
+    """Format a price with its interval."""
+    return f"{signed(METRICS[metric], points)}{format_interval(metric, interval)}"
 
 
-def text_of(metric: str, of: MatrixEntry | Worst | Constant) -> str:
-    """A number with half its interval."""
-    return with_half(metric, of.value, of.interval.low, of.interval.high)
+def format_value(metric: str, entry: MatrixEntry | WorstCell | Baseline) -> str:
+    """Format a value with half its interval."""
+    return with_half(metric, entry.value, entry.interval.low, entry.interval.high)
 
 
 def _prices(matrix: Matrix, metric: str, test: str, *, is_novelty: bool) -> Grid:
-    """Prices of learning elsewhere, or of a new subject: rows are methods and their mean, columns corpora."""
+    """Table of prices of another corpus or of a new subject: rows are methods and their mean, columns corpora."""
     home, label, place = matrix.about.home(test), METRICS[metric].label, (metric, test)
     prices, means, kind = matrix.prices, matrix.means, "of"
     what = f"learning elsewhere than on {home.label if home else EN_DASH}"
     if is_novelty:
         prices, means, kind, what = matrix.novelty, matrix.novelty_means, "of a new subject in", "a new subject"
-    own = {(p.method, p.corpus): p for p in prices if (p.metric, p.test) == place}
-    there = {corpus for _, corpus in own}
-    corpora = [corpus for corpus in columns_of(matrix, test) if (corpus in there if is_novelty else corpus != home)]
+    by_cell = {(p.method, p.corpus): p for p in prices if (p.metric, p.test) == place}
+    priced_on = {corpus for _, corpus in by_cell}
+    corpora = [c for c in ordered_corpora(matrix, test) if (c in priced_on if is_novelty else c != home)]
     rows = []
     for name in matrix.methods:
-        found = [own.get((name, corpus)) for corpus in corpora]
-        if any(found):
+        row_prices = [by_cell.get((name, corpus)) for corpus in corpora]
+        if any(row_prices):
             cells = [
                 Cell(EN_DASH)
                 if p is None
@@ -129,12 +129,12 @@ def _prices(matrix: Matrix, metric: str, test: str, *, is_novelty: bool) -> Grid
                     priced(metric, p.points, p.interval), mark=SHOWN * p.is_shown,
                     notes=tuple(filter(None, [p.interval.reason])),
                 )
-                for p in found
+                for p in row_prices
             ]  # fmt: skip
             rows.append(GridRow([Cell(plain(name)), *cells]))
     mean = {m.corpus: priced(m.metric, m.points, m.interval) for m in means if (m.metric, m.test) == place}
     if mean:
-        rows.append(GridRow([Cell(MEAN), *(Cell(mean.get(corpus, EN_DASH)) for corpus in corpora)], is_apart=True))
+        rows.append(GridRow([Cell(MEAN_LABEL), *(Cell(mean.get(c, EN_DASH)) for c in corpora)], is_apart=True))
     n = sum(p.metric == metric and p.p_holm is not None for p in prices)
     facts = [f"{matrix.about.model}, tested on {test}: the price of {what}, {label}, points"]
     legend = [
@@ -145,9 +145,9 @@ def _prices(matrix: Matrix, metric: str, test: str, *, is_novelty: bool) -> Grid
     if is_novelty:
         facts.append("Learned without the subject, against learned without as many answers drawn from all subjects.")
     elif constants:
-        moved = {at: priced(metric, c.points or 0, c.price_interval) for at, c in constants.items()}
-        rows.append(GridRow([Cell(CONSTANT), *(Cell(moved.get(corpus, EN_DASH)) for corpus in corpora)]))
-        legend.append(ON_CONSTANT)
+        texts = {corpus: priced(metric, c.points or 0, c.price_interval) for corpus, c in constants.items()}
+        rows.append(GridRow([Cell(CONSTANT), *(Cell(texts.get(corpus, EN_DASH)) for corpus in corpora)]))
+        legend.append(CONSTANT_LEGEND)
     return Grid(tuple(facts), _columns(corpora), tuple(rows), tuple(legend))
 
 
@@ -156,7 +156,7 @@ def _columns(corpora: Sequence[Corpus]) -> tuple[Column, ...]:
 
 
 def _worst(matrix: Matrix) -> Grid:
-    """Methods by their worst cells, and the verdict."""
+    """Table of the worst cells of methods, with the verdict."""
     about = matrix.about
     columns = [Column("method", is_left=True)]
     for metric in METRICS_SHOWN:
@@ -164,25 +164,25 @@ def _worst(matrix: Matrix) -> Grid:
             Column("rank", with_arrow(metric), is_metric=True), Column("worst", with_arrow(metric), is_metric=True),
             Column("where", with_arrow(metric), is_left=True, is_metric=True),
         ]  # fmt: skip
-    found = {(w.method, w.metric): w for w in matrix.worst}
+    by_method = {(w.method, w.metric): w for w in matrix.worst}
     rows = []
     for name in dict.fromkeys(w.method for w in matrix.worst):
         cells = [Cell(plain(name))]
         for metric in METRICS_SHOWN:
-            worst = found.get((name, metric))
+            worst = by_method.get((name, metric))
             if worst is None:
                 cells += [Cell(EN_DASH), Cell(EN_DASH), Cell(EN_DASH)]
                 continue
             rank = Cell(str(worst.rank or EN_DASH), notes=(worst.reason,) if worst.reason else ())
             where = worst.test if worst.corpus is None else f"{worst.corpus.label} → {worst.test}"
-            cells += [rank, Cell(text_of(metric, worst)), Cell(plain(where))]
+            cells += [rank, Cell(format_value(metric, worst)), Cell(plain(where))]
         rows.append(GridRow(cells))
     learned, tested = "; ".join(corpus.label for corpus in about.corpora), ", ".join(about.tests)
     basis = (
         f"Preset {about.preset}, {seeds_text(about.seeds)}; learned on {learned}; tested on {tested};"
         f" {about.forward_tokens:,} tokens were read for it. {' '.join(matrix.remarks)}"
     )
-    legend = f"{ON_WORST} Where: what was learned on → what was tested, or what was tested alone."
+    legend = f"{WORST_LEGEND} Where: what was learned on → what was tested, or what was tested alone."
     facts = (f"{about.model}: methods by their worst cell", basis)
     return Grid(facts, tuple(columns), tuple(rows), (legend,), verdict=verdict(matrix), is_folded=True)
 
@@ -224,10 +224,10 @@ def _of_price(price: Price | None) -> dict[str, Any]:
     return dict(zip(names, values, strict=True))
 
 
-def _plain(value: Any) -> Any:
-    """Value as JSON knows it, with names for the ends of intervals."""
+def _to_json(value: Any) -> Any:
+    """Convert dataclasses to JSON values, with names for the ends of intervals."""
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_to_json(item) for item in value]
     record = asdict(value)
     for field, key in (("interval", "ends"), ("price_interval", "price_ends")):
         if field in record:

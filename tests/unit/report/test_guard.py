@@ -95,7 +95,7 @@ def test_a_good_method_has_a_threshold_that_keeps_its_risk_on_the_other_question
         assert seed.realised is not None
         assert 0.4 < seed.realised.coverage < 0.8
         kept = seed.rest.values >= seed.threshold
-        assert (seed.realised.kept, seed.realised.mistakes) == (kept.sum(), (kept & ~seed.rest.correct).sum())
+        assert (seed.realised.accepted, seed.realised.mistakes) == (kept.sum(), (kept & ~seed.rest.correct).sum())
     said = text(table)
     assert "a chance of 90 %)? Yes: 3 of 4 methods with a threshold that keeps this. Largest share kept:" in said
     assert f"{100 * best.coverage:.1f} % of the answers, by ccps from a confidence of 0." in said
@@ -175,7 +175,7 @@ def test_answers_of_one_class(tmp_path: Path) -> None:
     assert seed.realised.coverage == 1.0
     plant(tmp_path / "wrong", "ccps", right=-0.1)
     table = found(tmp_path / "wrong")
-    assert table.some == ()
+    assert table.certified == ()
     assert "answers right no method can certify a risk below 100.0 %, or keep more than 0.0 %" in text(table)
 
 
@@ -189,7 +189,7 @@ def test_all_methods_are_calibrated_on_the_same_questions(planted: Path) -> None
     aside = set_aside([f"{TASK}/test/{i}" for i in range(N)], share=0.3, seed=4)
     table = found(planted, risk=0.1, share=0.3, split_seed=4)
     truth = np.random.default_rng([N, len(TASK)]).random(N) < 0.7
-    for line in table.tested:
+    for line in table.evaluated:
         for seed in line.seeds:
             assert seed.calibration.correct.tolist() == truth[aside].tolist()
             assert seed.rest.correct.tolist() == truth[~aside].tolist()

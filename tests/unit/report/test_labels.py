@@ -14,7 +14,7 @@ import pytest
 from bench.api import FloatArray, UserError
 from bench.report.analysis import write
 from bench.report.labels import read_counts, shown, small_multiples, verdict
-from bench.report.labels.views import bracket
+from bench.report.labels.views import crossing_range
 from bench.report.tables.formats import render
 from bench.report.text import EN_DASH
 from bench.stats.labels import ONE_KIND, Crossing, DrawnConfidences, LabelCount, LabelCurves, Study, curves_of
@@ -133,7 +133,7 @@ def test_too_few_seeds_have_no_crossing_and_the_verdict_says_it() -> None:
 )
 def test_a_bracket_is_what_is_shown_on_both_sides(better_from: int | None, worse: tuple[int, ...], text: str) -> None:
     told = {size: size for size in (*SIZES, 1600)}
-    assert bracket(Crossing("a", "b", "brier", better_from, worse, ()), told) == text
+    assert crossing_range(Crossing("a", "b", "brier", better_from, worse, ()), told) == text
 
 
 def test_tables_have_every_number_and_what_takes_no_part() -> None:

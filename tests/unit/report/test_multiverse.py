@@ -25,9 +25,9 @@ from bench.report.multiverse import (
     Multiverse,
     PairOutcome,
     Universe,
-    claims_drawn,
     computed,
-    places_drawn,
+    plot_claims,
+    plot_ranks,
     shown,
     verdict,
 )
@@ -202,7 +202,7 @@ def test_equal_methods_claim_nothing_and_neither_is_said_to_be_better(tmp_path: 
         multiverse
     )
     assert "the table claims nothing, so nothing can fall" in text(multiverse)
-    assert claims_drawn(multiverse) is None
+    assert plot_claims(multiverse) is None
 
 
 # --- against references -----------------------------------------------------------------------------------------------
@@ -530,7 +530,7 @@ def test_claims_of_some_methods_can_be_printed_alone(multiverse: Multiverse, fol
 
 
 def test_figures_show_every_method_and_the_shares(multiverse: Multiverse) -> None:
-    places, claims = places_drawn(multiverse), claims_drawn(multiverse)
+    places, claims = plot_ranks(multiverse), plot_claims(multiverse)
     assert places is not None
     assert claims is not None
     for figure in (places, claims):

@@ -314,7 +314,7 @@ def test_another_source_of_the_statistics_is_computed_again(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read(out, tmp_path)
-    monkeypatch.setattr(kept, "_code", lambda: "another")
+    monkeypatch.setattr(kept, "_statistics_digest", lambda: "another")
     read(out, tmp_path)
     assert len(list((tmp_path / "standings").iterdir())) == 2
 
@@ -362,7 +362,7 @@ def test_no_value_in_the_cache_is_fatal(tmp_path_factory: pytest.TempPathFactory
     path = tmp_path_factory.mktemp("kept") / "x.msgpack"
     for content in (msgspec.msgpack.encode(value), signed(msgspec.msgpack.encode(value))):
         path.write_bytes(content)
-        assert kept._kept(path) is None
+        assert kept._read_cached(path) is None
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

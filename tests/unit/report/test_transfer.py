@@ -18,9 +18,9 @@ from bench.report.page.transfer import Shift, section
 from bench.report.tables.formats import render
 from bench.report.text import MINUS
 from bench.report.transfer import Matrix, computed, heat_map, shown, verdict
-from bench.report.transfer.figure import heading
-from bench.report.transfer.stored import Unshown, stored
-from bench.report.transfer.views import text_of
+from bench.report.transfer.figure import wrap_label
+from bench.report.transfer.stored import Unshown, load_matrices
+from bench.report.transfer.views import format_value
 from bench.results import files
 from bench.results.records import Records
 from bench.results.transfer import Corpus, TransferCell
@@ -469,13 +469,13 @@ def test_a_matrix_is_computed_again_from_its_results(kept: tuple[Matrix, Path]) 
     for entry in values["entries"]:
         entry["value"] = 0.0  # numbers of the file are not believed
     path.write_text(json.dumps(values), encoding="utf-8")
-    assert stored(folder, {"tiny": "demo", "other": "demo"}) == [matrix]
+    assert load_matrices(folder, {"tiny": "demo", "other": "demo"}) == [matrix]
 
 
 def test_a_matrix_of_another_preset_or_of_no_model_of_the_page_is_passed_over(kept: tuple[Matrix, Path]) -> None:
-    assert stored(kept[1], {"tiny": "paper"}) == []
-    assert stored(kept[1], {"other": "demo"}) == []
-    assert stored(kept[1] / "nowhere", {"tiny": "demo"}) == []
+    assert load_matrices(kept[1], {"tiny": "paper"}) == []
+    assert load_matrices(kept[1], {"other": "demo"}) == []
+    assert load_matrices(kept[1] / "nowhere", {"tiny": "demo"}) == []
 
 
 @pytest.mark.parametrize("harm", ["changed", "gone", "no cells", "no JSON", "elsewhere", "no numbers"])
@@ -497,7 +497,7 @@ def test_a_matrix_that_does_not_fit_its_results_is_not_shown_and_says_why(kept: 
     elif harm == "no numbers":
         values["cells"] = []
     path.write_text("{" if harm == "no JSON" else json.dumps(values), encoding="utf-8")
-    (found,) = stored(folder, {"tiny": "demo"})
+    (found,) = load_matrices(folder, {"tiny": "demo"})
     assert isinstance(found, Unshown)
     assert found.model == "tiny"
     expected = {
@@ -551,11 +551,11 @@ def test_numbers_of_the_heat_map_stand_beside_the_name_of_their_method(matrix: M
     entries = [each for each in matrix.entries if each.metric == "brier"]
     for each in entries:
         beside = [words for words, y in texts if y == pytest.approx(heights[each.method])]
-        assert any(words.startswith(text_of("brier", each)) for words in beside)
+        assert any(words.startswith(format_value("brier", each)) for words in beside)
     assert {each.method for each in entries} == {"good", "rote", "plain"}
 
 
 def test_a_narrow_column_of_the_heat_map_breaks_the_name_of_a_corpus_after_a_hyphen() -> None:
     """Cut, `ct-local-choice` and `ct-local-oe` would be the same."""
-    assert heading("ct-local-choice without the subject", 9) == "ct-local-\nchoice\nwithout\nthe\nsubject"
-    assert heading("ct-local-oe", 30) == "ct-local-oe"
+    assert wrap_label("ct-local-choice without the subject", 9) == "ct-local-\nchoice\nwithout\nthe\nsubject"
+    assert wrap_label("ct-local-oe", 30) == "ct-local-oe"
