@@ -1,7 +1,7 @@
-"""`bench analyze METHOD ANALYSIS`: what a method says of itself on what its runs have read; the model is not run.
+"""`bench analyze METHOD ANALYSIS`: run an analysis that a method declares, on stored signals, without the model.
 
-An analysis belongs to its method, which declares it. Answers and signals are those of the store; where some are missing
-the `bench run` that makes them is named. Training, validation and seeds are those of a run.
+Answers and signals come from the store; if some are missing, the error names the `bench run` that computes them.
+Training data, validation data and seeds are those of a run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bench.api.methods import refuse_one_class, validation_signals
 from bench.data.splits import TaskSplit
 from bench.model.specs import model_label
 from bench.progress import Progress
-from bench.run.analyses.request import AnalysisRequest, command_of
+from bench.run.analyses.request import AnalysisRequest, format_command
 from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import StepResults
 from bench.run.pipeline import Work, at_work
@@ -50,17 +50,17 @@ from bench.stats.variants import Variants, rows_of
 Analysis = Callable[[AnalysisInput], Findings | Measures]
 
 
-# --- which there are --------------------------------------------------------------------------------------------------
+# --- finding an analysis ----------------------------------------------------------------------------------------------
 
 
 def analyses_of(
     method: str, name: str | None = None, classes: Sequence[type[ConfidenceMethod]] = ()
 ) -> Mapping[str, Analysis]:
-    """Analyses of a method by name: all of them, or the one of this name, and no other is imported.
+    """Import the analyses of a method, or only the one of this name; returns name -> function.
 
     Raises:
-        UserError: there is no such method, or it has none, or none of this name.
-        ContractError: one of them can't be imported.
+        UserError: the method is unknown, or has no analysis (of this name).
+        ContractError: an analysis can't be imported.
     """
     known = registry.methods(made=classes)
     plugin = known.get(method)
@@ -70,21 +70,21 @@ def analyses_of(
         raise UserError(f"{method} has no analyses; methods that have some: {', '.join(others) or 'none'}")
     if name is not None and name not in names:
         raise UserError(f"{method} has no analysis {name!r}.{did_you_mean(name, names)} It has: {', '.join(names)}")
-    found: dict[str, Analysis] = {}
-    for each in names if name is None else (name,):
-        place = plugin.analyses[each]
-        module, _, function = place.rpartition(":")
+    analyses: dict[str, Analysis] = {}
+    for analysis in names if name is None else (name,):
+        path = plugin.analyses[analysis]
+        module, _, function = path.rpartition(":")
         try:
-            home = importlib.import_module(module) if module else sys.modules[plugin.__module__]
-            found[each] = getattr(home, function)
+            target_module = importlib.import_module(module) if module else sys.modules[plugin.__module__]
+            analyses[analysis] = getattr(target_module, function)
         except (ImportError, AttributeError, KeyError) as error:
             raise ContractError(
-                f"method {plugin.name!r}: analysis {each!r} can't be imported from {place!r}: {error}"
+                f"method {plugin.name!r}: analysis {analysis!r} can't be imported from {path!r}: {error}"
             ) from error
-    return found
+    return analyses
 
 
-# --- carrying one out -------------------------------------------------------------------------------------------------
+# --- running an analysis ----------------------------------------------------------------------------------------------
 
 
 def analysed(
@@ -96,22 +96,22 @@ def analysed(
     cache: Path | None = None,
     classes: Sequence[type[ConfidenceMethod]] = (),
 ) -> list[Variants | Measured]:
-    """Carry out an analysis on each task.
+    """Run an analysis on each task.
 
     Args:
-        method: its name.
-        name: of the analysis.
-        request: what it is done on.
-        progress: told how far it is.
-        cache: folder of the store; by default the user's.
-        classes: methods of no file.
+        method: name of the method.
+        name: name of the analysis.
+        request: model, tasks and settings.
+        progress: shows stages and messages.
+        cache: folder of the store; default: the user's.
+        classes: method classes without a file.
 
     Raises:
-        UserError: something is not as it must be, e.g. the store lacks a signal; no model was run.
-        ContractError: the method's analysis gives neither confidences nor measures as they must be.
+        UserError: the request is invalid, or the store lacks a signal; no model was run.
+        ContractError: the analysis returns an invalid result.
     """
     analysis = analyses_of(method, name, classes)[name]
-    request.numbers()  # a bad request is refused before a model is loaded
+    request.seed_values()  # a bad request is refused before a model is loaded
     if not request.model:
         raise UserError(f"--model: expected the model of the run, e.g. bench analyze {method} {name} --model tiny")
     config = request.config(method, cache)
@@ -122,25 +122,28 @@ def analysed(
             raise UserError(f"{method} can't run there: {next(iter(reasons.values()))}")
         prepared = prepare(resolved, resources, reasons, None)
         reads = [step for step in prepared.steps if isinstance(step, Read)]
-        lacking = [str(r.where) for r in reads if reader.find(prepared.data_by_split[r.where], r.signals)]
-        if lacking:
+        missing_splits = [str(r.where) for r in reads if reader.find(prepared.data_by_split[r.where], r.signals)]
+        if missing_splits:
             raise UserError(
-                f"The cache {resolved.cache} lacks what {method} reads of {', '.join(lacking)}, and an analysis"
-                f" runs no model. Run this first: {command_of(request.config(method, None))}"
+                f"The cache {resolved.cache} lacks what {method} reads of {', '.join(missing_splits)}, and an analysis"
+                f" runs no model. Run this first: {format_command(request.config(method, None))}"
             )
-        made = StepResults(resolved, prepared.selecting, prepared.data_by_split)
+        results = StepResults(resolved, prepared.selecting, prepared.data_by_split)
         for step in reads:
-            made.data_by_split[step.where] = resources.grader.grade(
-                reader.read(made.data_by_split[step.where], step.signals)
+            results.data_by_split[step.where] = resources.grader.grade(
+                reader.read(results.data_by_split[step.where], step.signals)
             )
         if reader.forward_tokens:
             raise ContractError(f"an analysis fed {reader.forward_tokens} tokens to the model; it must feed none")
-        return [_on_test(work, made, method, name, analysis, request, progress, test) for test in resolved.test_splits]
+        return [
+            _analyse_test(work, results, method, name, analysis, request, progress, test)
+            for test in resolved.test_splits
+        ]
 
 
-def _on_test(
+def _analyse_test(
     work: Work,
-    made: StepResults,
+    results: StepResults,
     method: str,
     name: str,
     analysis: Analysis,
@@ -148,77 +151,76 @@ def _on_test(
     progress: Progress,
     test: TaskSplit,
 ) -> Variants | Measured:
-    """Numbers of one task, from answers and signals that the store has."""
+    """Run an analysis on one test, from stored answers and signals."""
     resolved, reader = work.resolved, work.resources.reader
-    inputs, model = made.inputs(method, test), model_label(request.model)
-    fresh, batches, learned = resolved.fresh(method), Batches(reader), inputs.learned
-    reads = fresh.reads()
+    inputs, model = results.inputs(method, test), model_label(request.model)
+    untrained, batches, learned = resolved.fresh(method), Batches(reader), inputs.learned
+    reads = untrained.reads()
     if learned is None:
         raise UserError(f"{method} learns nothing here, so there is nothing to train again")
     train = batches.batch(learned, reads.fit, labels=True)
-    refuse_one_class(fresh, labels_of(train), learned.where.split)
-    held = None
+    refuse_one_class(untrained, labels_of(train), learned.where.split)
+    validation = None
     if inputs.selection is not None:
-        held = batches.batch(inputs.selection, validation_signals(reads), labels=True)
+        validation = batches.batch(inputs.selection, validation_signals(reads), labels=True)
     contexts = {}
-    for seed in request.numbers():
+    for seed in request.seed_values():
         fitter = Fitter(resolved, reader.lm, reader.store, batches, progress, seed)
-        own = derived_seed(seed, method, reader.lm.files.weights, str(learned.where))
-        contexts[seed] = fitter.context(method, learned, held, own)
-    answered = batches.batch(inputs.predicted, reads.predict, labels=False)
-    of_ids = reader.lm.chat.pieces
+        fit_seed = derived_seed(seed, method, reader.lm.files.weights, str(learned.where))
+        contexts[seed] = fitter.context(method, learned, validation, fit_seed)
+    predicted = batches.batch(inputs.predicted, reads.predict, labels=False)
+    decode_tokens = reader.lm.chat.pieces
 
-    def pieces(batch: Batch) -> list[Sequence[str]]:  # text of each answer token
+    def pieces(batch: Batch) -> list[Sequence[str]]:  # texts of each answer's tokens
         ids = batch[TokenIds(Of.ANSWER)]
-        return [of_ids(ids[row].tolist()) for row in range(len(ids))]
+        return [decode_tokens(ids[row].tolist()) for row in range(len(ids))]
 
-    found: Any = analysis(AnalysisInput(fresh, train, answered, contexts, progress.say, pieces))
+    output: Any = analysis(AnalysisInput(untrained, train, predicted, contexts, progress.say, pieces))
     seeds = tuple(contexts)
-    if isinstance(found, Measures):
-        measures = checked_measures(f"{method}, analysis {name!r}", found)
-        return Measured(method, name, model, test.task, resolved.preset, seeds, len(answered), measures)
-    if not isinstance(found, Findings):
-        told = type(found).__name__
-        raise ContractError(f"{method}, analysis {name!r}: expected Findings or Measures, got {told}")
-    nothing = confidence_in_no_answer(inputs, resolved.protocol.empty_rule)
-    confidence = dict(_whole(method, found, inputs.predicted, nothing, (len(seeds), len(answered))))
-    kept = np.flatnonzero(inputs.predicted.kept)
-    correct = inputs.predicted.correct[kept]
-    subjects = [inputs.predicted.questions[row].subject for row in kept]
-    # the published numbers that stand beside these are means over subjects
-    settings = Settings(average="subjects") if found.published else Settings()
+    if isinstance(output, Measures):
+        measures = checked_measures(f"{method}, analysis {name!r}", output)
+        return Measured(method, name, model, test.task, resolved.preset, seeds, len(predicted), measures)
+    if not isinstance(output, Findings):
+        type_name = type(output).__name__
+        raise ContractError(f"{method}, analysis {name!r}: expected Findings or Measures, got {type_name}")
+    default = confidence_in_no_answer(inputs, resolved.protocol.empty_rule)
+    confidence = dict(_variant_confidences(method, output, inputs.predicted, default, (len(seeds), len(predicted))))
+    selected = np.flatnonzero(inputs.predicted.kept)
+    correct = inputs.predicted.correct[selected]
+    subjects = [inputs.predicted.questions[row].subject for row in selected]
+    # published numbers, shown beside these, are means over subjects
+    settings = Settings(average="subjects") if output.published else Settings()
     rows, steps, refused = rows_of(
-        confidence, found.reference, correct, subjects, found.metrics, settings, path=found.path
+        confidence, output.reference, correct, subjects, output.metrics, settings, path=output.path
     )
     return Variants(
-        method, name, model, test.task, resolved.preset, found.question, found.reference, seeds, len(kept),
-        tuple(found.metrics), rows, dict(found.sizes), found.published, (*found.notes, *refused),
+        method, name, model, test.task, resolved.preset, output.question, output.reference, seeds, len(selected),
+        tuple(output.metrics), rows, dict(output.sizes), output.published, (*output.notes, *refused),
         accuracy=float(correct.mean()), steps=steps, average=settings.average,
     )  # fmt: skip
 
 
-def _whole(
-    method: str, findings: Findings, split_data: SplitData, nothing: float, shape: tuple[int, int]
+def _variant_confidences(
+    method: str, findings: Findings, split_data: SplitData, default: float, shape: tuple[int, int]
 ) -> Iterator[tuple[str, FloatArray]]:
-    """Variants with their confidences `(seeds, questions)`, also in questions without an answer, which get `nothing`.
+    """Check and yield the variants with confidences `(seeds, questions)`; unanswered questions get `default`.
 
-    `shape`: seeds, and answers with text.
+    `shape`: number of seeds, number of answers with text.
     """
     if findings.reference not in findings.confidence or len(findings.confidence) < 2:  # noqa: PLR2004
         raise ContractError(f"{method}: an analysis gave no variant beside a reference {findings.reference!r}")
-    on_path = [step.variant for step in findings.path]
-    is_whole = findings.confidence.keys() >= set(on_path) and len(on_path) != 1
-    if on_path and not (is_whole and on_path[-1] == findings.reference):
+    path = [step.variant for step in findings.path]
+    is_complete = findings.confidence.keys() >= set(path) and len(path) != 1
+    if path and not (is_complete and path[-1] == findings.reference):
         raise ContractError(
-            f"{method}: expected a path from a variant to the reference {findings.reference!r}, got"
-            f" {' -> '.join(on_path)}"
+            f"{method}: expected a path from a variant to the reference {findings.reference!r}, got {' -> '.join(path)}"
         )
-    if len(set(on_path)) < len(on_path):
-        raise ContractError(f"{method}: expected each variant once on a path, got {' -> '.join(on_path)}")
-    for name, given in findings.confidence.items():
-        values: Any = np.asarray(given)
+    if len(set(path)) < len(path):
+        raise ContractError(f"{method}: expected each variant once on a path, got {' -> '.join(path)}")
+    for name, variant_values in findings.confidence.items():
+        values: Any = np.asarray(variant_values)
         if values.shape != shape:
             raise ContractError(f"{method}, variant {name!r}: expected shape {shape}, got {values.shape}")
-        whole = np.full((shape[0], len(split_data.questions)), nothing)
-        whole[:, split_data.usable] = [checked(f"{method}, variant {name!r}", row, shape[1]) for row in values]
-        yield name, whole[:, split_data.kept]
+        confidences = np.full((shape[0], len(split_data.questions)), default)
+        confidences[:, split_data.usable] = [checked(f"{method}, variant {name!r}", row, shape[1]) for row in values]
+        yield name, confidences[:, split_data.kept]

@@ -1,4 +1,4 @@
-"""Signals of an analysis: found in the store, or read after saying what that costs."""
+"""Signals of an analysis: read from the store, or by the model after the cost is shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from bench.api import Signal, UserError
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
-from bench.run.analyses.request import TransferConfig, command_of
+from bench.run.analyses.request import TransferConfig, format_command
 from bench.run.forecast import duration
 from bench.run.plan import signals_needed
 from bench.run.preparation import Prepared, Resources
@@ -19,8 +19,8 @@ Signals = dict[TaskSplit, frozenset[Signal]]
 
 
 @dataclass(frozen=True, eq=False)
-class Needed:
-    """The run in which every test learns on one corpus, prepared."""
+class PreparedCorpus:
+    """Prepared run in which methods learn on one corpus for every test."""
 
     resolved: ResolvedRun
     prepared: Prepared
@@ -31,11 +31,11 @@ class Needed:
         return self.resolved.learn_on[self.resolved.tests[0]].task
 
 
-def union(needed: Sequence[Needed], names: Collection[str]) -> Signals:
-    """Split -> signals that these methods read of it, over all corpora."""
-    found: Signals = {}
-    for each in needed:
-        resolved, loaded = each.resolved, each.prepared.data_by_split
+def requested_signals(corpora: Sequence[PreparedCorpus], names: Collection[str]) -> Signals:
+    """Return split -> signals that these methods read of it, over all corpora."""
+    signals_by_split: Signals = {}
+    for corpus in corpora:
+        resolved, loaded = corpus.resolved, corpus.prepared.data_by_split
         methods = {name: method for name, method in resolved.methods.items() if name in names}
         validated = {
             (name, target.validation)
@@ -44,31 +44,35 @@ def union(needed: Sequence[Needed], names: Collection[str]) -> Signals:
             if method.output == "score" and target.validation in loaded
         }
         signals = signals_needed(
-            methods, resolved.test_splits, resolved.learn_on, each.prepared.infeasible,
-            validated=validated, selecting=each.prepared.selecting,
+            methods, resolved.test_splits, resolved.learn_on, corpus.prepared.infeasible,
+            validated=validated, selecting=corpus.prepared.selecting,
         )  # fmt: skip
         for where in signals.keys() & loaded.keys():
-            found[where] = found.get(where, frozenset()) | signals[where]
-    return found
+            signals_by_split[where] = signals_by_split.get(where, frozenset()) | signals[where]
+    return signals_by_split
 
 
-def opened(needed: Sequence[Needed]) -> dict[TaskSplit, SplitData]:
-    """Every split with its prompts, over all corpora."""
-    return {where: split_data for each in reversed(needed) for where, split_data in each.prepared.data_by_split.items()}
-
-
-def missing(needed: Sequence[Needed], names: Collection[str], resources: Resources) -> dict[TaskSplit, float]:
-    """Splits that are not stored whole, with the share that is missing."""
-    data_by_split = opened(needed)
-    found = {
-        where: resources.reader.find(data_by_split[where], signals) / len(data_by_split[where].shards)
-        for where, signals in sorted(union(needed, names).items())
+def merge_splits(corpora: Sequence[PreparedCorpus]) -> dict[TaskSplit, SplitData]:
+    """Return every split with its prompts, over all corpora."""
+    return {
+        where: split_data for corpus in reversed(corpora) for where, split_data in corpus.prepared.data_by_split.items()
     }
-    return {where: share for where, share in found.items() if share}
+
+
+def missing_shards(
+    corpora: Sequence[PreparedCorpus], names: Collection[str], resources: Resources
+) -> dict[TaskSplit, float]:
+    """Return the share of missing shards of each split that is not completely stored."""
+    data_by_split = merge_splits(corpora)
+    shares = {
+        where: resources.reader.find(data_by_split[where], signals) / len(data_by_split[where].shards)
+        for where, signals in sorted(requested_signals(corpora, names).items())
+    }
+    return {where: share for where, share in shares.items() if share}
 
 
 def read_all(
-    needed: Sequence[Needed],
+    corpora: Sequence[PreparedCorpus],
     names: Collection[str],
     resources: Resources,
     progress: Progress,
@@ -76,67 +80,68 @@ def read_all(
     read: bool,
     ordinary: Sequence[str],
 ) -> Mapping[TaskSplit, SplitData]:
-    """Every split with answers, signals and labels.
+    """Return every split with answers, signals and labels.
 
     Args:
-        needed: one for each corpus.
+        corpora: the prepared corpora.
         names: methods that take part.
-        resources: what it works with.
-        progress: told what is read, before it is.
-        read: whether what is not stored is read.
-        ordinary: commands that store it.
+        resources: reader and grader.
+        progress: shows what the model is going to read.
+        read: whether the model reads what is not stored.
+        ordinary: commands of runs that store it.
 
     Raises:
-        UserError: something is not stored and was not to be read.
+        UserError: something is not stored, and `read` is false.
     """
-    data_by_split, signals = opened(needed), union(needed, names)
-    lacking = missing(needed, names, resources)
-    if lacking:
+    data_by_split, signals = merge_splits(corpora), requested_signals(corpora, names)
+    missing = missing_shards(corpora, names, resources)
+    if missing:
         times = [
             None
             if (seconds := resources.reader.estimate(data_by_split[where], signals[where])) is None
             else seconds * share
-            for where, share in lacking.items()
+            for where, share in missing.items()
         ]
-        known = [seconds for seconds in times if seconds is not None]
-        cost = duration(sum(known)) if len(known) == len(times) else "in a time that can't be said before"
-        names_lacking = ", ".join(map(str, lacking))
+        known_times = [seconds for seconds in times if seconds is not None]
+        cost = duration(sum(known_times)) if len(known_times) == len(times) else "in a time that can't be said before"
+        missing_names = ", ".join(map(str, missing))
         if not read:
-            run = "an ordinary run" if len(ordinary) == 1 else "ordinary runs"
-            way_out = f"Read them with {run}: {' ; '.join(ordinary)} - or add --read" if ordinary else "Add --read"
+            runs = "an ordinary run" if len(ordinary) == 1 else "ordinary runs"
+            way_out = f"Read them with {runs}: {' ; '.join(ordinary)} - or add --read" if ordinary else "Add --read"
             raise UserError(
-                f"{len(lacking)} of {len(data_by_split)} splits are not stored with all that these methods read"
-                f" ({names_lacking}), so nothing was computed. {way_out}, which reads them here ({cost})."
+                f"{len(missing)} of {len(data_by_split)} splits are not stored with all that these methods read"
+                f" ({missing_names}), so nothing was computed. {way_out}, which reads them here ({cost})."
             )
-        progress.say(f"--read: {names_lacking} are read first, {cost}")
+        progress.say(f"--read: {missing_names} are read first, {cost}")
     grader = resources.grader
     return {
-        where: grader.grade(resources.reader.read(data_by_split[where], own)) for where, own in sorted(signals.items())
+        where: grader.grade(resources.reader.read(data_by_split[where], needed))
+        for where, needed in sorted(signals.items())
     }
 
 
-def commands(needed: Sequence[Needed], config: TransferConfig, homes: Mapping[str, str]) -> list[str]:
-    """Ordinary runs that store what a matrix needs; none where a format is learned on and never tested, or reverse.
+def run_commands(prepared: Sequence[PreparedCorpus], config: TransferConfig, homes: Mapping[str, str]) -> list[str]:
+    """Return commands of ordinary runs that store what a matrix needs; none if a format lacks a corpus or a test.
 
     Args:
-        needed: one for each corpus.
+        prepared: the prepared corpora.
         config: the request.
         homes: test -> corpus that methods learn on by default.
     """
-    resolved = needed[0].resolved
+    resolved = prepared[0].resolved
     tasks, tests = resolved.tasks, resolved.tests
-    corpora = [each.task for each in needed]
-    learned: list[tuple[str, str]] = []
+    corpora = [corpus.task for corpus in prepared]
+    pairs: list[tuple[str, str]] = []
     for test in tests:
-        alike = [corpus for corpus in corpora if tasks[corpus].format is tasks[test].format]
-        learned += [(test, corpus) for corpus in [homes.get(test), *alike][:2] if corpus in alike][:1]
+        same_format = [corpus for corpus in corpora if tasks[corpus].format is tasks[test].format]
+        pairs += [(test, corpus) for corpus in [homes.get(test), *same_format][:2] if corpus in same_format][:1]
     for corpus in corpora:
-        if all(corpus != other for _, other in learned):
-            learned += [(test, corpus) for test in tests if tasks[corpus].format is tasks[test].format][:1]
-    if {test for test, _ in learned} != set(tests) or {corpus for _, corpus in learned} != set(corpora):
+        if all(corpus != other for _, other in pairs):
+            pairs += [(test, corpus) for test in tests if tasks[corpus].format is tasks[test].format][:1]
+    if {test for test, _ in pairs} != set(tests) or {corpus for _, corpus in pairs} != set(corpora):
         return []
     runs: dict[str | None, list[str]] = {}
-    for test, corpus in learned:
+    for test, corpus in pairs:
         runs.setdefault(None if corpus == (tasks[test].train_on or test) else corpus, []).append(test)
     run = config.run_config()
-    return [command_of(replace(run, tasks=tuple(own), train_on=train_on)) for train_on, own in runs.items()]
+    return [format_command(replace(run, tasks=tuple(tested), train_on=train_on)) for train_on, tested in runs.items()]
