@@ -45,7 +45,7 @@ _QUESTION_REFUSED = frozenset({"content_filter", "context_length_exceeded"})
 """Error codes that refuse one question: it gets no verdict, and the run goes on."""
 
 _KEY_REFUSED = ("refuses the key", f"Set {KEY} to one that it takes")
-_NOT_FOUND = ("has no such address or model", "Correct --judge-url (most end in /v1) or --judge-model")
+_UNKNOWN_ADDRESS = ("has no such address or model", "Correct --judge-url (most end in /v1) or --judge-model")
 _BUSY = ("turned the call away {tries}", "Wait, or see the account's limits and balance")
 _REDIRECTED = (
     "sends the call elsewhere, where questions and keys don't follow",
@@ -53,7 +53,7 @@ _REDIRECTED = (
 )
 _FAILED = ("failed {tries}", "Wait, or see whether it is well")
 _REFUSED = ("refused the call", "Correct --judge-model or --judge-url")
-_BY_STATUS = {401: _KEY_REFUSED, 403: _KEY_REFUSED, 404: _NOT_FOUND, 405: _NOT_FOUND, 429: _BUSY}
+_BY_STATUS = {401: _KEY_REFUSED, 403: _KEY_REFUSED, 404: _UNKNOWN_ADDRESS, 405: _UNKNOWN_ADDRESS, 429: _BUSY}
 """HTTP status -> what happened, what to do."""
 _BY_CLASS = {3: _REDIRECTED, 4: _REFUSED}
 """First digit of any other HTTP status -> the same; `_FAILED` for the rest."""

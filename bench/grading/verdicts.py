@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.api import UserError
 from bench.grading.grade import JudgeCase
 from bench.progress import Advance, Progress
-from bench.store.files import synced
+from bench.store.files import fsync_path
 from bench.store.folders import key_of, sealed
 from bench.store.locks import file_lock, judge_claim
 
@@ -106,7 +106,7 @@ class Verdicts:
                     raise OSError(None, "no space left for a whole line")
                 os.fsync(file.fileno())
             if new:
-                synced(self.path.parent)
+                fsync_path(self.path.parent)
         except OSError as error:
             raise self._io_error("written", error) from error
         self._by_key[key] = verdict

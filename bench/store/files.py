@@ -70,11 +70,11 @@ def write_whole_folder(path: Path, write: Callable[[Path], object]) -> None:
         temporary.mkdir()
         write(temporary)
         for file in (*temporary.rglob("*"), temporary):
-            synced(file)
+            fsync_path(file)
         if path.exists():
             path.rename(replaced)
         temporary.rename(path)
-        synced(path.parent)
+        fsync_path(path.parent)
     except BaseException:
         if replaced.exists() and not path.exists():
             replaced.rename(path)
@@ -89,7 +89,7 @@ def _temporary_path(path: Path) -> Path:
     return path.with_name(f".{os.urandom(4).hex()}.{machine()}.{os.getpid()}.tmp")
 
 
-def synced(path: Path) -> None:
+def fsync_path(path: Path) -> None:
     """Flush a file, or the entries of a folder, to the disk (fsync).
 
     Raises:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import platformdirs
 
 from bench.api import UserError
-from bench.store.files import synced, write_json
+from bench.store.files import fsync_path, write_json
 from bench.store.processes import alive, machine
 
 MANIFEST = "manifest.json"
@@ -78,7 +78,7 @@ def seal(folder: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
     manifest = sealed({**fields, "files": files})
     write_json(folder / MANIFEST, manifest, sort_keys=True)
     for path in (*folder.iterdir(), folder):
-        synced(path)
+        fsync_path(path)
     return manifest
 
 
@@ -244,7 +244,7 @@ class Store:
         """
         temporary = None
         try:
-            temporary = fresh_folder(self.root)
+            temporary = make_temporary_folder(self.root)
             write(temporary)
             manifest = seal(temporary, {"kind": kind, "key": key, "fields": dict(fields), **extra})
             folder = self._folder(kind, key)
@@ -257,7 +257,7 @@ class Store:
                     raise
             if existing is not None:
                 return existing
-            synced(folder.parent)
+            fsync_path(folder.parent)
             return Entry(folder, manifest)
         except Exception as error:
             if not isinstance(error, OSError) and not _OS_ERROR.search(str(error)):
@@ -274,7 +274,7 @@ class Store:
         return self.root / kind / key[:2] / key
 
 
-def fresh_folder(root: Path) -> Path:
+def make_temporary_folder(root: Path) -> Path:
     """Make a temporary folder in the store; if this process is killed, a later run on this machine removes it.
 
     Raises:

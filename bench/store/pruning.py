@@ -14,7 +14,7 @@ from bench.store.usage import ADAPTERS, ENTRIES, READINGS, UsageRow
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PruneResult:
     """Entries to remove or removed, and those that were selected but stay."""
 
     gone: Sequence[UsageRow]
@@ -22,18 +22,18 @@ class Pruned:
     """Entries that a running process has locked, or whose model it uses."""
 
 
-def chosen(
+def select_entries(
     root: Path,
     rows: Iterable[UsageRow],
     kinds: Collection[str] = ENTRIES,
     model: str | None = None,
     seconds: float | None = None,
-) -> Pruned:
+) -> PruneResult:
     """Select the entries that can be removed now; nothing is removed.
 
     Args:
         root: the cache folder.
-        rows: entries and folders of the cache, see `used`.
+        rows: entries and folders of the cache, see `list_usage`.
         kinds: of entries to select.
         model: label of their model; None: any.
         seconds: least age in seconds; None: any.
@@ -52,15 +52,15 @@ def chosen(
                     except OSError:
                         locked = True
             (in_use_rows if locked or in_use(row.model) else removable).append(row)
-    return Pruned(removable, in_use_rows)
+    return PruneResult(removable, in_use_rows)
 
 
-def prune(root: Path, gone: Iterable[UsageRow]) -> Pruned:
+def prune(root: Path, gone: Iterable[UsageRow]) -> PruneResult:
     """Remove entries one at a time, each atomically, so that an interruption does no harm.
 
     Args:
         root: the cache folder.
-        gone: entries of `chosen`; those that a process has locked meanwhile stay.
+        gone: entries of `select_entries`; those that a process has locked meanwhile stay.
 
     Raises:
         UserError: the cache folder can't be written.
@@ -89,7 +89,7 @@ def prune(root: Path, gone: Iterable[UsageRow]) -> Pruned:
                     with suppress(OSError):
                         path.unlink()
         removed.append(row)
-    return Pruned(removed, skipped)
+    return PruneResult(removed, skipped)
 
 
 def _claims(root: Path, row: UsageRow) -> list[Path]:

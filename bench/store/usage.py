@@ -1,6 +1,6 @@
 """Disk usage of the store: bytes of each entry with its kind, model and task. Links are not followed.
 
-Example: `used(cache_folder())` lists an entry of 40 MB: answers and signals of `llama8b` on `mmlu-choice/test`.
+Example: `list_usage(cache_folder())` lists an entry of 40 MB: answers and signals of `llama8b` on `mmlu-choice/test`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class UsageRow:
         return self.split.rpartition("/")[0] or self.split
 
 
-def used(root: Path) -> list[UsageRow]:
+def list_usage(root: Path) -> list[UsageRow]:
     """List all entries and other folders of the store; those removed meanwhile are left out."""
     rows: list[UsageRow] = []
     for folder in _subfolders(root):
@@ -77,7 +77,7 @@ def used(root: Path) -> list[UsageRow]:
     return rows
 
 
-def size_in_words(n: float) -> str:
+def format_size(n: float) -> str:
     """Format a number of bytes.
 
     >>> size_in_words(999), size_in_words(2_930_000), size_in_words(1.2e16)

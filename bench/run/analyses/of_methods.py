@@ -53,7 +53,7 @@ Analysis = Callable[[AnalysisInput], Findings | Measures]
 # --- finding an analysis ----------------------------------------------------------------------------------------------
 
 
-def analyses_of(
+def load_analyses(
     method: str, name: str | None = None, classes: Sequence[type[ConfidenceMethod]] = ()
 ) -> Mapping[str, Analysis]:
     """Import the analyses of a method, or only the one of this name; returns name -> function.
@@ -87,7 +87,7 @@ def analyses_of(
 # --- running an analysis ----------------------------------------------------------------------------------------------
 
 
-def analysed(
+def run_analysis(
     method: str,
     name: str,
     request: AnalysisRequest,
@@ -110,7 +110,7 @@ def analysed(
         UserError: the request is invalid, or the store lacks a signal; no model was run.
         ContractError: the analysis returns an invalid result.
     """
-    analysis = analyses_of(method, name, classes)[name]
+    analysis = load_analyses(method, name, classes)[name]
     request.seed_values()  # a bad request is refused before a model is loaded
     if not request.model:
         raise UserError(f"--model: expected the model of the run, e.g. bench analyze {method} {name} --model tiny")

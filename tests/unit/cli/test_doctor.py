@@ -67,7 +67,7 @@ def test_a_torch_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_library_that_hangs_is_left() -> None:
     start = time.monotonic()
     with pytest.raises(doctor.FailedError, match="no answer within 1 s"):
-        doctor.value_of("import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=None)\n"
+        doctor.python_json("import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=None)\n"
                       "import time; time.sleep(60)", 1.0)  # fmt: skip
     assert time.monotonic() - start < 10
 
@@ -137,6 +137,6 @@ def test_a_check_that_fails_itself_hides_no_other(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor, "memory", breaks)
     for name in ("torch", "others"):
         monkeypatch.setattr(doctor, name, lambda: iter([Finding("torch", State.OK, sys.version)]))
-    found = doctor.examined(tmp_path)
+    found = doctor.run_checks(tmp_path)
     assert any("odd machine" in each.what for each in found)
     assert {"Python", "cache", "Hub"} <= {each.about for each in found}
