@@ -26,16 +26,8 @@ if TYPE_CHECKING:
 
 _CALL_TIMEOUT_FACTOR = 2
 """Time limit of a call, as a multiple of the timeouts of its tries: some servers send blanks and never end."""
-_ALLOWED_HEADERS = {
-    "accept",
-    "accept-encoding",
-    "authorization",
-    "connection",
-    "content-length",
-    "content-type",
-    "host",
-}
-_ALLOWED_HEADERS |= {"user-agent", "x-stainless-raw-response"}
+_ALLOWED_HEADERS = {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type"}
+_ALLOWED_HEADERS |= {"host", "user-agent", "x-stainless-raw-response"}
 """Headers for servers other than OpenAI's: no organisation or project of the environment.
 
 The client uses the last one internally, for the raw response.
@@ -47,15 +39,12 @@ _QUESTION_REFUSED = frozenset({"content_filter", "context_length_exceeded"})
 _KEY_REFUSED = ("refuses the key", f"Set {KEY} to one that it takes")
 _UNKNOWN_ADDRESS = ("has no such address or model", "Correct --judge-url (most end in /v1) or --judge-model")
 _BUSY = ("turned the call away {tries}", "Wait, or see the account's limits and balance")
-_REDIRECTED = (
-    "sends the call elsewhere, where questions and keys don't follow",
-    "Name the address itself with --judge-url",
-)
+_MOVED = ("sends the call elsewhere, where questions and keys don't follow", "Name the address itself with --judge-url")
 _FAILED = ("failed {tries}", "Wait, or see whether it is well")
 _REFUSED = ("refused the call", "Correct --judge-model or --judge-url")
 _BY_STATUS = {401: _KEY_REFUSED, 403: _KEY_REFUSED, 404: _UNKNOWN_ADDRESS, 405: _UNKNOWN_ADDRESS, 429: _BUSY}
 """HTTP status -> what happened, what to do."""
-_BY_CLASS = {3: _REDIRECTED, 4: _REFUSED}
+_BY_CLASS = {3: _MOVED, 4: _REFUSED}
 """First digit of any other HTTP status -> the same; `_FAILED` for the rest."""
 
 _MAX_REASON_LENGTH = 160
@@ -96,7 +85,7 @@ class Connection:
             UserError: the key is missing, can't be sent, or would be sent unencrypted.
         """
         self._address = address
-        self._call_options: dict[str, Any] = {"model": model, **options}
+        self._params: dict[str, Any] = {"model": model, **options}
         self._tries = retries + 1
         self._timeout_s = timeout_s
         self.client = AsyncOpenAI(
@@ -119,15 +108,11 @@ class Connection:
             UserError: the call failed, or the response is no chat completion.
         """
         # lone surrogates can't be sent: each becomes a question mark
-        payload: list[Any] = [
-            {"role": message.role, "content": message.content.encode(errors="replace").decode()} for message in messages
-        ]
+        body: list[Any] = [{"role": m.role, "content": m.content.encode(errors="replace").decode()} for m in messages]
         limit_s = _CALL_TIMEOUT_FACTOR * self._tries * self._timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                response = await self.client.chat.completions.with_raw_response.create(
-                    messages=payload, **self._call_options
-                )
+                response = await self.client.chat.completions.with_raw_response.create(messages=body, **self._params)
         except TimeoutError as error:
             raise self._error(f"gave no whole answer within {limit_s:g} s", "See whether it is well") from error
         except openai.APIError as error:

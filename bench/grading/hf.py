@@ -13,7 +13,7 @@ from bench.api import UserError
 from bench.api.question import Prompt
 from bench.grading import prompt
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import VerdictCollector, Verdicts, collect_verdicts
+from bench.grading.verdicts import VerdictCollector, Verdicts, judge_all
 from bench.model.specs import ModelSpec, model_label
 from bench.progress import Progress
 from bench.store.folders import key_of
@@ -78,7 +78,7 @@ class LocalJudge:
 
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
         """See `Judge.verdicts`; a prompt longer than the model's context gets no verdict."""
-        return collect_verdicts(cases, self.cached, what, progress, self._ask)
+        return judge_all(cases, self.cached, what, progress, self._ask)
 
     def _ask(self, todo: list[JudgeCase], collector: VerdictCollector) -> None:
         """Judge each prompt in a forward pass of its own, so that a verdict does not depend on the batch."""

@@ -23,7 +23,7 @@ from bench.api import UserError
 from bench.grading import prompt
 from bench.grading.address import Address, public_model
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import VerdictCollector, Verdicts, collect_verdicts, unjudged
+from bench.grading.verdicts import VerdictCollector, Verdicts, judge_all, unjudged
 from bench.progress import Progress
 from bench.store.folders import key_of
 
@@ -134,9 +134,7 @@ class OpenAIJudge:
             if todo := unjudged(cases, self.cached):
                 progress.say(self._estimate(todo, what))
             try:
-                verdicts = collect_verdicts(
-                    cases, self.cached, what, progress, partial(self._ask, cases, what, progress)
-                )
+                verdicts = judge_all(cases, self.cached, what, progress, partial(self._ask, cases, what, progress))
             except UserError as error:
                 if not self.cached:
                     raise

@@ -100,9 +100,8 @@ class Verdicts:
             with self.path.open("ab+", buffering=0) as file:
                 file.seek(max(0, file.tell() - 1))
                 data = line if file.read() in {b"", b"\n"} else b"\n" + line  # ends a truncated line
-                if os.write(file.fileno(), data) != len(
-                    data
-                ):  # one write, so that lines of several processes don't mix
+                # one write, so that lines of several processes don't mix
+                if os.write(file.fileno(), data) != len(data):
                     raise OSError(None, "no space left for a whole line")
                 os.fsync(file.fileno())
             if new:
@@ -179,7 +178,7 @@ class VerdictCollector:
         )
 
 
-def collect_verdicts(
+def judge_all(
     cases: Sequence[JudgeCase],
     verdicts: Verdicts,
     what: str,

@@ -22,11 +22,11 @@ from bench.training.assignment import Assignment
 from bench.training.trainer import PutOffError
 
 _TWO = 2
-ADAPTER_HINT = "--with-adapters does it"
+ADVICE = "--with-adapters does it"
 Outcome = Prediction | Skipped | BaseException
 
 
-class StoredAdaptersOnly:
+class NoTraining:
     """Trainer that refuses to train adapters; stored ones are found before it is called."""
 
     def begun(self, key: str) -> bool:
@@ -44,7 +44,7 @@ class StoredAdaptersOnly:
         raise PutOffError(work.method)
 
 
-class AdapterNotReadError(PutOffError):
+class UnreadError(PutOffError):
     """A split has not been read through an adapter, and reading it was not requested."""
 
 
@@ -197,26 +197,20 @@ class Folds:
         split_data, reader = self.results.data_by_split[test], self.predictor.batches.reader
         ref = fitted.method.fitted().get("adapter_") if isinstance(fitted, Fitted) else None
         if isinstance(ref, AdapterRef) and not (self.with_adapters or reader.is_read_through(split_data, ref)):
-            raise AdapterNotReadError(
-                f"not read again: no run has read {test} through this adapter of {name}; {ADAPTER_HINT}"
-            )
+            raise UnreadError(f"not read again: no run has read {test} through this adapter of {name}; {ADVICE}")
         return self.predictor.read_through(name, split_data, fitted)
 
     def _outcome(self, name: str, inputs: Inputs) -> Outcome:
-        if isinstance(inputs.failure, AdapterNotReadError):
+        if isinstance(inputs.failure, UnreadError):
             return SkippedForCost(str(inputs.failure))
         if isinstance(inputs.failure, PutOffError):
-            return SkippedForCost(f"not trained again: no run has stored such an adapter of {name}; {ADAPTER_HINT}")
+            return SkippedForCost(f"not trained again: no run has stored such an adapter of {name}; {ADVICE}")
         return attempted(self.predictor.predict, name, inputs)
 
     # --- all folds of a test ------------------------------------------------------------------------------------------
 
     def _join_predictions(
-        self,
-        whole: Inputs,
-        scaling: str,
-        learned: SplitData,
-        parts: Sequence[tuple[FloatArray, Inputs, Prediction]],
+        self, whole: Inputs, scaling: str, learned: SplitData, parts: Sequence[tuple[FloatArray, Inputs, Prediction]]
     ) -> tuple[Inputs, Outcome]:
         """Join the predictions of the folds to one for the whole test, and sum up their inputs."""
         n, (_, first_inputs, example) = len(whole.predicted.questions), parts[0]

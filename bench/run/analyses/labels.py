@@ -24,9 +24,9 @@ from bench.metrics.scaling import Scale
 from bench.model.memory import give_back
 from bench.model.specs import model_label
 from bench.progress import Progress, Silent
-from bench.run.analyses.folds import StoredAdaptersOnly
+from bench.run.analyses.folds import NoTraining
 from bench.run.analyses.request import LabelsConfig, format_command
-from bench.run.analyses.stored import PreparedCorpus, read_all
+from bench.run.analyses.stored import CorpusRun, read_all
 from bench.run.fitting import Fitter
 from bench.run.forecast import Forecast, duration
 from bench.run.inputs import StepResults
@@ -98,7 +98,7 @@ def run_labels(
                 f" adapter, since only these change with the number of labels{left_out}. See: bench list methods."
             )
         ordinary = format_command(replace(config.run_config(), methods=tuple(methods)))
-        corpora = [PreparedCorpus(resolved, prepared)]
+        corpora = [CorpusRun(resolved, prepared)]
         data_by_split = read_all(corpora, tuple(methods), resources, progress, read=config.read, ordinary=[ordinary])
         reader.working.rest()
         results = StepResults(resolved, prepared.selecting, dict(data_by_split))
@@ -265,9 +265,7 @@ class TaskStudy:
         methods = self.results.resolved.methods
         confidences: dict[tuple[str, int], DrawnConfidences] = {}
         for name in self.pools:
-            by_size = (
-                self._predict_trained(name, rows) if methods[name].trains() else self._predict_untrained(name, rows)
-            )
+            by_size = self._trained(name, rows) if methods[name].trains() else self._untrained(name, rows)
             confidences |= {(name, size): confidence for size, confidence in by_size}
             give_back()
         names = list(dict.fromkeys(name for name, _ in confidences))
@@ -297,9 +295,10 @@ class TaskStudy:
         subjects = [split_data.questions[row].subject for row in rows]
         return curves_of(confidences, study, split_data.correct[rows], subjects)
 
-    def _predict_trained(self, name: str, rows: IntArray) -> Iterator[tuple[int, DrawnConfidences]]:
+    def _trained(self, name: str, rows: IntArray) -> Iterator[tuple[int, DrawnConfidences]]:
         """Yield for each size the predictions of one fit per seed; equal samples are fitted once."""
-        seeds, resolved, reader = self.config.seed_values(), self.results.resolved, self.resources.reader
+        full, resolved, reader = self.results, self.results.resolved, self.resources.reader
+        seeds = self.config.seed_values()
         method = resolved.methods[name]
         where = resolved.learn_on[self.test.task].where(method)
         outcomes: dict[tuple[int, int], Prediction | Skipped | BaseException] = {}
@@ -312,17 +311,11 @@ class TaskStudy:
                     if not method.takes_one_class and (labels_seen.all() or not labels_seen.any()):
                         outcomes[seed, labels] = Skipped(ONE_KIND)
                     if (seed, labels) not in outcomes:
-                        results = StepResults(
-                            resolved, self.results.selecting, {**self.results.data_by_split, **splits}
-                        )
-                        fitter = Fitter(
-                            resolved, reader.lm, reader.store, self.batches, Silent(), seed, StoredAdaptersOnly()
-                        )
-                        selection = results.selection(name, where)
-                        results.fits[Fit(name, where)] = attempted(
-                            fitter.fit, name, results.data_by_split[where], selection
-                        )
-                        inputs = results.inputs(name, self.test)
+                        run = StepResults(resolved, full.selecting, {**full.data_by_split, **splits})
+                        fitter = Fitter(resolved, reader.lm, reader.store, self.batches, Silent(), seed, NoTraining())
+                        selection = run.selection(name, where)
+                        run.fits[Fit(name, where)] = attempted(fitter.fit, name, run.data_by_split[where], selection)
+                        inputs = run.inputs(name, self.test)
                         outcomes[seed, labels] = attempted(self.predictor.predict, name, inputs)
                     outcome = outcomes[seed, labels]
                     if isinstance(outcome, Prediction):
@@ -332,9 +325,10 @@ class TaskStudy:
                     advance(1)
                 yield size, DrawnConfidences(labels, confidence, missing=missing)
 
-    def _predict_untrained(self, name: str, rows: IntArray) -> Iterator[tuple[int, DrawnConfidences]]:
+    def _untrained(self, name: str, rows: IntArray) -> Iterator[tuple[int, DrawnConfidences]]:
         """Yield for each size the predictions of an untrained method; scores are scaled on each sample."""
         seeds, inputs = self.config.seed_values(), self.results.inputs(name, self.test)
+        rule = self.results.resolved.protocol.empty_rule
         outcome = attempted(self.predictor.predict, name, inputs)
         if not isinstance(outcome, Prediction):
             self.absent[name] = outcome.reason if isinstance(outcome, Skipped) else reason_of(outcome)
@@ -362,9 +356,7 @@ class TaskStudy:
                 if unscalable(correct) is not None:
                     missing[seed] = ONE_KIND
                     continue
-                scaled = np.full(
-                    len(usable), confidence_in_no_answer(inputs, self.results.resolved.protocol.empty_rule)
-                )
+                scaled = np.full(len(usable), confidence_in_no_answer(inputs, rule))
                 scaled[usable] = Scale.fit(labelled[sampled], correct).apply(outcome.score[usable])
                 confidence[seed] = scaled[rows]
             yield size, DrawnConfidences(labels, confidence, order, missing)

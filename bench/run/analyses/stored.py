@@ -19,7 +19,7 @@ Signals = dict[TaskSplit, frozenset[Signal]]
 
 
 @dataclass(frozen=True, eq=False)
-class PreparedCorpus:
+class CorpusRun:
     """Prepared run in which methods learn on one corpus for every test."""
 
     resolved: ResolvedRun
@@ -31,7 +31,7 @@ class PreparedCorpus:
         return self.resolved.learn_on[self.resolved.tests[0]].task
 
 
-def requested_signals(corpora: Sequence[PreparedCorpus], names: Collection[str]) -> Signals:
+def requested_signals(corpora: Sequence[CorpusRun], names: Collection[str]) -> Signals:
     """Return split -> signals that these methods read of it, over all corpora."""
     signals_by_split: Signals = {}
     for corpus in corpora:
@@ -52,15 +52,13 @@ def requested_signals(corpora: Sequence[PreparedCorpus], names: Collection[str])
     return signals_by_split
 
 
-def merge_splits(corpora: Sequence[PreparedCorpus]) -> dict[TaskSplit, SplitData]:
+def merge_splits(corpora: Sequence[CorpusRun]) -> dict[TaskSplit, SplitData]:
     """Return every split with its prompts, over all corpora."""
-    return {
-        where: split_data for corpus in reversed(corpora) for where, split_data in corpus.prepared.data_by_split.items()
-    }
+    return {where: data for corpus in reversed(corpora) for where, data in corpus.prepared.data_by_split.items()}
 
 
 def missing_shards(
-    corpora: Sequence[PreparedCorpus], names: Collection[str], resources: Resources
+    corpora: Sequence[CorpusRun], names: Collection[str], resources: Resources
 ) -> dict[TaskSplit, float]:
     """Return the share of missing shards of each split that is not completely stored."""
     data_by_split = merge_splits(corpora)
@@ -72,7 +70,7 @@ def missing_shards(
 
 
 def read_all(
-    corpora: Sequence[PreparedCorpus],
+    corpora: Sequence[CorpusRun],
     names: Collection[str],
     resources: Resources,
     progress: Progress,
@@ -93,13 +91,11 @@ def read_all(
     Raises:
         UserError: something is not stored, and `read` is false.
     """
-    data_by_split, signals = merge_splits(corpora), requested_signals(corpora, names)
+    splits, signals = merge_splits(corpora), requested_signals(corpora, names)
     missing = missing_shards(corpora, names, resources)
     if missing:
         times = [
-            None
-            if (seconds := resources.reader.estimate(data_by_split[where], signals[where])) is None
-            else seconds * share
+            None if (seconds := resources.reader.estimate(splits[where], signals[where])) is None else seconds * share
             for where, share in missing.items()
         ]
         known_times = [seconds for seconds in times if seconds is not None]
@@ -109,18 +105,17 @@ def read_all(
             runs = "an ordinary run" if len(ordinary) == 1 else "ordinary runs"
             way_out = f"Read them with {runs}: {' ; '.join(ordinary)} - or add --read" if ordinary else "Add --read"
             raise UserError(
-                f"{len(missing)} of {len(data_by_split)} splits are not stored with all that these methods read"
+                f"{len(missing)} of {len(splits)} splits are not stored with all that these methods read"
                 f" ({missing_names}), so nothing was computed. {way_out}, which reads them here ({cost})."
             )
         progress.say(f"--read: {missing_names} are read first, {cost}")
     grader = resources.grader
     return {
-        where: grader.grade(resources.reader.read(data_by_split[where], needed))
-        for where, needed in sorted(signals.items())
+        where: grader.grade(resources.reader.read(splits[where], needed)) for where, needed in sorted(signals.items())
     }
 
 
-def run_commands(prepared: Sequence[PreparedCorpus], config: TransferConfig, homes: Mapping[str, str]) -> list[str]:
+def run_commands(prepared: Sequence[CorpusRun], config: TransferConfig, homes: Mapping[str, str]) -> list[str]:
     """Return commands of ordinary runs that store what a matrix needs; none if a format lacks a corpus or a test.
 
     Args:

@@ -17,9 +17,9 @@ from bench.model.memory import give_back
 from bench.model.specs import model_label
 from bench.progress import Progress
 from bench.results.transfer import LEAVE_OUT, About, Corpus, TransferCell
-from bench.run.analyses.folds import ADAPTER_HINT, Folds, SkippedForCost, StoredAdaptersOnly, subjects_of
+from bench.run.analyses.folds import ADVICE, Folds, NoTraining, SkippedForCost, subjects_of
 from bench.run.analyses.request import TransferConfig
-from bench.run.analyses.stored import PreparedCorpus, missing_shards, read_all, run_commands
+from bench.run.analyses.stored import CorpusRun, missing_shards, read_all, run_commands
 from bench.run.fitting import Fitter
 from bench.run.forecast import Forecast, duration
 from bench.run.inputs import StepResults
@@ -39,7 +39,7 @@ _ORDER_NOTE = (
     "the dearest methods come last; each fit is stored, so that after Ctrl-C the same command goes on from there;"
     " --method chooses which take part"
 )
-_MIN_SHARE = 0.01
+_SHARE = 0.01
 """Share of the total time below which a method isn't listed by name."""
 
 
@@ -91,7 +91,7 @@ class _Matrix:
     config: TransferConfig
     work: Work
     progress: Progress
-    corpora: list[PreparedCorpus]
+    corpora: list[CorpusRun]
     report: TransferReport
 
     @classmethod
@@ -151,7 +151,7 @@ class _Matrix:
                     reason = definition(signal).hindrance(resources.tasks[task], resources.reader.prompts)
                     if reason is not None:
                         reasons.update({(name, test): f"on {task}: {reason}" for test in on_corpus.test_splits})
-            prepared.append(PreparedCorpus(on_corpus, prepare(on_corpus, resources, reasons, config.limit)))
+            prepared.append(CorpusRun(on_corpus, prepare(on_corpus, resources, reasons, config.limit)))
         matrix = cls(config, work, progress, prepared, TransferReport(about))
         with_cells = tuple(corpus for corpus in about.corpora if matrix.tests_of(corpus))
         matrix.report.about = replace(about, corpora=with_cells)
@@ -198,7 +198,7 @@ class _Matrix:
             splits = {where: data_by_split[where] for where in corpus.prepared.data_by_split if where in data_by_split}
             fitter = Fitter(
                 corpus.resolved, reader.lm, reader.store, batches, self.progress, self.config.seed,
-                None if with_adapters else StoredAdaptersOnly(),
+                None if with_adapters else NoTraining(),
             )  # fmt: skip
             predictor = Predictor(corpus.resolved, corpus.prepared.infeasible, batches, self.progress)
             results = StepResults(corpus.resolved, corpus.prepared.selecting, splits)
@@ -237,7 +237,7 @@ class _Matrix:
         notes = [note for corpus in self.corpora for note in corpus.prepared.notes]
         all_notes = [*self.work.resolved.notes, *reader.lm.chat.notes, *notes, *reader.store.notes]
         for name in absent:
-            reason = f"not trained again: what it learns from is not stored; {ADAPTER_HINT}"
+            reason = f"not trained again: what it learns from is not stored; {ADVICE}"
             self.report.cells += [
                 TransferCell(name, test.task, corpus, missing=reason)
                 for corpus in self.report.about.corpora
@@ -323,15 +323,13 @@ def describe_fits(fits: Sequence[FitCosts]) -> list[str]:
             known.setdefault(fit.method, []).append((fit.n_missing, fit.seconds))
     seconds = {name: sum(n * one for n, one in costs) for name, costs in known.items()}
     total_s = sum(seconds.values())
-    largest = sorted(
-        (name for name in seconds if seconds[name] > _MIN_SHARE * total_s), key=lambda name: -seconds[name]
-    )
+    major = sorted((name for name in seconds if seconds[name] > _SHARE * total_s), key=lambda name: -seconds[name])
     parts = []
-    for name in largest[:_MAX_NAMED]:
+    for name in major[:_MAX_NAMED]:
         n_fits, longest = sum(n for n, _ in known[name]), max(one for _, one in known[name])
         longest_text = duration(longest, "at most")
         parts.append(f"{name} {duration(seconds[name], 'at most')} ({n_fits} of {longest_text} each)")
-    parts += [f"others {duration(total_s - sum(seconds[name] for name in largest[:_MAX_NAMED]), 'at most')}"] * (
+    parts += [f"others {duration(total_s - sum(seconds[name] for name in major[:_MAX_NAMED]), 'at most')}"] * (
         len(seconds) > len(parts)
     )
     unknown_text = f"; not known of {', '.join(f'{name} ({n})' for name, n in unknown.items())}" if unknown else ""
