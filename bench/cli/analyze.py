@@ -73,10 +73,10 @@ def analyze(
 
     Example: bench analyze ccps features --model tiny --task atlas-choice
     """
-    from bench.run.analyses import of_methods
+    from bench.run.analyses import method_analyses
 
     if analysis is None:
-        analyses = of_methods.load_analyses(method)
+        analyses = method_analyses.load_analyses(method)
         first_lines = {name: (function.__doc__ or "").strip().partition("\n")[0] for name, function in analyses.items()}
         print_listing([{"name": name, "what": what} for name, what in first_lines.items()])
         return
@@ -88,7 +88,7 @@ def analyze(
         ensure_writable(out)
     from bench.report.method_analyses import read_published, shown
 
-    results = of_methods.run_analysis(method, analysis, request, verbosity.progress())
+    results = method_analyses.run_analysis(method, analysis, request, verbosity.progress())
     kinds = tuple(item.value for item in figure or [FigureFormat.SVG])
     print_analyses([shown(result, read_published(result, Path("results")), kinds) for result in results], out, format_)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.text import Text
 
 from bench.cli import verbosity
-from bench.cli.checker import check_file
+from bench.cli.check_process import check_file
 from bench.cli.printing import console, print_json, print_line
 from bench.data.sources import open_folder
 from bench.results.submissions import check_results

@@ -118,7 +118,7 @@ class Connection:
         except openai.APIError as error:
             if error.code in _QUESTION_REFUSED:
                 return None
-            raise self._describe_failure(error) from error
+            raise self._to_user_error(error) from error
         try:
             completion = msgspec.convert(json.loads(response.text), _Completion)
         except (ValueError, RecursionError) as error:
@@ -127,7 +127,7 @@ class Connection:
         name = visible(" ".join((completion.model or "").split()))  # without control characters
         return name[:_MAX_REASON_LENGTH] or None, completion.choices[0].message.content or ""
 
-    def _describe_failure(self, error: openai.APIError) -> UserError:
+    def _to_user_error(self, error: openai.APIError) -> UserError:
         """Return the error for the user: what the server answered, and what to do."""
         tries = f"in {self._tries} tries"
         if isinstance(error, openai.APITimeoutError):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.store.processes import alive, machine
+from bench.store.processes import machine_id, process_exists
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -86,7 +86,7 @@ def write_whole_folder(path: Path, write: Callable[[Path], object]) -> None:
 
 def _temporary_path(path: Path) -> Path:
     """Return a temporary path in the same folder, with machine and process ID: machines may share the folder."""
-    return path.with_name(f".{os.urandom(4).hex()}.{machine()}.{os.getpid()}.tmp")
+    return path.with_name(f".{os.urandom(4).hex()}.{machine_id()}.{os.getpid()}.tmp")
 
 
 def fsync_path(path: Path) -> None:
@@ -110,5 +110,5 @@ def _remove_leftovers(folder: Path) -> None:
     for leftover in folder.glob(".*.tmp"):
         name, _, pid = leftover.stem.rpartition(".")
         with contextlib.suppress(OSError):
-            if name.endswith(f".{machine()}") and pid.isdecimal() and not alive(int(pid)):
+            if name.endswith(f".{machine_id()}") and pid.isdecimal() and not process_exists(int(pid)):
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()

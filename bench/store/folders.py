@@ -24,7 +24,7 @@ import platformdirs
 
 from bench.api import UserError
 from bench.store.files import fsync_path, write_json
-from bench.store.processes import alive, machine
+from bench.store.processes import machine_id, process_exists
 
 MANIFEST = "manifest.json"
 DIGEST = "digest"
@@ -161,7 +161,7 @@ class Store:
         for path in self.root.glob("tmp-*"):
             name = tmp_name.fullmatch(path.name)
             with contextlib.suppress(OSError):
-                is_stale = not alive(int(name[1])) if name else time.time() - path.stat().st_mtime > _STALE_S
+                is_stale = not process_exists(int(name[1])) if name else time.time() - path.stat().st_mtime > _STALE_S
                 if is_stale:
                     shutil.rmtree(path, ignore_errors=True)
 
@@ -285,7 +285,7 @@ def make_temporary_folder(root: Path) -> Path:
 
 def _machine_prefix() -> str:
     """Return the name prefix of temporary folders of this machine."""
-    return f"tmp-{machine()}-"
+    return f"tmp-{machine_id()}-"
 
 
 def _process_prefix() -> str:

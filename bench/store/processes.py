@@ -21,7 +21,7 @@ _KILL_SECONDS = 10.0
 """Longest wait for a killed process to exit."""
 
 
-def alive(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
     """Return whether a process with this ID runs on this machine."""
     try:
         os.kill(pid, 0)
@@ -33,7 +33,7 @@ def alive(pid: int) -> bool:
 
 
 @cache
-def machine() -> str:
+def machine_id() -> str:
     """Return the name of the process-ID namespace: this machine, or this container on it."""
     try:
         return f"{platform.node()[:64]}.{Path('/proc/self/ns/pid').stat().st_ino}"

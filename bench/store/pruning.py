@@ -38,7 +38,7 @@ def select_entries(
         model: label of their model; None: any.
         seconds: least age in seconds; None: any.
     """
-    newest, in_use = time.time() - (seconds or 0.0), used_models(root)
+    newest, is_used = time.time() - (seconds or 0.0), used_models(root)
     removable: list[UsageRow] = []
     in_use_rows: list[UsageRow] = []
     for row in rows:
@@ -51,7 +51,7 @@ def select_entries(
                             pass
                     except OSError:
                         locked = True
-            (in_use_rows if locked or in_use(row.model) else removable).append(row)
+            (in_use_rows if locked or is_used(row.model) else removable).append(row)
     return PruneResult(removable, in_use_rows)
 
 

@@ -372,9 +372,9 @@ TABLE = [
         )
     ),
     Row(
-        "check", {"bench.cli.checker.checks_of": [("a rule", lambda: CHECKED[0])], **SOURCE},
+        "check", {"bench.cli.check_process.checks_of": [("a rule", lambda: CHECKED[0])], **SOURCE},
         given={"target": "a.py"}, without=["results", "rerun"], values={"target": {"b.py": "b.py"}},
-        replaced={"bench.cli.checker.Child": InThisProcess},
+        replaced={"bench.cli.check_process.Child": InThisProcess},
         changes={
             "target": "checks_of.target",
             "timeout": {"stdout": lambda seconds: Holding(f"within {seconds}")},
@@ -440,12 +440,12 @@ TABLE = [
     Row("head show", {"bench.run.scorers.card.read_card": CARD}, given={"folder": "a"}),
     Row("head check", {"bench.run.scorers.checking.check": Fake(passed=True, lines=lambda: ["as it was"])},
         given={"folder": "a"}, replaced={"bench.run.scorers.checking.as_record": lambda _found: {}}),
-    Row("analyze METHOD", {"bench.run.analyses.of_methods.load_analyses": {"one": None}}, given={"method": "ccps"},
+    Row("analyze METHOD", {"bench.run.analyses.method_analyses.load_analyses": {"one": None}}, given={"method": "ccps"},
         only=["method"]),
     Row(
         "analyze METHOD",
         {
-            "bench.run.analyses.of_methods.run_analysis": ["found"], "bench.results.files.ensure_writable": None,
+            "bench.run.analyses.method_analyses.run_analysis": ["found"], "bench.results.files.ensure_writable": None,
             "bench.report.method_analyses.shown": SHOWN, "bench.report.analysis.write": [Path("a.json")],
         },
         given={"method": "ccps", "analysis": "features", "out": "a"},

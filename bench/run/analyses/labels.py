@@ -26,7 +26,7 @@ from bench.model.specs import model_label
 from bench.progress import Progress, Silent
 from bench.run.analyses.folds import NoTraining
 from bench.run.analyses.request import LabelsConfig, format_command
-from bench.run.analyses.stored import CorpusRun, read_all
+from bench.run.analyses.stored_signals import CorpusRun, read_all
 from bench.run.fitting import Fitter
 from bench.run.forecast import Forecast, duration
 from bench.run.inputs import StepResults

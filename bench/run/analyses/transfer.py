@@ -19,7 +19,7 @@ from bench.progress import Progress
 from bench.results.transfer import LEAVE_OUT, About, Corpus, TransferCell
 from bench.run.analyses.folds import ADVICE, Folds, NoTraining, SkippedForCost, subjects_of
 from bench.run.analyses.request import TransferConfig
-from bench.run.analyses.stored import CorpusRun, missing_shards, read_all, run_commands
+from bench.run.analyses.stored_signals import CorpusRun, missing_shards, read_all, run_commands
 from bench.run.fitting import Fitter
 from bench.run.forecast import Forecast, duration
 from bench.run.inputs import StepResults

@@ -24,7 +24,7 @@ def check_file(path: Path, data_dir: Path | None, seconds: float, log: RunLog) -
     Raises:
         UserError: the file can't be used.
     """
-    child = Child("bench.cli.checker", [str(path), str(data_dir or "")], log)
+    child = Child("bench.cli.check_process", [str(path), str(data_dir or "")], log)
     names: list[str] | str = []
     results: list[CheckResult] = []
     try:
