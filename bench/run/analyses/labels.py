@@ -78,8 +78,8 @@ def run_labels(
         forecast = Forecast(prepared, resolved, resources.grader)
         seconds: dict[str, float | None] = {}
         for step in (step for step in prepared.steps if isinstance(step, Fit)):
-            value, before = forecast.seconds(step), seconds.get(step.method, 0.0)
-            seconds[step.method] = None if isinstance(value, str) or before is None else before + times * value
+            estimate, before = forecast.seconds(step), seconds.get(step.method, 0.0)
+            seconds[step.method] = None if isinstance(estimate, str) or before is None else before + times * estimate
         learners = [name for name, method in methods.items() if method.trains()]
         known = {name: value for name in learners if (value := seconds.get(name)) is not None}
         descriptions = [
