@@ -165,7 +165,7 @@ def test_being_killed_leaves_whole_entries_and_a_rest_that_the_next_one_removes(
     uses = [put(tmp_path, "fits", str(number)) for number in range(3)]
     program = (
         "import os, shutil\nfrom pathlib import Path\nfrom bench.store.pruning import prune\n"
-        "from bench.store.usage import used\nshutil.rmtree = lambda *a, **k: os._exit(9)\n"
+        "from bench.store.usage import list_usage\nshutil.rmtree = lambda *a, **k: os._exit(9)\n"
         f"prune(Path({str(tmp_path)!r}), list_usage(Path({str(tmp_path)!r})))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
