@@ -57,14 +57,14 @@ def test_a_signal_is_one_sentence_and_a_code(number: signal.Signals, code: int) 
 
 def test_a_clean_up_that_hangs_is_cut_short() -> None:
     assert exit_codes._CLEANUP_SECONDS < 10  # Docker's time until it kills
-    with started("time.sleep(60)", "from bench.cli import ending; ending._SECONDS = 0.2") as child:
+    with started("time.sleep(60)", "from bench.cli import exit_codes; exit_codes._CLEANUP_SECONDS = 0.2") as child:
         child.terminate()
         code, said = ended(child)
     assert (code, said.count("bench: stopped;")) == (143, 1)
 
 
 def test_a_second_signal_ends_it_at_once() -> None:
-    patient = "from bench.cli import ending; ending._SECONDS = 60"
+    patient = "from bench.cli import exit_codes; exit_codes._CLEANUP_SECONDS = 60"
     with started("print('cleaning', flush=True), time.sleep(60)", patient) as child:
         child.terminate()
         assert child.stdout is not None
