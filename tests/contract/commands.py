@@ -119,7 +119,7 @@ CARD = make_dataclass("Card", ["name", "test", "method", "asked"])(
 )
 USE = UsageRow("fits", Path("fits/ab"), 1000, model="a-model")
 FINDING = Fake(threshold=0.5, bound=0.1, kept=1, mistakes=0, row=Fake(records_digest="d"), calibration=Fake(values=[1]),
-               terms=Fake(risk=0.1, level=0.9))  # fmt: skip
+               request=Fake(risk=0.1, level=0.9))  # fmt: skip
 
 
 def shown_as(kind: str) -> str:
