@@ -1,11 +1,11 @@
-"""The command `bench`, also `python -m bench.cli`."""
+"""Entry point of the command `bench`, also `python -m bench.cli`."""
 
 import signal
 
 
 def main() -> None:
-    """Load the libraries and do what the command line says."""
-    # while they load nothing can be lost, so Ctrl-C simply ends it, without a traceback
+    """Load the libraries and run the command line."""
+    # nothing can be lost while libraries load, so Ctrl-C ends the process without a traceback
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from bench.cli import app

@@ -1,4 +1,4 @@
-"""`bench analyze`: analyses of what runs have read: those that methods bring along, price of shift, label budgets."""
+"""`bench analyze`: analyses of stored signals and results: of a method, transfer, label budgets, multiverse."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from bench.cli.printing import OutFormat, announcer, print_analyses, print_listi
 from bench.report.selection import MultiverseRequest
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
 
-_ANY = "METHOD"
-"""Command that stands for every name which is no command."""
+_METHOD_COMMAND = "METHOD"
+"""Hidden command for any name that is no command, i.e. a method."""
 
 
-class ByMethod(TyperGroup):
-    """Commands of their own, and any other name as that of a method; methods are looked up only then."""
+class MethodGroup(TyperGroup):
+    """Command group in which a name that is no command is taken as a method."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command of that name, else the one for methods, which gets the name as its first argument."""
-        if args[0] in self.commands and args[0] != _ANY:
+        """Return the command of this name, else the one for methods with the name as its first argument."""
+        if args[0] in self.commands and args[0] != _METHOD_COMMAND:
             return super().resolve_command(ctx, args)
-        return _ANY, self.commands[_ANY], args
+        return _METHOD_COMMAND, self.commands[_METHOD_COMMAND], args
 
 
 app = Commands(
     help="Look closer at what runs have read: METHOD's own analyses, how methods bear another corpus, or few labels.",
-    cls=ByMethod, no_args_is_help=True, rich_markup_mode=None,
+    cls=MethodGroup, no_args_is_help=True, rich_markup_mode=None,
 )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ class FigureFormat(StrEnum):
     PDF = "pdf"
 
 
-@app.command(_ANY, cls=GroupedHelp)
+@app.command(_METHOD_COMMAND, cls=GroupedHelp)
 @options_from(AnalysisRequest)
 def analyze(
     request: AnalysisRequest,
@@ -73,11 +73,11 @@ def analyze(
 
     Example: bench analyze ccps features --model tiny --task atlas-choice
     """
-    from bench.run.analyses import of_methods
+    from bench.run.analyses import method_analyses
 
     if analysis is None:
-        known = of_methods.analyses_of(method)
-        first_lines = {name: (each.__doc__ or "").strip().partition("\n")[0] for name, each in known.items()}
+        analyses = method_analyses.load_analyses(method)
+        first_lines = {name: (function.__doc__ or "").strip().partition("\n")[0] for name, function in analyses.items()}
         print_listing([{"name": name, "what": what} for name, what in first_lines.items()])
         return
     if figure and out is None:
@@ -88,9 +88,9 @@ def analyze(
         ensure_writable(out)
     from bench.report.method_analyses import read_published, shown
 
-    found = of_methods.analysed(method, analysis, request, verbosity.progress())
-    kinds = tuple(each.value for each in figure or [FigureFormat.SVG])
-    print_analyses([shown(each, read_published(each, Path("results")), kinds) for each in found], out, format_)
+    results = method_analyses.run_analysis(method, analysis, request, verbosity.progress())
+    kinds = tuple(item.value for item in figure or [FigureFormat.SVG])
+    print_analyses([shown(result, read_published(result, Path("results")), kinds) for result in results], out, format_)
 
 
 @app.command("transfer", cls=GroupedHelp)
@@ -128,7 +128,7 @@ def labels(config: LabelsConfig, *, as_json: AsJson = False) -> None:
 
     report = run_labels(config, verbosity.progress())
     counts = read_counts(Path("results"))
-    studies = [shown(each, counts) for each in report.curves]
+    studies = [shown(curves, counts) for curves in report.curves]
     print_analyses(studies, config.out, OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)
 
@@ -149,5 +149,5 @@ def multiverse(request: MultiverseRequest, *, format_: Format = OutFormat.TERMIN
     from bench.store.folders import cache_folder
 
     ensure_writable(request.out)
-    found = computed(request, cache_folder(), announcer())
-    print_analyses([shown(found, request.methods)], request.out, format_)
+    result = computed(request, cache_folder(), announcer())
+    print_analyses([shown(result, request.methods)], request.out, format_)

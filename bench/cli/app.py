@@ -1,6 +1,6 @@
-"""The command line: parsing only; each command calls one function and prints what it gives.
+"""The commands of `bench`: they parse options, call one function each, and print its result.
 
-Exit codes: 0 ok, 1 a cell of the comparison failed, 2 the user can correct it, 128 + n stopped by signal n.
+Exit codes: 0 success, 1 a cell of the comparison failed, 2 user error, 128 + n stopped by signal n.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.cli.commands import AsJson, Commands, root
 from bench.cli.doctor import doctor
 from bench.cli.exit_codes import exit_code
 from bench.cli.guard import guard
-from bench.cli.options import KINDS, MODEL, SHOWN, GroupedHelp, help_of, options_from, separated
+from bench.cli.options import KINDS, MODEL, SHOWN, GroupedHelp, help_of, options_from, split_list
 from bench.cli.printing import (
     announcer,
     console,
@@ -47,7 +47,7 @@ app = Commands(
 app.command(cls=GroupedHelp)(run)
 app.command()(doctor)
 app.command()(heads.score)
-app.command(context_settings=reproduce.PASSED_ON)(reproduce.reproduce)
+app.command(context_settings=reproduce.PASS_OPTIONS_ON)(reproduce.reproduce)
 app.command(cls=GroupedHelp)(guard)
 app.add_typer(cache.app, name="cache")
 app.add_typer(new.app, name="new")
@@ -85,9 +85,9 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List what can be named on the command line. In a pipe: a line each, with tabs between its columns."""
-    from bench.cli.describe import listing
+    from bench.cli.describe import list_records
 
-    records = listing(kind, plugin or ())
+    records = list_records(kind, plugin or ())
     if as_json:
         print_json(records)
     else:
@@ -111,7 +111,7 @@ def show(
     if example is not None:
         record = describe.example(name, example, data_dir, plugin or ())
     else:
-        record = describe.shown(name, plugin or ())
+        record = describe.show_record(name, plugin or ())
     if as_json:
         print_json(record)
     elif example is not None:
@@ -132,7 +132,7 @@ def params(
     """Count trained parameters, beside the paper's numbers."""
     from bench.cli import parameter_counts
 
-    records = (parameter_counts.memory if memory else parameter_counts.sizes)(separated(model), plugin or ())
+    records = (parameter_counts.memory if memory else parameter_counts.sizes)(split_list(model), plugin or ())
     if as_json:
         print_json(records)
     elif memory:
@@ -167,7 +167,7 @@ def table(
 @app.command(cls=GroupedHelp)
 @options_from(Wanted)
 def report(
-    wanted: Wanted,
+    request: Wanted,
     *,
     serve: Annotated[
         bool, typer.Option("--serve", help="Show the page on 127.0.0.1 until Ctrl-C.", rich_help_panel="Where")
@@ -180,10 +180,10 @@ def report(
     from bench.results.cells import passed_over
     from bench.store.folders import cache_folder
 
-    print_notes(passed_over(wanted.results, partial=wanted.partial))
-    print_written(write(wanted, cache_folder(), announcer()))
+    print_notes(passed_over(request.results, partial=request.partial))
+    print_written(write(request, cache_folder(), announcer()))
     if serve:
-        page.serve(wanted.out, port, lambda address: print_line(f"{address} (Ctrl-C ends it)"))
+        page.serve(request.out, port, lambda address: print_line(f"{address} (Ctrl-C ends it)"))
 
 
 @app.command("import")
@@ -212,31 +212,31 @@ def import_(
         raise UserError("bench import: expected --task NAME or --task-file FILE, and one of them only.")
     source = open_source(data_dir)
     cls = registry.tasks(plugin or ()).get(str(task)) if task_file is None else task_of_file(task_file)
-    asked = cls(source)
-    own = next((each for each in asked.card.splits if each == split), None)
-    if own is None:
-        raise UserError(f"--split: expected one of {', '.join(asked.card.splits)}, got {split!r}.")
-    where = f"{asked.name}/{own}"
-    with fenced(f"task {asked.name!r}, questions of {own}"):
-        questions = list(asked.questions(own))
+    task_object = cls(source)
+    task_split = next((name for name in task_object.card.splits if name == split), None)
+    if task_split is None:
+        raise UserError(f"--split: expected one of {', '.join(task_object.card.splits)}, got {split!r}.")
+    where = f"{task_object.name}/{task_split}"
+    with fenced(f"task {task_object.name!r}, questions of {task_split}"):
+        questions = list(task_object.questions(task_split))
     records = logs.lm_eval_records(log) if tool is Tool.LM_EVAL else logs.inspect_records(log)
-    found = logs.imported(records, questions, asked.format)
-    if not found.rows:
+    imported = logs.imported(records, questions, task_object.format)
+    if not imported.rows:
         raise UserError(
-            f"{log.name}: none of its {len(found.unmatched):,} questions is one of {where}, e.g."
-            f" {found.unmatched[0]!r}; name the task that they are of."
+            f"{log.name}: none of its {len(imported.unmatched):,} questions is one of {where}, e.g."
+            f" {imported.unmatched[0]!r}; name the task that they are of."
         )
     path = out or Path(f"{log.stem}.answers.jsonl")
     try:
-        write_whole(path, "".join(json.dumps(row) + "\n" for row in found.rows).encode())
+        write_whole(path, "".join(json.dumps(row) + "\n" for row in imported.rows).encode())
     except OSError as error:
         raise UserError(f"--out: {path} can't be written ({error.strerror or error}); name another file.") from error
-    print_line(f"wrote {path}: answers to {len(found.rows):,} of {len(questions):,} questions of {where}")
-    if found.unmatched:
-        print_line(f"{len(found.unmatched):,} records match no question, or several, e.g. {found.unmatched[0]!r}")
-    if found.repeated:
-        print_line(f"{found.repeated:,} records of questions that had an answer before were left out")
-    if found.ungraded:
+    print_line(f"wrote {path}: answers to {len(imported.rows):,} of {len(questions):,} questions of {where}")
+    if imported.unmatched:
+        print_line(f"{len(imported.unmatched):,} records match no question, or several, e.g. {imported.unmatched[0]!r}")
+    if imported.repeated:
+        print_line(f"{imported.repeated:,} records of questions that had an answer before were left out")
+    if imported.ungraded:
         print_line("some records have no grade that is right or wrong, so all grades were left out")
 
 
@@ -269,9 +269,9 @@ def check(
 
 
 def main() -> None:
-    """Entry point: user errors become one sentence on stderr and exit code 2; signals end it in order."""
+    """Entry point: a user error prints one sentence on stderr and exits with code 2; signals end it cleanly."""
     if sys.argv[1:2] == ["list"] or "_BENCH_COMPLETE" in os.environ:
-        # half of its time would go into numpy's idle threads and looking for garbage
+        # half of its time would go into numpy's idle threads and garbage collection
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         gc.disable()
     sys.exit(exit_code(app))

@@ -1,4 +1,4 @@
-"""`bench cache`: what is kept between runs, and how to make room."""
+"""`bench cache`: disk usage of the store, and pruning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from bench.api import UserError
 from bench.cli import verbosity
-from bench.cli.commands import AsJson, Commands, with_loudness
+from bench.cli.commands import AsJson, Commands, with_verbosity
 from bench.cli.options import MODEL
 from bench.store.folders import cache_folder
 
@@ -29,20 +29,20 @@ def show(ctx: typer.Context, *, as_json: AsJson = False) -> None:
     if ctx.invoked_subcommand is not None:
         return
     from bench.cli.printing import print_json, print_line, print_records
-    from bench.store.usage import size_in_words, used
+    from bench.store.usage import format_size, list_usage
 
     root = cache_folder()
-    records = _records(used(root))
+    records = _records(list_usage(root))
     total = sum(record["bytes"] for record in records)
     if as_json:
         print_json({"folder": str(root), "bytes": total, "parts": records})
         return
-    print_line(f"{root}: {size_in_words(total)}")
+    print_line(f"{root}: {format_size(total)}")
     if records:
-        print_records([_in_words(record) for record in records])
+        print_records([_format_record(record) for record in records])
 
 
-app = Commands(callback=with_loudness(show), invoke_without_command=True)
+app = Commands(callback=with_verbosity(show), invoke_without_command=True)
 
 
 @app.command()
@@ -66,34 +66,34 @@ def prune(
     """
     from bench.api.errors import did_you_mean
     from bench.cli.printing import print_line, print_records
-    from bench.store.pruning import chosen
     from bench.store.pruning import prune as remove
-    from bench.store.usage import ADAPTERS, ENTRIES, FITS, READINGS, size_in_words, used
+    from bench.store.pruning import select_entries
+    from bench.store.usage import ADAPTERS, ENTRIES, FITS, READINGS, format_size, list_usage
 
     root = cache_folder()
-    uses = used(root)
-    known = sorted({use.model for use in uses if use.model})
-    if model is not None and model not in known:
-        names = ", ".join(known) or "no model whose name was noted"
-        raise UserError(f"--model {model}: nothing is kept of it, only of {names}.{did_you_mean(model, known)}")
+    rows = list_usage(root)
+    models = sorted({row.model for row in rows if row.model})
+    if model is not None and model not in models:
+        names = ", ".join(models) or "no model whose name was noted"
+        raise UserError(f"--model {model}: nothing is kept of it, only of {names}.{did_you_mean(model, models)}")
     age = None
     if older_than is not None:
-        found = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())
-        if found is None:
+        age_match = re.fullmatch(r"(\d{1,6})([hdw])", older_than.strip())
+        if age_match is None:
             raise UserError(
                 f"--older-than {older_than}: expected a number of hours, days or weeks, e.g. 12h, 30d or 8w"
             )
-        age = int(found[1]) * _SECONDS[found[2]]
+        age = int(age_match[1]) * _SECONDS[age_match[2]]
     kinds = ((FITS, ADAPTERS) * fits + (READINGS,) * signals) or ENTRIES
-    choice = chosen(root, uses, kinds, model, age)
+    choice = select_entries(root, rows, kinds, model, age)
     if choice.held:
-        print_line(f"{_entries(choice.held)} in use by running processes, kept")
+        print_line(f"{_count_text(choice.held)} in use by running processes, kept")
     if not choice.gone:
         print_line("nothing to remove")
         return
     if not verbosity.is_quiet():
-        print_records([_in_words(record) for record in _records(choice.gone)])
-        print_line(f"{_entries(choice.gone)}, {size_in_words(sum(use.bytes for use in choice.gone))}")
+        print_records([_format_record(record) for record in _records(choice.gone)])
+        print_line(f"{_count_text(choice.gone)}, {format_size(sum(row.bytes for row in choice.gone))}")
     if dry_run:
         return
     if not yes:
@@ -101,42 +101,42 @@ def prune(
             raise UserError("nobody can be asked here, and nothing was removed; add --yes to remove it, or --dry-run")
         if not typer.confirm("Remove it?", err=True):
             raise typer.Exit(1)
-    done = remove(root, choice.gone)
-    more = f"; {_entries(done.held)} kept, which processes have begun to use" if done.held else ""
-    print_line(f"removed {_entries(done.gone)}, {size_in_words(sum(use.bytes for use in done.gone))}{more}")
+    removed = remove(root, choice.gone)
+    note = f"; {_count_text(removed.held)} kept, which processes have begun to use" if removed.held else ""
+    print_line(f"removed {_count_text(removed.gone)}, {format_size(sum(row.bytes for row in removed.gone))}{note}")
 
 
-def _entries(uses: Sequence[UsageRow]) -> str:
-    return f"{len(uses):,} {'entry' if len(uses) == 1 else 'entries'}"
+def _count_text(rows: Sequence[UsageRow]) -> str:
+    return f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}"
 
 
-def _records(uses: Iterable[UsageRow]) -> list[dict[str, Any]]:
-    """Entries and bytes by kind, model and task; of a reading its answers and its signals."""
+def _records(rows: Iterable[UsageRow]) -> list[dict[str, Any]]:
+    """Sum up entries and bytes by kind, model and task; readings are split into answers and signals."""
     from bench.store.usage import ENTRIES, READINGS
 
-    found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for use in uses:
+    counts: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for row in rows:
         parts = (
-            {"answers": use.answers, "signals": use.bytes - use.answers}
-            if use.kind == READINGS
-            else {use.kind: use.bytes}
+            {"answers": row.answers, "signals": row.bytes - row.answers}
+            if row.kind == READINGS
+            else {row.kind: row.bytes}
         )
-        told = use.kind in ENTRIES
+        stored = row.kind in ENTRIES
         for kind, n in parts.items():
-            count = found[kind, (use.model or _UNKNOWN) if told else "", (use.corpus or _UNKNOWN) if told else ""]
-            count[0] += told
+            count = counts[kind, (row.model or _UNKNOWN) if stored else "", (row.corpus or _UNKNOWN) if stored else ""]
+            count[0] += stored
             count[1] += n
     return [
         {"kind": kind, "model": model, "task": task, "entries": entries, "bytes": n}
-        for (kind, model, task), (entries, n) in sorted(found.items())
+        for (kind, model, task), (entries, n) in sorted(counts.items())
     ]
 
 
-def _in_words(record: dict[str, Any]) -> dict[str, str]:
-    from bench.store.usage import size_in_words
+def _format_record(record: dict[str, Any]) -> dict[str, str]:
+    from bench.store.usage import format_size
 
     return {
         **{name: record[name] for name in ("kind", "model", "task")},
         "entries": f"{record['entries']:,}" if record["entries"] else "",
-        "size": size_in_words(record["bytes"]),
+        "size": format_size(record["bytes"]),
     }

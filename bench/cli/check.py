@@ -1,4 +1,4 @@
-"""The two checks of `bench check`, run and printed: of a plugin against the contract, of results to be submitted."""
+"""`bench check`: check a plugin against the contract, or results for submission, and print the outcome."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.text import Text
 
 from bench.cli import verbosity
-from bench.cli.checker import check_file
+from bench.cli.check_process import check_file
 from bench.cli.printing import console, print_json, print_line
 from bench.data.sources import open_folder
 from bench.results.submissions import check_results
@@ -20,16 +20,16 @@ from bench.testing import check_plugin
 
 
 def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool) -> bool:
-    """Check a method or a task; returns whether it keeps every rule.
+    """Check a method or a task against the contract; returns whether it passes.
 
     Args:
         target: a .py file or a registered name.
         data_dir: Parquet files of a task's data sets, instead of the Hub.
-        seconds: the longest that a rule may take with a file.
+        seconds: time limit of each rule, for a file.
         as_json: print JSON.
 
     Raises:
-        UserError: there is no such file or name.
+        UserError: the file or name does not exist.
     """
     path = Path(target)
     if path.suffix == ".py" or path.is_file():
@@ -41,12 +41,12 @@ def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool)
     if as_json:
         print_json([{"check": result.name, "ok": result.ok, "message": result.message} for result in results])
         return all(result.ok for result in results)
-    # what is broken or remarkable; with `--verbose` each rule
-    told = [result for result in results if not result.ok or result.message or verbosity.is_verbose()]
-    for result in told:
+    # failures and remarks; with `--verbose` every rule
+    shown = [result for result in results if not result.ok or result.message or verbosity.is_verbose()]
+    for result in shown:
         mark = _mark(ok=result.ok, remark=bool(result.message))
         console().print(mark, Text(result.name), Text(result.message, style="dim"), soft_wrap=True)
-    rest = "" if len(told) == len(results) else "; -v lists each"
+    rest = "" if len(shown) == len(results) else "; -v lists each"
     console().print(f"{sum(result.ok for result in results)} of {len(results)} checks passed{rest}")
     if log is not None and log.written:
         print_line(f"what it printed is in {log.path}")
@@ -54,7 +54,7 @@ def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool)
 
 
 def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: bool) -> bool:
-    """Check result files; returns whether all may be submitted.
+    """Check result files for submission; returns whether all pass.
 
     Args:
         folder: the results.
@@ -63,7 +63,7 @@ def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: 
         as_json: print JSON.
 
     Raises:
-        UserError: there is no such folder or cell, or no result in it.
+        UserError: the folder or cell does not exist, or the folder has no result.
     """
     verdicts, again = check_results(folder, data_dir), None
     if cell is not None:
@@ -77,8 +77,8 @@ def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: 
         console().print(_mark(ok=not verdict.problems), Text(verdict.file), soft_wrap=True)
         for problem in verdict.problems:
             print_line(f"         {problem}")
-    for reason, n in Counter(reason for verdict in verdicts for reason in verdict.unchecked).items():
-        print_line(f"not checked: {reason} ({n} file{'s' * (n > 1)})")
+    for reason, count in Counter(reason for verdict in verdicts for reason in verdict.unchecked).items():
+        print_line(f"not checked: {reason} ({count} file{'s' * (count > 1)})")
     if again is not None:
         print_line(f"{again.file}, run again: {again.reason}")
         for note in again.notes:

@@ -1,4 +1,4 @@
-"""Commands that all have the options of the whole command line: --verbose and --quiet stand before or after a name."""
+"""Typer commands that all accept --verbose and --quiet, before or after the command's name; `bench --version`."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and er
 
 
 class Commands(typer.Typer):
-    """Commands with --verbose and --quiet."""
+    """Typer app whose commands accept --verbose and --quiet."""
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # type: ignore[override]
         """Register a function as a command, as `typer.Typer.command` does."""
         register = super().command(name, **settings)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-            register(with_loudness(function))
+            register(with_verbosity(function))
             return function
 
         return decorate
 
 
-def with_loudness(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with both options, which it need not know."""
+def with_verbosity(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a command so that it accepts both options."""
 
     @functools.wraps(function)
     def called(*, verbose: bool, quiet: bool, **values: Any) -> Any:
-        if verbose or quiet:  # else what stands before the command's name holds
-            verbosity.choose(verbose=verbose, quiet=quiet)
+        if verbose or quiet:  # else the options before the command's name apply
+            verbosity.set_level(verbose=verbose, quiet=quiet)
         return function(**values)
 
-    own = list(inspect.signature(function, eval_str=True).parameters.values())
-    both = [
+    parameters = list(inspect.signature(function, eval_str=True).parameters.values())
+    shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=option, default=False)
         for name, option in (("verbose", Verbose), ("quiet", Quiet))
     ]
-    named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
-    called.__signature__ = inspect.Signature([*named, *both])  # type: ignore[attr-defined]
-    called.__annotations__ = {each.name: each.annotation for each in (*named, *both)}
+    keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    called.__signature__ = inspect.Signature([*keyword_only, *shared])  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in (*keyword_only, *shared)}
     return called
 
 
-def _say_version(value: bool) -> None:  # noqa: FBT001 - typer calls it so
+def _print_version(value: bool) -> None:  # noqa: FBT001 - typer calls it so
     if value:
         from bench.cli.printing import print_line
         from bench.results import provenance
 
-        code, packages = provenance.code(), provenance.packages()  # nothing is imported for them
+        code, packages = provenance.code(), provenance.packages()  # read from metadata, without imports
         changed = ", with changes" if code["dirty"] else ""
         commit = f" (commit {code['git_sha'][:12]}{changed})" if code["git_sha"] else ""
         print_line(f"{provenance.DISTRIBUTION} {code['version'] or 'not installed'}{commit}")
-        for name in ("torch", "transformers"):  # which decide numbers more than others
+        for name in ("torch", "transformers"):  # these affect numbers most
             print_line(f"{name} {packages.get(name, 'is not installed')}")
         print_line(f"Python {platform.python_version()}")
         raise typer.Exit
@@ -69,11 +69,11 @@ def _say_version(value: bool) -> None:  # noqa: FBT001 - typer calls it so
 def root(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
     ] = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare confidence methods for LLMs: same model, same answers, same questions."""
     del version
-    verbosity.choose(verbose=verbose, quiet=quiet)
+    verbosity.set_level(verbose=verbose, quiet=quiet)

@@ -1,4 +1,4 @@
-"""Records that `bench list` and `bench show` print: methods, tasks and models."""
+"""Records for `bench list` and `bench show`: methods, tasks, models, protocol."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ T = TypeVar("T")
 KINDS = ("methods", "models", "tasks")
 
 
-def listing(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """One record for each method, model or task.
+def list_records(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
+    """Return one record for each method, model or task.
 
     Raises:
         UserError: unknown kind.
     """
     if kind == "methods":
-        return [_line(entry, _of_method) for entry in registry.methods(plugins).entries()]
+        return [_plugin_record(entry, _method_fields) for entry in registry.methods(plugins).entries()]
     if kind == "tasks":
-        return [_line(entry, _of_task) for entry in registry.tasks(plugins).entries()]
+        return [_plugin_record(entry, _task_fields) for entry in registry.tasks(plugins).entries()]
     if kind == "models":
         return [
             {
@@ -46,18 +46,18 @@ def listing(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
     raise UserError(f"bench list: expected one of {', '.join(KINDS)}, got {kind!r}.")
 
 
-def _line(entry: registry.PluginEntry[T], about: Callable[[type[T]], dict[str, Any]]) -> dict[str, Any]:
-    """One plugin; a broken one with the reason."""
+def _plugin_record(entry: registry.PluginEntry[T], get_fields: Callable[[type[T]], dict[str, Any]]) -> dict[str, Any]:
+    """Return the record of a plugin; of a broken one with the error."""
     if entry.plugin is None:
         return {"name": entry.name, "origin": entry.origin, "broken": entry.error}
     try:
         with fenced(entry.module):
-            return {"name": entry.name, "origin": entry.origin, **about(entry.plugin)}
+            return {"name": entry.name, "origin": entry.origin, **get_fields(entry.plugin)}
     except UserError as error:
         return {"name": entry.name, "origin": entry.origin, "broken": str(error)}
 
 
-def _of_method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
+def _method_fields(cls: type[ConfidenceMethod]) -> dict[str, Any]:
     return {
         "groups": ", ".join(registry.groups_of(cls)),
         "trains on": cls.fit_on if cls.trains() else "nothing",
@@ -66,7 +66,7 @@ def _of_method(cls: type[ConfidenceMethod]) -> dict[str, Any]:
     }
 
 
-def _of_task(cls: type[Task]) -> dict[str, Any]:
+def _task_fields(cls: type[Task]) -> dict[str, Any]:
     cards = _origins(cls)
     hubs = [f"{card.hub}@{(card.revision or 'unpinned')[:8]}" for card in cards] or ["generated"]
     return {
@@ -79,14 +79,14 @@ def _of_task(cls: type[Task]) -> dict[str, Any]:
 
 
 def _origins(cls: type[Task]) -> list[DataCard]:
-    """The data sets that a task's rows come from, each once."""
+    """Return the distinct data sets that a task's rows come from."""
     task = cls(_EmptySource())
     cards = [card for split in cls.card.splits for card, _ in task.origins(split)]
     return list({(card.hub, card.config, *card.splits.values()): card for card in cards}.values())
 
 
 class _EmptySource(Source):
-    """Source without rows, for asking a task where they would come from."""
+    """Source without rows, to find out which data sets a task would read."""
 
     def has(self, card: DataCard, split: Split) -> bool:
         del card, split
@@ -97,12 +97,12 @@ class _EmptySource(Source):
 
 
 def _first_sentence(plugin: type) -> str:
-    """The first line of a docstring."""
+    """Return the first line of a docstring."""
     return (inspect.getdoc(plugin) or "").partition("\n")[0]
 
 
-def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
-    """Everything that is known of a method, a task or a model without loading it.
+def show_record(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
+    """Return all fields of a method, a task, a model or the protocol, without loading weights or data.
 
     Raises:
         UserError: nothing has this name.
@@ -111,12 +111,12 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
     if name in method_registry.names():
         with fenced(f"method {name!r}"):
             cls = method_registry.get(name)
-            tuned: dict[str, list[str]] = {}  # constants with what they are drawn from -> presets with that
+            by_search: dict[str, list[str]] = {}  # constant and its search space -> presets
             for preset, arguments in (cls.presets or {"defaults": {}}).items() if cls.trains() else ():
-                made = cls(**arguments)
-                for field, search in searched(made, {}).items():
-                    tuned.setdefault(f"{field}: {search.words(made.params()[field])}", []).append(preset)
-            drawn = [f"{words} ({', '.join(presets)})" for words, presets in sorted(tuned.items())] or ["nothing"]
+                instance = cls(**arguments)
+                for field, search in searched(instance, {}).items():
+                    by_search.setdefault(f"{field}: {search.words(instance.params()[field])}", []).append(preset)
+            tuned = [f"{words} ({', '.join(presets)})" for words, presets in sorted(by_search.items())] or ["nothing"]
             return {
                 "kind": "method",
                 "name": cls.name,
@@ -126,8 +126,8 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
                 "fit on": cls.fit_on if cls.trains() else "nothing",
                 "reads in fit": sorted(map(repr, cls.needs.fit)) if cls.trains() else [],
                 "reads in predict": sorted(map(repr, cls.needs.predict)),
-                "not reproduced": _listed(cls.not_reproduced),
-                **({"searched by --tune": drawn} if cls.trains() else {}),
+                "not reproduced": _lines_by_preset(cls.not_reproduced),
+                **({"searched by --tune": tuned} if cls.trains() else {}),
                 "constants": constants(cls),
             }
     if name in task_registry.names():
@@ -159,22 +159,22 @@ def shown(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
         return {
             "kind": "protocol",
             "templates": sorted(TEMPLATES.values()),
-            "not reproduced": _listed(NOT_REPRODUCED),
+            "not reproduced": _lines_by_preset(NOT_REPRODUCED),
             "constants": [{"name": name, **{key: values[name] for key, values in fields.items()}} for name in names],
         }
-    everything = ", ".join([*method_registry.names(), *task_registry.names(), *specs.aliases(), "protocol"])
-    raise UserError(f"Nothing is called {name!r}: expected one of {everything}.")
+    known_names = ", ".join([*method_registry.names(), *task_registry.names(), *specs.aliases(), "protocol"])
+    raise UserError(f"Nothing is called {name!r}: expected one of {known_names}.")
 
 
-def _listed(by_preset: Mapping[str, Sequence[str]]) -> list[str]:
+def _lines_by_preset(by_preset: Mapping[str, Sequence[str]]) -> list[str]:
     return [f"{preset}: {sentence}" for preset, sentences in by_preset.items() for sentence in sentences]
 
 
 def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] = ()) -> dict[str, str]:
-    """The conversation that asks test question number `row` of a task, role -> text.
+    """Return the chat prompt of test question number `row` of a task, role -> text.
 
     Raises:
-        UserError: no such task or row.
+        UserError: the task or row does not exist.
     """
     from bench.data.example import as_asked
     from bench.data.sources import open_source  # late: listing opens nothing

@@ -1,6 +1,6 @@
-"""`bench doctor`: whether a run can start on this machine, and what would make it better.
+"""`bench doctor`: check Python, packages, accelerator, memory, Hub and folders of this machine.
 
-Programs are asked with a time limit; a library is imported in a process of its own, where it may crash.
+Programs run with a time limit; libraries are imported in a child process, since they may crash.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bench.cli.commands import AsJson
 from bench.results import provenance
 from bench.store.folders import cache_folder
 
-_LEAST = (3, 11)
+_MIN_PYTHON = (3, 11)
 _TORCH = """
 import json, torch
 cuda = torch.cuda.is_available()
@@ -45,47 +45,47 @@ print(json.dumps({
         "cuda" if cuda else "cpu")).sum()) == 512.0,
 }))
 """
-_DRIVER = Path("/proc/driver/nvidia/version")
+_DRIVER_FILE = Path("/proc/driver/nvidia/version")
 _INDEX = "https://download.pytorch.org/whl"
 _WHEELS = ((13, 0, "cu130"), (12, 8, "cu128"), (12, 6, "cu126"))
-"""Newest CUDA that a driver knows, at least -> wheels of torch."""
+"""Least CUDA version that the driver supports, and the torch wheels for it; newest first."""
 _GB = 1e9
 IMPORT_S = 120.0
-"""Seconds that a library may take to be imported; the first time, from a slow disk, it takes a minute."""
-_LONGEST = 300
+"""Time limit in seconds for importing a library; a first import from a slow disk takes a minute."""
+_MAX_MESSAGE = 300
 _HUB_S = 5.0
-"""Seconds that the Hub has to answer, names and all."""
-_LITTLE = 4e9
-"""Bytes of memory below which libraries and a small model barely fit."""
-_YES = {"1", "ON", "YES", "TRUE"}
-"""Values by which the Hub's library takes a switch for set."""
-_LITTLE_SPACE, _NO_SPACE = 10e9, 2e8
+"""Time limit in seconds for the Hub, name lookup included."""
+_LOW_MEMORY = 4e9
+"""Bytes of free memory below which libraries and a small model barely fit."""
+_TRUE_VALUES = {"1", "ON", "YES", "TRUE"}
+"""Values of environment variables that the Hub's library takes as true."""
+_LOW_SPACE, _NO_SPACE = 10e9, 2e8
 """Free bytes below which a long run may fail, and below which none can start."""
 
 
 class State(StrEnum):
-    """State of one thing."""
+    """Severity of a finding."""
 
     OK = "ok"
     NOTE = "note"
-    """A run can start; something is missing or slower."""
+    """A run can start, but something is missing or slower."""
     BAD = "bad"
     """No run can start."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """State of one thing, and how to mend it."""
+    """Result of one check, and how to fix it."""
 
     about: str
     state: State
     what: str
     fix: str = ""
-    """Thing to do; empty where nothing needs to be done."""
+    """What to do; empty if nothing."""
 
 
 MARKS = {State.OK: "ok", State.NOTE: "note", State.BAD: "stops a run"}
-"""State -> its word."""
+"""State -> its word in the output."""
 Results = Annotated[Path, typer.Option("--out", help="Folder of results that runs will write.")]
 
 
@@ -93,21 +93,21 @@ def doctor(*, out: Results = Path("results"), as_json: AsJson = False) -> None:
     """Say whether a run can start on this machine, and what to mend. Exit code 1 where it can't."""
     from bench.cli.printing import print_json, print_line
 
-    found = examined(out)
-    bad = any(finding.state is State.BAD for finding in found)
+    findings = run_checks(out)
+    is_bad = any(finding.state is State.BAD for finding in findings)
     if as_json:
-        print_json({"can_run": not bad, "findings": [asdict(finding) for finding in found]})
+        print_json({"can_run": not is_bad, "findings": [asdict(finding) for finding in findings]})
     else:
-        for finding in found:
+        for finding in findings:
             print_line(f"{MARKS[finding.state]:<12} {finding.about + ':':<14} {finding.what}")
             if finding.fix:
                 print_line(f"{'':<28}-> {finding.fix}")
-        print_line("No run can start here; mend what stops it." if bad else "A run can start on this machine.")
-    raise typer.Exit(1 if bad else 0)
+        print_line("No run can start here; mend what stops it." if is_bad else "A run can start on this machine.")
+    raise typer.Exit(1 if is_bad else 0)
 
 
-def examined(out: Path) -> list[Finding]:
-    """All findings in order; those that ask other programs are asked for side by side.
+def run_checks(out: Path) -> list[Finding]:
+    """Run all checks concurrently; returns their findings in order.
 
     Args:
         out: folder of results.
@@ -119,7 +119,7 @@ def examined(out: Path) -> list[Finding]:
     def findings(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
         try:
             return list(check())
-        except Exception as error:  # noqa: BLE001 - it examines whatever a machine may be; the others are seen
+        except Exception as error:  # noqa: BLE001 - a failed check must not hide the others
             name, what = getattr(check, "__name__", "check").strip("<>"), f"{type(error).__name__}: {error}"
             return [Finding(name, State.NOTE, f"could not be examined ({what})")]
 
@@ -131,17 +131,17 @@ def examined(out: Path) -> list[Finding]:
 
 
 def python() -> Iterator[Finding]:
-    """The version of Python."""
-    told = f"{platform.python_version()} ({sys.executable})"
-    if sys.version_info >= _LEAST:
-        yield Finding("Python", State.OK, told)
+    """Check the version of Python."""
+    version_text = f"{platform.python_version()} ({sys.executable})"
+    if sys.version_info >= _MIN_PYTHON:
+        yield Finding("Python", State.OK, version_text)
     else:
-        least = ".".join(map(str, _LEAST))
-        yield Finding("Python", State.BAD, f"{told}, older than {least}", f"install Python {least} or newer")
+        least = ".".join(map(str, _MIN_PYTHON))
+        yield Finding("Python", State.BAD, f"{version_text}, older than {least}", f"install Python {least} or newer")
 
 
 def packages() -> Iterator[Finding]:
-    """Packages that this one requires, by their metadata: nothing is imported."""
+    """Check the required packages by their metadata, without importing them."""
     from packaging.requirements import Requirement  # comes with transformers
 
     try:
@@ -150,42 +150,42 @@ def packages() -> Iterator[Finding]:
         what = f"{provenance.DISTRIBUTION} itself is not installed, so its methods and tasks are not found"
         yield Finding("packages", State.BAD, what, "pip install -e . in the checkout, or pip install confbench")
         return
-    lacking = []
+    missing = []
     for requirement in map(Requirement, required):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
         version = provenance.version_of(requirement.name)
         if version is None or not requirement.specifier.contains(version, prereleases=True):
-            lacking.append(f"{requirement.name}{requirement.specifier} (found {version or 'none'})")
-    if lacking:
-        names = " ".join(f"'{text.partition(' (')[0]}'" for text in lacking)
-        yield Finding("packages", State.BAD, f"missing or too old: {', '.join(lacking)}", f"pip install {names}")
+            missing.append(f"{requirement.name}{requirement.specifier} (found {version or 'none'})")
+    if missing:
+        names = " ".join(f"'{text.partition(' (')[0]}'" for text in missing)
+        yield Finding("packages", State.BAD, f"missing or too old: {', '.join(missing)}", f"pip install {names}")
     else:
         code = provenance.code()
         yield Finding("packages", State.OK, f"{provenance.DISTRIBUTION} {code['version']} with all that it requires")
 
 
 def other_bench() -> Iterator[Finding]:
-    """Other packages of our names, and another command `bench` that a shell would find first."""
+    """Check for other packages with our names, and another `bench` command earlier on the PATH."""
     owners = metadata.packages_distributions()
-    others = {
+    owners_of_names = {
         (name, owner) for name in provenance.CODE for owner in owners.get(name, ()) if owner != provenance.DISTRIBUTION
     }
-    for name, owner in sorted(others):
+    for name, owner in sorted(owners_of_names):
         fix = f"pip uninstall {owner}, or install {provenance.DISTRIBUTION} into an environment of its own"
         yield Finding("names", State.BAD, f"the package {owner} also installs {name!r}", fix)
     home = Path(__file__).parents[2]
     for name in provenance.CODE:
-        found = importlib.util.find_spec(name)
-        place = Path(found.origin).parents[1] if found and found.origin else None
-        if place is not None and place.resolve() != home.resolve():
-            fix = f"start the command elsewhere, or rename {place / name}"
-            yield Finding("names", State.BAD, f"{name!r} is found in {place}, not beside this package", fix)
+        spec = importlib.util.find_spec(name)
+        folder = Path(spec.origin).parents[1] if spec and spec.origin else None
+        if folder is not None and folder.resolve() != home.resolve():
+            fix = f"start the command elsewhere, or rename {folder / name}"
+            yield Finding("names", State.BAD, f"{name!r} is found in {folder}, not beside this package", fix)
     command = shutil.which("bench")
-    ours = Path(sys.executable).parent / "bench"
-    if command and ours.exists() and Path(command).resolve() != ours.resolve():
-        yield Finding("names", State.NOTE, f"the shell's command bench is {command}, not {ours}", f"call {ours}")
-    elif not others:
+    local = Path(sys.executable).parent / "bench"
+    if command and local.exists() and Path(command).resolve() != local.resolve():
+        yield Finding("names", State.NOTE, f"the shell's command bench is {command}, not {local}", f"call {local}")
+    elif not owners_of_names:
         yield Finding("names", State.OK, f"no other package is called {', '.join(provenance.CODE)}")
 
 
@@ -193,105 +193,105 @@ def other_bench() -> Iterator[Finding]:
 
 
 def torch() -> Iterator[Finding]:
-    """The torch build, the accelerator and bfloat16."""
+    """Check the torch build, the accelerator and bfloat16."""
     try:
-        found = value_of(_TORCH)
+        report = python_json(_TORCH)
     except FailedError as error:
         yield Finding(
-            "torch", State.BAD, f"can't be imported: {error}", f"pip install --force-reinstall torch{_wheels()}"
+            "torch", State.BAD, f"can't be imported: {error}", f"pip install --force-reinstall torch{_index_option()}"
         )
         return
-    state = State.OK if found["computes"] else State.BAD
-    what = f"{found['version']}" + ("" if found["computes"] else ", which computes a product of matrices wrongly")
-    yield Finding("torch", state, what, "" if found["computes"] else "pip install --force-reinstall torch")
-    if found["cards"]:
-        told = ", ".join(f"{name} ({memory / _GB:.0f} GB)" for name, memory in found["cards"])
-        yield Finding("accelerator", State.OK, told)
-        word = "supported" if found["bf16"] else "not supported"
-        fix = "" if found["bf16"] else "run with --dtype float16"
-        yield Finding("bfloat16", State.OK if found["bf16"] else State.NOTE, word, fix)
-    elif found["mps"]:
+    state = State.OK if report["computes"] else State.BAD
+    what = f"{report['version']}" + ("" if report["computes"] else ", which computes a product of matrices wrongly")
+    yield Finding("torch", state, what, "" if report["computes"] else "pip install --force-reinstall torch")
+    if report["cards"]:
+        names = ", ".join(f"{name} ({memory / _GB:.0f} GB)" for name, memory in report["cards"])
+        yield Finding("accelerator", State.OK, names)
+        word = "supported" if report["bf16"] else "not supported"
+        fix = "" if report["bf16"] else "run with --dtype float16"
+        yield Finding("bfloat16", State.OK if report["bf16"] else State.NOTE, word, fix)
+    elif report["mps"]:
         yield Finding("accelerator", State.OK, "Apple GPU (mps)")
-    elif _DRIVER.exists() or _cards():
-        cards, driver = ", ".join(_cards()) or "an NVIDIA card", _driver_cuda()
-        fix = f"pip install --force-reinstall torch{_wheels()}"
-        why = f"not used, for this torch {found['version']} is built for the CPU alone"
-        if found["cuda"] is not None and driver is not None and driver < _numbers(found["cuda"]):
+    elif _DRIVER_FILE.exists() or _card_names():
+        cards, driver = ", ".join(_card_names()) or "an NVIDIA card", _driver_cuda()
+        fix = f"pip install --force-reinstall torch{_index_option()}"
+        reason = f"not used, for this torch {report['version']} is built for the CPU alone"
+        if report["cuda"] is not None and driver is not None and driver < _parse_version(report["cuda"]):
             fix = f"update the driver, or {fix}"
-            why = (
-                f"not used, for torch is built for CUDA {found['cuda']} and the driver knows CUDA"
+            reason = (
+                f"not used, for torch is built for CUDA {report['cuda']} and the driver knows CUDA"
                 f" {driver[0]}.{driver[1]} at most"
             )
-        elif found["cuda"] is not None:
+        elif report["cuda"] is not None:
             fix = "look at nvidia-smi, CUDA_VISIBLE_DEVICES and the rights on /dev/nvidia*"
-            why = f"there, but torch {found['version']} doesn't find it"
-        yield Finding("accelerator", State.NOTE, f"{cards}: {why}", fix)
+            reason = f"there, but torch {report['version']} doesn't find it"
+        yield Finding("accelerator", State.NOTE, f"{cards}: {reason}", fix)
     else:
         fix = "none is needed for small models; a large one takes days without"
         yield Finding("accelerator", State.NOTE, "none was found: the CPU reads the models, in float32", fix)
 
 
-def _cards() -> list[str]:
-    """Names of NVIDIA cards, as their driver tells them."""
+def _card_names() -> list[str]:
+    """Return the names of NVIDIA cards from nvidia-smi."""
     if shutil.which("nvidia-smi") is None:
         return []
     try:
-        return output_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], 10.0).strip().splitlines()
+        return program_output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], 10.0).strip().splitlines()
     except FailedError:
         return []
 
 
 def _driver_cuda() -> tuple[int, int] | None:
-    """Newest CUDA that the driver knows."""
+    """Return the newest CUDA version that the driver supports."""
     try:
-        words = output_of(["nvidia-smi"], 10.0).partition("CUDA Version:")[2].split()
-        return _numbers(words[0])
+        words = program_output(["nvidia-smi"], 10.0).partition("CUDA Version:")[2].split()
+        return _parse_version(words[0])
     except (FailedError, IndexError, ValueError):
         return None
 
 
-def _numbers(version: str) -> tuple[int, int]:
+def _parse_version(version: str) -> tuple[int, int]:
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
 
 
-def _wheels() -> str:
-    """Option of pip that gets a torch for this machine's driver; empty where the usual one will do."""
+def _index_option() -> str:
+    """Return pip's index option for torch wheels that suit the driver; empty if the default ones do."""
     driver = _driver_cuda()
     names = [name for major, minor, name in _WHEELS if driver is not None and driver >= (major, minor)]
     return f" --index-url {_INDEX}/{names[0]}" if names else ""
 
 
 def others() -> Iterator[Finding]:
-    """Libraries beside torch: transformers, which every run needs, and those that some runs need."""
-    for name, otherwise, fix in (
+    """Check transformers, which every run needs, and libraries that some runs need."""
+    for name, state_if_missing, fix in (
         ("transformers", State.BAD, "pip install --force-reinstall transformers"),
         ("deepspeed", State.NOTE, "pip install deepspeed; without it adapters are trained by torch alone"),
         ("ray", State.NOTE, "pip install 'confbench[ray]'; only --engine ray needs it"),
     ):
         version = provenance.version_of(name)
         if version is None:
-            yield Finding(name, otherwise, "not installed", fix)
+            yield Finding(name, state_if_missing, "not installed", fix)
             continue
         try:
-            value_of(f"import json, {name}; print(json.dumps(True))")
+            python_json(f"import json, {name}; print(json.dumps(True))")
             yield Finding(name, State.OK, version)
         except FailedError as error:
-            yield Finding(name, otherwise, f"{version}, which can't be imported: {error}", fix)
+            yield Finding(name, state_if_missing, f"{version}, which can't be imported: {error}", fix)
 
 
-# --- asking -----------------------------------------------------------------------------------------------------------
+# --- subprocesses -----------------------------------------------------------------------------------------------------
 
 
 class FailedError(Exception):
-    """A program ended badly; the message is its last line, or says how it ended."""
+    """A program failed; the message is its last line of output, or how it ended."""
 
 
-def output_of(command: list[str], seconds: float) -> str:
-    """Output of a program.
+def program_output(command: list[str], seconds: float) -> str:
+    """Run a program and return its output.
 
     Raises:
-        FailedError: there is no such program, it ends with another exit code than 0, or takes too long.
+        FailedError: the program does not exist, exits with a code other than 0, or exceeds the time limit.
     """
     try:
         process = subprocess.Popen(
@@ -306,23 +306,23 @@ def output_of(command: list[str], seconds: float) -> str:
         except subprocess.TimeoutExpired:
             raise FailedError(f"no answer within {seconds:.0f} s") from None
         finally:
-            with suppress(ProcessLookupError, PermissionError):  # what it started as well, which may hold its pipes
+            with suppress(ProcessLookupError, PermissionError):  # its children, too, which may hold the pipes
                 os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         code = process.returncode
-        ended = f"signal {-code}" if code < 0 else f"exit code {code}"
+        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         last = (err.strip() or out.strip()).splitlines()[-1:]
-        raise FailedError(last[0][:_LONGEST] if last else f"it ended with {ended}")
+        raise FailedError(last[0][:_MAX_MESSAGE] if last else f"it ended with {ending}")
     return out
 
 
-def value_of(program: str, seconds: float = IMPORT_S) -> Any:
-    """The value that a Python program prints as JSON in its last line, run by this Python.
+def python_json(program: str, seconds: float = IMPORT_S) -> Any:
+    """Run a Python program and parse its last line of output as JSON.
 
     Raises:
-        FailedError: as `asked`, or it prints no JSON.
+        FailedError: as `program_output`, or the last line is no JSON.
     """
-    out = output_of([sys.executable, "-c", program], seconds)
+    out = program_output([sys.executable, "-c", program], seconds)
     try:
         return json.loads(out.strip().splitlines()[-1])
     except (ValueError, IndexError):
@@ -333,35 +333,35 @@ def value_of(program: str, seconds: float = IMPORT_S) -> Any:
 
 
 def memory() -> Iterator[Finding]:
-    """Main memory that is free, within the limit of a container."""
-    found = []
+    """Check the free main memory, within the limit of a container."""
+    limits = []
     with suppress(OSError, ValueError, IndexError):
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
-        found.append(int(lines["MemAvailable"].split()[0]) * 1024.0)
-    with suppress(OSError, ValueError):  # of a container; without a limit it says "max"
+        limits.append(int(lines["MemAvailable"].split()[0]) * 1024.0)
+    with suppress(OSError, ValueError):  # cgroup limit; "max" without one
         folder = Path("/sys/fs/cgroup")
         limit = int((folder / "memory.max").read_text(encoding="ascii"))
-        found.append(float(limit - int((folder / "memory.current").read_text(encoding="ascii"))))
-    if not found:
+        limits.append(float(limit - int((folder / "memory.current").read_text(encoding="ascii"))))
+    if not limits:
         with suppress(OSError, ValueError, AttributeError):
-            found.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
-    if not found:
+            limits.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    if not limits:
         yield Finding("memory", State.NOTE, "this system doesn't tell")
         return
-    free = min(found)
-    state = State.NOTE if free < _LITTLE else State.OK
+    free = min(limits)
+    state = State.NOTE if free < _LOW_MEMORY else State.OK
     fix = "end other programs, or run where there is more; bench params --memory tells what a model takes"
     yield Finding("memory", state, f"{free / _GB:.1f} GB free", fix if state is State.NOTE else "")
 
 
 def hub() -> Iterator[Finding]:
-    """Whether models and data can be got, and as whom."""
+    """Check whether the Hub can be reached, and whether there is a token."""
     switches = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-    offline = next((name for name in switches if os.environ.get(name, "").upper() in _YES), None)
+    offline = next((name for name in switches if os.environ.get(name, "").upper() in _TRUE_VALUES), None)
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     path = Path(os.environ.get("HF_TOKEN_PATH") or home / "token")
     has_token = bool(os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN"))
-    with suppress(OSError):  # it is neither shown nor sent
+    with suppress(OSError):  # the token is neither shown nor sent
         has_token = has_token or (path.is_file() and path.stat().st_size > 0)
     token = "with a token" if has_token else "without a token"
     if offline:
@@ -371,7 +371,7 @@ def hub() -> Iterator[Finding]:
     address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     answers: queue.Queue[str] = queue.Queue()
 
-    def ask() -> None:  # looking up a name has no time limit, so a thread does it
+    def ask() -> None:  # in a thread, since a name lookup has no time limit
         import urllib.error
         import urllib.request
 
@@ -397,34 +397,35 @@ def hub() -> Iterator[Finding]:
 
 
 def folders(out: Path) -> Iterator[Finding]:
-    """Whether each folder can be written, how much is free there, and how large the cache is.
+    """Check that each folder can be written, its free space, and the size of the cache.
 
     Args:
         out: folder of results.
     """
-    from bench.store.usage import size_in_words, used
+    from bench.store.usage import format_size, list_usage
 
     cache = cache_folder()
-    taken = f", {size_in_words(sum(use.bytes for use in used(cache)))} in it (bench cache)" if cache.is_dir() else ""
-    for about, folder, more, fix in (
-        ("cache", cache, taken, "set CONFBENCH_CACHE to a folder that can be written"),
+    size = sum(row.bytes for row in list_usage(cache))
+    usage = f", {format_size(size)} in it (bench cache)" if cache.is_dir() else ""
+    for about, folder, suffix, fix in (
+        ("cache", cache, usage, "set CONFBENCH_CACHE to a folder that can be written"),
         ("results", out, "", "name another folder with --out"),
         ("temporary", Path(tempfile.gettempdir()), "", "set TMPDIR to a folder that can be written"),
     ):
-        there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+        existing_parent = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
         if folder.exists() and not folder.is_dir():
             yield Finding(about, State.BAD, f"{folder} is no folder", fix)
             continue
         try:
-            with tempfile.TemporaryFile(dir=there) as file:
+            with tempfile.TemporaryFile(dir=existing_parent) as file:
                 file.write(b"0" * 4096)
                 file.flush()
-            free = shutil.disk_usage(there).free
+            free = shutil.disk_usage(existing_parent).free
         except OSError as error:
             yield Finding(about, State.BAD, f"{folder} can't be written: {error.strerror or error}", fix)
             continue
-        what = f"{folder}, {size_in_words(free)} free{more}"
-        if free < _LITTLE_SPACE:
+        what = f"{folder}, {format_size(free)} free{suffix}"
+        if free < _LOW_SPACE:
             yield Finding(about, State.BAD if free < _NO_SPACE else State.NOTE, what, f"free some space, or {fix}")
         else:
             yield Finding(about, State.OK, what)

@@ -1,4 +1,4 @@
-"""`bench guard`: from which confidence on answers can be trusted, from result files alone."""
+"""`bench guard`: confidence thresholds above which answers can be trusted, computed from result files."""
 
 from __future__ import annotations
 
@@ -46,37 +46,37 @@ def guard(
 
     if request.out is not None and request.out.exists() and not request.out.is_dir():
         raise UserError(f"--out {request.out}: expected a folder, or a name for one, got a file")
-    card = None if head is None else read_card(head)  # what is wrong with it is said before the work
+    card = None if head is None else read_card(head)  # errors in it are reported before the computation
     print_notes(passed_over(request.results, partial=request.partial))
-    found = guarded(request, cache_folder(), announcer())
-    trusted = None
+    tables = guarded(request, cache_folder(), announcer())
+    guard_card = None
     if card is not None:
-        own = [
+        matches = [
             (table, seed)
-            for table in found
+            for table in tables
             for line in table.lines
             for seed in line.seeds
             if card.test.records is not None and seed.row.records_digest == card.test.records
         ]
-        if not own:
+        if not matches:
             raise UserError(
                 f"--head {head}: none of these guards is of the result of its run ({card.name}, by the SHA-256 of its"
                 " questions); name the folder with --results, and leave out what chooses other methods, models or"
                 " tasks."
             )
-        table, seed = own[0]
+        table, seed = matches[0]
         if seed.threshold is None:
             raise UserError(
                 f"--head {head}: no threshold of {card.name} keeps mistakes to {share(seed.request.risk)}:"
                 f" {lacks(seed)}. Its card stays as it was."
             )
-        divided = table.request.calibrate_on is None
-        trusted = GuardCard(
+        is_split = table.request.calibrate_on is None
+        guard_card = GuardCard(
             threshold=seed.threshold, risk=seed.request.risk, level=seed.request.level, bound=seed.bound,
             task=table.calibrated_on, answers=len(seed.calibration.values), kept=seed.kept, mistakes=seed.mistakes,
-            share=table.request.share if divided else None, split_seed=table.request.split_seed if divided else None,
+            share=table.request.share if is_split else None, split_seed=table.request.split_seed if is_split else None,
         )  # fmt: skip
-    print_analyses([shown(found)], request.out, format_)
-    if head is not None and trusted is not None:
-        write_guard(head, trusted)
-        print_notes([f"{head}: trusted are {trusted.terms}; bench score says so of each answer"])
+    print_analyses([shown(tables)], request.out, format_)
+    if head is not None and guard_card is not None:
+        write_guard(head, guard_card)
+        print_notes([f"{head}: trusted are {guard_card.terms}; bench score says so of each answer"])

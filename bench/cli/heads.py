@@ -1,4 +1,4 @@
-"""`bench score` and `bench head`: what methods learned in a run, used on other questions and answers."""
+"""`bench score` and `bench head`: apply, show and check saved scorers (heads) on new questions and answers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def score(
     from bench.cli.printing import print_notes
     from bench.progress import visible_json
     from bench.run.scorers.scorer import HeadSetting
-    from bench.run.scorers.scoring import score as scored
+    from bench.run.scorers.scoring import score as score_questions
 
     inputs = [path for path in (questions, answers) if path is not None]
     if any(path.exists() and out.exists() and path.samefile(out) for path in inputs):
@@ -82,7 +82,7 @@ def score(
         raise UserError(f"--out {out}: there is no folder {out.parent}; make it first.")
     files = tuple(plugin or ())
     setting = HeadSetting(model, device, dtype, None, token_budget, trust_remote_code=trust_remote_code, plugins=files)
-    report = scored(questions, head, answers, setting, verbosity.progress())
+    report = score_questions(questions, head, answers, setting, verbosity.progress())
     text = "".join(f"{line}\n" for line in report.lines)
     if str(out) == "-":
         sys.stdout.write(visible_json(text))
@@ -92,8 +92,8 @@ def score(
         try:
             write_whole(out, text.encode())
         except OSError as error:
-            why = error.strerror or error
-            raise UserError(f"--out {out}: it can't be written ({why}); name another file.") from error
+            reason = error.strerror or error
+            raise UserError(f"--out {out}: it can't be written ({reason}); name another file.") from error
     print_notes(report.notes)
 
 
@@ -107,27 +107,27 @@ def show(folder: Folder, *, as_json: AsJson = False) -> None:
     if as_json:
         print_json(card)
         return
-    # without its provenance, and without entries that say nothing
+    # without provenance and empty fields
     constants = [{"constant": name, "value": value} for name, value in card["method"].pop("constants").items()]
     metrics = {}
-    for name, each in card["test"].pop("metrics").items():
-        value, low, high = each["value"], each["low"], each["high"]
+    for name, metric in card["test"].pop("metrics").items():
+        value, low, high = metric["value"], metric["low"], metric["high"]
         if value is not None:
             interval = "" if low is None or high is None else f" (95 % interval {low:.4f} to {high:.4f})"
             metrics[name] = f"{value:.4f}{interval}"
     card["asked"].pop("protocol")
     card.pop("provenance", None)
-    shown: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for part, values in card.items():
         if isinstance(values, dict):
-            shown[part] = {
+            fields[part] = {
                 name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
                 for name, value in values.items()
                 if value not in (None, "", [], {}, ())
             }
         elif values is not None:
-            shown[part] = values
-    print_fields({**shown, "metrics": metrics, "constants": constants})
+            fields[part] = values
+    print_fields({**fields, "metrics": metrics, "constants": constants})
 
 
 @app.command()
@@ -162,13 +162,13 @@ def check(
     from bench.run.scorers import checking
     from bench.run.scorers.scorer import HeadSetting
 
-    named = None if attention is None else attention.value
+    attention_name = None if attention is None else attention.value
     files = tuple(plugin or ())
-    setting = HeadSetting(model, device, dtype, named, token_budget, plain, trust_remote_code, files)
-    found = checking.check(folder, setting, verbosity.progress(), tolerance=tolerance, state_tolerance=state_tolerance)
+    setting = HeadSetting(model, device, dtype, attention_name, token_budget, plain, trust_remote_code, files)
+    report = checking.check(folder, setting, verbosity.progress(), tolerance=tolerance, state_tolerance=state_tolerance)
     if as_json:
-        print_json(checking.as_record(found))
+        print_json(checking.as_record(report))
     else:
-        for line in found.lines():
+        for line in report.lines():
             print_line(line)
-    raise typer.Exit(0 if found.passed else 1)
+    raise typer.Exit(0 if report.passed else 1)

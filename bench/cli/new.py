@@ -1,4 +1,4 @@
-"""`bench new`: a method or a task to begin with and its tests, copied from the files in `templates`."""
+"""`bench new`: write a starter method or task and its tests from the files in `templates`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Kind = Literal["method", "task"]
 Name = Annotated[str, typer.Argument(help="Lower-case words joined by '-', as it is named on the command line.")]
 Out = Annotated[Path | None, typer.Option(help="File to write. Default: the name, here; its test file beside it.")]
 
-_MISSING = "  (pytest is not installed here: pip install pytest)"
+_NO_PYTEST = "  (pytest is not installed here: pip install pytest)"
 
 app = Commands(help="Write a method or a task to begin with, and its tests.", no_args_is_help=True)
 
@@ -38,7 +38,7 @@ def method(
     """Write a method and its tests."""
     path = write("method", name, "trained" if trained else "untrained", out)
     file = shlex.quote(str(path))
-    _print_next(
+    _print_next_steps(
         path, [f"bench run --plugin {file} --method {name} --model tiny"], "bench.api.methods, bench.api.signals"
     )
 
@@ -59,36 +59,36 @@ def task(
         f"bench show {name} --plugin {file} --example 0",
         f"bench run --plugin {file} --task {name} --method ptrue --model tiny",
     ]
-    _print_next(path, commands, "bench.api.tasks, bench.api.question")
+    _print_next_steps(path, commands, "bench.api.tasks, bench.api.question")
 
 
 def write(kind: Kind, name: str, template: str, out: Path | None = None) -> Path:
     """Write a plugin and its tests; returns the plugin's file.
 
     Args:
-        kind: of the plugin.
-        name: under which it is registered.
-        template: folder of the files that are copied.
-        out: the file; by default the name, in this folder.
+        kind: method or task.
+        name: registered name.
+        template: folder of the template files.
+        out: the file; default: the name, in this folder.
 
     Raises:
-        UserError: the name or the file can't be had, or a file can't be written.
+        UserError: the name or the file is invalid or in use, or a file can't be written.
     """
     from bench import registry
 
     path = out or Path(f"{name.replace('-', '_')}.py")
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise UserError(f"expected a name of lower-case words joined by '-', e.g. my-{kind}, got {name!r}")
-    for word, known in (("method", registry.methods()), ("task", registry.tasks())):
-        if name in known.names():
-            raise UserError(f"there is a {word} {name!r} already; choose another name")
+    for kind_name, registered in (("method", registry.methods()), ("task", registry.tasks())):
+        if name in registered.names():
+            raise UserError(f"there is a {kind_name} {name!r} already; choose another name")
     if name in registry.GROUPS:
         raise UserError(f"{name!r} means a group of methods; choose another name")
     if path.suffix != ".py" or not path.stem.isidentifier() or keyword.iskeyword(path.stem):
         raise UserError(f"expected a file that Python can import, e.g. my_{path.stem}.py, got {path}")
     if not path.parent.is_dir():
         raise UserError(f"there is no folder {path.parent}; make it first")
-    for file in (path, _test_of(path)):
+    for file in (path, _test_path(path)):
         if file.exists() or file.is_symlink():
             raise UserError(f"{file} is there already and is not overwritten; choose another name or --out")
     with suppress(ImportError, ValueError):
@@ -100,37 +100,37 @@ def write(kind: Kind, name: str, template: str, out: Path | None = None) -> Path
     folder = resources.files("bench.cli.templates") / template
     sources = {
         path: (folder / f"my_{kind}.py").read_text(encoding="utf-8"),
-        _test_of(path): (folder / f"test_my_{kind}.py").read_text(encoding="utf-8"),
+        _test_path(path): (folder / f"test_my_{kind}.py").read_text(encoding="utf-8"),
     }
     placeholder_class = f"My{kind.title()}"
-    taken = {word for text in sources.values() for word in re.findall(r"\w+", text)} - {placeholder_class}
+    used_names = {word for text in sources.values() for word in re.findall(r"\w+", text)} - {placeholder_class}
     class_name = "".join(part.capitalize() for part in name.split("-"))
-    while class_name in taken or keyword.iskeyword(class_name):  # the files use it for something else
+    while class_name in used_names or keyword.iskeyword(class_name):  # the templates use this name
         class_name += kind.title()
-    own = {f"my-{kind}": name, f"my_{kind}": path.stem, placeholder_class: class_name}
-    placeholder = re.compile("|".join(map(re.escape, own)))
-    done: list[Path] = []
+    replacements = {f"my-{kind}": name, f"my_{kind}": path.stem, placeholder_class: class_name}
+    placeholder = re.compile("|".join(map(re.escape, replacements)))
+    written: list[Path] = []
     try:
         for file, text in sources.items():
-            with file.open("x", encoding="utf-8") as opened:
-                done.append(file)
-                opened.write(placeholder.sub(lambda found: own[found[0]], text))
+            with file.open("x", encoding="utf-8") as stream:
+                written.append(file)
+                stream.write(placeholder.sub(lambda match: replacements[match[0]], text))
     except OSError as error:
-        for file in done:
+        for file in written:
             file.unlink(missing_ok=True)
         raise UserError(f"{error.filename or 'a file'} can't be written: {error.strerror}") from error
     return path
 
 
-def _test_of(path: Path) -> Path:
+def _test_path(path: Path) -> Path:
     return path.with_name(f"test_{path.name}")
 
 
-def _print_next(path: Path, commands: Sequence[str], modules: str) -> None:
+def _print_next_steps(path: Path, commands: Sequence[str], modules: str) -> None:
     from bench.cli.printing import print_line
 
     has_pytest = importlib.util.find_spec("pytest") is not None
-    print_line(f"wrote {path} and {_test_of(path)}; what you have to decide has a comment there. Next:")
-    for command in (f"bench check {shlex.quote(str(path))}", *commands, f"pytest {shlex.quote(str(_test_of(path)))}"):
-        print_line(f"  {command}{_MISSING if command.startswith('pytest') and not has_pytest else ''}")
+    print_line(f"wrote {path} and {_test_path(path)}; what you have to decide has a comment there. Next:")
+    for command in (f"bench check {shlex.quote(str(path))}", *commands, f"pytest {shlex.quote(str(_test_path(path)))}"):
+        print_line(f"  {command}{_NO_PYTEST if command.startswith('pytest') and not has_pytest else ''}")
     print_line(f"The interface: docs/signals.md, and python -m pydoc of {modules}")

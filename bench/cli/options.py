@@ -1,4 +1,4 @@
-"""Options of a command that are the fields of a dataclass: name, type, default and help are read off the class."""
+"""Command-line options from the fields of a dataclass (name, type, default, help), and shell completion."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from bench.api.options import Heading, Separated, option_of
 from bench.api.protocol import PRESETS
 
 T = TypeVar("T")
-WIDEST = 30
-"""Columns that click gives the names of options at most."""
-OTHERS = "Options"
-"""Heading above the options that have none of their own."""
+MAX_NAME_WIDTH = 30
+"""Maximal width of option names in click's help."""
+DEFAULT_HEADING = "Options"
+"""Heading of options without one."""
 
 
-# --- names that a shell completes; nothing heavy is imported for them -------------------------------------------------
+# --- shell completion, without heavy imports --------------------------------------------------------------------------
 
 
 Completer = Callable[[str], list[str]]
@@ -44,37 +44,37 @@ def _models() -> Iterable[str]:
     return specs.aliases()
 
 
-def _one(names: Callable[[], Iterable[str]]) -> Completer:
+def _complete_one(names: Callable[[], Iterable[str]]) -> Completer:
     return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
-def _several(names: Callable[[], Iterable[str]]) -> Completer:
-    """The same for names that are separated by commas: the last one is completed, none is offered twice."""
+def _complete_list(names: Callable[[], Iterable[str]]) -> Completer:
+    """Complete the last of comma-separated names, without those that are listed already."""
 
     def complete(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
-        taken = before.split(",")
-        return [f"{before}{comma}{name}" for name in names() if name.startswith(last) and name not in taken]
+        listed = before.split(",")
+        return [f"{before}{comma}{name}" for name in names() if name.startswith(last) and name not in listed]
 
     return complete
 
 
-MODEL = _one(_models)
-SHOWN = _one(lambda: (*registry.methods().names(), *_tasks(), *_models(), "protocol"))
-KINDS = _one(lambda: ("methods", "models", "tasks"))
+MODEL = _complete_one(_models)
+SHOWN = _complete_one(lambda: (*registry.methods().names(), *_tasks(), *_models(), "protocol"))
+KINDS = _complete_one(lambda: ("methods", "models", "tasks"))
 BY_FIELD: Mapping[str, Completer] = {
-    "methods": _several(lambda: (*registry.GROUPS, *registry.methods().names())),
-    "compare": _several(lambda: registry.methods().names()),
-    "tasks": _several(_tasks),
-    "models": _several(_models),
+    "methods": _complete_list(lambda: (*registry.GROUPS, *registry.methods().names())),
+    "compare": _complete_list(lambda: registry.methods().names()),
+    "tasks": _complete_list(_tasks),
+    "models": _complete_list(_models),
     "model": MODEL,
-    "preset": _one(lambda: PRESETS),
-    "train_on": _one(_tasks),
-    "recalibrate": _several(lambda: ("isotonic", "platt", "beta", "temperature")),
-    "judge": _one(lambda: ("match", "openai", "hf")),
-    "engine": _one(lambda: ("local", "ray")),
-    "device": _one(lambda: ("cuda", "mps", "cpu")),
-    "dtype": _one(lambda: ("float32", "bfloat16", "float16")),
+    "preset": _complete_one(lambda: PRESETS),
+    "train_on": _complete_one(_tasks),
+    "recalibrate": _complete_list(lambda: ("isotonic", "platt", "beta", "temperature")),
+    "judge": _complete_one(lambda: ("match", "openai", "hf")),
+    "engine": _complete_one(lambda: ("local", "ray")),
+    "device": _complete_one(lambda: ("cuda", "mps", "cpu")),
+    "dtype": _complete_one(lambda: ("float32", "bfloat16", "float16")),
 }
 """Field of a dataclass of options -> its completer."""
 
@@ -83,17 +83,17 @@ BY_FIELD: Mapping[str, Completer] = {
 
 
 class GroupedHelp(TyperCommand):
-    """A command whose plain help has headings; typer itself shows them in its coloured help only."""
+    """Typer command with headings in its plain help; typer shows them in rich help only."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write each option below its heading, in the order of the command's parameters."""
+        """Write the options below their headings, in the order of the command's parameters."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
-                groups.setdefault(getattr(parameter, "rich_help_panel", None) or OTHERS, []).append(record)
+                groups.setdefault(getattr(parameter, "rich_help_panel", None) or DEFAULT_HEADING, []).append(record)
         longest = max(len(name) for records in groups.values() for name, _ in records)
-        width = min(longest, WIDEST)  # click gives a longer name a line of its own
+        width = min(longest, MAX_NAME_WIDTH)  # click puts a longer name on its own line
         for heading, records in groups.items():
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(width), text) for name, text in records])
@@ -101,39 +101,39 @@ class GroupedHelp(TyperCommand):
 
 @functools.cache
 def help_of(cls: type) -> Mapping[str, str]:
-    """Field of a dataclass or of one that it extends -> help of its option: the docstring under it."""
-    found: dict[str, str] = {}
+    """Return field -> help of its option, the docstring under the field, base classes included."""
+    helps: dict[str, str] = {}
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
-        found |= field_docstrings(Path(str(sys.modules[base.__module__].__file__)), base.__name__)
-    return found
+        helps |= field_docstrings(Path(str(sys.modules[base.__module__].__file__)), base.__name__)
+    return helps
 
 
-def separated(texts: Sequence[str], by: str = ",") -> tuple[str, ...]:
-    """Values of an option that takes several at once and may be repeated, without spaces around and empty ones."""
+def split_list(texts: Sequence[str], by: str = ",") -> tuple[str, ...]:
+    """Split the values of a repeatable option that takes a separated list; strips spaces and drops empty parts."""
     return tuple(part.strip() for text in texts for part in text.split(by) if part.strip())
 
 
 def options_from(
     cls: Callable[..., T], *, without: Sequence[str] = (), each: str | None = None
 ) -> Callable[[Callable[..., None]], Any]:
-    """Decorate a command: its first parameter, an object of `cls`, is made from one option for each field.
+    """Decorate a command: its first parameter, an instance of `cls`, is built from one option per field.
 
     Args:
-        cls: a dataclass; the docstrings under its fields are the help. A tuple is an option that may be repeated and
-            has the field's name without its plural s; it is None where it may be and was not given.
-        without: fields that are no options and keep their default.
-        each: field, a number, of which the option takes several; then the parameter is a tuple with an object for each.
+        cls: a dataclass; the docstrings under its fields are the help. A tuple is a repeatable option with the field's
+            name in the singular; it is None if None is its default and it is not given.
+        without: fields that are no options and keep their defaults.
+        each: integer field whose option takes several values; the parameter is then a tuple of one instance per value.
     """
     fields = [replace(field, each=field.name == each) for field in fields_of(cls) if field.name not in without]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        parameters = [*(field.parameter() for field in fields), *own]
+        other_parameters = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        parameters = [*(field.parameter() for field in fields), *other_parameters]
 
         @functools.wraps(command)
         def called(**values: Any) -> None:
-            made = {field.name: field.value(values.pop(field.name)) for field in fields}
-            command(cls(**made) if each is None else tuple(cls(**made | {each: one}) for one in made[each]), **values)
+            args = {field.name: field.value(values.pop(field.name)) for field in fields}
+            command(cls(**args) if each is None else tuple(cls(**args | {each: one}) for one in args[each]), **values)
 
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -143,22 +143,22 @@ def options_from(
 
 
 @dataclass(frozen=True)
-class Field:
-    """Field of a dataclass as an option."""
+class OptionField:
+    """A dataclass field as a command-line option."""
 
     name: str
     type: Any
-    """Type without marks; for a tuple that of its elements."""
+    """Type without `Annotated` metadata; for a tuple its element type."""
     several: bool
     default: Any
     help: str
     marks: tuple[object, ...]
     heading: str | None
     each: bool = False
-    """Whether its option takes several values, of which each makes an object."""
+    """Whether the option takes several values, one per instance of the dataclass."""
 
     def parameter(self) -> inspect.Parameter:
-        """The parameter of which typer makes the option; a tuple is a list there."""
+        """Return the function parameter for typer; a tuple becomes a list."""
         hint = GenericAlias(list, str if self.each else self.type) if self.several or self.each else self.type
         option = typer.Option(
             self.option(), help=self.help, rich_help_panel=self.heading,
@@ -173,28 +173,28 @@ class Field:
         )  # fmt: skip
 
     def option(self) -> str:
-        """Name on the command line."""
+        """Return the name on the command line."""
         return option_of(self.name, self.marks, several=self.several)
 
     def value(self, given: Any) -> Any:
-        """Value of the field, or values of one that makes several objects, from what typer gives."""
-        if self.each:  # each number once, in order
-            texts = separated(given)
-            wrong = [text for text in texts if not re.fullmatch(r"[+-]?\d+", text, flags=re.ASCII)]
-            if wrong or not texts:
-                got = repr(wrong[0]) if wrong else "none"
+        """Convert typer's value to the field's; for `each`, to a tuple of values."""
+        if self.each:  # distinct, in order
+            texts = split_list(given)
+            invalid = [text for text in texts if not re.fullmatch(r"[+-]?\d+", text, flags=re.ASCII)]
+            if invalid or not texts:
+                got = repr(invalid[0]) if invalid else "none"
                 raise typer.BadParameter(
                     f"expected whole numbers separated by commas, got {got}", param_hint=f"'{self.option()}'"
                 )
             return tuple(dict.fromkeys(map(int, texts)))
         if not self.several or (given is None and self.default is None):
             return given
-        by = next((mark.by for mark in self.marks if isinstance(mark, Separated)), None)
-        return tuple(given or ()) if by is None else separated(given or (), by)
+        separator = next((mark.by for mark in self.marks if isinstance(mark, Separated)), None)
+        return tuple(given or ()) if separator is None else split_list(given or (), separator)
 
 
-def fields_of(cls: Any) -> Iterator[Field]:
-    """Fields of a dataclass as options, in order."""
+def fields_of(cls: Any) -> Iterator[OptionField]:
+    """Yield the fields of a dataclass as options, in order."""
     heading = None
     for field, hint in zip(dataclasses.fields(cls), get_type_hints(cls, include_extras=True).values(), strict=True):
         plain, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
@@ -202,4 +202,4 @@ def fields_of(cls: Any) -> Iterator[Field]:
         values = next((each for each in (plain, *get_args(plain)) if get_origin(each) is tuple), None)
         several = values is not None
         kind = get_args(values)[0] if several else plain
-        yield Field(field.name, kind, several, field.default, help_of(cls)[field.name], tuple(marks), heading)
+        yield OptionField(field.name, kind, several, field.default, help_of(cls)[field.name], tuple(marks), heading)

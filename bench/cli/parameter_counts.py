@@ -1,7 +1,4 @@
-"""Needs of the comparison, for `bench params`: trained parameters beside the paper's numbers, and memory on a device.
-
-Both follow from shapes; nothing is loaded.
-"""
+"""`bench params`: trained parameters beside the paper's numbers, and device memory; from shapes, without weights."""
 
 from __future__ import annotations
 
@@ -24,50 +21,50 @@ PUBLISHED = "methods", "parameter_counts.toml"
 """Package of the built-in methods, and its table of the paper's numbers."""
 _CONFIGS = "bench.cli", "configs.toml"
 READING_TOKENS, TRAINING_TOKENS = 1024, 2048
-"""Tokens of a pass at the default budgets."""
+"""Tokens of a forward pass at the default budgets."""
 _LARGE = 100_000_000
-"""Trained weights from which on a method's own layer is worth a line."""
+"""Trained parameters from which on a method gets a line in the memory table."""
 
 
 @cache
-def _table(package: str, name: str) -> dict[str, Any]:
+def _read_toml(package: str, name: str) -> dict[str, Any]:
     return tomllib.loads((resources.files(package) / name).read_text(encoding="utf-8"))
 
 
 def facts_of(name: str) -> ModelFacts:
-    """Shapes of a model from its configuration: the shipped one of the paper's models, or the model's own.
+    """Return a model's shapes from its configuration: for the paper's models from our file, else the model's own.
 
     Raises:
-        UserError: the model is unknown, or its configuration can't be had.
+        UserError: the model is unknown, or its configuration can't be loaded.
     """
     from bench.model.language_model import LanguageModel, LoadOptions, facts_from_settings
 
-    shipped, spec = _table(*_CONFIGS).get(name), specs.resolve(name)
+    shipped, spec = _read_toml(*_CONFIGS).get(name), specs.resolve(name)
     if shipped is None:
         return LanguageModel(spec, LoadOptions(device="cpu")).facts
     return facts_from_settings(name, shipped)
 
 
 def sizes(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """One record for each model, method and, where the number depends on it, format (docs/methods.md §6 #48, #49).
+    """Return one record per model, method and, if the number depends on it, format (docs/methods.md §6 #48, #49).
 
     Raises:
         UserError: no model was named, or one can't be used.
     """
     if not names:
         raise UserError("bench params: name at least one model, for example --model llama8b.")
-    known, paper = registry.methods(plugins), _table(*PUBLISHED)
-    methods = [known.get(name) for name in known.names()]
+    methods_by_name, paper = registry.methods(plugins), _read_toml(*PUBLISHED)
+    methods = [methods_by_name.get(name) for name in methods_by_name.names()]
     records = []
     for model in names:
-        printed, facts = paper["printed"].get(model, {}), facts_of(model)
+        paper_counts, facts = paper["printed"].get(model, {}), facts_of(model)
         counts = {cls.name: _by_format(cls, facts) for cls in methods}
         baseline = counts.get(paper["baseline"], {})
         for name, by_format in counts.items():
             one_for_all = len(set(by_format.values())) == 1
             for fmt, count in list(by_format.items())[: 1 if one_for_all else None]:
                 label = name if one_for_all else f"{name}:{fmt.value}"
-                in_paper = printed.get(label)
+                in_paper = paper_counts.get(label)
                 differs = in_paper is not None and in_paper != count
                 records.append(
                     {
@@ -88,7 +85,7 @@ def _by_format(cls: type[ConfidenceMethod], facts: ModelFacts) -> dict[Format, i
 
 
 def memory(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """One record for each model and kind of work, in GB (1e9 bytes).
+    """Return one record per model and kind of work, in GB (1e9 bytes).
 
     Args:
         names: models.
@@ -102,10 +99,10 @@ def memory(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str,
     from bench.model import training_memory
     from bench.model.language_model import LanguageModel, LoadOptions
 
-    known, dtype = registry.methods(plugins), torch.bfloat16
+    methods_by_name, dtype = registry.methods(plugins), torch.bfloat16
     records = []
     for name in names:
-        shipped = _table(*_CONFIGS).get(name)
+        shipped = _read_toml(*_CONFIGS).get(name)
         if shipped is None:
             config = LanguageModel(specs.resolve(name), LoadOptions(device="cpu")).config
         else:
@@ -114,25 +111,25 @@ def memory(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str,
         records.append(_record(name, f"reading, {READING_TOKENS:,} tokens a pass", reading))
         adapters: dict[tuple[int, str], list[str]] = {}
         facts = facts_of(name)
-        for cls in map(known.get, known.names()):
-            trained = max(_by_format(cls, facts).values())
+        for cls in map(methods_by_name.get, methods_by_name.names()):
+            n_trained = max(_by_format(cls, facts).values())
             if any(getattr(signal, "adapter", None) is Adapter.OWN for signal in cls().reads().predict):
                 settings: Any = cls().params()
                 adapters.setdefault((settings["rank"], settings["target_modules"]), []).append(cls.name)
-            elif trained >= _LARGE:
+            elif n_trained >= _LARGE:
                 fit = training_memory.Footprint(
-                    reading.weights, 0, reading.rest, training_memory.TRAINED_BYTES * trained
+                    reading.weights, 0, reading.rest, training_memory.TRAINED_BYTES * n_trained
                 )
                 records.append(_record(name, f"fit of {cls.name}", fit))
-        for (rank, named), trainers in adapters.items():
-            plain, less = (
+        for (rank, target_modules), method_names in adapters.items():
+            plain, checkpointed = (
                 training_memory.training(
-                    config, dtype, TRAINING_TOKENS, rank=rank, named=named, checkpointing=checkpointing
+                    config, dtype, TRAINING_TOKENS, rank=rank, named=target_modules, checkpointing=checkpointing
                 )
                 for checkpointing in (False, True)
             )
-            work = f"fit of {', '.join(trainers)}, {TRAINING_TOKENS:,} tokens a pass"
-            records.append(_record(name, work, plain, less))
+            work = f"fit of {', '.join(method_names)}, {TRAINING_TOKENS:,} tokens a pass"
+            records.append(_record(name, work, plain, checkpointed))
     return records
 
 

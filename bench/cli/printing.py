@@ -1,4 +1,4 @@
-"""Printed output of the commands: records as tables or JSON, lines, notes."""
+"""Printed output of the commands: records as tables or JSON, lines, notes, analyses."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from bench.store.files import json_text
 if TYPE_CHECKING:
     from bench.report.analysis import Analysis
 
-_MANY = 100
-"""Ratio from which on decimals are not printed."""
+_WHOLE_FROM = 100
+"""Ratio from which on no decimals are printed."""
 _MEASURED = 10_000
 """Columns within which a table's natural width is measured."""
-_WIDE = 24
-"""Columns of a terminal from which on a column of a listing is folded between words."""
-_SENTENCE = 40
-"""Columns that the last column of a listing needs: it holds sentences."""
+_MIN_TEXT_WIDTH = 24
+"""Width up to which a column of a listing is not wrapped."""
+_MIN_SENTENCE_WIDTH = 40
+"""Least width of the last column of a listing, which has sentences."""
 
 
 console = terminal
@@ -44,20 +44,20 @@ class OutFormat(StrEnum):
 
 
 def announcer() -> Callable[[str], None]:
-    """Function that names long work on stderr before it starts; silent with --quiet and where stderr is no terminal."""
+    """Return a function that announces long work on stderr; silent with --quiet and if stderr is no terminal."""
     if is_quiet() or not sys.stderr.isatty():
         return lambda _: None
     return lambda text: console(stderr=True).print(Text(f"{text} ..."))
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """Print notes for the user on stderr, but not with --quiet."""
+    """Print notes for the user on stderr, unless --quiet."""
     for note in () if is_quiet() else notes:
         console(stderr=True).print(Text(f"note: {note}"), soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON; what JSON doesn't know is printed as text, and a number that isn't finite as null."""
+    """Print a value as JSON; other types are printed as text, and NaN and infinity as null."""
     finite = json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)
     sys.stdout.write(visible_json(json_text(finite)))
 
@@ -79,16 +79,16 @@ def print_records(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_listing(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print records that begin with a name and end with a sentence; a pipe gets a line for each, with tabs."""
+    """Print records that begin with a name and end with a sentence; a pipe gets tab-separated lines."""
     if console().is_terminal:
-        _print_things(records)
+        _print_named_records(records)
         return
-    for line in _filled(records):
+    for line in _to_single_lines(records):
         sys.stdout.write("\t".join(line.values()) + "\n")
 
 
 def print_fields(record: Mapping[str, Any]) -> None:
-    """Print one record as lines `name  value`, its constants as a table below."""
+    """Print a record as lines `name  value`, and its constants as a table below."""
     grid = RichTable(box=None, pad_edge=False, show_header=False)
     for key, value in record.items():
         lines = [f"{name}: {item}" for name, item in value.items()] if isinstance(value, Mapping) else value
@@ -99,11 +99,11 @@ def print_fields(record: Mapping[str, Any]) -> None:
     console().print(grid)
     if below:
         print_line("")
-        _print_things(below)
+        _print_named_records(below)
 
 
 def print_sizes(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print numbers of parameters, and below them why they differ from the paper's."""
+    """Print parameter counts, and below them why they differ from the paper's."""
     reasons = list(dict.fromkeys(record["why they differ"] for record in records if record["why they differ"]))
     lines = []
     for record in records:
@@ -115,7 +115,7 @@ def print_sizes(records: Sequence[Mapping[str, Any]]) -> None:
                 "model": record["model"],
                 "method": record["method"],
                 "parameters": f"{record['parameters']:,}",
-                times: "" if ratio is None else f"{ratio:,.0f}" if ratio >= _MANY else f"{ratio:.3g}",
+                times: "" if ratio is None else f"{ratio:,.0f}" if ratio >= _WHOLE_FROM else f"{ratio:.3g}",
                 "in the paper": "" if printed is None else f"{printed:,}{mark}",
             }
         )
@@ -125,7 +125,7 @@ def print_sizes(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_memory(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print memory in GB, and below it what the columns mean."""
+    """Print memory in GB, and an explanation of the columns."""
     in_gb = [{k: f"{v:.1f}" if isinstance(v, float) else v or "" for k, v in record.items()} for record in records]
     print_records(in_gb)
     print_line(
@@ -136,7 +136,7 @@ def print_memory(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_analyses(analyses: Sequence[Analysis], out: Path | None, format_: OutFormat) -> None:
-    """Write analyses, unless there is no folder for them, and print their tables and files."""
+    """Write analyses if `out` is given, and print their tables and file names."""
     from bench.report.analysis import printed, write
     from bench.report.tables import formats
 
@@ -150,27 +150,27 @@ def print_analyses(analyses: Sequence[Analysis], out: Path | None, format_: OutF
 
 
 def print_written(paths: Sequence[Path], format_: OutFormat = OutFormat.TERMINAL) -> None:
-    """Print the files that were written, as notes where data are printed."""
-    told = [f"wrote {path}" for path in paths]
+    """Print the written paths; as notes on stderr if stdout has data."""
+    lines = [f"wrote {path}" for path in paths]
     if format_ is not OutFormat.TERMINAL:
-        print_notes(told)
+        print_notes(lines)
         return
-    for line in told:
+    for line in lines:
         print_line(line)
 
 
-def _print_things(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print records that begin with a name and end with a sentence; no word is cut.
+def _print_named_records(records: Sequence[Mapping[str, Any]]) -> None:
+    """Print at least one record that begins with a name and ends with a sentence; no word is cut.
 
-    A terminal with no room for a table gets a paragraph for each. There is at least one.
+    A terminal too narrow for a table gets a paragraph for each record.
     """
-    out, lines = console(), _filled(records)
+    out, lines = console(), _to_single_lines(records)
     columns, widths = list(lines[0]), []
-    for key in columns[:-1]:  # as wide as its longest word, and `_WIDE` where it has text for it
+    for key in columns[:-1]:  # as wide as its longest word; up to `_MIN_TEXT_WIDTH` for more text
         texts = [key, *(line[key] for line in lines)]
         longest_word = max(cell_len(word) for text in texts for word in (text.split() or [""]))
-        widths.append(max(longest_word, min(_WIDE, max(map(cell_len, texts)))))
-    if sum(widths) + len(widths) + _SENTENCE <= out.width:
+        widths.append(max(longest_word, min(_MIN_TEXT_WIDTH, max(map(cell_len, texts)))))
+    if sum(widths) + len(widths) + _MIN_SENTENCE_WIDTH <= out.width:
         grid = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
         for key, width in zip(columns, [*widths, None], strict=True):
             grid.add_column(key, width=width)
@@ -178,21 +178,21 @@ def _print_things(records: Sequence[Mapping[str, Any]]) -> None:
             grid.add_row(*map(Text, line.values()))
         out.print(grid)
         return
-    indented = textwrap.TextWrapper(
+    wrapper = textwrap.TextWrapper(
         out.width, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     for record in records:
-        facts = []
+        parts = []
         for key, value in record.items():  # a name, a sentence and nothing need no key
             text = visible(str(value))
-            facts.append(text if key in {"name", "what"} or not text else f"{key}: {text}")
-        out.print(Text(facts[0], style="bold"), soft_wrap=True)
-        for text in (*facts[1:][-1:], "\u00a0· ".join(filter(None, facts[1:-1]))):
+            parts.append(text if key in {"name", "what"} or not text else f"{key}: {text}")
+        out.print(Text(parts[0], style="bold"), soft_wrap=True)
+        for text in (*parts[1:][-1:], "\u00a0· ".join(filter(None, parts[1:-1]))):
             if text:
-                out.print(Text(indented.fill(text)), soft_wrap=True)
+                out.print(Text(wrapper.fill(text)), soft_wrap=True)
 
 
-def _filled(records: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """The records with the same keys, each value in one line."""
+def _to_single_lines(records: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return the records with the same keys, each value on one line."""
     keys = list(dict.fromkeys(key for record in records for key in record))
     return [{key: " ".join(visible(str(record.get(key, ""))).split()) for key in keys} for record in records]

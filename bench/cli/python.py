@@ -1,6 +1,6 @@
-"""Calls of Python that are the commands: `run(...)`, `load_results(...)` and `report(...)`, for scripts and notebooks.
+"""Python API: `run(...)`, `load_results(...)` and `report(...)`, for scripts and notebooks.
 
-Their options are the fields of `RunConfig` and `Selection`, as are those of the command line. Example:
+Their options are the fields of `RunConfig` and `Selection`, as on the command line. Example:
 `run(methods="ptrue", model="tiny", tasks="atlas-choice", limit=50).frame()`.
 """
 
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def _with_options_of(cls: type, *, without: Sequence[str] = ()) -> Callable[[T], T]:
-    """Give a function that takes `**options` a signature with each field of a dataclass as one of them."""
+def _with_fields_as_options(cls: type, *, without: Sequence[str] = ()) -> Callable[[T], T]:
+    """Decorate a function with `**options`: its signature lists the fields of a dataclass as keyword arguments."""
 
     def decorate(function: Any) -> Any:
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-        named, hints = {parameter.name for parameter in own}, get_type_hints(cls)
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        names, hints = {parameter.name for parameter in parameters}, get_type_hints(cls)
         options = [
             inspect.Parameter(
                 field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name],
                 default=inspect.Parameter.empty if field.default is MISSING else field.default,
             )
             for field in fields(cls)
-            if field.name not in {*named, *without}
+            if field.name not in {*names, *without}
         ]  # fmt: skip
         function.__signature__ = inspect.Signature(
-            [*own, *options], return_annotation=function.__annotations__["return"]
+            [*parameters, *options], return_annotation=function.__annotations__["return"]
         )
         return function
 
     return decorate
 
 
-@_with_options_of(RunConfig)
+@_with_fields_as_options(RunConfig)
 def run(
     methods: Methods = (),
     model: Text = "",
@@ -79,35 +79,35 @@ def run(
     """
     names: list[object] = []
     classes: list[type[ConfidenceMethod]] = []
-    for each in methods if isinstance(methods, Iterable) and not isinstance(methods, str) else [methods]:
-        if isinstance(each, ConfidenceMethod):
+    for item in methods if isinstance(methods, Iterable) and not isinstance(methods, str) else [methods]:
+        if isinstance(item, ConfidenceMethod):
             raise UserError(
-                f"run(), methods: expected the class {type(each).__name__}, got an object of it; leave out ()"
+                f"run(), methods: expected the class {type(item).__name__}, got an object of it; leave out ()"
             )
-        if isinstance(each, type):
-            if not issubclass(each, ConfidenceMethod) or "name" not in vars(each):
+        if isinstance(item, type):
+            if not issubclass(item, ConfidenceMethod) or "name" not in vars(item):
                 raise UserError(
-                    f"run(), methods: expected a ConfidenceMethod with a name, got the class {each.__name__}; write"
+                    f"run(), methods: expected a ConfidenceMethod with a name, got the class {item.__name__}; write"
                     ' @method("name") above it'
                 )
-            classes.append(each)
-        names.append(each.name if isinstance(each, type) else each)
-    named: Mapping[str, Any] = {"methods": names, "model": model, "tasks": tasks}
-    given = {name: value for name, value in named.items() if not isinstance(value, str | Sequence) or len(value)}
-    config = from_keywords(RunConfig, {**given, **options}, "run()")
+            classes.append(item)
+        names.append(item.name if isinstance(item, type) else item)
+    args: Mapping[str, Any] = {"methods": names, "model": model, "tasks": tasks}
+    passed = {name: value for name, value in args.items() if not isinstance(value, str | Sequence) or len(value)}
+    config = from_keywords(RunConfig, {**passed, **options}, "run()")
     progress = _progress(quiet=quiet)
     from bench.report import style
     from bench.run.pipeline import run as run_methods
 
-    style.read(config.out)  # a file of colours that can't be read is said before hours of work
-    done = run_methods(config, progress, classes)
+    style.read(config.out)  # an unreadable colour file is reported before hours of work
+    report = run_methods(config, progress, classes)
     cache = config.cache or cache_folder()
     selection = Selection(config.out, partial=True, deviations=True)
-    found = Results.of_rows(selection, cache, done.rows, progress.say) if done.rows else Results(selection, ())
-    return replace(found, notes=tuple(done.notes), plan=tuple(done.plan), paths=tuple(done.paths))
+    results = Results.of_rows(selection, cache, report.rows, progress.say) if report.rows else Results(selection, ())
+    return replace(results, notes=tuple(report.notes), plan=tuple(report.plan), paths=tuple(report.paths))
 
 
-@_with_options_of(Selection, without=("results",))
+@_with_fields_as_options(Selection, without=("results",))
 def load_results(
     folder: Text = "results", *, quiet: bool = False, cache: Text | None = None, **options: object
 ) -> Results:
@@ -124,8 +124,8 @@ def load_results(
         UserError: no such folder, nothing to show, or a result that is not as it must be.
     """
     selection = from_keywords(Selection, {"results": folder, **options}, "load_results()")
-    kept = cache_folder() if cache is None else Path(cache).expanduser()
-    return Results.load(selection, kept, _progress(quiet=quiet).say)
+    cache_dir = cache_folder() if cache is None else Path(cache).expanduser()
+    return Results.load(selection, cache_dir, _progress(quiet=quiet).say)
 
 
 def report(
@@ -145,13 +145,13 @@ def report(
     Raises:
         UserError: nothing to show, or a file that can't be written.
     """
-    shown = results if isinstance(results, Results) else load_results(results, quiet=quiet)
+    loaded = results if isinstance(results, Results) else load_results(results, quiet=quiet)
     folder = None if figures is None else Path(figures).expanduser()
-    return shown.write_page(Path(out).expanduser(), folder, _progress(quiet=quiet).say)
+    return loaded.write_page(Path(out).expanduser(), folder, _progress(quiet=quiet).say)
 
 
 def _progress(*, quiet: bool) -> Progress:
-    """Progress as in the terminal; in a notebook on its ordinary output, as that for errors is red there."""
+    """Return the progress display: on stderr; in a notebook on stdout, since stderr is red there."""
     if quiet:
         return Silent()
     in_notebook = type(sys.stderr).__module__.startswith("ipykernel")

@@ -1,4 +1,4 @@
-"""`bench reproduce`: the comparison of a paper, as a plan with its costs, or run after run."""
+"""`bench reproduce`: repeat the comparison of a paper, or print the plan with its costs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from bench.cli.printing import print_json, print_line, print_records
 if TYPE_CHECKING:
     from bench.run.reproduction import Reproduction
 
-PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Settings of the command: options that it doesn't know are those of `bench run`."""
-_OWNED = ("--method", "--task", "--preset", "--seed", "--model", "--limit")
-"""Options of `bench run` that would make another comparison."""
+PASS_OPTIONS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Click settings of the command: unknown options are passed on to `bench run`."""
+_FIXED_OPTIONS = ("--method", "--task", "--preset", "--seed", "--model", "--limit")
+"""Options of `bench run` that the paper fixes."""
 
 
 def reproduce(
@@ -34,17 +34,17 @@ def reproduce(
     """Repeat the comparison of a paper: all its methods, models and tasks."""
     if as_json and not dry_run:
         raise UserError("--json: expected --dry-run as well; the results of runs are files")
-    work = planned(name, models, ctx)
+    plan = plan_reproduction(name, models, ctx)
     if dry_run:
-        grid = work.grid
-        records: Sequence[Mapping[str, Any]] = [run.record() for run in work.runs]
-        commands = [run.command(ctx.args) for run in work.runs if not run.done]
-        date = work.price[1] if work.price else None
+        grid = plan.grid
+        records: Sequence[Mapping[str, Any]] = [run.record() for run in plan.runs]
+        commands = [run.command(ctx.args) for run in plan.runs if not run.done]
+        date = plan.price[1] if plan.price else None
         if as_json:
-            about = {"reference": grid.reference, "accelerator": grid.accelerator, "prices_of": date}
-            print_json({**about, "runs": records, "commands": commands})
+            header = {"reference": grid.reference, "accelerator": grid.accelerator, "prices_of": date}
+            print_json({**header, "runs": records, "commands": commands})
             return
-        print_line(f"{grid.reference}: {len(work.methods)} methods, {len(grid.tasks)} tasks, preset {grid.preset}")
+        print_line(f"{grid.reference}: {len(plan.methods)} methods, {len(grid.tasks)} tasks, preset {grid.preset}")
         rows = []
         for record in records:
             tokens, hours, usd = record["tokens"], record["hours"], record["usd_at_most"]
@@ -61,9 +61,9 @@ def reproduce(
                 }
             )
         print_records(rows)
-        known = [record["hours"] for record in records if isinstance(record["hours"], float)]
+        hours = [record["hours"] for record in records if isinstance(record["hours"], float)]
         print_line(
-            f"Hours are those of one {grid.accelerator}: {sum(known):,.1f} in all. Costs are those of whole runs from\n"
+            f"Hours are those of one {grid.accelerator}: {sum(hours):,.1f} in all. Costs are those of whole runs from\n"
             "nothing; what the cache holds is not read again. Graded are answers of tests and training corpora;"
             " samples\nare compared with the answer where their texts differ."
         )
@@ -73,22 +73,22 @@ def reproduce(
         for command in commands:
             print_line(f"  {command}")
         return
-    left, options = [run for run in work.runs if not run.done], _options(ctx)
-    told = options.get("device") is not None or options.get("engine") not in {None, "local"}
-    if left and not told:
+    todo, options = [run for run in plan.runs if not run.done], _options(ctx)
+    has_device = options.get("device") is not None or options.get("engine") not in {None, "local"}
+    if todo and not has_device:
         import torch
 
         if not torch.accelerator.is_available():
-            hours = [found.hours for run in left if (found := run.of.grid.computed.get(run.model)) is not None]
-            takes = f"These {len(left)} runs take {sum(hours):,.0f} hours on one {work.grid.accelerator}; this"
+            hours = [estimate.hours for run in todo if (estimate := run.of.grid.computed.get(run.model)) is not None]
+            start = f"These {len(todo)} runs take {sum(hours):,.0f} hours on one {plan.grid.accelerator}; this"
             raise UserError(
-                f"{takes if hours else 'This'} machine has no accelerator. Print the plan with --dry-run; --device cpu"
+                f"{start if hours else 'This'} machine has no accelerator. Print the plan with --dry-run; --device cpu"
                 " runs it here all the same."
             )
     codes = []
-    for i, run in enumerate(left, start=1):  # each in a process of its own, which frees all memory at its end
-        print_line(f"[{i} of {len(left)}] {run.command(ctx.args)}")
-        process = subprocess.Popen([sys.executable, "-P", "-m", "bench.cli", *run.words(ctx.args), *verbosity.words()])
+    for i, run in enumerate(todo, start=1):  # each in a child process, which frees all memory at its end
+        print_line(f"[{i} of {len(todo)}] {run.command(ctx.args)}")
+        process = subprocess.Popen([sys.executable, "-P", "-m", "bench.cli", *run.words(ctx.args), *verbosity.flags()])
         try:
             code = process.wait()
         except BaseException:
@@ -96,50 +96,51 @@ def reproduce(
             process.wait()
             raise
         if code not in {0, 1}:
-            print_line(f"stopped at {i} of {len(left)}; bench reproduce goes on there when it is called again")
+            print_line(f"stopped at {i} of {len(todo)}; bench reproduce goes on there when it is called again")
             raise typer.Exit(code if code > 0 else 128 - code)
         codes.append(code)
-    print_line(f"{len(left)} runs ended, {len(work.runs) - len(left)} were there before; bench table --against paper")
+    print_line(f"{len(todo)} runs ended, {len(plan.runs) - len(todo)} were there before; bench table --against paper")
     raise typer.Exit(max(codes, default=0))
 
 
-def planned(name: str, models: str | None, ctx: typer.Context) -> Reproduction:
-    """Work that is left of a grid.
+def plan_reproduction(name: str, models: str | None, ctx: typer.Context) -> Reproduction:
+    """Plan the runs of a paper's grid.
 
     Raises:
-        UserError: the grid is unknown, or an option is none of `bench run`, or would make another comparison.
+        UserError: the grid is unknown, or an option is unknown to `bench run` or fixed by the paper.
     """
     from bench import registry
     from bench.run.reproduction import Reproduction, read_grid
 
     options = _options(ctx)
     plugins = [Path(path) for path in options.get("plugins") or ()]
-    known = registry.methods(plugins)
-    grid = read_grid(name, known)
-    wanted = tuple(models.split(",")) if models else grid.models
-    if strangers := [model for model in wanted if model not in grid.models]:
-        raise UserError(f"--models: {', '.join(strangers)} is not in this paper; it has {', '.join(grid.models)}")
+    methods_by_name = registry.methods(plugins)
+    grid = read_grid(name, methods_by_name)
+    requested = tuple(models.split(",")) if models else grid.models
+    if unknown := [model for model in requested if model not in grid.models]:
+        raise UserError(f"--models: {', '.join(unknown)} is not in this paper; it has {', '.join(grid.models)}")
     tasks = registry.tasks(plugins)
-    names = dict.fromkeys([*grid.tasks, *(tasks.get(task).train_on for task in grid.tasks)])
-    cards: Mapping[str, Any] = {task: tasks.get(task) for task in names if task}
-    methods = {method: known.get(method)() for method in registry.chosen(grid.methods, known)}
+    task_names = dict.fromkeys([*grid.tasks, *(tasks.get(task).train_on for task in grid.tasks)])
+    cards: Mapping[str, Any] = {task: tasks.get(task) for task in task_names if task}
+    methods = {method: methods_by_name.get(method)() for method in registry.chosen(grid.methods, methods_by_name)}
     judge = options["judge"] if "--judge" in ctx.args else grid.judge
     return Reproduction(
-        grid=grid, methods=methods, tasks=cards, models=wanted, judge=str(judge), out=Path(options["out"])
+        grid=grid, methods=methods, tasks=cards, models=requested, judge=str(judge), out=Path(options["out"])
     )
 
 
 def _options(ctx: typer.Context) -> Mapping[str, Any]:
-    """Values of options of `bench run` that were passed on; every one is checked before anything is run."""
+    """Parse the passed-on options of `bench run`; all are checked before the first run."""
     root: Any = ctx.find_root().command
     run = root.commands["run"]
-    _refuse_owned(word.partition("=")[0] for word in ctx.args)
-    with run.make_context("run", ["--method", "all", "--model", "tiny", *ctx.args], parent=ctx.find_root()) as given:
-        _refuse_owned(option.opts[0] for option in run.params if option.name in (given.default_map or {}))  # of a file
-        return dict(given.params)
+    _refuse_fixed(word.partition("=")[0] for word in ctx.args)
+    with run.make_context("run", ["--method", "all", "--model", "tiny", *ctx.args], parent=ctx.find_root()) as inner:
+        in_file = inner.default_map or {}
+        _refuse_fixed(option.opts[0] for option in run.params if option.name in in_file)
+        return dict(inner.params)
 
 
-def _refuse_owned(options: Iterable[str]) -> None:
+def _refuse_fixed(options: Iterable[str]) -> None:
     for option in options:
-        if option in _OWNED:
+        if option in _FIXED_OPTIONS:
             raise UserError(f"{option}: the paper says it; bench run takes it for a comparison of your own")

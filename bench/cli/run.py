@@ -1,4 +1,4 @@
-"""`bench run`: options and a run file become requests, these are carried out, and what comes of them is printed."""
+"""`bench run`: parse options and run file, run the methods, and print results and next steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ File = Annotated[
     Path | None,
     typer.Argument(
         help="Options by their names in TOML, e.g. model = 'tiny'; those on the command line win.",
-        rich_help_panel="Run file (.toml)", callback=run_files.take_defaults, is_eager=True, metavar="[FILE]",
+        rich_help_panel="Run file (.toml)", callback=run_files.load_defaults, is_eager=True, metavar="[FILE]",
     ),
 ]  # fmt: skip
 DumpConfig = Annotated[
@@ -39,18 +39,18 @@ def run(
     configs: Sequence[RunConfig], *, file: File = None, dump_config: DumpConfig = None, as_json: AsJson = False
 ) -> None:
     """Run methods on a model over tasks, score and compare them."""
-    del file  # its options are in the requests
+    del file  # its options are defaults of the others
     if dump_config is not None:
         run_files.dump(configs, dump_config)
         return
     progress = verbosity.progress()
-    if configs[0].dry_run:  # the libraries alone take seconds
+    if configs[0].dry_run:  # loading the libraries takes seconds
         progress.say("Plan: looking at the questions, the model and what is stored; nothing is computed")
     from bench.report import style
     from bench.run.seeds import run_each
 
     if not as_json:
-        style.read(configs[0].out)  # a file of colours that can't be read is said before hours of work
+        style.read(configs[0].out)  # an unreadable colour file is reported before hours of work
     report = run_each(configs, progress)
     if as_json:
         from bench.results.files import to_json
@@ -63,7 +63,7 @@ def run(
             "notes": report.notes,
         }
         print_json(record | ({"stopped": report.stopped} if len(configs) > 1 else {}))
-    elif configs[0].dry_run and verbosity.is_quiet():  # nobody was told the plan
+    elif configs[0].dry_run and verbosity.is_quiet():  # progress did not print the plan
         for line in report.plan:
             print_line(line)
     if report.rows and not as_json:
@@ -83,35 +83,35 @@ def run(
 
 
 def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:
-    """Lines with the commands that show what a run has written, and that use the first of its heads.
+    """Return lines with commands that show the results of a run and apply its first head.
 
-    They work as they are printed, in the folder where the run was started.
+    They work in the folder where the run was started.
     """
-    where = [] if config.out == Path("results") else ["--results", str(config.out)]
-    rows = [name for name, chosen in (("--partial", config.limit), ("--deviations", config.overrides)) if chosen]
+    folder = [] if config.out == Path("results") else ["--results", str(config.out)]
+    filters = [name for name, value in (("--partial", config.limit), ("--deviations", config.overrides)) if value]
     commands = {
-        "with intervals, calibration and training": ["table", *where, *rows, "--stats"],
-        "as a page": ["report", *where, *rows, "--serve"],
+        "with intervals, calibration and training": ["table", *folder, *filters, "--stats"],
+        "as a page": ["report", *folder, *filters, "--serve"],
     }
     if heads:
         commands["your own questions"] = ["score", "--head", str(heads[0]), "--model", config.model, "questions.jsonl"]
-    named = {what: f"{program()} {shlex.join(words)}" for what, words in commands.items()}
-    width = max(map(len, named.values()))
+    lines = {what: f"{program()} {shlex.join(words)}" for what, words in commands.items()}
+    width = max(map(len, lines.values()))
     return [
-        f"{'next:' if not row else '':5} {command:{width}}  {what}" for row, (what, command) in enumerate(named.items())
+        f"{'next:' if not row else '':5} {command:{width}}  {what}" for row, (what, command) in enumerate(lines.items())
     ]
 
 
 def program() -> str:
-    """The words that start this program again from this folder, e.g. `bench` or `.venv/bin/bench`."""
-    called = Path(sys.argv[0])
-    if called.parts[-3:] == ("bench", "cli", "__main__.py"):
-        return f"{_called(Path(sys.executable))} -m bench.cli"
-    return _called(called) if called.is_file() else "bench"
+    """Return the shell command that starts this program from this folder, e.g. `bench` or `.venv/bin/bench`."""
+    script = Path(sys.argv[0])
+    if script.parts[-3:] == ("bench", "cli", "__main__.py"):
+        return f"{_shell_name(Path(sys.executable))} -m bench.cli"
+    return _shell_name(script) if script.is_file() else "bench"
 
 
-def _called(program: Path) -> str:
-    """Its name where that alone finds it, else its path."""
-    found = shutil.which(program.name)
-    is_found = found is not None and Path(found).absolute() == program.absolute()
-    return program.name if is_found else shlex.quote(str(program))
+def _shell_name(program: Path) -> str:
+    """Return a program's name if the PATH resolves it to this file, else its path."""
+    on_path = shutil.which(program.name)
+    is_on_path = on_path is not None and Path(on_path).absolute() == program.absolute()
+    return program.name if is_on_path else shlex.quote(str(program))

@@ -1,7 +1,7 @@
-"""Run files: the options of `bench run` as TOML, read and written.
+"""Run files: read and write the options of `bench run` as TOML.
 
-A key is an option's name without its dashes. Relative paths begin at the file's folder, so that a file means the same
-run wherever the command is started. What stands on the command line wins.
+A key is an option's name without its dashes. Paths are relative to the file's folder, so that a file means the same run
+wherever the command is started. The command line takes precedence.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import typer
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
-from bench.cli.options import Field, fields_of
+from bench.cli.options import OptionField, fields_of
 from bench.model.specs import aliases
 from bench.run.config import RunConfig
 
 SUFFIX = ".toml"
 NO_OPTIONS = ("cache",)
-"""Fields of a run that are no options."""
-_HEAD = "# Options of `bench run`; start it with: bench run FILE. Relative paths begin at this file's folder.\n\n"
-_NAME_OR_PLACE = ("model", "answers", "train_on", "judge_model", "nli", "similarity")
-"""Fields whose text is a name, or a file or folder."""
-_MODELS = ("model", "judge_model", "nli", "similarity")
-"""Those of them that name a model, or its folder."""
-_PLACE = re.compile(r"\.{1,2}/.*|.*\.(jsonl?|csv|parquet)(:\w+)?", flags=re.DOTALL)
-"""Text of such a field that is a file or folder, whatever lies there."""
-_WORDS: Mapping[type, str] = {
+"""Fields of `RunConfig` that are no options."""
+_HEADER = "# Options of `bench run`; start it with: bench run FILE. Relative paths begin at this file's folder.\n\n"
+_NAME_OR_PATH = ("model", "answers", "train_on", "judge_model", "nli", "similarity")
+"""Fields whose value is a name or a path."""
+_MODEL_FIELDS = ("model", "judge_model", "nli", "similarity")
+"""Those of them that name a model or its folder."""
+_PATH = re.compile(r"\.{1,2}/.*|.*\.(jsonl?|csv|parquet)(:\w+)?", flags=re.DOTALL)
+"""Value of such a field that is a path, whether or not it exists."""
+_TYPE_NAMES: Mapping[type, str] = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
@@ -41,97 +41,97 @@ _WORDS: Mapping[type, str] = {
 Value = str | int | float | bool | list[str]
 
 
-def options() -> dict[str, Field]:
-    """Key of a run file -> the option."""
+def options() -> dict[str, OptionField]:
+    """Return key of a run file -> option."""
     return {field.option().removeprefix("--"): field for field in fields_of(RunConfig) if field.name not in NO_OPTIONS}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def take_defaults(ctx: typer.Context, path: Path | None) -> Path | None:
-    """Let the options of a run file stand in for those that the command line leaves out.
+def load_defaults(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Typer callback: use the options of a run file as defaults of the command line.
 
     Raises:
-        UserError: the file can't be read, or is not as it must be.
+        UserError: the file can't be read or is invalid.
     """
-    if path is not None and not ctx.resilient_parsing:  # a shell that completes a name sees no error
+    if path is not None and not ctx.resilient_parsing:  # no errors during shell completion
         ctx.default_map = read(path)
     return path
 
 
 def read(path: Path) -> dict[str, Value]:
-    """Field -> value as the command line would have it.
+    """Read a run file; returns field -> value in the form of the command line.
 
     Raises:
-        UserError: the file can't be read, is no TOML, has an unknown key, or a value of another type.
+        UserError: the file can't be read or is no TOML, a key is unknown, or a value has the wrong type.
     """
     if path.suffix != SUFFIX:
         raise UserError(f"expected a run file that ends in {SUFFIX}, or options that begin with --, got {str(path)!r}")
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"run file {path} can't be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"run file {path}: expected TOML: {error or type(error).__name__}") from error
-    known, folder = options(), _folder_of(path)
-    found: dict[str, Value] = {}
-    for key, value in given.items():
-        if key not in known:
-            hint = did_you_mean(key, known) or f" Keys are the options of `bench run`: {', '.join(known)}."
+    fields, folder = options(), _base_folder(path)
+    values: dict[str, Value] = {}
+    for key, value in table.items():
+        if key not in fields:
+            hint = did_you_mean(key, fields) or f" Keys are the options of `bench run`: {', '.join(fields)}."
             raise UserError(f"run file {path}: unknown key {key!r}.{hint}")
         try:
-            field, text = known[key], _checked(known[key], value)
-            is_path = _kind(field) is Path  # relative ones begin at the file's folder
-            is_place = is_path or (field.name in _NAME_OR_PLACE and _PLACE.fullmatch(str(text)) is not None)
-            if folder is not None and isinstance(text, list) and is_path:
-                text = [str(folder / each) for each in text]
-            elif folder is not None and isinstance(text, str) and is_place:
-                text = str(folder / text)
-            found[field.name] = text
+            field, parsed = fields[key], _parse_value(fields[key], value)
+            is_path = _value_type(field) is Path  # relative to the file's folder
+            is_path_value = is_path or (field.name in _NAME_OR_PATH and _PATH.fullmatch(str(parsed)) is not None)
+            if folder is not None and isinstance(parsed, list) and is_path:
+                parsed = [str(folder / each) for each in parsed]
+            elif folder is not None and isinstance(parsed, str) and is_path_value:
+                parsed = str(folder / parsed)
+            values[field.name] = parsed
         except ValueError as error:
             raise UserError(f"run file {path}: {key}: expected {error}, got {str(value)[:60]!r}") from None
-    return found
+    return values
 
 
-def _folder_of(path: Path) -> Path | None:
-    """Folder that relative paths begin at; None where it is the current one."""
+def _base_folder(path: Path) -> Path | None:
+    """Return the folder of a run file; None if it is the current one."""
     folder = path.parent
     return None if folder.absolute().resolve() == Path.cwd().resolve() else folder
 
 
-def _kind(field: Field) -> type:
-    """Type of an option's value, or of one of them."""
-    kinds = [kind for kind in (field.type, *get_args(field.type)) if isinstance(kind, type) and kind in _WORDS]
+def _value_type(field: OptionField) -> type:
+    """Return the type of an option's value, or of the elements of a list."""
+    kinds = [kind for kind in (field.type, *get_args(field.type)) if isinstance(kind, type) and kind in _TYPE_NAMES]
     return kinds[0]
 
 
-def _checked(field: Field, value: Any) -> Value:
-    """The value of a key as the command line has it.
+def _parse_value(field: OptionField, value: Any) -> Value:
+    """Convert the value of a key to the form of the command line.
 
     Raises:
-        ValueError: it is of another type; says what was expected.
+        ValueError: the value has the wrong type; the message is what was expected.
     """
-    kind = _kind(field)
-    types = {int, float} if kind is float else {str if kind is Path else kind}
+    kind = _value_type(field)
+    allowed_types = {int, float} if kind is float else {str if kind is Path else kind}
     if field.name == "overrides" and isinstance(value, dict):
-        return [f"{name}={text}" for name, text in _settings(value)]
+        return [f"{name}={text}" for name, text in _flatten(value)]
     if field.several or field.name == "seed":
         values = value if isinstance(value, list) else [value]
-        if not all(type(each) in types for each in values):
+        if not all(type(each) in allowed_types for each in values):
             table = ", or a table of METHOD.FIELD = VALUE" if field.name == "overrides" else ""
-            raise ValueError(f"{_WORDS[kind]}, or a list of it{table}")
+            raise ValueError(f"{_TYPE_NAMES[kind]}, or a list of it{table}")
         return [str(each) for each in values]
-    if type(value) not in types:
-        raise ValueError(_WORDS[kind])
+    if type(value) not in allowed_types:
+        raise ValueError(_TYPE_NAMES[kind])
     return value if isinstance(value, bool) else str(value)
 
 
-def _settings(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted names of a table's values, with these as `--set` has them."""
+def _flatten(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Yield dotted names and values of a table in the form of `--set`."""
     for name, value in table.items():
         if isinstance(value, dict):
-            yield from _settings(value, f"{before}{name}.")
+            yield from _flatten(value, f"{before}{name}.")
         elif isinstance(value, bool):
             yield f"{before}{name}", str(value).lower()
         elif isinstance(value, str | int | float):
@@ -144,20 +144,20 @@ def _settings(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
 
 
 def dump(configs: Sequence[RunConfig], target: str) -> None:
-    """Write requests that differ in their seeds alone as a run file; `-` prints it.
+    """Write requests that differ only in their seeds as a run file; `-` prints it.
 
     Raises:
-        UserError: the file is there already, or can't be written.
+        UserError: the file exists or can't be written.
     """
     from bench.cli.printing import print_written
 
     path = Path(target)
     if target == "-":
-        sys.stdout.write(text_of(configs, None))
+        sys.stdout.write(to_toml(configs, None))
         return
     if path.suffix != SUFFIX:
         raise UserError(f"--dump-config {target}: expected a file that ends in {SUFFIX}, or - to print it")
-    text = text_of(configs, _folder_of(path))
+    text = to_toml(configs, _base_folder(path))
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -170,12 +170,12 @@ def dump(configs: Sequence[RunConfig], target: str) -> None:
     print_written([path])
 
 
-def text_of(configs: Sequence[RunConfig], folder: Path | None = None) -> str:
-    """The run file of requests that differ in their seeds alone: every option that is not its default.
+def to_toml(configs: Sequence[RunConfig], folder: Path | None = None) -> str:
+    """Format requests that differ only in their seeds as TOML, with every option that is not the default.
 
     Args:
         configs: one for each seed.
-        folder: of the file, where it is not the current one: relative paths become absolute.
+        folder: folder of the file, if not the current one: relative paths become absolute.
     """
     import tomli_w
 
@@ -185,17 +185,17 @@ def text_of(configs: Sequence[RunConfig], folder: Path | None = None) -> str:
         if field.name == "seed" and len(configs) > 1:
             table[key] = [config.seed for config in configs]
         elif value != field.default:
-            table[key] = _written(field, value, folder)
-    return _HEAD + tomli_w.dumps(table)
+            table[key] = _toml_value(field, value, folder)
+    return _HEADER + tomli_w.dumps(table)
 
 
-def _written(field: Field, value: Any, folder: Path | None) -> Any:
+def _toml_value(field: OptionField, value: Any, folder: Path | None) -> Any:
     if isinstance(value, tuple):
-        return [_written(field, each, folder) for each in value]
-    is_place = _kind(field) is Path
-    if field.name in _NAME_OR_PLACE:  # a name wins, whatever lies there
-        is_folder = field.name in _MODELS and value not in aliases() and Path(value).is_dir()
-        is_place = is_folder or _PLACE.fullmatch(value) is not None
-    if not is_place:
+        return [_toml_value(field, item, folder) for item in value]
+    is_path_value = _value_type(field) is Path
+    if field.name in _NAME_OR_PATH:  # a name wins, whatever lies there
+        is_folder = field.name in _MODEL_FIELDS and value not in aliases() and Path(value).is_dir()
+        is_path_value = is_folder or _PATH.fullmatch(value) is not None
+    if not is_path_value:
         return value
     return str(value) if folder is None else str(Path(value).absolute())

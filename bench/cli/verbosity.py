@@ -1,4 +1,4 @@
-"""Amount that the commands say on stderr: errors alone, as usual, or also what was decided."""
+"""Verbosity of the commands on stderr: --quiet, normal, or --verbose (with decisions)."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from bench.api import UserError
 from bench.progress import DECISIONS, Progress, Silent, progress_on, visible
 
 
-class _Said(logging.Handler):
-    """Writes each decision as a line on whatever is stderr by then: a bar on a terminal replaces it."""
+class _DecisionHandler(logging.Handler):
+    """Logging handler that writes each decision to the current stderr, which a progress bar may have replaced."""
 
     def emit(self, record: logging.LogRecord) -> None:
         sys.stderr.write(f"decided: {visible(record.getMessage())}\n")
 
 
-_now = ""
-"""What was asked for: verbose, quiet, or neither."""
-_said = _Said()
+_level = ""
+"""`verbose`, `quiet`, or empty."""
+_handler = _DecisionHandler()
 
 
-def choose(*, verbose: bool, quiet: bool) -> None:
-    """Set it for this process.
+def set_level(*, verbose: bool, quiet: bool) -> None:
+    """Set the verbosity of this process.
 
     Raises:
-        UserError: both were asked for.
+        UserError: both options are given.
     """
-    global _now  # noqa: PLW0603 - one command line is run at a time, and each begins with this
+    global _level  # noqa: PLW0603 - a process runs one command line at a time
     if verbose and quiet:
         raise UserError("--verbose, --quiet: expected one of them, got both; leave one out")
-    _now = "verbose" if verbose else "quiet" if quiet else ""
-    DECISIONS.removeHandler(_said)
+    _level = "verbose" if verbose else "quiet" if quiet else ""
+    DECISIONS.removeHandler(_handler)
     DECISIONS.setLevel(logging.NOTSET)
     if verbose:
-        DECISIONS.addHandler(_said)
+        DECISIONS.addHandler(_handler)
         DECISIONS.setLevel(logging.INFO)
 
 
 def is_verbose() -> bool:
-    """Whether what was decided is said, too."""
-    return _now == "verbose"
+    """Return whether decisions are printed, too."""
+    return _level == "verbose"
 
 
 def is_quiet() -> bool:
-    """Whether nothing but results and errors is printed."""
-    return _now == "quiet"
+    """Return whether only results and errors are printed."""
+    return _level == "quiet"
 
 
-def words() -> list[str]:
-    """Option that makes another command as loud."""
-    return [f"--{_now}"] if _now else []
+def flags() -> list[str]:
+    """Return the option that gives another command the same verbosity."""
+    return [f"--{_level}"] if _level else []
 
 
 def progress() -> Progress:
-    """Progress on stderr; silent where the command is quiet."""
+    """Return the progress display on stderr; silent with --quiet."""
     return Silent() if is_quiet() else progress_on(sys.stderr)

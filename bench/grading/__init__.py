@@ -1,1 +1,1 @@
-"""Right or wrong: letters, texts, judges."""
+"""Grading of answers: option letters, open texts, judges."""

@@ -1,4 +1,4 @@
-"""A local model as judge: it answers yes or no by the probability of these words right where its answer begins."""
+"""A local model as judge: yes or no by the probability of these words as the first token of its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.api import UserError
 from bench.api.question import Prompt
 from bench.grading import prompt
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import VerdictCollector, Verdicts, settled
+from bench.grading.verdicts import VerdictCollector, Verdicts, judge_all
 from bench.model.specs import ModelSpec, model_label
 from bench.progress import Progress
 from bench.store.folders import key_of
@@ -21,23 +21,23 @@ from bench.store.folders import key_of
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel, LoadOptions
 
-_SHORT = 8
-"""Hex digits of a revision in the judge's name."""
+_REVISION_DIGITS = 8
+"""Hex digits of the revision in the judge's name."""
 
 
 class LocalJudge:
-    """Judges with a model of this machine; its weights are in memory only while it judges."""
+    """Judge that runs a model on this machine; its weights are in memory only while it judges."""
 
     def __init__(
         self, spec: ModelSpec, options: LoadOptions, cache: Path, wording: prompt.JudgePrompt = prompt.GRADING
     ) -> None:
-        """Nothing is loaded yet.
+        """Create the judge; nothing is loaded yet.
 
         Args:
-            spec: which model.
-            options: where and how to load it.
-            cache: verdicts are kept below it.
-            wording: what it is asked.
+            spec: the model.
+            options: device and dtype to load it with.
+            cache: the cache folder, for verdicts.
+            wording: the judge prompt.
         """
         self.wording = wording
         self.spec = spec
@@ -45,16 +45,16 @@ class LocalJudge:
         self.cache = cache
 
     @cached_property
-    def _files(self) -> LanguageModel:
-        """The model's files, configuration and tokenizer; weights are loaded by another one, and forgotten with it."""
+    def _tokenizer_only(self) -> LanguageModel:
+        """The model without weights: configuration and tokenizer. `_ask` loads the weights and frees them."""
         from bench.model.language_model import LanguageModel
 
         return LanguageModel(self.spec, self.options)
 
     @cached_property
-    def kept(self) -> Verdicts:
-        """The verdicts of this model in this arithmetic, with this chat template."""
-        lm = self._files
+    def cached(self) -> Verdicts:
+        """Stored verdicts of this model with this dtype, chat template and prompt."""
+        lm = self._tokenizer_only
         (example,) = self._prompts(lm, [JudgeCase("question", "gold", "answer")])
         fields = {
             "kind": "hf",
@@ -68,20 +68,20 @@ class LocalJudge:
 
     @property
     def name(self) -> str:
-        """The model with the beginning of its revision or of its weights' digest, and the prompt."""
-        revision = self._files.fingerprint.rpartition("@")[2][:_SHORT]
+        """Model, shortened revision (or digest of the weights), and prompt."""
+        revision = self._tokenizer_only.fingerprint.rpartition("@")[2][:_REVISION_DIGITS]
         return f"hf {model_label(self.spec.name)}@{revision}, {self.wording.id}"
 
     def comparing(self) -> LocalJudge:
-        """See `Judge.comparing`; the judge of the same model."""
+        """See `Judge.comparing`; same model."""
         return LocalJudge(self.spec, self.options, self.cache, prompt.COMPARING)
 
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
-        """See `Judge.verdicts`; a prompt that is longer than the model's context gets none."""
-        return settled(cases, self.kept, what, progress, self._ask)
+        """See `Judge.verdicts`; a prompt longer than the model's context gets no verdict."""
+        return judge_all(cases, self.cached, what, progress, self._ask)
 
-    def _ask(self, todo: list[JudgeCase], settling: VerdictCollector) -> None:
-        """Each prompt read alone, so that a verdict depends on nothing else."""
+    def _ask(self, todo: list[JudgeCase], collector: VerdictCollector) -> None:
+        """Judge each prompt in a forward pass of its own, so that a verdict does not depend on the batch."""
         import torch
 
         from bench.model.language_model import LanguageModel
@@ -94,14 +94,14 @@ class LocalJudge:
                     f"--judge-model {self.spec.name}: expected words yes and no that are one token each where its"
                     " answer begins, got a tokenizer without; name another model."
                 )
-            for one, ids in zip(todo, self._prompts(lm, todo), strict=True):
+            for case, ids in zip(todo, self._prompts(lm, todo), strict=True):
                 verdict = None
                 if len(ids) <= lm.context:
                     verdict = _verdict(_last_logits(lm, ids), sorted(no), sorted(yes))
                 if verdict is not None:
-                    self.kept.put(one, verdict)
-                settling.answered(verdict)
-                settling.settle(one)
+                    self.cached.put(case, verdict)
+                collector.count_answer(verdict)
+                collector.finish(case)
         except torch.OutOfMemoryError as error:
             raise UserError(
                 f"--judge-model {self.spec.name} does not fit into memory beside the model of the run. Name a smaller"
@@ -109,24 +109,24 @@ class LocalJudge:
             ) from error
         finally:
             del lm
-            gc.collect()  # gives the memory back to the device
+            gc.collect()  # frees the weights
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
     def _prompts(self, lm: LanguageModel, cases: Sequence[JudgeCase]) -> list[Any]:
-        """Token ids up to where the judge's answer begins."""
-        return lm.chat.encode([lm.chat.render(prompt.messages(one, self.wording)) for one in cases])
+        """Return the token IDs of each judge prompt, up to where the answer begins."""
+        return lm.chat.encode([lm.chat.render(prompt.messages(case, self.wording)) for case in cases])
 
 
 def _first_ids(lm: LanguageModel, word: str) -> set[int]:
-    """The tokens that say this word, however it is written, right where an answer begins."""
-    written = [space + form for space in ("", " ") for form in (word, word.capitalize(), word.upper())]
-    asking = Prompt(prompt.messages(JudgeCase("?", "?", "?")))
-    return {int(ids[0]) for ids in lm.chat.continuations(asking, written) if len(ids) == 1}
+    """Return the single-token spellings of a word at the start of an answer."""
+    spellings = [space + spelling for space in ("", " ") for spelling in (word, word.capitalize(), word.upper())]
+    judge_prompt = Prompt(prompt.messages(JudgeCase("?", "?", "?")))
+    return {int(ids[0]) for ids in lm.chat.continuations(judge_prompt, spellings) if len(ids) == 1}
 
 
 def _last_logits(lm: LanguageModel, ids: Any) -> Any:
-    """`(V,)` float32 logits of what follows."""
+    """Return the `(V,)` float32 logits of the next token."""
     import torch
 
     with torch.inference_mode():
@@ -135,6 +135,6 @@ def _last_logits(lm: LanguageModel, ids: Any) -> Any:
 
 
 def _verdict(logits: Any, no: list[int], yes: list[int]) -> bool | None:
-    """Verdict whose word has more probability over all its tokens; None where the model's numbers are none."""
-    odds = float(logits[yes].logsumexp(0) - logits[no].logsumexp(0))
-    return None if math.isnan(odds) else odds > 0
+    """Return the verdict with more total probability over its tokens; None if the logits are NaN."""
+    log_odds = float(logits[yes].logsumexp(0) - logits[no].logsumexp(0))
+    return None if math.isnan(log_odds) else log_odds > 0

@@ -1,4 +1,4 @@
-"""Judges of whether an open answer is right: normalised match, an OpenAI-compatible server, or a local model."""
+"""Creation of a run's judge of open answers: normalised match, an OpenAI-compatible server, or a local model."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ from bench.model import specs
 from bench.model.specs import model_label
 
 KINDS = ("match", "openai", "hf")
-_LONGEST_REPEATED = 60
-"""Characters of a refused name that are repeated."""
-_LONGEST_NAME = 255
-"""Characters of a model's name; it stands in results and their captions."""
+_MAX_SHOWN_LENGTH = 60
+"""Characters of a refused name that the message shows."""
+_MAX_NAME_LENGTH = 255
+"""Characters of a model's name, which results and captions show."""
 
 
 @dataclass(frozen=True)
 class JudgeOptions:
-    """Options of a run's judge."""
+    """Options that select a run's judge."""
 
     kind: str = "match"
     """One of KINDS."""
     model: str | None = None
-    """Model that it asks; None: the kind's own."""
+    """Model of the judge; None: the default of its kind."""
     url: str | None = None
-    """Base URL of a server; None: the one of OpenAI."""
+    """Base URL of a server; None: OpenAI."""
     device: str | None = None
     """Device of a local model; None: cuda, else mps, else cpu."""
     dtype: str | None = None
     """Dtype of a local model; None: its own on an accelerator, float32 on the CPU."""
     trust_remote_code: bool = False
-    """Run Python code that comes with a local model."""
+    """Whether Python code of a local model is run."""
 
     def __post_init__(self) -> None:
-        """Refuse a name that no server and no result could hold.
+        """Check the model's name.
 
         Raises:
-            UserError: the model's name is empty, very long, or has characters that can't be printed.
+            UserError: the name is empty, too long, or has unprintable characters.
         """
         name = self.model
-        if name is not None and not (name.strip() and name.isprintable() and len(name) <= _LONGEST_NAME):
+        if name is not None and not (name.strip() and name.isprintable() and len(name) <= _MAX_NAME_LENGTH):
             raise UserError(
-                f"--judge-model: expected a name of 1 to {_LONGEST_NAME} printable characters, got {len(name):,},"
-                f" {name[:_LONGEST_REPEATED]!r}; name a model of the judge's."
+                f"--judge-model: expected a name of 1 to {_MAX_NAME_LENGTH} printable characters, got {len(name):,},"
+                f" {name[:_MAX_SHOWN_LENGTH]!r}; name a model of the judge's."
             )
 
 
 def open_judge(options: JudgeOptions, cache: Path) -> Judge:
-    """The judge that a run asks for; nothing is loaded or called before its first verdict.
+    """Create the judge of a run; nothing is loaded or called before its first verdict.
 
     Args:
-        options: the judge.
-        cache: verdicts are kept below it.
+        options: options of the judge.
+        cache: the cache folder, for verdicts.
 
     Raises:
-        UserError: an unknown judge, one that lacks what it needs, or an option that it has no use for.
+        UserError: the judge is unknown, lacks a required option, or has one that it does not use.
     """
     if options.kind not in KINDS:
         hint = did_you_mean(options.kind, KINDS)
@@ -77,12 +77,12 @@ def open_judge(options: JudgeOptions, cache: Path) -> Judge:
 
     if not options.model:
         raise UserError("--judge hf: expected a model, got none; name one with --judge-model MODEL.")
-    loading = LoadOptions(options.device, options.dtype, options.trust_remote_code)
-    return LocalJudge(specs.resolve(options.model), loading, cache)
+    load_options = LoadOptions(options.device, options.dtype, options.trust_remote_code)
+    return LocalJudge(specs.resolve(options.model), load_options, cache)
 
 
 def public_options(options: JudgeOptions) -> dict[str, str | None]:
-    """`judge_model` and `judge_url` as results may show them: without paths, passwords and queries."""
+    """Return `judge_model` and `judge_url` as results may show them: without paths, passwords and queries."""
     model, url = options.model, options.url
     if model is not None:
         model = model_label(model) if options.kind == "hf" else public_model(model)

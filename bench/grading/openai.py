@@ -1,8 +1,8 @@
-"""A judge behind an OpenAI-compatible server, asked by the official client; each verdict is paid for once.
+"""A judge behind an OpenAI-compatible server, called by the official client; each verdict is paid for once.
 
-Of several runs on one cache one asks at a time, and the others wait for what it keeps. Calls are made in a thread of
-their own, for notebooks have a loop running already, and signals stop the main thread; a run that is stopped waits a
-moment for the calls that are under way, for they are paid.
+Of several runs on one cache, one calls the server at a time, and the others wait and read its verdicts. Calls run in a
+separate thread, since notebooks already have a running event loop and signals interrupt the main thread. An interrupted
+run waits up to `GRACE_S` for calls in flight, since they are paid for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.api import UserError
 from bench.grading import prompt
 from bench.grading.address import Address, public_model
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import VerdictCollector, Verdicts, missing, settled
+from bench.grading.verdicts import VerdictCollector, Verdicts, judge_all, unjudged
 from bench.progress import Progress
 from bench.store.folders import key_of
 
@@ -34,32 +34,32 @@ MODEL = "gpt-4o-mini"
 """The paper's judge (docs/methods.md §1.7)."""
 TEMPERATURE = 0.0
 MAX_TOKENS = 8
-"""Most tokens of the judge's answer, of which only the first word is read."""
+"""Token limit of the judge's answer, of which only the first word is read."""
 _CONCURRENCY = 8
-_GIVEN_UP = f"calls that were under way, at most {_CONCURRENCY}, may have been paid for and are made again"
+_INTERRUPTED_CALLS = f"calls that were under way, at most {_CONCURRENCY}, may have been paid for and are made again"
 
 _CHARACTERS_PER_TOKEN = 4
 """Rule of thumb for English text."""
 
-_ASKS = 3
-"""Times that a judge which says neither yes nor no is asked about one answer (docs/methods.md §1.7)."""
+_MAX_ATTEMPTS = 3
+"""Calls about one answer while the judge says neither yes nor no (docs/methods.md §1.7)."""
 GRACE_S = 3.0
-"""Seconds that calls under way have to end when the run is stopped."""
+"""Seconds to wait for calls in flight when the run is interrupted."""
 
 _PRICES: Mapping[str, tuple[float, float, str]] = MappingProxyType({"gpt-4o-mini": (0.15, 0.60, "2024-07-18")})
-"""USD per million tokens read and written, and the date of the price list.
+"""USD per million input tokens and output tokens, and the date of the price list.
 
 https://openai.com/index/gpt-4o-mini-advancing-cost-efficient-intelligence/
 """
 
 
 def price_of(model: str, tokens: int, calls: int) -> tuple[float, str] | None:
-    """Price of calls in USD and the date of the price list; None where no price is known.
+    """Return the price of calls in USD and the date of the price list; None if no price is known.
 
     Args:
-        model: of OpenAI's.
-        tokens: that it reads in all calls.
-        calls: number of calls; each writes as much as it may.
+        model: model of OpenAI.
+        tokens: input tokens of all calls.
+        calls: number of calls; each counts `MAX_TOKENS` output tokens.
     """
     if model not in _PRICES:
         return None
@@ -68,25 +68,25 @@ def price_of(model: str, tokens: int, calls: int) -> tuple[float, str] | None:
 
 
 class OpenAIJudge:
-    """Asks a server whether answers mean what the gold answers mean."""
+    """Judge that asks a server whether answers mean the same as the gold answers."""
 
     concurrency = _CONCURRENCY
-    """Calls at a time."""
+    """Concurrent calls."""
     retries = 4
-    """Further tries after 429, 5xx, a broken connection or silence; the client waits as it is told, else 0.5 to 8 s."""
+    """Further tries after 429, 5xx, a broken connection or a timeout; waits as the server says, else 0.5 to 8 s."""
     timeout_s = 60.0
     """Seconds of silence after which a try has failed."""
 
     def __init__(self, address: Address, model: str, cache: Path) -> None:
-        """Nothing is called yet.
+        """Read the stored verdicts; nothing is called yet.
 
         Args:
             address: the server.
-            model: which of its models.
-            cache: verdicts are kept below it.
+            model: name of the model.
+            cache: the cache folder, for verdicts.
 
         Raises:
-            UserError: no key where one is needed and no verdict is kept, or the verdicts can't be read.
+            UserError: a key is required but missing and no verdict is stored, or the verdicts can't be read.
         """
         self.address = address
         self.model = model
@@ -97,57 +97,57 @@ class OpenAIJudge:
             "prompt": prompt.GRADING.id,
             "temperature": TEMPERATURE,
         }
-        if address.query:  # may name another deployment, and may hold a secret
+        if address.query:  # may select a deployment, and may hold a secret
             fields["query"] = key_of(address.query)
         self.wording = prompt.GRADING
-        self.kept = Verdicts(cache, fields)
+        self.cached = Verdicts(cache, fields)
         self.confirmed = False
-        """Whether the server has reported in this run which model it is."""
-        self.given = False
-        """Whether this run has used verdicts of `kept.reported`."""
-        if not self.kept:
+        """Whether the server has reported its model in this run."""
+        self.used_cached = False
+        """Whether this run has used stored verdicts of the model `cached.reported`."""
+        if not self.cached:
             address.key()
 
     @property
     def name(self) -> str:
-        """The model that the server says it is (before its first answer: the one that is asked for), where, and how."""
-        model = public_model(self.kept.reported or self.model)
+        """Model that the server reports (before its first answer: the requested one), public URL, and prompt."""
+        model = public_model(self.cached.reported or self.model)
         return f"openai {model} at {self.address.public}, {self.wording.id}"
 
     def comparing(self) -> OpenAIJudge:
-        """See `Judge.comparing`; the judge on the same server."""
+        """See `Judge.comparing`; same server and model."""
         other = copy.copy(self)
         other.wording = prompt.COMPARING
-        other.kept = Verdicts(self.kept.cache, {**self.kept.judge, "prompt": other.wording.id})
-        other.kept.reported = self.kept.reported or other.kept.reported
+        other.cached = Verdicts(self.cached.cache, {**self.cached.judge, "prompt": other.wording.id})
+        other.cached.reported = self.cached.reported or other.cached.reported
         return other
 
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
-        """See `Judge.verdicts`; what the server can't be asked about any more is found in the next run."""
-        self.kept.refresh()
-        with ExitStack() as held:
-            if missing(cases, self.kept):
+        """See `Judge.verdicts`; after a failure the next run goes on from the stored verdicts."""
+        self.cached.refresh()
+        with ExitStack() as locks:
+            if unjudged(cases, self.cached):
                 self.address.key()
                 waiting = f"{what}: waits for the verdicts of another run that asks the same judge"
-                if held.enter_context(self.kept.claimed(lambda other: progress.say(f"{waiting} ({other})"))):
-                    progress.say(f"{what}: the last run that asked this judge was killed; {_GIVEN_UP}")
-            if todo := missing(cases, self.kept):
+                if locks.enter_context(self.cached.locked(lambda other: progress.say(f"{waiting} ({other})"))):
+                    progress.say(f"{what}: the last run that asked this judge was killed; {_INTERRUPTED_CALLS}")
+            if todo := unjudged(cases, self.cached):
                 progress.say(self._estimate(todo, what))
             try:
-                found = settled(cases, self.kept, what, progress, partial(self._ask, cases, what, progress))
+                verdicts = judge_all(cases, self.cached, what, progress, partial(self._ask, cases, what, progress))
             except UserError as error:
-                if not self.kept:
+                if not self.cached:
                     raise
-                kept = f"the {len(self.kept):,} verdicts that are kept"
-                raise UserError(f"{error} The same command then goes on from {kept}.") from error
-        self.given = self.given or any(a.answer.strip() for a in cases)
-        return found
+                stored = f"the {len(self.cached):,} verdicts that are kept"
+                raise UserError(f"{error} The same command then goes on from {stored}.") from error
+        self.used_cached = self.used_cached or any(case.answer.strip() for case in cases)
+        return verdicts
 
     def _estimate(self, todo: Collection[JudgeCase], what: str) -> str:
         characters = sum(len(message.content) for case in todo for message in prompt.messages(case, self.wording))
         tokens = characters // _CHARACTERS_PER_TOKEN
-        known = price_of(self.model, tokens, len(todo)) if self.address.official else None
-        cost = "price unknown" if known is None else f"about {known[0]:.2f} USD at the prices of {known[1]}"
+        price = price_of(self.model, tokens, len(todo)) if self.address.is_openai else None
+        cost = "price unknown" if price is None else f"about {price[0]:.2f} USD at the prices of {price[1]}"
         return f"{what}: {len(todo):,} calls to {self.name}, about {tokens:,} tokens to read, {cost}"
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -158,11 +158,11 @@ class OpenAIJudge:
         what: str,
         progress: Progress,
         todo: Sequence[JudgeCase],
-        settling: VerdictCollector,
+        collector: VerdictCollector,
     ) -> None:
-        """The first calls alone, until the server has reported which model it is, and the rest at once.
+        """Make single calls until the server has reported its model, then the rest concurrently.
 
-        After a failure no call is begun any more, but those under way are waited for, for they are paid.
+        After a failure no call is started, but calls in flight are awaited, since they are paid for.
         """
         from anyio.from_thread import start_blocking_portal
 
@@ -173,68 +173,68 @@ class OpenAIJudge:
         async def calls() -> None:
             options = {"temperature": TEMPERATURE, "max_tokens": MAX_TOKENS}
             connection = Connection(self.address, self.model, options, retries=self.retries, timeout_s=self.timeout_s)
-            before, waiting = self.kept.reported, deque(todo)
+            stored_model, queue = self.cached.reported, deque(todo)
             failures: list[UserError] = []
 
-            async def work(*, alone: bool = False) -> None:
-                while waiting and not (failures or stop.is_set() or (alone and self.confirmed)):
+            async def work(*, until_confirmed: bool = False) -> None:
+                while queue and not (failures or stop.is_set() or (until_confirmed and self.confirmed)):
                     try:
-                        await self._settle(waiting.popleft(), connection, settling, stop)
+                        await self._request_verdict(queue.popleft(), connection, collector, stop)
                     except UserError as error:
                         failures.append(error)
 
             async with connection.client:
-                await work(alone=True)
-                if before not in {None, self.kept.reported}:
-                    tried = set(todo).difference(waiting)
-                    waiting = deque(case for case in missing(cases, self.kept) if case not in tried)
-                    told = public_model(before or "")
-                    progress.say(f"{what}: the server's model was {told}; its verdicts aren't used")
-                    progress.say(self._estimate(waiting, what))
+                await work(until_confirmed=True)
+                if stored_model not in {None, self.cached.reported}:
+                    tried = set(todo).difference(queue)
+                    queue = deque(case for case in unjudged(cases, self.cached) if case not in tried)
+                    model = public_model(stored_model or "")
+                    progress.say(f"{what}: the server's model was {model}; its verdicts aren't used")
+                    progress.say(self._estimate(queue, what))
                 await asyncio.gather(*(work() for _ in range(self.concurrency)))
             if failures:
                 raise failures[0]
 
         with start_blocking_portal() as portal:
-            ended = portal.start_task_soon(calls)
+            future = portal.start_task_soon(calls)
             try:
-                ended.result()
-            except BaseException:  # Ctrl-C, too
+                future.result()
+            except BaseException:  # also Ctrl-C
                 stop.set()
-                if wait([ended], GRACE_S).not_done:
-                    progress.say(f"{what}: the run is stopped; {_GIVEN_UP}")
+                if wait([future], GRACE_S).not_done:
+                    progress.say(f"{what}: the run is stopped; {_INTERRUPTED_CALLS}")
                 raise
 
-    async def _settle(
-        self, case: JudgeCase, connection: Connection, settling: VerdictCollector, stop: threading.Event
+    async def _request_verdict(
+        self, case: JudgeCase, connection: Connection, collector: VerdictCollector, stop: threading.Event
     ) -> None:
-        """Ask for a verdict, which is kept before anything else happens."""
-        for _ in range(_ASKS):
+        """Call the server for a verdict, which is stored at once."""
+        for _ in range(_MAX_ATTEMPTS):
             answer = await connection.answer(prompt.messages(case, self.wording))
             if answer is None:
-                settling.answered(None)
+                collector.count_answer(None)
                 break
             reported, text = answer[0] or self.model, answer[1]
             verdict = prompt.parse(text)
             if verdict is not None:
-                self.kept.put(case, verdict, reported)
-            self.confirm(reported)
-            settling.answered(verdict)
+                self.cached.put(case, verdict, reported)
+            self.check_reported_model(reported)
+            collector.count_answer(verdict)
             if verdict is not None or stop.is_set():
                 break
-        settling.settle(case)
+        collector.finish(case)
 
-    def confirm(self, reported: str) -> None:
-        """Note which model the server says it is; it must not change while a run uses its verdicts.
+    def check_reported_model(self, reported: str) -> None:
+        """Record the model that the server reports; it must not change while a run uses its verdicts.
 
         Raises:
-            UserError: it is another one.
+            UserError: the reported model has changed.
         """
-        known = self.kept.reported
-        if known not in {None, reported} and (self.confirmed or self.given):
+        current = self.cached.reported
+        if current not in {None, reported} and (self.confirmed or self.used_cached):
             raise UserError(
-                f"The judge changed during the run: the server said {public_model(known or '')!r}, and now"
+                f"The judge changed during the run: the server said {public_model(current or '')!r}, and now"
                 f" {public_model(reported)!r}. Name one of them with --judge-model and run again."
             )
-        self.kept.reported = reported
+        self.cached.reported = reported
         self.confirmed = True

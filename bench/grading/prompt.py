@@ -1,4 +1,4 @@
-"""Prompt of a judge, and how its answer is read (docs/methods.md §1.7); the wording has an id with a version."""
+"""Prompts of a judge with versioned IDs, and parsing of its answer (docs/methods.md §1.7)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _USER = (
     "Did the student provide a semantically equivalent answer to the ground truth? Please answer yes or no without any"
     " explanation: "
 )
-"""The official code's form (docs/methods.md §1.7); the blank at the end belongs to it."""
+"""Prompt of the official code (docs/methods.md §1.7), with its trailing blank."""
 
 _SEVERAL = _USER.replace(
     'The correct answer for this problem is: "{gold}"', "The correct answers for this problem are: {gold}"
 ).replace("semantically equivalent to the correct answer", "semantically equivalent to one of the correct answers")
-"""The same where several answers are right: official data sets have one, so these words are ours."""
+"""Variant for several right answers: the official data sets have one each, so this wording is ours."""
 
 _PAIR = (
     "The problem is: {question}\n"
@@ -38,29 +38,29 @@ _PAIR = (
     " Small differences in formatting should not be a reason to mark the answers as different."
     " Did the two students provide equivalent answers? Please answer yes or no without any explanation: "
 )
-"""The form of Kapoor et al. for two answers (docs/methods.md §1.7)."""
+"""Prompt of Kapoor et al. that compares two answers (docs/methods.md §1.7)."""
 
 
 class JudgePrompt(NamedTuple):
-    """Words in which a judge is asked, with `{question}`, `{gold}` and `{answer}`."""
+    """Prompt template of a judge, with `{question}`, `{gold}` and `{answer}`."""
 
     id: str
-    """Name and version; other words need another one."""
+    """Name and version, part of the cache key; a changed wording needs a new one."""
     user: str
     several: str = ""
-    """The words where several answers are right, which `{gold}` lists in quotes; empty: there is always one."""
+    """Template for several right answers, which `{gold}` lists in quotes; empty if there is always one."""
 
 
 GRADING = JudgePrompt("judge/1", _USER, _SEVERAL)
-"""Does an answer mean what the gold answer means?"""
+"""Does an answer mean the same as the gold answer?"""
 COMPARING = JudgePrompt("pair/1", _PAIR)
 """Do two answers mean the same?"""
 
-_OUTSIDE = re.compile(r"^[\W_]+|[\W_]+$")
+_SURROUNDING = re.compile(r"^[\W_]+|[\W_]+$")
 
 
 def messages(case: JudgeCase, wording: JudgePrompt = GRADING) -> tuple[Message, Message]:
-    """The conversation that asks for one verdict."""
+    """Build the chat messages that request one verdict."""
     several = ", ".join(f'"{gold}"' for gold in (case.gold, *case.others)) if case.others else ""
     words = wording.several if several else wording.user
     text = words.format(question=case.question, gold=several or case.gold, answer=case.answer)
@@ -68,10 +68,10 @@ def messages(case: JudgeCase, wording: JudgePrompt = GRADING) -> tuple[Message, 
 
 
 def parse(text: str) -> bool | None:
-    """The verdict that a judge's text begins with; None where its first word is neither yes nor no.
+    """Parse the verdict from the first word of a judge's answer; None if it is neither yes nor no.
 
     >>> parse("**Yes**, it is."), parse("No: yes would be wrong"), parse("Nothing"), parse("yes/no")
     (True, False, None, None)
     """
-    words = (_OUTSIDE.sub("", word) for word in text.casefold().split())
+    words = (_SURROUNDING.sub("", word) for word in text.casefold().split())
     return {"yes": True, "no": False}.get(next(filter(None, words), ""))

@@ -1,9 +1,9 @@
-"""Verdicts between runs: one line of JSON each, appended and synced one by one, found by all that they depend on.
+"""Verdicts of judges stored between runs: one line of JSON each, appended and flushed one by one.
 
 `<cache>/verdicts/<16 hex of the judge>.jsonl`; a line holds `key`, `judge`, `reported`, `question`, `gold`,
-`answer`, `others` where several answers are right, `verdict` (true or false: what a judge could not decide is no
-verdict and is asked again) and a `digest` of the others. While a run asks a judge behind a server it holds the claim on
-that judge; other runs wait for it, and read what it wrote.
+`answer`, `others` if several answers are right, `verdict` (true or false; an undecided answer is not stored and is
+judged again) and a `digest` of the other fields. While a run calls a judge's server it holds a lock on that judge;
+other runs wait, and read what it wrote.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from pathlib import Path
 from bench.api import UserError
 from bench.grading.grade import JudgeCase
 from bench.progress import Advance, Progress
-from bench.store.files import synced
+from bench.store.files import fsync_path
 from bench.store.folders import key_of, sealed
 from bench.store.locks import file_lock, judge_claim
 
 FOLDER = "verdicts"
-PATIENCE = 20
-"""Answers of a judge without a verdict, and none with one, after which it is given up."""
+MAX_UNDECIDED = 20
+"""Answers without any verdict after which a judge is given up."""
 
 
 class Verdicts:
-    """The final verdicts of one judge; other judges have files of their own."""
+    """Stored verdicts of one judge, in a file of its own."""
 
     def __init__(self, cache: Path, judge: Mapping[str, object]) -> None:
-        """Read what is there.
+        """Read the stored verdicts.
 
         Args:
-            cache: verdicts are kept below it; nothing is made before the first one.
-            judge: all that a verdict depends on besides the model that a server reports, and the answer itself.
+            cache: the cache folder; nothing is created before the first verdict.
+            judge: fields that identify the judge: model, prompt, settings; with the reported model and the case they
+                form the key of a verdict.
 
         Raises:
-            UserError: the file is there and can't be read.
+            UserError: the file exists and can't be read.
         """
         self.cache = cache
         self.judge = dict(judge)
@@ -47,48 +48,48 @@ class Verdicts:
         self.reported: str | None = None
         """Model that the server reported last; None for a judge without a server."""
         self.damaged = 0
-        """Lines that can't be used, e.g. the last one of a process that was killed while writing it."""
-        self._known: dict[str, bool] = {}
+        """Number of invalid lines, e.g. the last one of a process that was killed while writing."""
+        self._by_key: dict[str, bool] = {}
         self.refresh()
         self.notes = [f"{self.damaged} damaged lines of the cache of verdicts are not used"] if self.damaged else []
-        """Notes that a user is told once."""
+        """Notes for the user, shown once."""
 
     def refresh(self) -> None:
-        """Read the file; it may tell of which model the verdicts are, but not change it.
+        """Read the file again; sets `reported` only if it is None.
 
         Raises:
-            UserError: the file is there and can't be read.
+            UserError: the file exists and can't be read.
         """
         try:
             lines = self.path.read_bytes().split(b"\n")
         except FileNotFoundError:
             return
         except OSError as error:
-            raise self._unusable("read", error) from error
+            raise self._io_error("read", error) from error
         reported, self.damaged = None, 0
         for line in filter(None, lines):
             try:
                 entry = json.loads(line)
                 if entry != sealed(entry) or entry["judge"] != self.judge:
                     raise ValueError
-                self._known[entry["key"]] = entry["verdict"]
+                self._by_key[entry["key"]] = entry["verdict"]
                 reported = entry["reported"]
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 self.damaged += 1
         self.reported = self.reported or reported
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._by_key)
 
     def get(self, case: JudgeCase) -> bool | None:
-        """The verdict of the model reported last; None where there is none yet."""
-        return self._known.get(self._key(case, self.reported))
+        """Return the verdict of the model reported last; None if there is none yet."""
+        return self._by_key.get(self._key(case, self.reported))
 
     def put(self, case: JudgeCase, verdict: bool, reported: str | None = None) -> None:  # noqa: FBT001
-        """Keep a verdict; it is on the disk when this returns.
+        """Store a verdict and flush it to the disk.
 
         Raises:
-            UserError: it can't be written.
+            UserError: the file can't be written.
         """
         key = self._key(case, reported)
         fields = {"key": key, "judge": self.judge, "reported": reported, **case.fields(), "verdict": verdict}
@@ -98,114 +99,115 @@ class Verdicts:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab+", buffering=0) as file:
                 file.seek(max(0, file.tell() - 1))
-                data = line if file.read() in {b"", b"\n"} else b"\n" + line  # ends a line that was cut
-                if os.write(file.fileno(), data) != len(data):  # one write, so that lines of several never mix
+                data = line if file.read() in {b"", b"\n"} else b"\n" + line  # ends a truncated line
+                # one write, so that lines of several processes don't mix
+                if os.write(file.fileno(), data) != len(data):
                     raise OSError(None, "no space left for a whole line")
                 os.fsync(file.fileno())
             if new:
-                synced(self.path.parent)
+                fsync_path(self.path.parent)
         except OSError as error:
-            raise self._unusable("written", error) from error
-        self._known[key] = verdict
+            raise self._io_error("written", error) from error
+        self._by_key[key] = verdict
 
     @contextmanager
-    def claimed(self, waiting: Callable[[str], None]) -> Iterator[bool]:
-        """Within the context no other run asks this judge; gives whether the last one that did was killed meanwhile.
+    def locked(self, waiting: Callable[[str], None]) -> Iterator[bool]:
+        """Hold the lock on this judge; yields whether the last run that held it was killed meanwhile.
 
         Args:
-            waiting: told once which process is waited for.
+            waiting: called once with the process that holds the lock.
 
         Raises:
-            UserError: the claim can't be written, or the file can't be read.
+            UserError: the lock can't be written, or the file can't be read.
         """
-        with ExitStack() as held:
+        with ExitStack() as locks:
             try:
-                killed = held.enter_context(file_lock(judge_claim(self.cache, self.path.stem), waiting))
+                killed = locks.enter_context(file_lock(judge_claim(self.cache, self.path.stem), waiting))
             except OSError as error:
-                raise self._unusable("written", error) from error
+                raise self._io_error("written", error) from error
             self.refresh()
             yield killed
 
     def _key(self, case: JudgeCase, reported: str | None) -> str:
         return key_of({"judge": self.judge, "reported": reported, **case.fields()})
 
-    def _unusable(self, what: str, error: OSError) -> UserError:
+    def _io_error(self, what: str, error: OSError) -> UserError:
         return UserError(
             f"The cache of verdicts could not be {what}: {error.strerror or error}. Free some disk space, or set"
             " CONFBENCH_CACHE to a folder that can be read and written. A verdict that came just now is asked again."
         )
 
 
-def missing(cases: Sequence[JudgeCase], verdicts: Verdicts) -> list[JudgeCase]:
-    """Cases to ask about: each answer once, without the empty ones and those with a verdict."""
-    return [a for a in dict.fromkeys(cases) if a.answer.strip() and verdicts.get(a) is None]
+def unjudged(cases: Sequence[JudgeCase], verdicts: Verdicts) -> list[JudgeCase]:
+    """Return the distinct cases to judge: without empty answers and those with a verdict."""
+    return [case for case in dict.fromkeys(cases) if case.answer.strip() and verdicts.get(case) is None]
 
 
 @dataclass
 class VerdictCollector:
-    """Takes verdicts as they come, and gives a judge up that decides nothing."""
+    """Counts verdicts as they come, and gives up a judge that decides nothing."""
 
     times: Mapping[JudgeCase, int]
-    """How often each answer is there."""
+    """Case -> number of its occurrences."""
     decided: int
-    """Verdicts so far, those that were kept included."""
+    """Verdicts so far, with stored ones."""
     advance: Advance
     answers: int = 0
     """Answers of the judge so far."""
 
-    def answered(self, verdict: bool | None) -> None:  # noqa: FBT001
+    def count_answer(self, verdict: bool | None) -> None:  # noqa: FBT001
         """Count an answer of the judge.
 
         Raises:
-            UserError: it has answered often enough without deciding anything.
+            UserError: the judge has given `MAX_UNDECIDED` answers and no verdict.
         """
         self.answers += 1
         self.decided += verdict is not None
-        if not self.decided and self.answers >= PATIENCE:
-            raise self.useless()
+        if not self.decided and self.answers >= MAX_UNDECIDED:
+            raise self.undecided_error()
 
-    def settle(self, case: JudgeCase) -> None:
-        """Count an answer that is done with, whether or not there is a verdict on it."""
+    def finish(self, case: JudgeCase) -> None:
+        """Advance the progress by a case that is finished, with or without a verdict."""
         self.advance(self.times[case])
 
-    def useless(self) -> UserError:
-        """Error for a judge that decided nothing."""
+    def undecided_error(self) -> UserError:
+        """Return the error for a judge that decided nothing."""
         return UserError(
             f"The judge said neither yes nor no in {self.answers} answers; expected one of the two as its first word."
             " Name a model that follows instructions: --judge-model MODEL."
         )
 
 
-def settled(
+def judge_all(
     cases: Sequence[JudgeCase],
     verdicts: Verdicts,
     what: str,
     progress: Progress,
     ask: Callable[[list[JudgeCase], VerdictCollector], None],
 ) -> list[bool | None]:
-    """One verdict for each answer, asking only for those that are missing.
+    """Return one verdict for each case; the judge gets only cases without a stored verdict.
 
     Args:
-        cases: the answers; an empty one is wrong without asking.
-        verdicts: where verdicts are found; `ask` puts new ones there.
+        cases: the answers; an empty one is wrong without a call.
+        verdicts: the stored verdicts; `ask` adds new ones.
         what: name of this stage.
-        progress: told of each verdict.
-        ask: asks for the answers it is given and settles each, in any order.
+        progress: advanced with each verdict.
+        ask: calls the judge for the given cases, in any order, and reports to the collector.
 
     Raises:
         UserError: the judge decides nothing.
     """
     while verdicts.notes:
         progress.say(verdicts.notes.pop(0))
-    todo = missing(cases, verdicts)
+    todo = unjudged(cases, verdicts)
     times = Counter(cases)
-    decided = sum(1 for a in times if a.answer.strip()) - len(todo)
+    decided = sum(1 for case in times if case.answer.strip()) - len(todo)
     with progress.stage(what, len(cases)) as advance:
-        advance(len(cases) - sum(times[a] for a in todo))
-        settling = VerdictCollector(times, decided, advance)
+        advance(len(cases) - sum(times[case] for case in todo))
+        collector = VerdictCollector(times, decided, advance)
         if todo:
-            ask(todo, settling)
-    found = [verdicts.get(a) if a.answer.strip() else False for a in cases]
-    if found and all(verdict is None for verdict in found):
-        raise settling.useless()
-    return found
+            ask(todo, collector)
+    results = [verdicts.get(case) if case.answer.strip() else False for case in cases]
+    if results and all(verdict is None for verdict in results):
+        raise collector.undecided_error()
+    return results

@@ -1,1 +1,1 @@
-"""Storage besides results: folders by their content, files written whole, records read back."""
+"""Storage: the content-addressed store, atomic file writes, strict JSON decoding, locks and processes."""

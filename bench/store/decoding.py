@@ -1,6 +1,6 @@
-"""JSON values -> frozen records by msgspec, with what it lets pass refused, and the field named.
+"""Strict decoding of JSON into dataclasses: unknown or missing keys are errors, and the message names the field.
 
-By itself msgspec passes over unknown keys, fills in missing ones that have a default, and names no key of a mapping.
+msgspec alone ignores unknown keys, fills in defaults of missing ones, and names no key of a mapping.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Record = TypeVar("Record")
 
 
 class MisfitError(ValueError):
-    """A value that is not of its type; names the field, what was expected and what came."""
+    """A JSON value without the type of its field; the message names the field, the expected type and the value."""
 
 
 def parsed(text: str) -> Any:
-    """The value of a JSON text, and NaN and infinity where they stand in it: `decoded` says in which field.
+    """Parse a JSON text. NaN and infinity are let through: `decoded` refuses them and names the field.
 
     Raises:
-        ValueError: it is no JSON.
-        RecursionError: it is nested too deep.
+        ValueError: the text is not JSON.
+        RecursionError: the text is nested too deeply.
     """
     try:
         return msgspec.json.decode(text)
@@ -35,42 +35,42 @@ def parsed(text: str) -> Any:
 
 
 def decoded(value: Any, record: type[Record]) -> Record:
-    """A record from a JSON value, with exactly its keys and exactly its types; an int may stand for a float.
+    """Convert a JSON value to a dataclass: exactly its keys and types; only an int may stand for a float.
 
     Args:
-        value: of `parsed`.
-        record: a dataclass of plain types, optional values, literals, mappings, `Any`, other dataclasses, tuples of one
-            type and any length, and any of these with an `msgspec.Meta` that limits and describes it.
+        value: result of `parsed`.
+        record: the dataclass: plain types, optional values, literals, mappings, `Any`, other dataclasses, tuples of one
+            element type and any length, and any of these with an `msgspec.Meta` that constrains and describes it.
 
     Raises:
-        MisfitError: a value is not of its type, not finite, too much or missing.
+        MisfitError: a value has another type, is not finite, or a key is unknown or missing.
     """
-    if not _fits(value, record):
-        raise MisfitError(_misfit(value, record, ""))
+    if not _round_trips(value, record):
+        raise MisfitError(_describe_misfit(value, record, ""))
     return msgspec.convert(value, record)
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value comes back from its type as it was: then no key was passed over, and no default filled in."""
+def _round_trips(value: Any, hint: Any) -> bool:
+    """Return whether converting to the type and back gives the same value: no key ignored, no default filled in."""
     try:
         back = msgspec.json.decode(msgspec.json.encode(msgspec.convert(value, hint)))
-    except (msgspec.MsgspecError, UnicodeError):  # the latter of half a surrogate pair
+    except (msgspec.MsgspecError, UnicodeError):  # UnicodeError: half a surrogate pair
         return False
-    return bool(back == value)  # NaN and infinity come back as null
+    return bool(back == value)  # NaN and infinity are encoded as null, so they differ
 
 
-def _misfit(value: Any, hint: Any, where: str) -> str:
-    """The sentence about a value that does not fit: that of its first part that does not, if it is one of its parts."""
+def _describe_misfit(value: Any, hint: Any, where: str) -> str:
+    """Return the error message for the innermost part of a value that does not have its type."""
     if typing.get_origin(hint) in {types.UnionType, typing.Union}:
         (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
-    parts = _parts(value, hint)
+    parts = _typed_parts(value, hint)
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
         for problem, names in (("missing", parts.keys() - value.keys()), ("unknown", value.keys() - parts.keys())):
             if names:
                 return f"{problem} {where or 'key'} {', '.join(map(repr, sorted(names)))}"
     for key, part in parts.items():
-        if not _fits(value[key], part):
-            return _misfit(value[key], part, f"{where}.{key}".lstrip("."))
+        if not _round_trips(value[key], part):
+            return _describe_misfit(value[key], part, f"{where}.{key}".lstrip("."))
     words = {
         Mapping: "an object",
         tuple: "a list",
@@ -87,8 +87,8 @@ def _misfit(value: Any, hint: Any, where: str) -> str:
     return f"{where or 'value'}: expected {expected}, got {str(value)[:60]!r}"
 
 
-def _parts(value: Any, hint: Any) -> Mapping[Any, Any]:
-    """Keys or positions of a value, with their types; empty for a value without parts."""
+def _typed_parts(value: Any, hint: Any) -> Mapping[Any, Any]:
+    """Map the keys or indices of a value to their types; empty for a value without parts."""
     if dataclasses.is_dataclass(hint):
         return typing.get_type_hints(hint, include_extras=True) if isinstance(value, dict) else {}
     arguments = typing.get_args(hint)

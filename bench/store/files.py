@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, whatever ends the program or the machine while they are written."""
+"""Atomic writes: a file or folder appears complete or not at all, even if the process or machine stops meanwhile."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.store.processes import alive, machine
+from bench.store.processes import machine_id, process_exists
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file in one step as others see it; missing folders are made, and an older file is replaced.
+    """Write a file atomically; missing folders are made, and an existing file is replaced.
 
-    What a process of this machine that is gone left half-written beside it is removed.
+    Temporary files that dead processes of this machine left in the folder are removed.
 
     Raises:
         OSError: it can't be written; the older file stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(path.parent)
-    temporary = _temporary(path)
+    _remove_leftovers(path.parent)
+    temporary = _temporary_path(path)
     try:
         with temporary.open("wb") as file:
             file.write(content)
@@ -31,13 +31,13 @@ def write_whole(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
-        with contextlib.suppress(OSError):  # what failed first is the reason
+        with contextlib.suppress(OSError):  # the first error is raised, not this one
             temporary.unlink()
         raise
 
 
 def json_text(values: Any, *, sort_keys: bool = False) -> str:
-    """Values as a JSON document.
+    """Format values as a JSON document.
 
     Raises:
         ValueError: a number is NaN or infinite.
@@ -46,7 +46,7 @@ def json_text(values: Any, *, sort_keys: bool = False) -> str:
 
 
 def write_json(path: Path, values: Any, *, sort_keys: bool = False) -> None:
-    """Write a JSON file in one step, as `write_whole`; what is no Unicode text, as in names of files, is escaped.
+    """Write a JSON file atomically; lone surrogates, as in undecodable file names, are escaped.
 
     Raises:
         OSError: it can't be written; the older file stays.
@@ -56,59 +56,59 @@ def write_json(path: Path, values: Any, *, sort_keys: bool = False) -> None:
 
 
 def write_whole_folder(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a folder, then make it appear at once under its name; an older folder is replaced.
+    """Let `write` fill a temporary folder, then rename it to `path`; an existing folder is replaced.
 
-    What a process of this machine that is gone left half-written beside it is removed.
+    Temporary folders that dead processes of this machine left beside it are removed.
 
     Raises:
         OSError: it can't be written; the older folder stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(path.parent)
-    made, away = (_temporary(path) for _ in range(2))
+    _remove_leftovers(path.parent)
+    temporary, replaced = (_temporary_path(path) for _ in range(2))
     try:
-        made.mkdir()
-        write(made)
-        for file in (*made.rglob("*"), made):
-            synced(file)
+        temporary.mkdir()
+        write(temporary)
+        for file in (*temporary.rglob("*"), temporary):
+            fsync_path(file)
         if path.exists():
-            path.rename(away)
-        made.rename(path)
-        synced(path.parent)
+            path.rename(replaced)
+        temporary.rename(path)
+        fsync_path(path.parent)
     except BaseException:
-        if away.exists() and not path.exists():
-            away.rename(path)
+        if replaced.exists() and not path.exists():
+            replaced.rename(path)
         raise
     finally:
-        for left in (made, away):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in (temporary, replaced):
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _temporary(path: Path) -> Path:
-    """A name beside a path for this process; machines that share a folder have processes of one number."""
-    return path.with_name(f".{os.urandom(4).hex()}.{machine()}.{os.getpid()}.tmp")
+def _temporary_path(path: Path) -> Path:
+    """Return a temporary path in the same folder, with machine and process ID: machines may share the folder."""
+    return path.with_name(f".{os.urandom(4).hex()}.{machine_id()}.{os.getpid()}.tmp")
 
 
-def synced(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk.
+def fsync_path(path: Path) -> None:
+    """Flush a file, or the entries of a folder, to the disk (fsync).
 
     Raises:
-        OSError: they can't be written there.
+        OSError: flushing a file failed.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError:
-        if not path.is_dir():  # which not every file system can wait for
+        if not path.is_dir():  # not every file system can sync a folder
             raise
     finally:
         os.close(descriptor)
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what killed processes of this machine left half-written."""
-    for left in folder.glob(".*.tmp"):
-        name, _, pid = left.stem.rpartition(".")
+def _remove_leftovers(folder: Path) -> None:
+    """Remove temporary files and folders of dead processes of this machine."""
+    for leftover in folder.glob(".*.tmp"):
+        name, _, pid = leftover.stem.rpartition(".")
         with contextlib.suppress(OSError):
-            if name.endswith(f".{machine()}") and pid.isdecimal() and not alive(int(pid)):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            if name.endswith(f".{machine_id()}") and pid.isdecimal() and not process_exists(int(pid)):
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()

@@ -1,7 +1,7 @@
-"""Locks between processes, on one machine or on several that share a folder, and the claims that are made with them.
+"""File locks between processes, also on machines that share a folder, and the claims (lock files) of the store.
 
-Of several processes that need the same thing made, one makes it, and the others wait and then take it. A lock is the
-operating system's, which dies with its owner.
+Of several processes that need the same entry, one computes it while the others wait and then read it. The lock is the
+operating system's, so it ends with its process.
 """
 
 from __future__ import annotations
@@ -23,54 +23,54 @@ from bench.store.files import write_json
 from bench.store.folders import key_of
 
 LEASE = 180.0
-"""Seconds without a sign of life after which a lock of another machine is over, where the file system has no locks."""
-_POLL = 0.1
+"""Seconds without renewal after which a lease of another machine expires, where the file system has no locks."""
+_POLL_S = 0.1
 """Seconds between two attempts to take a lock."""
-_PATIENCE = 10
-"""Attempts to read who holds a lock, which its owner writes down after it has it."""
-_RUN = "run-"
-"""Beginning of the names of claims that a run holds on a model."""
+_READ_ATTEMPTS = 10
+"""Attempts to read the file that names a lock's holder, which is written after the lock is acquired."""
+_RUN_PREFIX = "run-"
+"""Name prefix of the claims that a run holds on a model."""
 _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL})
 """Errors of a file system that has no locks."""
 
 
 def acquire(path: Path, *, wait: bool = False) -> BaseFileLock:
-    """Lock a file, which is made with its folder; to be released.
+    """Lock a file, which is created with its folder; the caller releases the lock.
 
-    Where the file system has no locks, a file with the owner's process and machine takes the place of the lock: a dead
-    owner's is taken over at once on its own machine, elsewhere after `LEASE`.
+    Where the file system has no locks, a lease file with the owner's process and machine replaces the lock: the lease
+    of a dead owner ends at once on its own machine, elsewhere after `LEASE`.
 
     Raises:
-        Timeout: another process holds the lock, and this one does not wait.
-        OSError: the file can't be made.
+        Timeout: another process holds the lock, and `wait` is false.
+        OSError: the file can't be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         lock: BaseFileLock = FileLock(path, fallback_to_soft=False)
-        lock.acquire(blocking=wait, poll_interval=_POLL)
+        lock.acquire(blocking=wait, poll_interval=_POLL_S)
     except OSError as error:
-        if error.errno not in _NO_LOCKS:  # so is a Timeout
+        if error.errno not in _NO_LOCKS:  # a Timeout is an OSError, too
             raise
         lock = SoftFileLease(path.with_name(f"{path.name}.lease"), lease_duration=LEASE)
-        lock.acquire(blocking=wait, poll_interval=_POLL)
+        lock.acquire(blocking=wait, poll_interval=_POLL_S)
     return lock
 
 
 @contextmanager
 def file_lock(path: Path, waiting: Callable[[str], None] | None) -> Iterator[bool]:
-    """Within the context no other process on any machine holds this path; until then it waits.
+    """Hold an exclusive lock on a path within the context, after waiting for other processes.
 
-    Gives whether the last process that held it was killed meanwhile. The empty lock file stays, for whoever waits for
-    it has it open.
+    Yields whether the last holder was killed while it held the lock. The empty lock file stays, since waiting processes
+    have it open.
 
     Args:
-        path: of the lock file; its folder is made.
-        waiting: told once whom it waits for, e.g. `process 4711 on alpha, since 2026-05-01 10:31:02 UTC`; None does
-            not wait.
+        path: the lock file; its folder is created.
+        waiting: called once with the holder, e.g. `process 4711 on alpha, since 2026-05-01 10:31:02 UTC`; None: do not
+            wait.
 
     Raises:
-        Timeout: another process holds it, and this one does not wait.
-        OSError: the file can't be made.
+        Timeout: another process holds the lock, and `waiting` is None.
+        OSError: the file can't be created.
     """
     owner = path.with_name(f"{path.name}.json")
     try:
@@ -78,18 +78,18 @@ def file_lock(path: Path, waiting: Callable[[str], None] | None) -> Iterator[boo
     except Timeout:
         if waiting is None:
             raise
-        for _ in range(_PATIENCE):
+        for _ in range(_READ_ATTEMPTS):
             if not owner.exists():
-                time.sleep(_POLL)
-        whom = "another process"
+                time.sleep(_POLL_S)
+        holder = "another process"
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            told = json.loads(owner.read_text(encoding="utf-8"))
-            whom = f"process {int(told['pid'])} on {str(told['host'])[:100]!s}, since {str(told['since'])[:30]}"
-        waiting(whom)
+            record = json.loads(owner.read_text(encoding="utf-8"))
+            holder = f"process {int(record['pid'])} on {str(record['host'])[:100]!s}, since {str(record['since'])[:30]}"
+        waiting(holder)
         lock = acquire(path, wait=True)
     killed = owner.exists()
     try:
-        with suppress(OSError):  # it only helps those who wait
+        with suppress(OSError):  # only waiting processes read it
             since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
             write_json(owner, {"pid": os.getpid(), "host": platform.node(), "since": since})
         yield killed
@@ -101,12 +101,12 @@ def file_lock(path: Path, waiting: Callable[[str], None] | None) -> Iterator[boo
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time change what belongs together in a folder, without a file in it; others wait.
+    """Hold an exclusive lock on a folder itself, without a lock file in it; other processes wait.
 
-    Where the file system has no locks, two processes may meet.
+    Without effect where the file system has no locks.
 
     Raises:
-        OSError: there is no such folder, or it can't be opened.
+        OSError: the folder does not exist or can't be opened.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -119,21 +119,22 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def in_use(root: Path, model: str) -> Iterator[Callable[[str], None]]:
-    """Within the context `used_models` tells every process that a run reads and keeps what is stored of this model.
+    """Mark a model's entries as in use within the context, so that `bench cache prune` keeps them.
 
-    The context's function adds another model: what was stored under another name of the same weights is read as well.
-    Where the folder can't be written, nobody is told: it only keeps `bench cache prune` away.
+    Yields a function that marks a further model, since entries under another name of the same weights are read, too.
+    Where the cache folder can't be written, nothing is marked.
 
     Args:
         root: the cache folder.
-        model: its label.
+        model: label of the model.
     """
     paths: dict[str, Path] = {}
     with ExitStack() as holding:
 
         def add(label: str) -> None:
             if label and label not in paths:
-                path = paths[label] = root / "claims" / f"{_RUN}{_digest(label)}-{os.urandom(8).hex()}.lock"
+                name = f"{_RUN_PREFIX}{_model_digest(label)}-{os.urandom(8).hex()}.lock"
+                path = paths[label] = root / "claims" / name
                 with suppress(OSError):
                     holding.enter_context(file_lock(path, None))
 
@@ -142,44 +143,44 @@ def in_use(root: Path, model: str) -> Iterator[Callable[[str], None]]:
             yield add
         finally:
             for path in paths.values():
-                _remove(path)
+                _remove_lock(path)
 
 
 def used_models(root: Path) -> Callable[[str], bool]:
-    """A function that says whether a running process uses what is stored of a model; claims of the dead are removed.
+    """Return a predicate: does a running process use the entries of this model? Claims of dead processes are removed.
 
-    An empty label, of what was stored before models were noted, is used where anything is.
+    The empty label, of entries that name no model, counts as used if any model is.
     """
-    held: set[str] = set()
-    for path in (root / "claims").glob(f"{_RUN}*.lock"):
+    used: set[str] = set()
+    for path in (root / "claims").glob(f"{_RUN_PREFIX}*.lock"):
         try:
             with file_lock(path, None):
-                _remove(path)
+                _remove_lock(path)
         except OSError:
-            held.add(path.name.removeprefix(_RUN).partition("-")[0])
-    return lambda model: bool(held) if not model else _digest(model) in held
+            used.add(path.name.removeprefix(_RUN_PREFIX).partition("-")[0])
+    return lambda model: bool(used) if not model else _model_digest(model) in used
 
 
 def shard_claim(root: Path, kind: str) -> Path:
-    """Claim on what is read of one shard: the part of the store where its entries lie."""
+    """Return the lock file for reading one shard; `kind` is the part of the store that has its entries."""
     return root / "claims" / f"shard-{key_of({'shard': kind})[:32]}.lock"
 
 
 def judge_claim(root: Path, judge: str) -> Path:
-    """Claim on asking a judge behind a server: each of its verdicts is paid for by one run."""
+    """Return the lock file for calling a judge's server, so that each verdict is paid for once."""
     return root / "claims" / f"judge-{judge}.lock"
 
 
 def adapter_claim(root: Path, key: str) -> Path:
-    """Claim on an adapter that is trained."""
+    """Return the lock file for training an adapter."""
     return root / "claims" / f"adapters-{key}.lock"
 
 
-def _digest(model: str) -> str:
+def _model_digest(model: str) -> str:
     return key_of({"model": model})[:16]
 
 
-def _remove(path: Path) -> None:
-    for each in (path, path.with_name(f"{path.name}.lease")):
+def _remove_lock(path: Path) -> None:
+    for file in (path, path.with_name(f"{path.name}.lease")):
         with suppress(OSError):
-            each.unlink()
+            file.unlink()

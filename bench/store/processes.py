@@ -1,4 +1,4 @@
-"""Processes: which are there, how a child ends with its parent, and how a parent ends a child."""
+"""Operating-system processes: whether one is alive, ending a child with its parent, and killing a process group."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from pathlib import Path
 
 _SET_DEATH_SIGNAL = 1
 """`PR_SET_PDEATHSIG` of Linux."""
-_WATCH_SECONDS = 0.5
-_GONE_SECONDS = 10.0
-"""Time in which a process that was killed is gone."""
+_POLL_SECONDS = 0.5
+_KILL_SECONDS = 10.0
+"""Longest wait for a killed process to exit."""
 
 
-def alive(pid: int) -> bool:
-    """Whether there is a process of this number on this machine."""
+def process_exists(pid: int) -> bool:
+    """Return whether a process with this ID runs on this machine."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # it is somebody else's
+    except PermissionError:  # it runs, as another user
         pass
     return True
 
 
 @cache
-def machine() -> str:
-    """Name of the space in which a process number means one process: this machine, or this container of it."""
+def machine_id() -> str:
+    """Return the name of the process-ID namespace: this machine, or this container on it."""
     try:
         return f"{platform.node()[:64]}.{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return platform.node()[:64]
 
 
 def end_with(parent: int) -> None:
-    """Let this process end at once when its parent does, however that ends.
+    """Make this process exit as soon as its parent does.
 
-    Linux means the thread that started it: whoever starts a child waits for it there.
+    On Linux the parent is the thread that started the child, so that thread must wait for it.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
@@ -52,38 +52,38 @@ def end_with(parent: int) -> None:
 
         def watch() -> None:
             while os.getppid() == parent:
-                time.sleep(_WATCH_SECONDS)
+                time.sleep(_POLL_SECONDS)
             os._exit(1)
 
         threading.Thread(target=watch, daemon=True).start()
-    if os.getppid() != parent:  # it had ended before
+    if os.getppid() != parent:  # the parent has ended already
         os._exit(1)
 
 
 def end_group(leader: subprocess.Popen[str] | subprocess.Popen[bytes], grace: float = 0.0) -> None:
-    """End a child that leads a process group, and all others in the group.
+    """Terminate a child that leads a process group, and the rest of the group.
 
     Args:
         leader: the child.
-        grace: seconds that it has to end by itself.
+        grace: seconds between SIGTERM and SIGKILL; 0: SIGKILL at once.
     """
     if grace:
-        _send(leader.pid, signal.SIGTERM)
+        _signal_group(leader.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             leader.wait(grace)
-    _send(leader.pid, signal.SIGKILL)
+    _signal_group(leader.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):
-        leader.wait(_GONE_SECONDS)
+        leader.wait(_KILL_SECONDS)
 
 
 def ended(code: int) -> str:
-    """A child's end in words, by its exit code."""
+    """Describe how a child ended, from its exit code."""
     if code >= 0:
         return f"exit code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     return f"ended by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
 
 
-def _send(group: int, sign: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # the latter, on macOS, where only the dead are left of it
-        os.killpg(group, sign)
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # the latter on macOS, if only zombies are left
+        os.killpg(group, number)

@@ -1,4 +1,4 @@
-"""Removing entries of the store, but none that a running process claims or reads, and nothing outside of it."""
+"""Pruning of the store: entries that a running process claims or reads stay; nothing outside the store is touched."""
 
 from __future__ import annotations
 
@@ -14,85 +14,86 @@ from bench.store.usage import ADAPTERS, ENTRIES, READINGS, UsageRow
 
 
 @dataclass(frozen=True)
-class Pruned:
-    """Entries that go, and those that stay though they were wished away."""
+class PruneResult:
+    """Entries to remove or removed, and those that were selected but stay."""
 
     gone: Sequence[UsageRow]
     held: Sequence[UsageRow]
-    """A running process claims them, or reads what is stored of their model."""
+    """Entries that a running process has locked, or whose model it uses."""
 
 
-def chosen(
+def select_entries(
     root: Path,
-    uses: Iterable[UsageRow],
+    rows: Iterable[UsageRow],
     kinds: Collection[str] = ENTRIES,
     model: str | None = None,
     seconds: float | None = None,
-) -> Pruned:
-    """The entries that can be removed now; nothing is removed.
+) -> PruneResult:
+    """Select the entries that can be removed now; nothing is removed.
 
     Args:
         root: the cache folder.
-        uses: what lies in it.
-        kinds: of entries that may go.
+        rows: entries and folders of the cache, see `list_usage`.
+        kinds: of entries to select.
         model: label of their model; None: any.
-        seconds: age from which on they may go; None: any.
+        seconds: least age in seconds; None: any.
     """
-    latest, in_use = time.time() - (seconds or 0.0), used_models(root)
-    gone: list[UsageRow] = []
-    held: list[UsageRow] = []
-    for use in uses:
-        if use.kind in kinds and model in {None, use.model} and (seconds is None or use.written <= latest):
-            taken = False  # whether another process holds a claim on it; claims that were never made are not made here
-            for path in _claims(root, use):
+    newest, is_used = time.time() - (seconds or 0.0), used_models(root)
+    removable: list[UsageRow] = []
+    in_use_rows: list[UsageRow] = []
+    for row in rows:
+        if row.kind in kinds and model in {None, row.model} and (seconds is None or row.written <= newest):
+            locked = False  # by another process; lock files that don't exist are not created here
+            for path in _claims(root, row):
                 if path.exists() or path.with_name(f"{path.name}.lease").exists():
                     try:
                         with file_lock(path, None):
                             pass
                     except OSError:
-                        taken = True
-            (held if taken or in_use(use.model) else gone).append(use)
-    return Pruned(gone, held)
+                        locked = True
+            (in_use_rows if locked or is_used(row.model) else removable).append(row)
+    return PruneResult(removable, in_use_rows)
 
 
-def prune(root: Path, gone: Iterable[UsageRow]) -> Pruned:
-    """Remove entries, one at a time and each at once, as others see it; being killed costs nothing but the time.
+def prune(root: Path, gone: Iterable[UsageRow]) -> PruneResult:
+    """Remove entries one at a time, each atomically, so that an interruption does no harm.
 
     Args:
         root: the cache folder.
-        gone: entries of `chosen`; those that a process has claimed meanwhile stay.
+        gone: entries of `select_entries`; those that a process has locked meanwhile stay.
 
     Raises:
-        UserError: the folder can't be written.
+        UserError: the cache folder can't be written.
     """
-    store, removed, held = Store(root), [], []
-    store.prepare()  # and what a process that was killed has left goes
-    for use in gone:
-        with ExitStack() as holding:
+    store, removed, skipped = Store(root), [], []
+    store.prepare()  # also removes temporary folders of dead processes
+    for row in gone:
+        with ExitStack() as locks:
             try:
-                for path in _claims(root, use):
-                    holding.enter_context(file_lock(path, None))
+                for path in _claims(root, row):
+                    locks.enter_context(file_lock(path, None))
             except OSError:
-                held.append(use)
+                skipped.append(row)
                 continue
-            way = (use.path, *use.path.parents[: len(use.path.relative_to(root).parts) - 1])
-            if used_models(root)(use.model) or any(each.is_symlink() for each in way):  # it leads out of the store
-                held.append(use)
+            parents = (row.path, *row.path.parents[: len(row.path.relative_to(root).parts) - 1])
+            # a link may lead out of the store
+            if used_models(root)(row.model) or any(parent.is_symlink() for parent in parents):
+                skipped.append(row)
                 continue
-            store.remove(use.store_kind, use.path.name)
-            if use.kind == READINGS:  # nobody else puts anything there while the claim is held
-                for folder in use.path.parents[:2]:
-                    with suppress(OSError):  # something else lies there
+            store.remove(row.store_kind, row.path.name)
+            if row.kind == READINGS:  # nobody else writes there while the lock is held
+                for folder in row.path.parents[:2]:
+                    with suppress(OSError):  # not empty
                         folder.rmdir()
-                for path in _claims(root, use):
+                for path in _claims(root, row):
                     with suppress(OSError):
                         path.unlink()
-        removed.append(use)
-    return Pruned(removed, held)
+        removed.append(row)
+    return PruneResult(removed, skipped)
 
 
-def _claims(root: Path, use: UsageRow) -> list[Path]:
-    """Claims under which others make this entry."""
-    if use.kind == READINGS:
-        return [shard_claim(root, use.store_kind)]
-    return [adapter_claim(root, use.path.name)] if use.kind == ADAPTERS else []
+def _claims(root: Path, row: UsageRow) -> list[Path]:
+    """Return the lock files that other processes hold while they write this entry."""
+    if row.kind == READINGS:
+        return [shard_claim(root, row.store_kind)]
+    return [adapter_claim(root, row.path.name)] if row.kind == ADAPTERS else []

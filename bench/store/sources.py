@@ -1,4 +1,4 @@
-"""Digests of source code, by which what one version of a program computed is never taken for what another would."""
+"""Digests of source code: part of cache keys, so that a value computed by other code is not reused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib
 
 
 def source_digest(paths: Iterable[Path]) -> str:
-    """SHA-256 of Python files, by name and content; a folder stands for all Python files below it.
+    """Return the SHA-256 of Python files, by name and content; a folder stands for all Python files below it.
 
     Raises:
         OSError: a file can't be read.
@@ -33,15 +33,15 @@ def source_digest(paths: Iterable[Path]) -> str:
 
 
 def plugin_digest(plugin: type) -> str | None:
-    """Digest of the source of a method or task as it is now; None of a class without a file, e.g. of a notebook.
+    """Return the digest of a method's or task's source; None for a class without a file, e.g. one of a notebook.
 
-    The scope is its file with the files of its author that it imports; in a package the whole package; of a built-in
-    method its own file or folder, and what the built-in methods share.
+    It covers the plugin's file and the user's files that it imports; for a plugin in a package the whole package; for a
+    built-in method its file or folder, and the modules that built-in methods share.
     """
     plugin = vars(plugin).get("__wrapped__", plugin)
     try:
         path = Path(inspect.getfile(plugin)).resolve()
-    except (TypeError, OSError):  # a class of no module with a file
+    except (TypeError, OSError):  # its module has no file
         return None
     if not path.is_file():
         return None
@@ -52,21 +52,22 @@ def plugin_digest(plugin: type) -> str | None:
     if package != _HOME / "methods":
         return source_digest([package])
     name = plugin.__module__.split(".")[1]
-    own = package / name if (package / name).is_dir() else package / f"{name}.py"
-    return source_digest([own, *sorted(package.glob("_[!_]*"))])
+    method_path = package / name if (package / name).is_dir() else package / f"{name}.py"
+    return source_digest([method_path, *sorted(package.glob("_[!_]*"))])
 
 
 def with_imports(path: Path) -> list[Path]:
-    """A file and whatever it imports, at its top or inside a function, but for Python's modules, installed ones, ours.
+    """Return a file and the user's files that it imports, recursively, also inside functions.
 
-    Of a package that it imports these are all Python files. Modules that are found by a computed name are missed.
+    Standard, installed and our own modules are left out. An imported package counts with all its Python files. Imports
+    by a computed name are missed.
     """
-    others = (*_INSTALLED, *(_HOME / ours for ours in ("bench", "methods", "tasks")))
-    files, left = {path.resolve()}, [path.resolve()]
-    while left:
+    excluded = (*_INSTALLED, *(_HOME / name for name in ("bench", "methods", "tasks")))
+    files, unread = {path.resolve()}, [path.resolve()]
+    while unread:
         names: frozenset[str] = frozenset()
         with suppress(OSError):
-            names = _top_level_imports(left.pop().read_bytes())
+            names = _top_level_imports(unread.pop().read_bytes())
         for name in names:
             spec = None
             with suppress(ImportError, ValueError, AttributeError):
@@ -74,20 +75,20 @@ def with_imports(path: Path) -> list[Path]:
             if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
                 continue
             file = Path(spec.origin).resolve()
-            if not any(other in file.parents for other in others):
+            if not any(other in file.parents for other in excluded):
                 new = {*(file.parent.rglob("*.py") if file.name == "__init__.py" else [file])} - files
                 files |= new
-                left += new
+                unread += new
     return sorted(files)
 
 
 @lru_cache(maxsize=256)
 def _top_level_imports(source: bytes) -> frozenset[str]:
-    """Top-level names that a source imports; cached, as files are digested before each call of a plugin."""
+    """Return the top-level module names that a source imports; cached, since it runs before each call of a plugin."""
     try:
         tree = ast.parse(source)
     except (ValueError, SyntaxError, RecursionError):
-        return frozenset()  # then it can't be imported, either
+        return frozenset()  # it can't be imported, either
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
     return frozenset(name.partition(".")[0] for name in names) - sys.stdlib_module_names

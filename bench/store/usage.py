@@ -1,6 +1,6 @@
-"""The store by what lies in it: kinds, models, tasks and bytes; no link is followed out of it.
+"""Disk usage of the store: bytes of each entry with its kind, model and task. Links are not followed.
 
-Example: `used(cache_folder())` gives an entry of 40 MB, answers and signals of `llama8b` on `mmlu-choice/test`.
+Example: `list_usage(cache_folder())` lists an entry of 40 MB: answers and signals of `llama8b` on `mmlu-choice/test`.
 """
 
 from __future__ import annotations
@@ -17,68 +17,68 @@ from bench.store.folders import MANIFEST
 
 READINGS, FITS, ADAPTERS = "readings", "fits", "adapters"
 ENTRIES = (READINGS, FITS, ADAPTERS)
-"""Folders of the store with entries that can be made again; `readings` has answers and signals."""
+"""Folders of the store whose entries can be computed again; `readings` has answers and signals."""
 _ANSWERS = "answers.safetensors"
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _STEP = 1000.0
-_KEY = re.compile(r"[0-9a-f]{64}")
-"""Name of an entry; whatever else lies there is somebody else's."""
+_ENTRY_NAME = re.compile(r"[0-9a-f]{64}")
+"""Folder name of an entry: its key. Other folders are not ours."""
 
 
 @dataclass(frozen=True)
 class UsageRow:
-    """A folder of an entry, or one of another kind."""
+    """Disk usage of one entry, or of another folder in the cache."""
 
     kind: str
-    """The folder below the root that it lies in, e.g. `fits`."""
+    """Folder below the root, e.g. `fits`."""
     path: Path
     bytes: int
     answers: int = 0
-    """Bytes of answers among them, where it is a reading."""
+    """Bytes of answers among `bytes`, for an entry of `readings`."""
     store_kind: str = ""
-    """The part of the store, where it is an entry: `readings/<hash>` or as `kind`."""
+    """Part of the store, for an entry: `readings/<hash>`, else as `kind`."""
     model: str = ""
-    """Label of the model; empty where it isn't known."""
+    """Label of the model; empty if unknown."""
     split: str = ""
-    """Task and split, e.g. `mmlu-choice/test`; empty where it isn't known."""
+    """Task and split, e.g. `mmlu-choice/test`; empty if unknown."""
     written: float = 0.0
-    """Seconds since 1970."""
+    """Time of the last write, in seconds since 1970."""
 
     @property
     def corpus(self) -> str:
-        """The task, without the split."""
+        """The task without the split."""
         return self.split.rpartition("/")[0] or self.split
 
 
-def used(root: Path) -> list[UsageRow]:
-    """All that lies in the store; what vanishes meanwhile is left out."""
-    found: list[UsageRow] = []
-    for folder in _folders(root):
+def list_usage(root: Path) -> list[UsageRow]:
+    """List all entries and other folders of the store; those removed meanwhile are left out."""
+    rows: list[UsageRow] = []
+    for folder in _subfolders(root):
         if folder.name not in ENTRIES:
             kind = "half-written" if folder.name.startswith("tmp-") else folder.name
-            found.append(UsageRow(kind, folder, _bytes(folder)[0]))
+            rows.append(UsageRow(kind, folder, _count_bytes(folder)[0]))
             continue
-        # entries lie below two digits of their key, those of readings below the hash of a shard as well
-        shards = _folders(folder) if folder.name == READINGS else [folder]
-        paths = [path for shard in shards for digits in _folders(shard) for path in _folders(digits)]
-        for path in filter(lambda path: _KEY.fullmatch(path.name), paths):
-            size, answers = _bytes(path)
-            manifest: Any = {}  # as it stands there, checked or not; empty where it is damaged
+        # entries are at KIND/<key[:2]>/<key>; those of readings at KIND/<hash of the shard>/<key[:2]>/<key>
+        shards = _subfolders(folder) if folder.name == READINGS else [folder]
+        paths = [path for shard in shards for digits in _subfolders(shard) for path in _subfolders(digits)]
+        for path in filter(lambda path: _ENTRY_NAME.fullmatch(path.name), paths):
+            size, answers = _count_bytes(path)
+            manifest: Any = {}  # not verified; empty if unreadable
             with suppress(OSError, ValueError, RecursionError):
                 manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-            told = manifest if isinstance(manifest, dict) else {}
-            model, split = (value if isinstance(value := told.get(name), str) else "" for name in ("model", "split"))
+            fields = manifest if isinstance(manifest, dict) else {}
+            model, split = (value if isinstance(value := fields.get(name), str) else "" for name in ("model", "split"))
             written = 0.0
             with suppress(OSError):
                 written = path.stat(follow_symlinks=False).st_mtime
             answers *= folder.name == READINGS
             store_kind = path.parents[1].relative_to(root).as_posix()
-            found.append(UsageRow(folder.name, path, size, answers, store_kind, model, split, written))
-    return found
+            rows.append(UsageRow(folder.name, path, size, answers, store_kind, model, split, written))
+    return rows
 
 
-def size_in_words(n: float) -> str:
-    """Bytes for people.
+def format_size(n: float) -> str:
+    """Format a number of bytes.
 
     >>> size_in_words(999), size_in_words(2_930_000), size_in_words(1.2e16)
     ('999 B', '2.9 MB', '12000.0 TB')
@@ -89,15 +89,15 @@ def size_in_words(n: float) -> str:
     return f"{n:.1f} {_UNITS[power]}" if power else f"{n:.0f} B"
 
 
-def _folders(folder: Path) -> list[Path]:
-    """Folders right below this one, by name; links are none."""
-    with suppress(OSError), os.scandir(folder) as found:
-        return sorted(folder / each.name for each in found if each.is_dir(follow_symlinks=False))
+def _subfolders(folder: Path) -> list[Path]:
+    """List the direct subfolders, sorted by name, without links."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return sorted(folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     return []
 
 
-def _bytes(folder: Path) -> tuple[int, int]:
-    """Bytes of all files of a folder, and of its answers."""
+def _count_bytes(folder: Path) -> tuple[int, int]:
+    """Return the bytes of all files of a folder, and of its answers."""
     size = answers = 0
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -27,7 +27,7 @@ from bench.run.pipeline import RunReport
 from bench.run.reproduction import Reproduction
 from bench.run.rerun import Rerun
 from bench.run.scorers.scoring import ScoreReport
-from bench.store.pruning import Pruned
+from bench.store.pruning import PruneResult
 from bench.store.usage import UsageRow
 from bench.testing import CheckResult
 
@@ -119,7 +119,7 @@ CARD = make_dataclass("Card", ["name", "test", "method", "asked"])(
 )
 USE = UsageRow("fits", Path("fits/ab"), 1000, model="a-model")
 FINDING = Fake(threshold=0.5, bound=0.1, kept=1, mistakes=0, row=Fake(records_digest="d"), calibration=Fake(values=[1]),
-               terms=Fake(risk=0.1, level=0.9))  # fmt: skip
+               request=Fake(risk=0.1, level=0.9))  # fmt: skip
 
 
 def shown_as(kind: str) -> str:
@@ -207,7 +207,7 @@ IN_FOLDER = {"CONFBENCH_DATA": ["FolderSource.data_dir"]}
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 METHODS, TASKS = registry.built_in()
-USED = {"bench.store.usage.used": [USE]}
+USED = {"bench.store.usage.list_usage": [USE]}
 RUN = {
     "bench.run.seeds.run": RunReport(["read it"], [RESULT], [Path("a.json")], [Path("a-head")], NOTES),
     "bench.report.style.read": None,
@@ -218,8 +218,8 @@ ENDED = dict.fromkeys(("run", "read", "tables_of"), ABSENT)
 CHECKED = [CheckResult("a rule", ok=True, message="")]
 
 TABLE = [
-    Row("", USED, more=["cache"], changes={"version": {"used": ABSENT, "stdout": Holding("confbench ")}},
-        environment={"CONFBENCH_CACHE": ["used.root", "stdout"]}),
+    Row("", USED, more=["cache"], changes={"version": {"list_usage": ABSENT, "stdout": Holding("confbench ")}},
+        environment={"CONFBENCH_CACHE": ["list_usage.root", "stdout"]}),
     Row(
         "run", RUN, given={"methods": "ptrue", "model": "tiny"}, replaced=PRINTED, files={"a.toml": "tune = 7\n"},
         values={"file": {"a.toml": None}, "dump_config": {"b.toml": None}},
@@ -372,9 +372,9 @@ TABLE = [
         )
     ),
     Row(
-        "check", {"bench.cli.checker.checks_of": [("a rule", lambda: CHECKED[0])], **SOURCE},
+        "check", {"bench.cli.check_process.checks_of": [("a rule", lambda: CHECKED[0])], **SOURCE},
         given={"target": "a.py"}, without=["results", "rerun"], values={"target": {"b.py": "b.py"}},
-        replaced={"bench.cli.checker.Child": InThisProcess},
+        replaced={"bench.cli.check_process.Child": InThisProcess},
         changes={
             "target": "checks_of.target",
             "timeout": {"stdout": lambda seconds: Holding(f"within {seconds}")},
@@ -397,23 +397,26 @@ TABLE = [
         changes={"results": {"check_results.folder": same, "rerun.folder": same}, "rerun": "rerun.cell",
                  "data_dir": "rerun.data_dir"},
     ),
-    Row("cache", USED, environment={"CONFBENCH_CACHE": ["used.root", "stdout"]}),
+    Row("cache", USED, environment={"CONFBENCH_CACHE": ["list_usage.root", "stdout"]}),
     *(
         Row(
             "cache prune",
-            {**USED, "bench.store.pruning.chosen": Pruned([USE], []), "bench.store.pruning.prune": Pruned([USE], [])},
+            {**USED, "bench.store.pruning.select_entries": PruneResult([USE], []),
+             "bench.store.pruning.prune": PruneResult([USE], [])},
             given=given, only=only, code=code,
             values={"older_than": {"5h": 5 * 3600.0, "3d": 3 * 86_400.0, "2w": 14 * 86_400.0}},
             changes={
-                "model": "chosen.model",
-                "older_than": "chosen.seconds",
-                "fits": {"chosen.kinds": ("fits", "adapters")},
-                "signals": {"chosen.kinds": (*(("fits", "adapters") if "fits" in given else ()), "readings")},
+                "model": "select_entries.model",
+                "older_than": "select_entries.seconds",
+                "fits": {"select_entries.kinds": ("fits", "adapters")},
+                "signals": {"select_entries.kinds": (*(("fits", "adapters") if "fits" in given else ()), "readings")},
                 "dry_run": {"prune": ABSENT, "stdout": Holding("1 entry")},
                 "yes": {"prune": Holding("root"), "code": 0, "stdout": Holding("removed"), "stderr": ""},
                 "quiet": {"stdout": "removed 1 entry, 1.0 kB\n"},
             },
-            environment={"CONFBENCH_CACHE": ["used.root", "chosen.root", *(["prune.root"] if given else [])]},
+            environment={
+                "CONFBENCH_CACHE": ["list_usage.root", "select_entries.root", *(["prune.root"] if given else [])]
+            },
         )
         for given, only, code in (
             ({"yes": True}, ["model", "older_than", "fits", "signals", "dry_run", "verbose", "quiet"], 0),
@@ -437,18 +440,18 @@ TABLE = [
     Row("head show", {"bench.run.scorers.card.read_card": CARD}, given={"folder": "a"}),
     Row("head check", {"bench.run.scorers.checking.check": Fake(passed=True, lines=lambda: ["as it was"])},
         given={"folder": "a"}, replaced={"bench.run.scorers.checking.as_record": lambda _found: {}}),
-    Row("analyze METHOD", {"bench.run.analyses.of_methods.analyses_of": {"one": None}}, given={"method": "ccps"},
+    Row("analyze METHOD", {"bench.run.analyses.method_analyses.load_analyses": {"one": None}}, given={"method": "ccps"},
         only=["method"]),
     Row(
         "analyze METHOD",
         {
-            "bench.run.analyses.of_methods.analysed": ["found"], "bench.results.files.ensure_writable": None,
+            "bench.run.analyses.method_analyses.run_analysis": ["found"], "bench.results.files.ensure_writable": None,
             "bench.report.method_analyses.shown": SHOWN, "bench.report.analysis.write": [Path("a.json")],
         },
         given={"method": "ccps", "analysis": "features", "out": "a"},
         replaced={**TABLES, "bench.report.method_analyses.read_published": lambda *_: {}},
         changes={
-            "analysis": "analysed.name",
+            "analysis": "run_analysis.name",
             "out": {"ensure_writable.out": same, "write.out": same},
             "figure": "shown.figure_formats",
             **FORMAT_AND_FILES,

@@ -152,7 +152,7 @@ def called(row: Row, given: Values, **environment: str) -> dict[str, Any]:
             code = exit_code(lambda: BENCH(prog_name="bench"))
         written = {str(path): path.read_text(encoding="utf-8") for path in Path().rglob("*") if path.is_file()}
     state = {"verbose": verbosity.is_verbose(), "quiet": verbosity.is_quiet()}
-    verbosity.choose(verbose=False, quiet=False)
+    verbosity.set_level(verbose=False, quiet=False)
     said = {"code": code, "stdout": out.getvalue(), "stderr": err.getvalue(), "files": written}
     return {**{name: joined(each) for name, each in calls.items()}, **said, **state}
 

@@ -60,7 +60,7 @@ def shown(data: bytes) -> None:
 def address(data: bytes) -> None:
     """A judge's URL: its password isn't in what is shown."""
     found = Address.of(text(data))
-    found.hidden("a reply with " + found.base)
+    found.redact("a reply with " + found.base)
     assert "@" not in found.public.partition("//")[2].partition("/")[0]
 
 

@@ -29,7 +29,7 @@ from bench.api import (
 )
 from bench.model.session import Session
 from bench.progress import Silent
-from bench.run.analyses import of_methods
+from bench.run.analyses import method_analyses
 from bench.run.analyses.request import AnalysisRequest
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
@@ -219,7 +219,7 @@ def test_a_method_may_give_measures_and_reads_the_text_of_tokens(tmp_path: Path)
 
     def analysed(name: str) -> Any:
         request = AnalysisRequest("tiny", task_files=(file,))
-        return of_methods.analysed("halves", name, request, Silent(), cache=cache, classes=(Halves,))
+        return method_analyses.run_analysis("halves", name, request, Silent(), cache=cache, classes=(Halves,))
 
     (found,) = analysed("texts")
     assert (found.method, found.analysis, found.model, found.n, found.seeds) == (
@@ -237,26 +237,26 @@ def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_pat
     config = RunConfig(("halves",), "tiny", task_files=(file,), cache=cache, out=tmp_path / "r")
     assert not run(config, classes=(Halves,)).failed
     request = AnalysisRequest("tiny", task_files=(file,))
-    (found,) = of_methods.analysed("halves", "sure", request, Silent(), cache=cache, classes=(Halves,))
+    (found,) = method_analyses.run_analysis("halves", "sure", request, Silent(), cache=cache, classes=(Halves,))
     assert (found.n, found.reference, found.seeds) == (30, "rate", (0, 1, 2, 3, 4))
     with pytest.raises(ContractError):
         _ = SEEN[0].test.correct
     assert len({ctx.seed for ctx in SEEN[0].contexts.values()}) == 5
     with pytest.raises(ContractError, match=r"halves, variant 'more': expected shape \(5, 30\), got \(5, 60\)"):
-        of_methods.analysed("halves", "wrong", request, Silent(), cache=cache, classes=(Halves,))
+        method_analyses.run_analysis("halves", "wrong", request, Silent(), cache=cache, classes=(Halves,))
     with pytest.raises(ContractError, match=r"a path from a variant to the reference 'rate', got rate -> half"):
-        of_methods.analysed("halves", "lost", request, Silent(), cache=cache, classes=(Halves,))
+        method_analyses.run_analysis("halves", "lost", request, Silent(), cache=cache, classes=(Halves,))
     riddles = tmp_path / "riddles.jsonl"
     lines = [{"question": f"Riddle {split} {i}?", "answer": "Yes, 12.", "split": split}
              for split in ("train", "validation", "test") for i in range(4)]  # fmt: skip
     riddles.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     run(replace(config, task_files=(riddles,)), classes=(Halves,))
     with pytest.raises(UserError, match="all 4 training answers are wrong: there is nothing to learn"):
-        of_methods.analysed(
+        method_analyses.run_analysis(
             "halves", "sure", replace(request, task_files=(riddles,)), Silent(), cache=cache, classes=(Halves,)
         )
     with pytest.raises(ContractError, match=r"analysis 'gone' can't be imported from 'methods\.nowhere:gone'"):
-        of_methods.analysed("halves", "gone", request, Silent(), cache=cache, classes=(Halves,))
+        method_analyses.run_analysis("halves", "gone", request, Silent(), cache=cache, classes=(Halves,))
 
 
 @pytest.mark.parametrize(
@@ -295,10 +295,10 @@ def test_leaves_room_for_commands_of_its_own() -> None:
     import typer
     from typer.testing import CliRunner
 
-    from bench.cli.analyze import ByMethod
+    from bench.cli.analyze import MethodGroup
     from bench.cli.commands import Commands
 
-    app = Commands(cls=ByMethod)
+    app = Commands(cls=MethodGroup)
     heard: list[str] = []
     app.command("METHOD")(lambda method: heard.append(f"method {method}"))
     app.command("transfer")(lambda: heard.append("transfer"))

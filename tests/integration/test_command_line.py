@@ -21,7 +21,7 @@ import pytest
 import typer.main
 
 from bench.cli import app, check, exit_codes
-from bench.cli.checker import check_file
+from bench.cli.check_process import check_file
 from bench.testing import CheckResult
 from tests.fixtures.whole_run import TESTED, WholeRun
 
@@ -237,7 +237,7 @@ def test_make_demo_writes_where_git_looks_away_and_its_commands_are_whole(bench:
 @pytest.fixture
 def signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A signal that stops a command leaves this process alive, and heard as before: `test_stopping.py` has the rest."""
-    monkeypatch.setattr(exit_codes, "_SECONDS", 1e6)  # after which it would be ended
+    monkeypatch.setattr(exit_codes, "_CLEANUP_SECONDS", 1e6)  # after which it would be ended
     before = signal.getsignal(signal.SIGINT)
     yield
     signal.signal(signal.SIGINT, before)

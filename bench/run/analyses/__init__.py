@@ -1,1 +1,1 @@
-"""Analyses of what a run has read: further cells and numbers, without reading the model again."""
+"""Analyses of stored signals: transfer matrix, label budgets, and analyses of single methods; no forward passes."""

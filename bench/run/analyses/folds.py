@@ -1,4 +1,4 @@
-"""Fits on one corpus, whole and without a part for each subject in turn, and what they predict."""
+"""Fits on one corpus, and leave-one-subject-out fits, with their predictions: the folds of the transfer matrix."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from bench.training.assignment import Assignment
 from bench.training.trainer import PutOffError
 
 _TWO = 2
-WAY_OUT = "--with-adapters does it"
+ADVICE = "--with-adapters does it"
 Outcome = Prediction | Skipped | BaseException
 
 
-class Never:
-    """In the place of machines that train adapters: a stored one is found before; no other is trained."""
+class NoTraining:
+    """Trainer that refuses to train adapters; stored ones are found before it is called."""
 
     def begun(self, key: str) -> bool:
-        """Whether it trains here."""
+        """Return False: nothing is being trained."""
         del key
         return False
 
     def train(self, key: str, work: Assignment, *, wait: bool) -> tuple[float, Sequence[str]] | None:
-        """Refuse it.
+        """Refuse to train.
 
         Raises:
             PutOffError: always.
@@ -44,214 +44,212 @@ class Never:
         raise PutOffError(work.method)
 
 
-class NotReadError(PutOffError):
-    """A split was not to be read through an adapter."""
+class UnreadError(PutOffError):
+    """A split has not been read through an adapter, and reading it was not requested."""
 
 
 @dataclass(frozen=True)
 class SkippedForCost(Skipped):
-    """Reason why a cell is not computed; nothing is written of it."""
+    """Reason why a cell is not computed because of its cost; no result is written."""
 
 
 @dataclass(frozen=True, eq=False)
 class Folds:
-    """Fits on one corpus."""
+    """Fits on one corpus and their predictions on the tests."""
 
     task: str
-    made: StepResults
-    """Readings of the corpus and the tests."""
+    results: StepResults
+    """Data of the corpus and the tests, and fits of the whole corpus."""
     fitter: Fitter
     predictor: Predictor
     with_adapters: bool
-    """Whether adapters are trained and read that are not stored."""
-    _without: dict[tuple[str, str], dict[TaskSplit, SplitData]] = field(default_factory=dict, init=False)
-    """Part that is left out, and the subject for which -> the readings without it."""
+    """Whether adapters that are not stored are trained and read."""
+    _reduced_splits: dict[tuple[str, str], dict[TaskSplit, SplitData]] = field(default_factory=dict, init=False)
+    """(what is left out, subject) -> the splits without it."""
 
     def stored(self, name: str, leave_out: Sequence[str]) -> list[bool]:
-        """For each fit that a method needs whether it is stored; none of a method that learns nothing or has adapters.
+        """Return for each fit of a method whether it is stored; empty if the method is untrained or trains adapters.
 
         Args:
-            name: of the method.
-            leave_out: kinds of parts that are left out besides fits of the whole corpus.
+            name: name of the method.
+            leave_out: kinds of leave-out fits besides that of the whole corpus.
         """
         method = self.predictor.resolved.methods[name]
         where = TrainOn(self.task).where(method)
         tests = self.predictor.resolved.test_splits
-        barred = all((name, test) in self.predictor.infeasible for test in tests)
-        if not method.trains() or adapted(method) or barred or where not in self.made.data_by_split:
+        is_infeasible = all((name, test) in self.predictor.infeasible for test in tests)
+        if not method.trains() or adapted(method) or is_infeasible or where not in self.results.data_by_split:
             return []
-        parts = [
-            self.made.data_by_split,
-            *(self._readings(kind, s) for kind in leave_out for s in self.subjects(where)),
+        splits = [
+            self.results.data_by_split,
+            *(self._splits_without(kind, s) for kind in leave_out for s in self.subjects(where)),
         ]
-        made = [StepResults(self.made.resolved, self.made.selecting, data_by_split) for data_by_split in parts]
-        return [self.fitter.is_stored(name, each.data_by_split[where], each.selection(name, where)) for each in made]
+        fits = [StepResults(self.results.resolved, self.results.selecting, data_by_split) for data_by_split in splits]
+        return [self.fitter.is_stored(name, fit.data_by_split[where], fit.selection(name, where)) for fit in fits]
 
     def subjects(self, where: TaskSplit) -> list[str]:
-        """Subjects of a split that some test asks about too; none where it has but one, since nothing would be left."""
-        own = subjects_of(self.made.data_by_split[where])
-        asked = {s for test in self.predictor.resolved.test_splits for s in subjects_of(self.made.data_by_split[test])}
-        return [subject for subject in own if subject in asked] if len(own) >= _TWO else []
+        """Return the subjects that a split shares with a test; none if it has one only: no data would be left."""
+        subjects, data = subjects_of(self.results.data_by_split[where]), self.results.data_by_split
+        tested = {s for test in self.predictor.resolved.test_splits for s in subjects_of(data[test])}
+        return [subject for subject in subjects if subject in tested] if len(subjects) >= _TWO else []
 
     def shares(self, leave_out: Sequence[str]) -> Iterator[Share]:
-        """Shares of right answers in what is learned from: in all of it, and for each subject that loses a part.
+        """Yield the share of correct answers in the training data: of the whole corpus, and of each leave-out fit.
 
         Args:
-            leave_out: kinds of parts that are left out besides fits of the whole corpus.
+            leave_out: kinds of leave-out fits besides that of the whole corpus.
         """
-        of_corpus = (TaskSplit(self.task, "train"), TaskSplit(self.task, "validation"))
-        where = next((split for split in of_corpus if split in self.made.data_by_split), None)
+        corpus_splits = (TaskSplit(self.task, "train"), TaskSplit(self.task, "validation"))
+        where = next((split for split in corpus_splits if split in self.results.data_by_split), None)
         if where is None:
             return
-        parts = [("", "", self.made.data_by_split[where])]
-        parts += [(kind, s, self._readings(kind, s)[where]) for kind in leave_out for s in self.subjects(where)]
+        parts = [("", "", self.results.data_by_split[where])]
+        parts += [(kind, s, self._splits_without(kind, s)[where]) for kind in leave_out for s in self.subjects(where)]
         for kind, subject, split_data in parts:
-            right = split_data.correct[split_data.usable]
-            if right.size:
-                yield Share(Corpus(self.task, kind), subject, float(right.mean()), int(right.size))
+            correct = split_data.correct[split_data.usable]
+            if correct.size:
+                yield Share(Corpus(self.task, kind), subject, float(correct.mean()), int(correct.size))
 
-    def parted(
+    def predict(
         self, name: str, leaves_out: str, test: TaskSplit, fits: dict[str, StepResults]
     ) -> tuple[Inputs, Outcome]:
-        """Prediction of a test by a fit of the whole corpus, or each question by one that lacks a part of it.
+        """Predict a test by the fit of the whole corpus, or each question by a leave-out fit for its subject.
 
         Args:
-            name: of the method.
-            leaves_out: nothing; SUBJECT: the question's subject; AT_RANDOM: as many answers drawn from all subjects,
-                anew for each subject. Subjects of which the corpus has no question lose nothing.
-            test: what is predicted.
-            fits: subject -> fits without it, which several tests share.
+            name: name of the method.
+            leaves_out: empty: nothing; SUBJECT: the question's subject; AT_RANDOM: as many answers sampled from all
+                subjects, anew for each subject. For subjects that the corpus lacks, nothing is left out.
+            test: the test split.
+            fits: subject -> fits without it, shared by the tests; extended here.
         """
         if not leaves_out:
-            whole = self._inputs(name, test, self.made)
+            whole = self._inputs(name, test, self.results)
             return whole, self._outcome(name, whole)
-        split_data, method = self.made.data_by_split[test], self.predictor.resolved.methods[name]
+        split_data, method = self.results.data_by_split[test], self.predictor.resolved.methods[name]
         train_on = TrainOn(self.task)
         where = train_on.where(method) if method.trains() else train_on.validation
-        learned = self.made.data_by_split.get(where)
-        whole = self.made.inputs(name, test)
+        learned = self.results.data_by_split.get(where)
+        whole = self.results.inputs(name, test)
         if (name, test) in self.predictor.infeasible or learned is None:
             return whole, self._outcome(name, whole)
-        own, asked = subjects_of(learned), subjects_of(split_data)
-        if not set(own) & set(asked):
+        learned_subjects, test_subjects = subjects_of(learned), subjects_of(split_data)
+        if not set(learned_subjects) & set(test_subjects):
             return whole, SkippedForCost(
                 f"{test} and {where} have no subject in common, so that nothing can be left out"
             )
-        if len(own) < _TWO:
+        if len(learned_subjects) < _TWO:
             return whole, SkippedForCost(f"{where} has one subject; without it there is nothing to learn from")
         parts: list[tuple[FloatArray, Inputs, Prediction]] = []
-        for subject in asked:
-            if subject in own and subject not in fits:
-                data_by_split = self._readings(leaves_out, subject)
-                fits[subject] = StepResults(self.made.resolved, self.made.selecting, data_by_split)
-            made = fits.get(subject, self.made)
-            mine = np.asarray([question.subject == subject for question in split_data.questions])
-            others = frozenset(
-                question.id for question, is_mine in zip(split_data.questions, mine, strict=True) if not is_mine
-            )
-            inputs = replace(
-                self._inputs(name, test, made), predicted=replace(split_data, left_out=split_data.left_out | others)
-            )
+        for subject in test_subjects:
+            if subject in learned_subjects and subject not in fits:
+                data_by_split = self._splits_without(leaves_out, subject)
+                fits[subject] = StepResults(self.results.resolved, self.results.selecting, data_by_split)
+            results = fits.get(subject, self.results)
+            mask = np.asarray([question.subject == subject for question in split_data.questions])
+            left_out = split_data.left_out | {
+                question.id for question in split_data.questions if question.subject != subject
+            }
+            inputs = replace(self._inputs(name, test, results), predicted=replace(split_data, left_out=left_out))
             outcome = self._outcome(name, inputs)
             if isinstance(outcome, Skipped):
                 return whole, replace(outcome, reason=f"without {subject}: {outcome.reason}")
             if not isinstance(outcome, Prediction):
                 return whole, outcome
-            parts.append((mine, inputs, outcome))
-        words = Corpus(learned.where.task, leaves_out).label
-        return self._joined(whole, f"scaled subject by subject on the labelled answers of {words}", learned, parts)
+            parts.append((mask, inputs, outcome))
+        note = f"scaled subject by subject on the labelled answers of {Corpus(learned.where.task, leaves_out).label}"
+        return self._join_predictions(whole, note, learned, parts)
 
-    def _readings(self, leaves_out: str, subject: str) -> dict[TaskSplit, SplitData]:
-        """The same readings, without a part of all that is learned from and chosen by."""
+    def _splits_without(self, leaves_out: str, subject: str) -> dict[TaskSplit, SplitData]:
+        """Return the splits with a part left out of training and validation data."""
         key = leaves_out, subject
-        if key not in self._without:
-            found = self._without[key] = dict(self.made.data_by_split)
-            for where, split_data in self.made.data_by_split.items():
+        if key not in self._reduced_splits:
+            splits = self._reduced_splits[key] = dict(self.results.data_by_split)
+            for where, split_data in self.results.data_by_split.items():
                 if where.split == "test":
                     continue
-                part = {question.id for question in split_data.questions if question.subject == subject}
-                if leaves_out != SUBJECT:  # as many usable answers drawn from all subjects, this one included
+                removed_ids = {question.id for question in split_data.questions if question.subject == subject}
+                if leaves_out != SUBJECT:  # as many usable answers, sampled from all subjects with this one
                     usable = np.flatnonzero(split_data.usable)
                     n = sum(split_data.questions[row].subject == subject for row in usable)
                     rng = np.random.default_rng(derived_seed(self.fitter.seed, "as many", str(where), subject))
-                    part = {split_data.questions[row].id for row in rng.choice(usable, n, replace=False)}
-                found[where] = replace(split_data, left_out=split_data.left_out | part)
-        return self._without[key]
+                    removed_ids = {split_data.questions[row].id for row in rng.choice(usable, n, replace=False)}
+                splits[where] = replace(split_data, left_out=split_data.left_out | removed_ids)
+        return self._reduced_splits[key]
 
     # --- one fit ------------------------------------------------------------------------------------------------------
 
-    def _inputs(self, name: str, test: TaskSplit, made: StepResults) -> Inputs:
-        """Inputs of a prediction; the method learns where it has not yet."""
+    def _inputs(self, name: str, test: TaskSplit, results: StepResults) -> Inputs:
+        """Return the inputs of a prediction, after fitting the method if that is not done yet."""
         method = self.predictor.resolved.methods[name]
         where = TrainOn(self.task).where(method)
-        if method.trains() and where in made.data_by_split and (name, test) not in self.predictor.infeasible:
+        if method.trains() and where in results.data_by_split and (name, test) not in self.predictor.infeasible:
             step = Fit(name, where)
-            if step not in made.fits:
-                made.fits[step] = attempted(
-                    self.fitter.fit, name, made.data_by_split[where], made.selection(name, where)
+            if step not in results.fits:
+                results.fits[step] = attempted(
+                    self.fitter.fit, name, results.data_by_split[where], results.selection(name, where)
                 )
             if adapted(method):
-                made.adapted[name, test] = attempted(self._through, name, test, made.fits[step])
-        return made.inputs(name, test)
+                results.adapted[name, test] = attempted(self._read_through_adapter, name, test, results.fits[step])
+        return results.inputs(name, test)
 
-    def _through(self, name: str, test: TaskSplit, fitted: Fitted | BaseException) -> AdaptedSplit | None:
-        """A test as read through an adapter, unless it would have to be read for that and nobody asked for it."""
-        split_data, reader = self.made.data_by_split[test], self.predictor.batches.reader
+    def _read_through_adapter(self, name: str, test: TaskSplit, fitted: Fitted | BaseException) -> AdaptedSplit | None:
+        """Return a test read through an adapter; raises if it is not stored and `with_adapters` is false."""
+        split_data, reader = self.results.data_by_split[test], self.predictor.batches.reader
         ref = fitted.method.fitted().get("adapter_") if isinstance(fitted, Fitted) else None
         if isinstance(ref, AdapterRef) and not (self.with_adapters or reader.is_read_through(split_data, ref)):
-            raise NotReadError(f"not read again: no run has read {test} through this adapter of {name}; {WAY_OUT}")
+            raise UnreadError(f"not read again: no run has read {test} through this adapter of {name}; {ADVICE}")
         return self.predictor.read_through(name, split_data, fitted)
 
     def _outcome(self, name: str, inputs: Inputs) -> Outcome:
-        if isinstance(inputs.failure, NotReadError):
+        if isinstance(inputs.failure, UnreadError):
             return SkippedForCost(str(inputs.failure))
         if isinstance(inputs.failure, PutOffError):
-            return SkippedForCost(f"not trained again: no run has stored such an adapter of {name}; {WAY_OUT}")
+            return SkippedForCost(f"not trained again: no run has stored such an adapter of {name}; {ADVICE}")
         return attempted(self.predictor.predict, name, inputs)
 
     # --- all folds of a test ------------------------------------------------------------------------------------------
 
-    def _joined(
-        self, whole: Inputs, scaled: str, learned: SplitData, parts: Sequence[tuple[FloatArray, Inputs, Prediction]]
+    def _join_predictions(
+        self, whole: Inputs, scaling: str, learned: SplitData, parts: Sequence[tuple[FloatArray, Inputs, Prediction]]
     ) -> tuple[Inputs, Outcome]:
-        """One prediction for all questions of a test, and inputs that tell of all folds together."""
-        n, (_, first, example) = len(whole.predicted.questions), parts[0]
-        confidence, scored = np.full(n, np.nan), example.score is not None
-        score = np.full(n, -np.inf) if scored else None
-        for mine, _, made in parts:
-            confidence[mine] = made.confidence[mine]
-            if score is not None and made.score is not None:
-                score[mine] = made.score[mine]
+        """Join the predictions of the folds to one for the whole test, and sum up their inputs."""
+        n, (_, first_inputs, example) = len(whole.predicted.questions), parts[0]
+        confidence, has_scores = np.full(n, np.nan), example.score is not None
+        score = np.full(n, -np.inf) if has_scores else None
+        for mask, _, prediction in parts:
+            confidence[mask] = prediction.confidence[mask]
+            if score is not None and prediction.score is not None:
+                score[mask] = prediction.score[mask]
         note = ""
-        if scored and np.isnan(confidence).any():
+        if has_scores and np.isnan(confidence).any():
             confidence[:] = np.nan
-            note = next(made.note for _, _, made in parts if np.isnan(made.confidence).all())
-        elif scored:
-            note = scaled
-        scaled_by = 0 if not scored or np.isnan(confidence).any() else int(learned.usable.sum())
-        odd = Counter[str]()
-        for _, _, made in parts:
-            odd.update(made.oddities)
-        stages = dict.fromkeys(stage for _, each, _ in parts for stage in each.seconds)
-        seconds = {stage: sum(each.seconds.get(stage, 0.0) for _, each, _ in parts) for stage in stages}
-        fitted = first.fitted
-        if fitted is not None:  # all folds together were told the labels of the whole corpus
-            told, n_learned, chosen = fitted.labels, whole.n_learned, whole.selection
+            note = next(prediction.note for _, _, prediction in parts if np.isnan(prediction.confidence).all())
+        elif has_scores:
+            note = scaling
+        scaled_by = 0 if not has_scores or np.isnan(confidence).any() else int(learned.usable.sum())
+        warnings = Counter[str]()
+        for _, _, prediction in parts:
+            warnings.update(prediction.oddities)
+        stages = dict.fromkeys(stage for _, fold_inputs, _ in parts for stage in fold_inputs.seconds)
+        seconds = {stage: sum(fold_inputs.seconds.get(stage, 0.0) for _, fold_inputs, _ in parts) for stage in stages}
+        fitted = first_inputs.fitted
+        if fitted is not None:  # all folds together have seen the labels of the whole corpus
+            labels_seen, n_learned, chosen = fitted.labels, whole.n_learned, whole.selection
             n_chosen = n_learned if chosen is None else int(chosen.usable.sum())
             labels = LabelsSeen(
-                train=n_learned * bool(told.train), validation=n_chosen * bool(told.validation),
-                gold=n_learned * bool(told.gold),
+                train=n_learned * bool(labels_seen.train), validation=n_chosen * bool(labels_seen.validation),
+                gold=n_learned * bool(labels_seen.gold),
             )  # fmt: skip
             fitted = replace(fitted, labels=labels)
-        inputs = replace(whole, fitted=fitted, adapted=first.adapted, failure=None, seconds=seconds)
-        prediction = Prediction(
-            confidence, sum(made.seconds for _, _, made in parts), score, scaled_by, note, dict(odd)
+        inputs = replace(whole, fitted=fitted, adapted=first_inputs.adapted, failure=None, seconds=seconds)
+        joined = Prediction(
+            confidence, sum(prediction.seconds for _, _, prediction in parts), score, scaled_by, note, dict(warnings)
         )
-        return inputs, prediction
+        return inputs, joined
 
 
 def subjects_of(*data_by_split: SplitData) -> list[str]:
-    """Subjects of the questions that count, in order."""
+    """Return the distinct subjects of the questions that are not left out, in order."""
     counted = (
         question
         for split_data in data_by_split

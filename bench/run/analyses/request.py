@@ -1,4 +1,4 @@
-"""Requests of `bench analyze`. Their fields are options (but `cache`): name, type, default and help."""
+"""Requests of the `bench analyze` commands: dataclasses whose fields (but `cache`) are the options with their help."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bench.api.options import Flag, Heading, Names, words_of
 from bench.results.transfer import AT_RANDOM, SUBJECT
 from bench.run.config import RunConfig
 
-LEAST_LABELS = 10
-"""Labels of the smallest budget."""
+MIN_LABELS = 10
+"""Smallest label budget."""
 
 
-def seeds_of(texts: Sequence[str]) -> tuple[int, ...]:
-    """Seeds, each once, in order.
+def parse_seeds(texts: Sequence[str]) -> tuple[int, ...]:
+    """Parse seeds, without repeats and in order.
 
     Raises:
         UserError: one is no whole number from 0.
@@ -29,20 +29,20 @@ def seeds_of(texts: Sequence[str]) -> tuple[int, ...]:
     return seeds
 
 
-def _run_of(request: AnalysisRequest | TransferConfig | LabelsConfig, **changes: Any) -> RunConfig:
-    """The run with the options that a request shares with it."""
-    own = {field.name: getattr(request, field.name) for field in fields(RunConfig) if hasattr(request, field.name)}
-    return RunConfig(**{**own, **changes})
+def _to_run_config(request: AnalysisRequest | TransferConfig | LabelsConfig, **changes: Any) -> RunConfig:
+    """Return the run configuration with the options that a request shares with it."""
+    shared = {field.name: getattr(request, field.name) for field in fields(RunConfig) if hasattr(request, field.name)}
+    return RunConfig(**{**shared, **changes})
 
 
-def command_of(config: RunConfig) -> str:
-    """A run as it would be typed, with results and cache in their usual places."""
+def format_command(config: RunConfig) -> str:
+    """Format the `bench run` command of a configuration, with default folders for results and cache."""
     return shlex.join(["bench", "run", *words_of(config, without=("out", "cache"))])
 
 
 @dataclass(frozen=True)
 class AnalysisRequest:
-    """Request of a user. Its fields are options of `bench analyze METHOD ANALYSIS`."""
+    """Request of `bench analyze METHOD ANALYSIS`; its fields are the options."""
 
     model: Annotated[str, Heading("What is analysed")] = ""
     """Model of the run: alias (bench list models), Hub id, or folder."""
@@ -76,22 +76,22 @@ class AnalysisRequest:
     """Tokens of one forward pass, as of the run."""
 
     def config(self, method: str, cache: Path | None) -> RunConfig:
-        """The run that reads what the analysis needs."""
-        return _run_of(self, methods=(method,), out=Path(), cache=cache)
+        """Return the run that reads what the analysis needs."""
+        return _to_run_config(self, methods=(method,), out=Path(), cache=cache)
 
-    def numbers(self) -> tuple[int, ...]:
-        """The seeds.
+    def seed_values(self) -> tuple[int, ...]:
+        """Return the seeds.
 
         Raises:
-            UserError: they are no different whole numbers, or too few.
+            UserError: one is no whole number from 0, or there are too few.
         """
         from bench.stats.variants import MIN_SEEDS
 
-        seeds = seeds_of(self.seeds)
+        seeds = parse_seeds(self.seeds)
         if len(seeds) < MIN_SEEDS:
-            told = f"{len(seeds)} of them" if len(seeds) > 1 else "one"
+            number = f"{len(seeds)} of them" if len(seeds) > 1 else "one"
             raise UserError(
-                f"--seed: expected at least {MIN_SEEDS} different seeds, got {told}; an interval contains the spread"
+                f"--seed: expected at least {MIN_SEEDS} different seeds, got {number}; an interval contains the spread"
                 " between seeds, which fewer don't show"
             )
         return seeds
@@ -99,7 +99,7 @@ class AnalysisRequest:
 
 @dataclass(frozen=True)
 class TransferConfig:
-    """One matrix. A docstring below is the help of its option."""
+    """Request of `bench analyze transfer`. A docstring below is the help of its option."""
 
     model: Annotated[str, Heading("What is compared")]
     """Alias (bench list models), Hub id, or folder."""
@@ -142,14 +142,14 @@ class TransferConfig:
     """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
 
     def run_config(self) -> RunConfig:
-        """The run that reads the same questions."""
-        return _run_of(self, methods=self.methods or ("all",), tasks=self.on)
+        """Return the run that reads the same questions."""
+        return _to_run_config(self, methods=self.methods or ("all",), tasks=self.on)
 
     def leave_out(self) -> tuple[str, ...]:
-        """Parts of a corpus that are left out subject by subject, besides fits of the whole one.
+        """Return the kinds of leave-out fits besides those of the whole corpus.
 
         Raises:
-            UserError: the size of nothing would be matched.
+            UserError: --size-matched without --leave-subject-out.
         """
         if self.size_matched and not self.leave_subject_out:
             raise UserError(
@@ -161,7 +161,7 @@ class TransferConfig:
 
 @dataclass(frozen=True)
 class LabelsConfig:
-    """One study of label budgets. A docstring below is the help of its option."""
+    """Request of `bench analyze labels`. A docstring below is the help of its option."""
 
     model: Annotated[str, Heading("What is studied")]
     """Alias (bench list models), Hub id, or folder."""
@@ -196,29 +196,29 @@ class LabelsConfig:
     """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
 
     def run_config(self) -> RunConfig:
-        """The run that reads the same questions, with seed 0."""
-        return _run_of(self, methods=self.methods or ("all",))
+        """Return the run that reads the same questions, with seed 0."""
+        return _to_run_config(self, methods=self.methods or ("all",))
 
-    def numbers(self) -> tuple[int, ...]:
-        """The seeds.
+    def seed_values(self) -> tuple[int, ...]:
+        """Return the seeds.
 
         Raises:
-            UserError: they are no different whole numbers.
+            UserError: one is no whole number from 0.
         """
-        return seeds_of(self.seeds)
+        return parse_seeds(self.seeds)
 
     def sizes(self) -> tuple[int | None, ...]:
-        """Numbers of labels, ascending; None stands for all and is the last.
+        """Return the label budgets, ascending; None, the last one, means all labels.
 
         Raises:
-            UserError: one is neither a number of at least `LEAST_LABELS` nor `all`.
+            UserError: one is neither a number of at least `MIN_LABELS` nor `all`.
         """
         sizes: set[int] = set()
         for text in self.labels:
             count = int(text) if text.isascii() and text.isdigit() else 0
-            if text != "all" and count < LEAST_LABELS:
+            if text != "all" and count < MIN_LABELS:
                 raise UserError(
-                    f"--labels: expected whole numbers from {LEAST_LABELS} on, or all, got {text!r}; with fewer there"
+                    f"--labels: expected whole numbers from {MIN_LABELS} on, or all, got {text!r}; with fewer there"
                     " is hardly an answer of each kind to learn from"
                 )
             sizes |= {count} - {0}

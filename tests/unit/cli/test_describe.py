@@ -8,7 +8,7 @@ import pytest
 
 from bench import registry
 from bench.api import UserError
-from bench.cli.describe import example, listing, shown
+from bench.cli.describe import example, list_records, show_record
 from bench.cli.parameter_counts import sizes
 
 PLUGINS = '''"""Raise wherever they are asked."""
@@ -50,10 +50,10 @@ class SadTask(Task):
 
 
 def test_what_a_preset_does_not_reproduce_is_shown() -> None:
-    assert any("hinge" in line for line in shown("ccps")["not reproduced"] if line.startswith("paper: "))
-    assert any("begin token" in line for line in shown("protocol")["not reproduced"])
+    assert any("hinge" in line for line in show_record("ccps")["not reproduced"] if line.startswith("paper: "))
+    assert any("begin token" in line for line in show_record("protocol")["not reproduced"])
     known = registry.methods()
-    silent = [name for name in known.names() if known.get(name).presets and not shown(name)["not reproduced"]]
+    silent = [name for name in known.names() if known.get(name).presets and not show_record(name)["not reproduced"]]
     assert silent == []
 
 
@@ -68,7 +68,7 @@ def plugins(tmp_path: Path) -> tuple[Path]:
     ("kind", "name", "reason"), [("methods", "sad", "SystemExit: trains"), ("tasks", "sad-task", "KeyError: 'origins'")]
 )
 def test_a_plugin_that_raises_is_listed_as_broken(plugins: tuple[Path], kind: str, name: str, reason: str) -> None:
-    lines = {line["name"]: line for line in listing(kind, plugins)}
+    lines = {line["name"]: line for line in list_records(kind, plugins)}
     assert reason in lines[name]["broken"]
     assert [line["name"] for line in lines.values() if "broken" in line] == [name]
 
@@ -76,8 +76,8 @@ def test_a_plugin_that_raises_is_listed_as_broken(plugins: tuple[Path], kind: st
 @pytest.mark.parametrize(
     ("ask", "reason"),
     [
-        (lambda plugins: shown("sad", plugins), "method 'sad': SystemExit: trains"),
-        (lambda plugins: shown("sad-task", plugins), "task 'sad-task': KeyError: 'origins'"),
+        (lambda plugins: show_record("sad", plugins), "method 'sad': SystemExit: trains"),
+        (lambda plugins: show_record("sad-task", plugins), "task 'sad-task': KeyError: 'origins'"),
         (lambda plugins: example("sad-task", 0, None, plugins), "task 'sad-task': KeyError: 'questions'"),
         (lambda plugins: sizes(["llama8b"], plugins), "method 'sad', n_parameters: KeyError: 'layers'"),
     ],

@@ -27,9 +27,9 @@ SMI = "| NVIDIA-SMI 570.86    Driver Version: 570.86    CUDA Version: 12.8     |
 
 def with_torch(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], smi: str = SMI) -> list[Finding]:
     """The findings where torch says this, beside an NVIDIA card."""
-    monkeypatch.setattr(doctor, "value_of", lambda _: found)
+    monkeypatch.setattr(doctor, "python_json", lambda _: found)
     monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(doctor, "output_of", lambda command, _: smi if len(command) == 1 else "NVIDIA H100\n")
+    monkeypatch.setattr(doctor, "program_output", lambda command, _: smi if len(command) == 1 else "NVIDIA H100\n")
     return list(doctor.torch())
 
 
@@ -67,7 +67,7 @@ def test_a_torch_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_library_that_hangs_is_left() -> None:
     start = time.monotonic()
     with pytest.raises(doctor.FailedError, match="no answer within 1 s"):
-        doctor.value_of("import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=None)\n"
+        doctor.python_json("import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=None)\n"
                       "import time; time.sleep(60)", 1.0)  # fmt: skip
     assert time.monotonic() - start < 10
 
@@ -121,7 +121,7 @@ def test_a_full_disk_stops_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("state", "code"), [(State.OK, 0), (State.NOTE, 0), (State.BAD, 1)])
 def test_the_exit_code_tells_whether_a_run_can_start(state: State, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "examined", lambda _: [Finding("torch", state, "broken", "mend it")])
+    monkeypatch.setattr(doctor, "run_checks", lambda _: [Finding("torch", state, "broken", "mend it")])
     shown, data = CliRunner().invoke(APP, []), CliRunner().invoke(APP, ["--json"])
     assert shown.exit_code == data.exit_code == code
     assert "mend it" in shown.stdout
@@ -137,6 +137,6 @@ def test_a_check_that_fails_itself_hides_no_other(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor, "memory", breaks)
     for name in ("torch", "others"):
         monkeypatch.setattr(doctor, name, lambda: iter([Finding("torch", State.OK, sys.version)]))
-    found = doctor.examined(tmp_path)
+    found = doctor.run_checks(tmp_path)
     assert any("odd machine" in each.what for each in found)
     assert {"Python", "cache", "Hub"} <= {each.about for each in found}

@@ -34,7 +34,7 @@ def rest() -> None:
 @pytest.fixture(autouse=True)
 def usual() -> object:
     yield
-    verbosity.choose(verbose=False, quiet=False)
+    verbosity.set_level(verbose=False, quiet=False)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_both_at_once_are_refused() -> None:
 
 def test_progress_is_silent_where_it_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    verbosity.choose(verbose=False, quiet=True)
+    verbosity.set_level(verbose=False, quiet=True)
     assert isinstance(verbosity.progress(), Silent)
-    verbosity.choose(verbose=False, quiet=False)
+    verbosity.set_level(verbose=False, quiet=False)
     assert not isinstance(verbosity.progress(), Silent)
     assert not DECISIONS.isEnabledFor(logging.INFO)

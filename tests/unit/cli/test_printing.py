@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bench.cli import printing
-from bench.cli.describe import KINDS, listing
+from bench.cli.describe import KINDS, list_records
 
 ROOT = Path(__file__).parents[3]
 LONG = "a-method-with-a-name-that-no-narrow-terminal-has-room-for"
@@ -56,18 +56,18 @@ def printed(kind: str, environment: dict[str, str]) -> str:
             patch.setattr(sys, "stdout", terminal)
             for name, value in environment.items():
                 patch.setenv(name, value)
-            printing.print_listing(listing(kind))
+            printing.print_listing(list_records(kind))
         return found.result(60)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_name_is_cut_and_nothing_is_left_out(kind: str) -> None:
-    words = {word for record in listing(kind) for value in record.values() for word in str(value).split()}
+    words = {word for record in list_records(kind) for value in record.values() for word in str(value).split()}
     longest = max(map(len, words)) + 4
     for columns in (40, 60, 80, 160):
         environment = {"COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"}
         shown = printed(kind, environment)
-        for record in listing(kind):
+        for record in list_records(kind):
             assert re.search(rf"^{re.escape(record['name'])}( |$)", shown, re.MULTILINE)
         assert words - set(shown.split()) == set()
         assert max(map(len, shown.splitlines())) <= max(columns, longest)
@@ -81,9 +81,9 @@ def test_a_pipe_gets_a_line_for_each_thing(
     kind: str, columns: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    printing.print_listing(listing(kind))
+    printing.print_listing(list_records(kind))
     lines = [line.split("\t") for line in capfd.readouterr().out.splitlines()]
-    assert lines == [[str(value) for value in record.values()] for record in listing(kind)]
+    assert lines == [[str(value) for value in record.values()] for record in list_records(kind)]
 
 
 def test_line_ends_and_tabs_inside_a_value_make_no_further_lines_or_columns(capsys: pytest.CaptureFixture[str]) -> None:

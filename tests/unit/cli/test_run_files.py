@@ -69,7 +69,7 @@ def test_what_is_written_is_read_as_the_same_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     configs = tuple(replace(config, seed=seed) for seed in seeds)
-    Path("a.toml").write_text(run_files.text_of(configs), encoding="utf-8")
+    Path("a.toml").write_text(run_files.to_toml(configs), encoding="utf-8")
     assert asked("a.toml") == configs
 
 

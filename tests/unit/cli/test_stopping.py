@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.cli import exit_codes
-from bench.cli.exit_codes import stoppable
+from bench.cli.exit_codes import catch_signals
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -56,15 +56,15 @@ def test_a_signal_is_one_sentence_and_a_code(number: signal.Signals, code: int) 
 
 
 def test_a_clean_up_that_hangs_is_cut_short() -> None:
-    assert exit_codes._SECONDS < 10  # Docker's time until it kills
-    with started("time.sleep(60)", "from bench.cli import ending; ending._SECONDS = 0.2") as child:
+    assert exit_codes._CLEANUP_SECONDS < 10  # Docker's time until it kills
+    with started("time.sleep(60)", "from bench.cli import exit_codes; exit_codes._CLEANUP_SECONDS = 0.2") as child:
         child.terminate()
         code, said = ended(child)
     assert (code, said.count("bench: stopped;")) == (143, 1)
 
 
 def test_a_second_signal_ends_it_at_once() -> None:
-    patient = "from bench.cli import ending; ending._SECONDS = 60"
+    patient = "from bench.cli import exit_codes; exit_codes._CLEANUP_SECONDS = 60"
     with started("print('cleaning', flush=True), time.sleep(60)", patient) as child:
         child.terminate()
         assert child.stdout is not None
@@ -78,7 +78,7 @@ def test_signals_that_are_ignored_stay_so_and_others_are_put_back() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         other = signal.getsignal(signal.SIGTERM)
-        with stoppable() as stop:
+        with catch_signals() as stop:
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
             assert signal.getsignal(signal.SIGTERM) is stop
             os.kill(os.getpid(), signal.SIGHUP)

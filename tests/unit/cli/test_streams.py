@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.exit_codes import LossyStream, lenient
+from bench.cli.exit_codes import LossyStream, lossy_streams
 
 ROOT = Path(__file__).parents[3]
 PRINT = "print('x' * 100_000); import sys; print('e', file=sys.stderr)"
@@ -36,7 +36,7 @@ def test_what_fails_is_dropped_and_told_later() -> None:
     stream = LossyStream(inner)
     assert [stream.write(text) for text in ("one", "two", "three")] == [3, 3, 5]
     stream.flush()
-    assert (inner.getvalue(), stream.complaint) == ("one", os.strerror(errno.ENOSPC))
+    assert (inner.getvalue(), stream.lost_output) == ("one", os.strerror(errno.ENOSPC))
     assert stream.isatty() is False
 
 
@@ -44,12 +44,12 @@ def test_a_reader_that_left_needs_no_word() -> None:
     stream = LossyStream(Failing(errno.EPIPE))
     stream.write("one")
     assert stream.failure is not None
-    assert stream.complaint == ""
+    assert stream.lost_output == ""
 
 
 def test_streams_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", out := io.StringIO())
-    with lenient() as stream:
+    with lossy_streams() as stream:
         assert id(sys.stdout) == id(stream)
         sys.stdout.write("said\n")
     assert sys.stdout is out
@@ -59,7 +59,8 @@ def test_streams_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full", "2>/dev/full", "| head -c1"])
 def test_python_itself_has_nothing_to_complain_of(redirection: str, tmp_path: Path) -> None:
     """The first file that is opened while a stream is closed gets none of what is printed."""
-    program = f"from bench.cli.exit_codes import lenient\nwith lenient():\n f = open('file', 'w')\n {PRINT}\n f.close()"
+    start = "from bench.cli.exit_codes import lossy_streams\nwith lossy_streams():\n"
+    program = f"{start} f = open('file', 'w')\n {PRINT}\n f.close()"
     command = f'cd "$DIRECTORY" && "$PYTHON" -c "$PROGRAM" {redirection}'
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PROGRAM": program, "PYTHON": sys.executable}
     env["DIRECTORY"] = str(tmp_path)

@@ -20,7 +20,7 @@ def test_user_password_and_query_stay_hidden_but_are_sent(user: str, password: s
     assert dict(address.query) == {"token": token}
     assert password not in repr(address)
     assert token not in repr(address)
-    assert address.hidden(f"bad {password} or {token}") == "bad *** or ***"
+    assert address.redact(f"bad {password} or {token}") == "bad *** or ***"
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_the_weights_are_out_of_memory_when_it_has_judged(tmp_path: Path, monkey
 def test_two_answers_are_compared_in_other_words_and_kept_apart(tmp_path: Path) -> None:
     comparing = judge(tmp_path).comparing()
     comparing.verdicts(ASKED[:2], "compare", Silent())
-    assert (len(comparing.kept), len(judge(tmp_path).kept)) == (2, 0)
+    assert (len(comparing.cached), len(judge(tmp_path).cached)) == (2, 0)
     assert comparing.name.endswith(", pair/1")
 
 
@@ -122,19 +122,19 @@ def copied(tmp_path: Path) -> Path:
 
 def test_a_copy_of_the_model_shares_verdicts_and_another_chat_template_does_not(tmp_path: Path, copied: Path) -> None:
     judge(tmp_path).verdicts(ASKED[:3], "judge", Silent())
-    assert len(judge(tmp_path, copied).kept) == 3
+    assert len(judge(tmp_path, copied).cached) == 3
     template = copied / "chat_template.jinja"
     template.write_text(template.read_text().replace("<|", "\n<|", 1))
-    assert len(judge(tmp_path, copied).kept) == 0
+    assert len(judge(tmp_path, copied).cached) == 0
 
 
 def test_other_weights_and_another_dtype_share_no_verdicts(tmp_path: Path, copied: Path) -> None:
     judge(tmp_path).verdicts(ASKED[:3], "judge", Silent())
     other = LocalJudge(resolve("tiny"), LoadOptions(device="cpu", dtype="bfloat16"), tmp_path)
-    assert len(other.kept) == 0
+    assert len(other.cached) == 0
     config = json.loads((copied / "config.json").read_text())
     (copied / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.01}))
-    assert len(judge(tmp_path, copied).kept) == 0
+    assert len(judge(tmp_path, copied).cached) == 0
 
 
 def test_a_prompt_beyond_the_context_has_no_verdict(tmp_path: Path, copied: Path) -> None:
@@ -186,4 +186,4 @@ def test_what_was_judged_before_an_interruption_is_kept(tmp_path: Path, monkeypa
         patch.setattr(hf, "_last_logits", interrupted)
         with pytest.raises(KeyboardInterrupt):
             judge(tmp_path).verdicts(ASKED, "judge", Silent())
-    assert len(judge(tmp_path).kept) == 3
+    assert len(judge(tmp_path).cached) == 3

@@ -58,11 +58,11 @@ def until(seen: Any, seconds: float = 60.0) -> None:
 def test_other_judges_are_not_waited_for_and_a_claim_that_ended_was_not_killed(tmp_path: Path) -> None:
     one, other = (Verdicts(tmp_path, {"judge": name}) for name in "jk")
     waited: list[str] = []
-    with one.claimed(waited.append) as first, other.claimed(waited.append) as second:
+    with one.locked(waited.append) as first, other.locked(waited.append) as second:
         assert (first, second, waited) == (False, False, [])
-    with pytest.raises(KeyboardInterrupt), one.claimed(waited.append):
+    with pytest.raises(KeyboardInterrupt), one.locked(waited.append):
         raise KeyboardInterrupt
-    with one.claimed(waited.append) as killed:
+    with one.locked(waited.append) as killed:
         assert not killed
 
 
@@ -110,7 +110,7 @@ def test_a_killed_run_pays_again_for_what_was_under_way_and_says_so(
     running.kill()
     running.communicate()
     hold.set()
-    kept = len(judge(server, tmp_path).kept)
+    kept = len(judge(server, tmp_path).cached)
     assert kept == 4
     assert ask(judge(server, tmp_path), heard=heard) == EVEN
     assert len(server.calls) == 12 + 4
@@ -141,7 +141,7 @@ def test_ctrl_c_waits_a_moment_for_what_is_under_way(
     assert "Traceback" not in err
     hold.set()
     assert (f"judge rivers/test: the run is stopped; {LOST}" in err) == bool(again)
-    assert len(judge(server, tmp_path).kept) == 8 - again
+    assert len(judge(server, tmp_path).cached) == 8 - again
     assert ask(judge(server, tmp_path), heard=heard) == EVEN
     assert len(server.calls) == 12 + again
     assert not any(LOST in line for line in heard.said)

@@ -21,7 +21,7 @@ from bench.grading import prompt
 from bench.grading.address import Address
 from bench.grading.grade import JudgeCase
 from bench.grading.openai import OpenAIJudge
-from bench.grading.verdicts import PATIENCE
+from bench.grading.verdicts import MAX_UNDECIDED
 from bench.progress import Progress, Silent
 from tests.fixtures.http import Server
 
@@ -199,7 +199,7 @@ def test_two_answers_are_compared_in_other_words_and_kept_apart(server: Scripted
     contents = [call.body["messages"][1]["content"] for call in server.calls]
     assert contents[0] == prompt.messages(RIVERS[0])[1].content
     assert sorted(contents[1:]) == [prompt.messages(one, prompt.COMPARING)[1].content for one in RIVERS[:2]]
-    assert (len(grading.kept), len(comparing.kept)) == (1, 2)
+    assert (len(grading.cached), len(comparing.cached)) == (1, 2)
 
 
 def test_empty_answers_are_wrong_without_a_call_and_equal_ones_are_asked_once(
@@ -281,7 +281,7 @@ def test_without_a_key_openai_is_not_called_unless_its_verdicts_are_kept(
         OpenAIJudge(Address.of(None), "gpt-4o-mini", tmp_path)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    OpenAIJudge(Address.of(None), "gpt-4o-mini", tmp_path).kept.put(RIVERS[0], True, "gpt-4o-mini-2024-07-18")
+    OpenAIJudge(Address.of(None), "gpt-4o-mini", tmp_path).cached.put(RIVERS[0], True, "gpt-4o-mini-2024-07-18")
     monkeypatch.delenv("OPENAI_API_KEY")
     later = OpenAIJudge(Address.of(None), "gpt-4o-mini", tmp_path)
     assert ask(later, RIVERS[:1]) == [True]
@@ -300,7 +300,7 @@ def test_the_key_is_sent_and_shown_nowhere(
     server.script = lambda _call, _n: Reply("Incorrect API key provided: sk-verysecret.", status=401)
     with pytest.raises(UserError) as refused:
         ask(one, [JudgeCase("q", "g", "new")], heard)
-    shown = [one.name, str(refused.value), *heard.said, one.kept.path.read_text()]
+    shown = [one.name, str(refused.value), *heard.said, one.cached.path.read_text()]
     assert not [text for text in shown if "verysecret" in text]
     assert "Incorrect API key provided: ***." in str(refused.value)
 
@@ -316,9 +316,9 @@ def test_user_password_and_query_reach_the_server_and_nothing_else(
     server.script = lambda _call, _n: Reply("no pass word, pass%20word or s3cret!", status=403)
     with pytest.raises(UserError) as refused:
         ask(one, heard=heard)
-    for text in (one.name, str(refused.value), *heard.said, one.kept.path.read_text()):
+    for text in (one.name, str(refused.value), *heard.said, one.cached.path.read_text()):
         assert not re.search(r"pass(%20| )word|s3cret|me:", text)
-    assert judge(server, tmp_path).kept.get(RIVERS[0]) is None  # another query may be another deployment
+    assert judge(server, tmp_path).cached.get(RIVERS[0]) is None  # another query may be another deployment
 
 
 # --- a server with troubles -------------------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ def test_calls_under_way_are_waited_for_when_another_fails(server: Scripted, tmp
     with pytest.raises(UserError, match="401"):
         ask(judge(server, tmp_path, concurrency=4))
     assert len(server.calls) == 5
-    assert len(judge(server, tmp_path).kept) == 4
+    assert len(judge(server, tmp_path).cached) == 4
 
 
 def test_a_server_that_never_answers_is_given_up(server: Scripted, tmp_path: Path) -> None:
@@ -473,9 +473,9 @@ def test_a_question_that_the_server_refuses_has_no_verdict(server: Scripted, tmp
 def test_a_judge_that_never_says_yes_or_no_is_given_up_early(server: Scripted, tmp_path: Path) -> None:
     server.script = lambda _call, _n: Reply("a")
     many = [JudgeCase("q", "gold", str(i)) for i in range(1000)]
-    with pytest.raises(UserError, match=f"neither yes nor no in {PATIENCE} answers"):
+    with pytest.raises(UserError, match=f"neither yes nor no in {MAX_UNDECIDED} answers"):
         ask(judge(server, tmp_path, concurrency=4), many)
-    assert len(server.calls) <= PATIENCE + 3
+    assert len(server.calls) <= MAX_UNDECIDED + 3
     with pytest.raises(UserError, match="neither yes nor no in 3 answers"):
         ask(judge(server, tmp_path), many[:1])
 

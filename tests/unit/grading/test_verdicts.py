@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bench.api import UserError
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import Verdicts, missing
+from bench.grading.verdicts import Verdicts, unjudged
 from bench.store.folders import key_of
 
 ROOT = Path(__file__).parents[3]
@@ -248,7 +248,7 @@ def test_what_is_missing_is_asked_once_and_never_where_it_is_empty(tmp_path: Pat
     kept = Verdicts(tmp_path, JUDGE)
     kept.put(ONE, False)
     empty = [JudgeCase("q", "gold", ""), JudgeCase("q", "gold", " \n")]
-    assert missing([ONE, TWO, *empty, TWO], kept) == [TWO]
+    assert unjudged([ONE, TWO, *empty, TWO], kept) == [TWO]
 
 
 def test_several_right_answers_have_verdicts_of_their_own_and_single_ones_keep_theirs(tmp_path: Path) -> None:

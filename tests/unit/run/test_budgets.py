@@ -13,7 +13,7 @@ from bench.api import Question, UserError
 from bench.api.question import Answer
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
-from bench.run.analyses.labels import LEAST_VALIDATION, LabelPool, TaskStudy, ordered, shares
+from bench.run.analyses.labels import MIN_VALIDATION, LabelPool, TaskStudy, budget_shares, sampling_order
 from bench.run.analyses.request import LabelsConfig
 from bench.signals.split_data import SplitData
 
@@ -39,11 +39,11 @@ def test_draws_have_the_asked_size_and_larger_ones_contain_smaller_ones(seed: in
     assert POOL.available == 98
     before: set[str] = set()
     for size in (10, 13, 20, 50, 97, 98):
-        drawn, told = POOL.drawn(size, seed)
+        drawn, told = POOL.sample(size, seed)
         ids = ids_of(drawn[TRAIN]) | ids_of(drawn[VALIDATION])
         assert len(ids) == told == size
         assert before < ids
-        assert len(ids_of(drawn[VALIDATION])) == POOL.shares(size)[1] >= LEAST_VALIDATION
+        assert len(ids_of(drawn[VALIDATION])) == POOL.budget_shares(size)[1] >= MIN_VALIDATION
         before = ids
 
 
@@ -58,9 +58,9 @@ def test_a_task_without_a_label_is_refused_before_anything_is_fitted() -> None:
 
 
 def test_another_seed_is_another_draw_and_all_labels_leave_the_splits_as_they_are() -> None:
-    draws = [frozenset(ids_of(POOL.drawn(20, seed)[0][TRAIN])) for seed in range(5)]
+    draws = [frozenset(ids_of(POOL.sample(20, seed)[0][TRAIN])) for seed in range(5)]
     assert len(set(draws)) == 5
-    whole, told = POOL.drawn(POOL.available, 3)
+    whole, told = POOL.sample(POOL.available, 3)
     assert told == 98
     assert whole[TRAIN] is POOL.learned
     assert whole[VALIDATION] is POOL.validation
@@ -72,22 +72,22 @@ def test_draws_look_at_no_label_and_at_no_method() -> None:
     alone = LabelPool(split_data(VALIDATION, 20))
     for seed in range(3):
         for size in (12, 40):
-            assert POOL.drawn(size, seed)[0][TRAIN].left_out == other.drawn(size, seed)[0][TRAIN].left_out
-        within = ids_of(POOL.drawn(40, seed)[0][VALIDATION])
-        assert ids_of(alone.drawn(8, seed)[0][VALIDATION]) == within
+            assert POOL.sample(size, seed)[0][TRAIN].left_out == other.sample(size, seed)[0][TRAIN].left_out
+        within = ids_of(POOL.sample(40, seed)[0][VALIDATION])
+        assert ids_of(alone.sample(8, seed)[0][VALIDATION]) == within
 
 
 def test_who_is_told_one_split_only_gets_the_whole_budget_from_it_or_all_that_it_has() -> None:
     scaled = LabelPool(None, POOL.validation)
-    assert [scaled.drawn(size, 0)[1] for size in (10, 15, 20, 50)] == [10, 15, 20, 20]
-    assert LabelPool(None).drawn(10, 0) == ({}, 0)
+    assert [scaled.sample(size, 0)[1] for size in (10, 15, 20, 50)] == [10, 15, 20, 20]
+    assert LabelPool(None).sample(10, 0) == ({}, 0)
 
 
 def test_what_was_left_out_before_is_never_drawn() -> None:
     learned = replace(split_data(TRAIN, 80), left_out=frozenset(f"train/{i}" for i in range(40)))
     pool = LabelPool(learned, POOL.validation)
     assert pool.available == 60
-    drawn, _ = pool.drawn(30, 1)
+    drawn, _ = pool.sample(30, 1)
     assert learned.left_out < drawn[TRAIN].left_out
     assert ids_of(drawn[TRAIN]) <= {f"train/{i}" for i in range(40, 80)}
 
@@ -99,7 +99,7 @@ def test_every_question_is_as_likely_to_be_drawn_and_pairs_are_too() -> None:
     ids, k, times = [str(i) for i in range(12)], 4, 4000
     counts, pairs = np.zeros(12), np.zeros((12, 12))
     for seed in range(times):
-        chosen = np.isin(ids, ordered(ids, TRAIN, seed)[:k]).astype(float)
+        chosen = np.isin(ids, sampling_order(ids, TRAIN, seed)[:k]).astype(float)
         counts += chosen
         pairs += np.outer(chosen, chosen)
     expected = times * k / 12
@@ -114,12 +114,12 @@ def test_every_question_is_as_likely_to_be_drawn_and_pairs_are_too() -> None:
 def test_shares_are_proportional_sum_to_the_budget_and_only_grow(train: int, validation: int) -> None:
     before = (0, 0)
     for size in range(10, train + validation + 1):
-        own = shares(size, train, validation)
+        own = budget_shares(size, train, validation)
         assert sum(own) == size
         assert own >= before
         assert own[1] >= before[1]
         assert own[0] <= train
         assert own[1] <= validation
         exact = size * validation / (train + validation)
-        assert abs(own[1] - exact) <= max(0.5, LEAST_VALIDATION - exact, size - train - exact) + 1e-9
+        assert abs(own[1] - exact) <= max(0.5, MIN_VALIDATION - exact, size - train - exact) + 1e-9
         before = own

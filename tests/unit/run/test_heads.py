@@ -38,7 +38,7 @@ from bench.run.scorers.scoring import guard_notes, score
 from bench.stats.guard import set_aside
 from bench.store.files import write_whole_folder
 from bench.store.folders import DIGEST, sealed
-from bench.store.processes import machine
+from bench.store.processes import machine_id
 from tests.fixtures.whole_run import METHODS, SEEDED, SEEDS, SUBJECTS, TRAINED, WholeRun
 
 CPU = HeadSetting(device="cpu")
@@ -874,7 +874,7 @@ def test_a_guard_that_fails_leaves_the_head_as_it_was(results: Path, copy: Path)
 
 def test_a_killed_guard_leaves_a_head_that_can_be_read(results: Path, copy: Path) -> None:
     """A new card that was not finished lies beside the old one, and goes with the next guard."""
-    (copy / f".0a1b2c3d.{machine()}.999999999.tmp").write_text("half", encoding="utf-8")
+    (copy / f".0a1b2c3d.{machine_id()}.999999999.tmp").write_text("half", encoding="utf-8")
     assert read_card(copy).guard is None
     assert guard(results, copy, "--risk", "0.6", "--level", "0.5").exit_code == 0
     assert read_card(copy).guard is not None

@@ -249,7 +249,7 @@ def test_scores_by_subject_are_probabilities_only_where_a_scale_is_had_without_e
     reads.resolved.learn_on = {"rivers": TrainOn("rivers")}  # type: ignore[misc]
     made = StepResults(reads.resolved, frozenset(), {each.where: each for each in (tested, validation)})
     folds = Folds("rivers", made, cast("Any", None), reads, cast("Any", None))
-    _, found = folds.parted("half", SUBJECT, TEST, {})
+    _, found = folds.predict("half", SUBJECT, TEST, {})
     assert not isinstance(found, Skipped | BaseException)
     assert found.note.startswith(note)
     expected, labels = np.full(3, np.nan), np.asarray(right)

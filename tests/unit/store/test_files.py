@@ -13,7 +13,7 @@ import pytest
 
 from bench.store import files
 from bench.store.files import write_whole
-from bench.store.processes import machine
+from bench.store.processes import machine_id
 
 
 def test_a_file_is_written_below_new_folders_and_replaced(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_the_older_file_stays_and_nothing_else_where_writing_fails(
         raise error
 
     monkeypatch.setattr(os, step, fail) if step == "fsync" else monkeypatch.setattr(Path, step, fail)
-    monkeypatch.setattr(files, "machine", lambda: "machine")
+    monkeypatch.setattr(files, "machine_id", lambda: "machine")
     with pytest.raises(type(error)):
         write_whole(path, b"new")
     assert re.fullmatch(rf"\.[0-9a-f]{{8}}\.machine\.{os.getpid()}\.tmp", seen[0])
@@ -71,11 +71,11 @@ def test_a_file_in_the_way_of_a_folder_is_said(tmp_path: Path) -> None:
 def test_what_a_killed_process_of_this_machine_left_half_written_goes_with_the_next_file(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    left = tmp_path / f".a.parquet.{machine()}.{gone.pid}.tmp"
+    left = tmp_path / f".a.parquet.{machine_id()}.{gone.pid}.tmp"
     others = {
-        tmp_path / f".a.parquet.{machine()}.{os.getpid()}.tmp",
-        tmp_path / f".a.parquet.{machine()}x.{gone.pid}.tmp",
-        tmp_path / f"a.{machine()}.{gone.pid}.tmp",
+        tmp_path / f".a.parquet.{machine_id()}.{os.getpid()}.tmp",
+        tmp_path / f".a.parquet.{machine_id()}x.{gone.pid}.tmp",
+        tmp_path / f"a.{machine_id()}.{gone.pid}.tmp",
     }
     for path in {left, *others}:
         path.write_bytes(b"half")

@@ -25,7 +25,7 @@ from safetensors.numpy import save_file
 from bench.api import UserError
 from bench.store import folders
 from bench.store.folders import MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
-from bench.store.processes import machine
+from bench.store.processes import machine_id
 
 FIELDS = {"weights": "abc", "dtype": "float32"}
 CONTENT = bytes(range(256)) * 20
@@ -225,7 +225,7 @@ def test_a_failed_write_leaves_nothing(store: Store) -> None:
 def test_leftovers_of_this_machines_dead_processes_go_and_all_others_stay_for_days(store: Store) -> None:
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     child.wait()
-    host, week = machine(), 8 * 86_400
+    host, week = machine_id(), 8 * 86_400
     stay = [
         f"tmp-{host}-{os.getpid()}-abc",
         f"tmp-{host}-{os.getpid()}-old",  # of a run that takes more than a week
@@ -245,7 +245,7 @@ def test_leftovers_of_this_machines_dead_processes_go_and_all_others_stay_for_da
 
 def test_what_is_being_written_names_machine_and_process(store: Store) -> None:
     def look(folder: Path) -> None:
-        assert folder.name.startswith(f"tmp-{machine()}-{os.getpid()}-")
+        assert folder.name.startswith(f"tmp-{machine_id()}-{os.getpid()}-")
 
     store.put("signals", key_of(FIELDS), FIELDS, look)
 

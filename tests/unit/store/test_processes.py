@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from bench.store import processes
-from bench.store.processes import alive, end_group
+from bench.store.processes import end_group, process_exists
 
 # the leader ends at the first signal, and what it started does not
 STUBBORN = """
@@ -35,7 +35,7 @@ def happens(what: Callable[[], bool]) -> bool:
 def gone(pid: int) -> bool:
     """Whether a process has ended, be it that nobody has asked for its exit code yet."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, check=False).stdout
-    return not alive(pid) or state[:1] in {b"Z", b""}
+    return not process_exists(pid) or state[:1] in {b"Z", b""}
 
 
 @pytest.mark.parametrize("grace", [0.0, 2.0])

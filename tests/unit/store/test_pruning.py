@@ -15,8 +15,8 @@ import pytest
 
 from bench.store.folders import Store, key_of
 from bench.store.locks import adapter_claim, in_use, shard_claim, used_models
-from bench.store.pruning import chosen, prune
-from bench.store.usage import UsageRow, used
+from bench.store.pruning import prune, select_entries
+from bench.store.usage import UsageRow, list_usage
 
 ROOT = Path(__file__).parents[3]
 SHARD = "readings/" + "a" * 64
@@ -29,7 +29,7 @@ def put(root: Path, kind: str, name: str, model: str = "tiny", split: str = "mml
 
     fields = {"name": name}
     entry = Store(root).put(kind, key_of(fields), fields, write, model=model, split=split)
-    (found,) = (use for use in used(root) if use.path == entry.folder)
+    (found,) = (use for use in list_usage(root) if use.path == entry.folder)
     return found
 
 
@@ -57,14 +57,14 @@ def test_what_lies_there_is_told_by_kind_model_and_task(tmp_path: Path) -> None:
     assert reading.bytes > 110
     assert (reading.store_kind, fit.store_kind) == (SHARD, "fits")
     assert (fit.model, fit.corpus, fit.answers) == ("", "", 0)
-    assert {use.kind: use.bytes for use in used(tmp_path)}["logs"] == 5
-    assert used(tmp_path / "nowhere") == []
+    assert {use.kind: use.bytes for use in list_usage(tmp_path)}["logs"] == 5
+    assert list_usage(tmp_path / "nowhere") == []
 
 
 def test_a_damaged_manifest_is_still_counted_and_can_go(tmp_path: Path) -> None:
     use = put(tmp_path, "fits", "one")
     (use.path / "manifest.json").write_text("{", encoding="utf-8")
-    (found,) = chosen(tmp_path, used(tmp_path)).gone
+    (found,) = select_entries(tmp_path, list_usage(tmp_path)).gone
     assert found.model == ""
     assert prune(tmp_path, [found]).gone
     assert not use.path.exists()
@@ -76,7 +76,7 @@ def test_wishes(tmp_path: Path) -> None:
     os.utime(made[1].path, (old, old))
 
     def kinds(**wish: Any) -> set[str]:
-        return {use.kind for use in chosen(tmp_path, used(tmp_path), **wish).gone}
+        return {use.kind for use in select_entries(tmp_path, list_usage(tmp_path), **wish).gone}
 
     assert kinds() == {"readings", "fits", "adapters"}
     assert kinds(model="tiny") == {"readings", "adapters"}
@@ -103,7 +103,7 @@ def test_what_a_process_claims_stays(tmp_path: Path, kind: str) -> None:
     use = put(tmp_path, kind, "one")
     path = shard_claim(tmp_path, kind) if kind == SHARD else adapter_claim(tmp_path, use.path.name)
     with held_elsewhere(tmp_path, f"with file_lock(Path({str(path)!r}), None)"):
-        choice = chosen(tmp_path, [use])
+        choice = select_entries(tmp_path, [use])
         assert (list(choice.gone), list(choice.held)) == ([], [use])
         assert prune(tmp_path, [use]).held == [use]  # also where it is claimed after it was chosen
         assert use.path.exists()
@@ -113,7 +113,7 @@ def test_what_a_process_claims_stays(tmp_path: Path, kind: str) -> None:
 def test_what_a_run_reads_stays(tmp_path: Path) -> None:
     mine, other, unnamed = (put(tmp_path, "fits", name, name) for name in ("llama", "qwen", ""))
     with held_elsewhere(tmp_path, "with in_use(root, 'llama')"):
-        choice = chosen(tmp_path, [mine, other, unnamed])
+        choice = select_entries(tmp_path, [mine, other, unnamed])
         assert (list(choice.gone), list(choice.held)) == ([other], [mine, unnamed])
         assert prune(tmp_path, [mine]).held == [mine]
     assert prune(tmp_path, [mine]).gone == [mine]
@@ -148,7 +148,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (root / "adapters" / "ab").mkdir(parents=True)
     (root / "adapters" / "ab" / "abc").symlink_to(use.path)
     (root / "logs").symlink_to(outside)
-    assert [each for each in used(root) if each.bytes] == []
+    assert [each for each in list_usage(root) if each.bytes] == []
     as_if = UsageRow("fits", root / "fits" / use.path.parent.name / use.path.name, 1, store_kind="fits")
     assert prune(root, [as_if]).held == [as_if]
     assert (use.path / "manifest.json").exists()
@@ -158,15 +158,15 @@ def test_folders_of_somebody_else_are_no_entries(tmp_path: Path) -> None:
     for name in ("fits/ab/suit", "readings/old/ab/novel"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "mine.txt").write_text("mine", encoding="utf-8")
-    assert chosen(tmp_path, used(tmp_path)).gone == []
+    assert select_entries(tmp_path, list_usage(tmp_path)).gone == []
 
 
 def test_being_killed_leaves_whole_entries_and_a_rest_that_the_next_one_removes(tmp_path: Path) -> None:
     uses = [put(tmp_path, "fits", str(number)) for number in range(3)]
     program = (
         "import os, shutil\nfrom pathlib import Path\nfrom bench.store.pruning import prune\n"
-        "from bench.store.usage import used\nshutil.rmtree = lambda *a, **k: os._exit(9)\n"
-        f"prune(Path({str(tmp_path)!r}), used(Path({str(tmp_path)!r})))"
+        "from bench.store.usage import list_usage\nshutil.rmtree = lambda *a, **k: os._exit(9)\n"
+        f"prune(Path({str(tmp_path)!r}), list_usage(Path({str(tmp_path)!r})))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 9
@@ -187,7 +187,7 @@ def test_what_a_run_reads_under_another_name_stays(tmp_path: Path) -> None:
         "from contextlib import contextmanager\nwith contextmanager(reading)()"
     )
     with held_elsewhere(tmp_path, program):
-        choice = chosen(tmp_path, [use, other])
+        choice = select_entries(tmp_path, [use, other])
         assert (list(choice.gone), list(choice.held)) == ([other], [use])
         assert prune(tmp_path, [use]).held == [use]
     assert prune(tmp_path, [use]).gone == [use]

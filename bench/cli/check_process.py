@@ -1,4 +1,4 @@
-"""The process in which `bench check FILE` checks, so that a rule that hangs or exits is named; and its parent."""
+"""Child process of `bench check FILE` and its parent side: a rule that hangs or exits is reported by name."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bench.testing import CheckResult, checks_of, without_repeats
 
 
 def check_file(path: Path, data_dir: Path | None, seconds: float, log: RunLog) -> list[CheckResult]:
-    """Check the plugins of a file in a process of their own.
+    """Check the plugins of a file in a child process.
 
     Args:
         path: the file.
         data_dir: Parquet files of a task's data sets, instead of the Hub.
-        seconds: the longest that a rule may take; the rules after one that takes longer are not checked.
-        log: to which everything goes that the plugins print.
+        seconds: time limit of each rule; after a timeout the remaining rules are not checked.
+        log: log for the output of the plugins.
 
     Raises:
         UserError: the file can't be used.
     """
-    child = Child("bench.cli.checker", [str(path), str(data_dir or "")], log)
+    child = Child("bench.cli.check_process", [str(path), str(data_dir or "")], log)
     names: list[str] | str = []
     results: list[CheckResult] = []
     try:
@@ -45,12 +45,12 @@ def check_file(path: Path, data_dir: Path | None, seconds: float, log: RunLog) -
         child.end()
     if not names:
         raise UserError(f"{path} can't be imported: {why}")
-    left = f"{why}; the rules after it were not checked"
-    return without_repeats([*results, CheckResult(names[len(results)], ok=False, message=left)])
+    message = f"{why}; the rules after it were not checked"
+    return without_repeats([*results, CheckResult(names[len(results)], ok=False, message=message)])
 
 
 def main() -> None:
-    """Check: send the parent the names of all rules, then each result; or a sentence on why the file can't be used."""
+    """Child: send the names of all rules, then each result; or an error message if the file can't be used."""
     connection, (path, data_dir) = begin()
     try:
         checks = list(checks_of(path, open_folder(Path(data_dir) if data_dir else None)))
