@@ -10,7 +10,7 @@ from bench.api import Step
 from bench.metrics import auroc, brier, ece, rmsce
 from bench.stats import Average, Sampling, Settings, compare, influence, strata_of
 from bench.stats.holm import holm
-from bench.stats.variants import VariantComparison, StepRow, VariantRow, rows_of
+from bench.stats.variants import StepRow, VariantComparison, VariantRow, rows_of
 
 N, SEEDS = 400, 5
 RNG = np.random.default_rng(4)
