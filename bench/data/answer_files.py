@@ -170,5 +170,5 @@ def _answer(row: Row) -> Released:
         raise row_error(row, "grade", "true or false, 1 or 0", grade)
     samples = typed_value(row, "samples", _SAMPLES, "a list of texts, or of lists of token ids")
     if samples is not None:
-        samples = tuple(each.strip() if isinstance(each, str) else tuple(each) for each in samples)
+        samples = tuple(sample.strip() if isinstance(sample, str) else tuple(sample) for sample in samples)
     return Released(None, whole[start:], None if grade is None else bool(grade), trace, samples)

@@ -44,7 +44,7 @@ def collect(device: str | None = None, revisions: Mapping[str, str | None] | Non
     torch, accelerator = sys.modules.get("torch"), None
     if torch is not None and device is not None and device.startswith("cuda"):
         with suppress(AssertionError, RuntimeError, ValueError):
-            accelerator = ", ".join(str(torch.cuda.get_device_name(one)) for one in device.split(","))
+            accelerator = ", ".join(str(torch.cuda.get_device_name(name)) for name in device.split(","))
     return {
         "code": dict(code()),
         "packages": dict(packages()),

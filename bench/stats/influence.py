@@ -83,7 +83,7 @@ def influence(
 def over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
     """Average influences over seeds; None where the metric is undefined for a seed."""
     influences = list(runs)
-    defined = [each for each in influences if each is not None]
+    defined = [i for i in influences if i is not None]
     if len(defined) < len(influences):
         return None
     value, by_question, by_subject, second_order, inputs = (np.mean(p, axis=0) for p in zip(*defined, strict=True))

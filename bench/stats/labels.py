@@ -240,7 +240,7 @@ def curves_of(
         if reason:
             notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
         estimator = _CurveEstimator(study, metric, sampling, bool(reason), settings.level)
-        draws = {key: estimator.draws(each) for key, each in confidences.items()}
+        draws = {key: estimator.draws(by_seed) for key, by_seed in confidences.items()}
         points += [estimator.point(*point, by_seed, draws[point]) for point, by_seed in confidences.items()]
         metric_gains = [
             estimator.gain(name, other, size, draws[name, size], draws[other, size])
@@ -283,7 +283,7 @@ class _CurveEstimator(NamedTuple):
             values = confidences.values(self.metric, seed)
             if values is not None:
                 by_seed[seed] = influence(self.metric, values, values, s.correct, s.strata, s.average)
-        return {seed: each for seed, each in by_seed.items() if each is not None}
+        return {seed: value for seed, value in by_seed.items() if value is not None}
 
     def point(self, name: str, size: int, confidences: DrawnConfidences, draws: Draws) -> Point:
         """Point of a method at one size."""
@@ -300,7 +300,7 @@ class _CurveEstimator(NamedTuple):
             return Gain(name, other, self.metric, size, None, None)
         low, high = metric.bounds
         pair = (trained, untrained) if metric.higher_is_better else (untrained, trained)
-        better, worse = (OverSeeds.of([each[seed] for seed in seeds]) for each in pair)
+        better, worse = (OverSeeds.of([side[seed] for seed in seeds]) for side in pair)
         return Gain(name, other, self.metric, size, *self._estimate(better.minus(1.0, worse), (low - high, high - low)))
 
     def _estimate(self, values: OverSeeds, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:

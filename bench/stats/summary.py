@@ -113,7 +113,7 @@ def summary(
                 for p, ranking in zip(run, order.get(method, run), strict=True)
             ]
             mean = means[method] = over_seeds(seeds)
-            by_seed = tuple(None if each is None else as_reported(each.value) for each in seeds)
+            by_seed = tuple(None if seed is None else as_reported(seed.value) for seed in seeds)
             defined = [value for value in by_seed if value is not None]
             if mean is None:
                 fixed, clustered = (Interval(kind, reason=undefined) for kind in ("fixed-subjects", "clustered"))
@@ -125,7 +125,7 @@ def summary(
                 clustered=clustered,
                 by_seed=by_seed,
                 spread=float(np.std(defined, ddof=1)) if len(defined) > 1 else None,
-                n_undefined=max((int(np.isnan(each.by_subject).sum()) for each in seeds if each), default=0),
+                n_undefined=max((int(np.isnan(seed.by_subject).sum()) for seed in seeds if seed), default=0),
             )
         comparisons[metric] = compare(metric, means, sampling, blocks, settings)
         ranks_of[metric] = {}

@@ -195,7 +195,7 @@ class OverSeeds(NamedTuple):
     @classmethod
     def of(cls, seeds: Sequence[Influence]) -> OverSeeds:
         """Combine the influences of the seeds."""
-        return cls(np.array([each.value for each in seeds]), np.mean([each.by_question for each in seeds], axis=0))
+        return cls(np.array([seed.value for seed in seeds]), np.mean([seed.by_question for seed in seeds], axis=0))
 
     def minus(self, times: float, other: OverSeeds) -> OverSeeds:
         """This value minus a multiple of another one."""
@@ -258,7 +258,7 @@ class _VariantEstimator(NamedTuple):
         if not METRICS[self.metric].is_root:
             return gap
         # as in `compare`: a - b is (a^2 - b^2) / (a + b), where a square below 0 counts as 0
-        squares = [max(0.0, float(each.by_seed.mean())) for each in (end, start)]
+        squares = [max(0.0, float(side.by_seed.mean())) for side in (end, start)]
         unit = float(np.sqrt(squares).sum())
         if unit <= TINY:
             return OverSeeds(np.zeros(len(gap.by_seed)), np.empty(0))

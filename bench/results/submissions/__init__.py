@@ -74,7 +74,7 @@ def _visible(folder: Path, pattern: str) -> list[Path]:
 @dataclass
 class _Check:
     folder: Path
-    known: Known
+    built_in: Known
     source: FolderSource | HubSource
     traces: list[together.Trace] = field(default_factory=list)
     question_sets: dict[tuple[str, int], Questions] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class _Check:
         findings: dict[Path, list[Finding]] = defaultdict(list)
         for path in files:
             findings[path] = list(self._file_findings(path))
-        for path, finding in together.findings(self.traces, self.known):
+        for path, finding in together.findings(self.traces, self.built_in):
             findings[path].append(finding)
         for path in _visible(self.folder, "*.parquet"):
             if path.with_suffix(".json").is_file():
@@ -121,7 +121,7 @@ class _Check:
         elif expected != path:
             yield f"it says that it is {expected.relative_to(self.folder)}; don't rename results"
         yield from declared.code_findings(row, self.folder)
-        yield from declared.findings(row, self.known)
+        yield from declared.findings(row, self.built_in)
         if records is None:
             yield f"its cell is {row.status} ({row.reason}); only numbers are committed"
             return
@@ -137,7 +137,7 @@ class _Check:
         if reason is not None:
             yield f"{reason}; {ONLY_A_RUN}"
         yield from questions.findings(cell, self._load_questions(row.task, row.task_version))
-        yield from together.score_findings(cell, self.known)
+        yield from together.score_findings(cell, self.built_in)
         if cell.recalibration:
             origin = results.path_of(replace(row, method=cell.base), self.folder)
             try:
@@ -150,7 +150,7 @@ class _Check:
 
     def _load_questions(self, task: str, version: int) -> Questions:
         if (task, version) not in self.question_sets:
-            cls = self.known.task(task)
+            cls = self.built_in.task(task)
             plugin = cls if cls is not None and cls.card.version == version else None
             self.question_sets[task, version] = Questions(self.folder, task, version, plugin, self.source)
         return self.question_sets[task, version]

@@ -32,14 +32,14 @@ _ROUNDING = 1e-4
 """Relative tolerance between a loss at the chosen step and the same loss elsewhere in the row."""
 
 
-def findings(row: ResultRow, known: Known) -> Iterator[Finding]:
+def findings(row: ResultRow, built_in: Known) -> Iterator[Finding]:
     """Check the metadata of one row.
 
     Args:
         row: status ok or not.
-        known: the built-in methods and tasks.
+        built_in: the built-in methods and tasks.
     """
-    method, task = known.method(row.method), known.task(row.task)
+    method, task = built_in.method(row.method), built_in.task(row.task)
     if row.preset not in PRESETS:
         yield f"preset {row.preset!r} is unknown: expected one of {', '.join(PRESETS)}"
     else:
@@ -74,7 +74,7 @@ def findings(row: ResultRow, known: Known) -> Iterator[Finding]:
         yield from _training_findings(row, method)
         yield from _count_findings(row, method)
     if task is not None:
-        yield from _split_findings(row, method, task, known)
+        yield from _split_findings(row, method, task, built_in)
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def _task_findings(row: ResultRow, task: type[Task]) -> Iterator[str]:
 # --- method -----------------------------------------------------------------------------------------------------------
 
 
-def _split_findings(row: ResultRow, method: type[ConfidenceMethod], task: type[Task], known: Known) -> Iterator[str]:
+def _split_findings(row: ResultRow, method: type[ConfidenceMethod], task: type[Task], built_in: Known) -> Iterator[str]:
     """Check the training split, and that the label counts don't exceed its size."""
     if not method.trains():
         if row.train_on is not None:
@@ -140,7 +140,7 @@ def _split_findings(row: ResultRow, method: type[ConfidenceMethod], task: type[T
     expected = f"{name}/{split if method.fit_on == 'train' else method.fit_on}"
     if row.train_on != expected:
         yield f"it learned on {row.train_on}, its settings say {expected} (config, file name); run it again"
-    source = known.task(name)
+    source = built_in.task(name)
     size = sum(source.card.sizes.values()) if source else None
     seen = row.labels_seen
     if size is not None and max(seen.train, seen.validation, seen.gold) > size:
@@ -243,7 +243,7 @@ def tuning_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> It
     if tuning is None:
         return
     if tuning.configurations:
-        losses = [each.validation_nll for each in tuning.configurations]
+        losses = [candidate.validation_nll for candidate in tuning.configurations]
         chosen = losses[tuning.chosen] if tuning.chosen < len(losses) else None
         reported = None if row.training is None else row.training.validation_nll
         if len(losses) != tuning.n or tuning.reason is not None:
@@ -268,7 +268,7 @@ def tuning_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> It
             yield f"it says that {tuning.reason}, but {base} searches {', '.join(fields)}"
         return
     sampled = [{k: str(v) for k, v in configuration(instance, fields, row.seed, i).items()} for i in range(tuning.n)]
-    if [dict(each.values) for each in tuning.configurations] != sampled:
+    if [dict(candidate.values) for candidate in tuning.configurations] != sampled:
         yield "its configurations are not those that its seed draws from the search space of its method; run it again"
 
 

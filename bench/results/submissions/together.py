@@ -42,7 +42,7 @@ def trace(cell: SubmittedCell) -> Trace:
     )  # fmt: skip
 
 
-def findings(traces: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Finding]]:
+def findings(traces: Sequence[Trace], built_in: Known) -> Iterator[tuple[Path, Finding]]:
     """Check cells against each other; yields the path of a cell and its problem."""
     for group in _grouped(traces, _answer_key).values():
         # the answers of the majority are the reference; in a tie every cell is reported
@@ -63,7 +63,7 @@ def findings(traces: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Find
             if copied is not None:
                 yield cell.path, f"it has the confidences of {copied.row.method}; two methods never have the same"
             twin = next((c for c in group if c.path != cell.path and _method_key(c) == _method_key(cell)), None)
-            method = known.method(cell.base)
+            method = built_in.method(cell.base)
             if twin is not None and method is None:
                 yield cell.path, Unchecked(f"{cell.base} is not built in: whether two of its seeds may give the same")
             elif twin is not None and method is not None and is_stochastic(method):
@@ -114,9 +114,9 @@ def _method_key(cell: Trace) -> object:
 # --- scores -----------------------------------------------------------------------------------------------------------
 
 
-def score_findings(cell: SubmittedCell, known: Known) -> Iterator[str]:
+def score_findings(cell: SubmittedCell, built_in: Known) -> Iterator[str]:
     """Check the scores of a cell, that they are there if its method has scores, and their scaling to confidences."""
-    method = known.method(cell.base)
+    method = built_in.method(cell.base)
     has_scores = not cell.recalibration and method is not None and method.output == "score"
     if cell.records.score is None:
         if has_scores:
