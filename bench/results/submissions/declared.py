@@ -237,8 +237,7 @@ def tuning_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> It
         method: of the row; None where it is not built in.
     """
     tuning, requested = row.tuning, row.config.get("tune")
-    n = None if tuning is None else tuning.n
-    if n != requested:
+    if (n := tuning and tuning.n) != requested:
         yield f"its config has tune {requested}, its tuning {n} configurations; run it again"
     if tuning is None:
         return

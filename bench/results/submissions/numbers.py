@@ -55,10 +55,9 @@ def mismatches(row: ResultRow, expected: ResultRow) -> Iterator[str]:
         for field in fields(MetricSummary):
             reported, value = (getattr(r.metrics[name], field.name) for r in (row, expected))
             yield from differs(f"metrics.{name}.{field.name}", reported, value)
-    for subject in sorted(row.per_subject.keys() ^ expected.per_subject.keys()):
-        is_missing = subject in expected.per_subject
-        where = "is not in its JSON file" if is_missing else "does not follow from its Parquet file"
-        yield f"per_subject.{subject} {where}"
+    for name in sorted(row.per_subject.keys() ^ expected.per_subject.keys()):
+        where = "is not in its JSON file" if name in expected.per_subject else "does not follow from its Parquet file"
+        yield f"per_subject.{name} {where}"
     for subject in row.per_subject.keys() & expected.per_subject.keys():
         reported, values = row.per_subject[subject], expected.per_subject[subject]
         for name in reported.keys() & values.keys():
