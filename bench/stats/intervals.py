@@ -39,7 +39,7 @@ TINY = 1e-12
 """Differences and standard errors below it are rounding."""
 REL_TINY = 1e-6
 """Standard errors below this share of the difference are rounding, and give no interval."""
-MAX_FREEDOM = 1e9
+MANY = 1e9
 """Degrees of freedom that count as infinite."""
 
 
@@ -169,7 +169,7 @@ class Sampling:
             kind = self.correct.astype(np.int64)
             kind = kind if self.average == "questions" else 2 * self.strata.group + kind
             freedom = np.minimum(freedom, _spread(influences, weights, kind)[2])
-        return Spread(covariance, error, np.clip(freedom, 1, MAX_FREEDOM))
+        return Spread(covariance, error, np.clip(freedom, 1, MANY))
 
     def intervals(self, metric: str, influence: Influence, level: float) -> tuple[Interval, Interval]:
         """Intervals of a metric: over other questions of these subjects, and over other subjects like these.
@@ -233,7 +233,7 @@ def quantile(freedom: float, level: float) -> float:
     """Quantile of Student's t: half the width of an interval, in standard errors."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(min(float(freedom), MAX_FREEDOM), (1 + level) / 2))
+    return float(stdtrit(min(float(freedom), MANY), (1 + level) / 2))
 
 
 def _spread(influences: FloatArray, weights: FloatArray, group: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -250,5 +250,5 @@ def _spread(influences: FloatArray, weights: FloatArray, group: IntArray) -> tup
             covariance += part
             total += variance
             squares += np.square(variance) / (rows.size - 1)
-    freedom = np.divide(np.square(total), squares, out=np.full(total.size, MAX_FREEDOM), where=squares > 0)
+    freedom = np.divide(np.square(total), squares, out=np.full(total.size, MANY), where=squares > 0)
     return covariance, np.sqrt(total), freedom

@@ -25,7 +25,7 @@ from bench.metrics import METRICS
 from bench.metrics.calibration import signed_root
 from bench.stats.holm import with_holm
 from bench.stats.influence import TESTED, Influence, influence
-from bench.stats.intervals import MAX_FREEDOM, REL_TINY, TINY, Sampling
+from bench.stats.intervals import MANY, REL_TINY, TINY, Sampling
 from bench.stats.settings import Average, Settings
 from bench.stats.strata import strata_of, value_of
 
@@ -122,7 +122,7 @@ class Variants:
         return [row for row in self.rows if row.metric == metric and row.variant != self.reference]
 
 
-class VariantComparison(NamedTuple):
+class Compared(NamedTuple):
     """Comparison of variants, and of the steps of a path through them."""
 
     rows: tuple[VariantRow, ...]
@@ -142,7 +142,7 @@ def rows_of(
     settings: Settings | None = None,
     *,
     path: Sequence[Step] = (),
-) -> VariantComparison:
+) -> Compared:
     """Compute values, differences to the reference, and corrected p values.
 
     Args:
@@ -181,7 +181,7 @@ def rows_of(
             step_rows[-1] = replace(step_rows[-1], p_corrected=by_name[step_rows[-1].start].p_corrected)
             steps += estimator.shared(step_rows, by_name[step_rows[0].start], path, values)
     order = {name: k for k, name in enumerate(dict.fromkeys(row.variant for row in rows))}
-    return VariantComparison(tuple(sorted(rows, key=lambda row: order[row.variant])), tuple(steps), tuple(notes))
+    return Compared(tuple(sorted(rows, key=lambda row: order[row.variant])), tuple(steps), tuple(notes))
 
 
 class OverSeeds(NamedTuple):
@@ -223,7 +223,7 @@ def estimate_over_seeds(
     error = float(np.sqrt(variance))
     if error <= max(TINY, REL_TINY * abs(value)):
         return SeedMean(value, None, None, None), 1.0
-    df = min(MAX_FREEDOM, variance**2 / (question_var**2 / freedom + seed_var**2 / (seeds - 1)))
+    df = min(MANY, variance**2 / (question_var**2 / freedom + seed_var**2 / (seeds - 1)))
     half = float(stdtrit(df, (1 + level) / 2)) * error
     low, high = (float(np.clip(end, *bounds)) for end in (value - half, value + half))
     return SeedMean(value, low, high, error, seed_var / variance), float(2 * stdtr(df, -abs(value) / error))

@@ -91,7 +91,7 @@ class Known:
         return None
 
 
-def is_stochastic(method: type[ConfidenceMethod]) -> bool:
+def draws(method: type[ConfidenceMethod]) -> bool:
     """Whether a method is stochastic: different seeds give different confidences."""
     samples = any(signal.drawn for signal in method.needs.fit | method.needs.predict)
     return samples or (method.trains() and method.draws)

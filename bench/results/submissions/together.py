@@ -12,7 +12,7 @@ import numpy as np
 from bench.api import FloatArray
 from bench.results.records import Records
 from bench.results.row import ResultRow
-from bench.results.submissions.cell import Finding, Known, SubmittedCell, Unchecked, is_stochastic
+from bench.results.submissions.cell import Finding, Known, SubmittedCell, Unchecked, draws
 from bench.results.transfer import LEAVE_OUT
 
 MIN_DISTINCT = 3
@@ -66,7 +66,7 @@ def findings(traces: Sequence[Trace], built_in: Known) -> Iterator[tuple[Path, F
             method = built_in.method(cell.base)
             if twin is not None and method is None:
                 yield cell.path, Unchecked(f"{cell.base} is not built in: whether two of its seeds may give the same")
-            elif twin is not None and method is not None and is_stochastic(method):
+            elif twin is not None and method is not None and draws(method):
                 yield (
                     cell.path,
                     f"it has the confidences of seed {twin.row.seed}; its method draws, so no two seeds give the same",

@@ -10,7 +10,7 @@ from bench.api import Step
 from bench.metrics import auroc, brier, ece, rmsce
 from bench.stats import Average, Sampling, Settings, compare, influence, strata_of
 from bench.stats.holm import holm
-from bench.stats.variants import StepRow, VariantComparison, VariantRow, rows_of
+from bench.stats.variants import Compared, StepRow, VariantRow, rows_of
 
 N, SEEDS = 400, 5
 RNG = np.random.default_rng(4)
@@ -196,7 +196,7 @@ def test_calibration_gives_no_more_false_alarms() -> None:
 PATH = (Step("none"), Step("some", "some"), Step("full", "the rest"))
 
 
-def along(given: dict[str, np.ndarray], metric: str = "auroc") -> VariantComparison:
+def along(given: dict[str, np.ndarray], metric: str = "auroc") -> Compared:
     """Rows and steps from "none" over "some" to "full"."""
     return rows_of(given, "full", CORRECT, SUBJECTS, (metric,), path=PATH)
 
