@@ -1,1 +1,1 @@
-"""Questions in: rows of the Hub, of a folder or of a file become `Question`s."""
+"""Load questions and answers from the Hub, a folder or a file."""

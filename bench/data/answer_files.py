@@ -1,18 +1,18 @@
-"""A file of answers that were made elsewhere (`bench run --answers FILE`), as JSON Lines or Parquet.
+"""Read a user's file of answers (`bench run --answers FILE`), as JSON Lines or Parquet.
 
 One answer a row, with the columns
 
 - `id`: that of the question, as its task names it;
-- `text`: all that the model wrote; or `tokens`, a list of its token ids, which is read where both are there;
-- after a trace of reasoning, `final_start`: where the final part begins, in tokens where `tokens` are there, else in
-  characters; or `final`, the final part itself, which is looked for from the end of `text`. The trace is read as part
-  of what the model was asked, so every signal is about the final part. Without both the whole is the answer;
+- `text`: the model's output; or `tokens`, a list of its token ids, which takes precedence;
+- after a reasoning trace, `final_start`: offset of the final answer, in tokens of `tokens`, else in characters; or
+  `final`, the final answer, which is searched from the end of `text`. The trace becomes part of the prompt, so that
+  signals are read on the final answer only. Without either the whole output is the answer;
 - `samples`: further answers to the same question, a list of texts or of lists of token ids;
-- `grade`: whether the (final) answer is right, true, false, 1 or 0; of all answers or of none. `judge`: who says so,
-  the same for all, or else the file's name.
+- `grade`: whether the (final) answer is right: true, false, 1 or 0; for all answers or for none. `judge`: name of the
+  grader, the same for all; by default the file's name.
 
-Other columns are passed over, but for one whose name is nearly that of a column that is not there: a misspelt `grade`
-would otherwise have answers graded again. Example:
+Other columns are ignored, but a name that resembles that of a missing column is an error: with a misspelt `grade`
+answers would be graded again. Example:
 `{"id": "mmlu-oe/test/0", "text": "So it is honey. Honey", "final_start": 16}`.
 """
 
@@ -30,11 +30,11 @@ from bench.api import Question, Row, UserError
 from bench.api.errors import require_text
 from bench.api.question import Released, Text
 from bench.data.splits import TaskSplit
-from bench.data.tables import file_rows, read_file, require_spelling, typed, wrong
+from bench.data.tables import file_rows, read_file, require_spelling, row_error, typed_value
 
 _KINDS = frozenset({".jsonl", ".parquet"})
 _COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", "judge")
-"""The columns that mean something."""
+"""Columns that are read."""
 _DIGITS = 6
 """Hex digits of the file's SHA-256 in its name in results."""
 _LONGEST_NAME = 80
@@ -42,16 +42,16 @@ _LONGEST_NAME = 80
 _JUDGE = f"a name of 1 to {_LONGEST_NAME} printable characters"
 _SAMPLES = Annotated[list[str | list[int]], msgspec.Meta(min_length=1)]
 SOURCE = "file:"
-"""Begins the source of answers in results where it is a file."""
+"""Prefix of `answers_source` in results for a file of answers."""
 
 
 class UnansweredError(UserError):
-    """A file has no answers to questions of a split."""
+    """A file lacks answers to questions of a split."""
 
 
 @dataclass(frozen=True)
 class AnswerFile:
-    """Answers of a user's own."""
+    """Content of a user's file of answers."""
 
     name: str
     """The file's name, without its folder."""
@@ -59,50 +59,50 @@ class AnswerFile:
     answers: Mapping[str, Released]
     """Question id -> its answer."""
     judge: str | None
-    """Who graded them; None: they are graded here."""
+    """Name of the grader; None where the answers are graded here."""
 
     @property
     def source(self) -> str:
-        """The answers' source in results, e.g. `file:qwen-3fa9c1`: the file's name and content."""
+        """`answers_source` in results, e.g. `file:qwen-3fa9c1`: the file's name and content digest."""
         return f"{SOURCE}{Path(self.name).stem}-{self.sha256[:_DIGITS]}"
 
-    def known(self, where: TaskSplit, questions: Sequence[Question], *, partial: bool) -> list[Question]:
-        """The questions of a split that have an answer.
+    def answered(self, where: TaskSplit, questions: Sequence[Question], *, partial: bool) -> list[Question]:
+        """Select the questions of a split that have an answer.
 
         Args:
             where: the split.
-            questions: of it.
-            partial: whether the others may be left out.
+            questions: of the split.
+            partial: whether questions without an answer may be left out.
 
         Raises:
-            UnansweredError: one has none and may not be left out, or none has one.
+            UnansweredError: a question has no answer and may not be left out, or no question has one.
         """
-        found = [question for question in questions if question.id in self.answers]
-        if not found:
+        matched = [question for question in questions if question.id in self.answers]
+        if not matched:
             raise UnansweredError(
                 f"{self.name}: expected answers to questions of {where} such as {questions[0].id!r}, found none, but"
                 f" such as {next(iter(self.answers))!r}; add some, or correct the ids if they are meant to be these"
                 " (bench show TASK --example 0)"
             )
-        if len(found) < len(questions) and not partial:
-            lacking = next(question.id for question in questions if question.id not in self.answers)
+        if len(matched) < len(questions) and not partial:
+            missing = next(question.id for question in questions if question.id not in self.answers)
             raise UnansweredError(
                 f"{self.name}: expected an answer to each of the {len(questions):,} questions of {where}, found"
-                f" {len(found):,}; {lacking!r} has none. Add the others, or run with --limit, which leaves them out"
+                f" {len(matched):,}; {missing!r} has none. Add the others, or run with --limit, which leaves them out"
             )
-        return found
+        return matched
 
 
 def is_answer_file(name: str) -> bool:
-    """Whether a name ends as those of files of answers do."""
+    """Whether a file name has the suffix of a file of answers."""
     return Path(name).suffix.lower() in _KINDS
 
 
 def read_answers(path: Path) -> AnswerFile:
-    """The answers of a file.
+    """Read a file of answers.
 
     Raises:
-        UserError: the file can't be read, or a row is not as it must be; names the file and the row.
+        UserError: the file can't be read, or a row is invalid; names the file and the row.
     """
     content = read_file(path, "a file of answers", ", given with --answers")
     require_text(path.name, "the name of a file of answers")
@@ -112,9 +112,9 @@ def read_answers(path: Path) -> AnswerFile:
     rows = list(file_rows(path.name, path.suffix.lower(), content, _COLUMNS))
     require_spelling(path.name, dict.fromkeys(column for row in rows for column in row.values), _COLUMNS)
     for row in rows:
-        key = typed(row, "id", str | int, "the id of a question")
+        key = typed_value(row, "id", str | int, "the id of a question")
         if key in {None, ""}:
-            raise wrong(row, "id", "the id of a question", key)
+            raise row_error(row, "id", "the id of a question", key)
         key = str(key)
         if key in first:
             raise UserError(
@@ -123,15 +123,15 @@ def read_answers(path: Path) -> AnswerFile:
             )
         first[key] = row.where
         answers[key] = _answer(row)
-        judge = typed(row, "judge", str, _JUDGE)
+        judge = typed_value(row, "judge", str, _JUDGE)
         judge = path.stem[:_LONGEST_NAME] if judge is None else judge
         if not judge.strip() or not judge.isprintable() or len(judge) > _LONGEST_NAME:
-            raise wrong(row, "judge", _JUDGE, judge)
+            raise row_error(row, "judge", _JUDGE, judge)
         judges.add(judge)
     graded = [key for key, answer in answers.items() if answer.correct is not None]
     if graded and len(graded) < len(answers):
-        lacking = next(first[key] for key, answer in answers.items() if answer.correct is None)
-        raise UserError(f"{lacking}: expected a grade as {first[graded[0]]} has one, got none; grade all or none")
+        ungraded = next(first[key] for key, answer in answers.items() if answer.correct is None)
+        raise UserError(f"{ungraded}: expected a grade as {first[graded[0]]} has one, got none; grade all or none")
     if len(judges) > 1:
         raise UserError(f"{path.name}: expected one judge, got {', '.join(sorted(judges))}; make a file for each")
     sha256 = hashlib.sha256(content).hexdigest()
@@ -142,33 +142,33 @@ def read_answers(path: Path) -> AnswerFile:
 
 
 def _answer(row: Row) -> Released:
-    tokens = typed(row, "tokens", list[int], "a list of token ids")
-    text = typed(row, "text", str, "a text") if tokens is None else None
+    tokens = typed_value(row, "tokens", list[int], "a list of token ids")
+    text = typed_value(row, "text", str, "a text") if tokens is None else None
     if tokens is None and text is None:
-        raise wrong(row, "text", "a text here, or a list of token ids in 'tokens',", None)
+        raise row_error(row, "text", "a text here, or a list of token ids in 'tokens',", None)
     whole: Text = tuple(tokens) if text is None else text
-    start = typed(row, "final_start", int, "a whole number")
+    start = typed_value(row, "final_start", int, "a whole number")
     final = row.values.get("final")
     if start is not None and final is not None:
         raise UserError(f"{row.where}: expected 'final' or 'final_start', got both; leave one out")
     if final is not None:
         if not isinstance(whole, str):
-            raise wrong(row, "final", "the number of its first token in 'final_start'", final)
-        start = whole.rfind(typed(row, "final", str, "a text"))
+            raise row_error(row, "final", "the number of its first token in 'final_start'", final)
+        start = whole.rfind(typed_value(row, "final", str, "a text"))
         if start < 0:
-            raise wrong(row, "final", "a part of 'text'", final)
+            raise row_error(row, "final", "a part of 'text'", final)
         whole = whole[: start + len(final)]
     start = start or 0
     if not 0 <= start <= len(whole):
-        raise wrong(row, "final_start", f"a place from 0 to {len(whole)}", start)
+        raise row_error(row, "final_start", f"a place from 0 to {len(whole)}", start)
     if isinstance(whole, str):
         whole = whole.rstrip()
-        start += len(whole[start:]) - len(whole[start:].lstrip())  # a blank before the answer is no part of it
+        start += len(whole[start:]) - len(whole[start:].lstrip())  # leading white space is no part of the answer
     trace = whole[:start] if str(whole[:start]).strip() else whole[:0]
-    grade = typed(row, "grade", bool | int | float, "true or false, 1 or 0")
+    grade = typed_value(row, "grade", bool | int | float, "true or false, 1 or 0")
     if grade not in {None, 0, 1}:
-        raise wrong(row, "grade", "true or false, 1 or 0", grade)
-    samples = typed(row, "samples", _SAMPLES, "a list of texts, or of lists of token ids")
+        raise row_error(row, "grade", "true or false, 1 or 0", grade)
+    samples = typed_value(row, "samples", _SAMPLES, "a list of texts, or of lists of token ids")
     if samples is not None:
-        samples = tuple(each.strip() if isinstance(each, str) else tuple(each) for each in samples)
+        samples = tuple(sample.strip() if isinstance(sample, str) else tuple(sample) for sample in samples)
     return Released(None, whole[start:], None if grade is None else bool(grade), trace, samples)

@@ -1,4 +1,4 @@
-"""Questions that occur more than once: within a split, and in a split that is learned on as well as in a test set."""
+"""Contamination and duplicates: questions in both train and test splits, or more than once in a split."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.api import Question
 
 
 def normalised(text: str) -> str:
-    r"""Casefolded, with runs of white space as one space (docs/methods.md §0.18).
+    r"""Casefold a text and collapse white space (docs/methods.md §0.18).
 
     >>> normalised("  Which  BONE is\nlongest? ")
     'which bone is longest?'
@@ -17,14 +17,14 @@ def normalised(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def contaminated(learned: Iterable[Question], tested: Iterable[Question]) -> frozenset[str]:
-    """Ids of the questions to learn from whose text and parts are also asked in a test set, whatever its options."""
+def contaminated(train_questions: Iterable[Question], tested: Iterable[Question]) -> frozenset[str]:
+    """Ids of training questions whose text and parts also occur in the test set, whatever the options."""
     texts = {_wording(question) for question in tested}
-    return frozenset(question.id for question in learned if _wording(question) in texts)
+    return frozenset(question.id for question in train_questions if _wording(question) in texts)
 
 
 def oddities(questions: Sequence[Question]) -> dict[str, int]:
-    """Counts of odd questions, which are kept: repeats of an earlier one, and those that give it another answer."""
+    """Count duplicate questions, with the same answer or with another one; they are not removed."""
     answers: dict[tuple[str, ...], str] = {}
     repeated = contradictory = 0
     for question in questions:
@@ -38,13 +38,13 @@ def oddities(questions: Sequence[Question]) -> dict[str, int]:
     return {what: n for what, n in counts.items() if n}
 
 
-def among_own_exemplars(asked: Iterable[tuple[Question, Sequence[Question]]]) -> int:
-    """Count of questions that are shown, with their answer, in their own prompt.
+def among_own_exemplars(prompted: Iterable[tuple[Question, Sequence[Question]]]) -> int:
+    """Count questions that occur, with their answer, among the exemplars of their own prompt.
 
     Args:
-        asked: each question with its exemplars; that none has its id is seen to elsewhere.
+        prompted: each question with its exemplars, none of which has its id.
     """
-    return sum(_wording(question) in map(_wording, shown) for question, shown in asked)
+    return sum(_wording(question) in map(_wording, shown) for question, shown in prompted)
 
 
 @lru_cache(maxsize=2**16)  # an exemplar stands in many prompts

@@ -1,4 +1,4 @@
-"""One question of a task as a model is asked it, for `bench show --example`."""
+"""The prompt of one question of a task, for `bench show --example`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.prompts.exemplars import exemplars, indices_in_subject
 
 
 def as_asked(task: Task, row: int) -> dict[str, str]:
-    """The conversation that asks test question number `row` of a task, role -> text, and its right answer.
+    """Prompt of test question number `row` of a task, role -> text, with its right answer.
 
     Raises:
         UserError: there is no such row.
@@ -20,9 +20,9 @@ def as_asked(task: Task, row: int) -> dict[str, str]:
         raise UserError(f"--example {row}: task {task.name!r} has {split} questions 0 to {len(questions) - 1}.")
     question = questions[row]
     protocol = PRESETS["fixed"]
-    shown = exemplars(
+    shots = exemplars(
         task, question, indices_in_subject(questions)[question.id], task.pools().get(question.subject, ()), protocol
     )
-    prompt = templates.build(question, shown, task.style_of(question), task.format, protocol)
-    right = templates.target(question, task.format, protocol.letters)
-    return {**{message.role: message.content for message in prompt.messages}, "right answer": right}
+    prompt = templates.build(question, shots, task.style_of(question), task.format, protocol)
+    answer = templates.target(question, task.format, protocol.letters)
+    return {**{message.role: message.content for message in prompt.messages}, "right answer": answer}

@@ -1,4 +1,4 @@
-"""The questions of a run: loaded once for each split, checked, and cut to what `--limit` asks for."""
+"""Load the questions of a run, once for each split; validate them and cut them to `--limit`."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from bench.data.released import Release
 from bench.data.splits import TaskSplit, held_out, spread
 
 _TRAIN_LIMIT = 320
-"""Questions of a training split that a run with --limit keeps, at most (or the limit itself, where it is larger)."""
-_LEAST = 32
-"""Questions of such a split that are left where training is scaled down: fewer are no batch, and teach no method."""
+"""Most questions of a training split in a run with --limit (or the limit itself, where that is larger)."""
+_MIN_TRAIN = 32
+"""Fewest questions of a training split that is scaled down: fewer make no batch."""
 
 
 @dataclass(frozen=True)
 class LoadedSplit:
-    """The questions of one split."""
+    """The loaded questions of one split."""
 
     questions: list[Question]
-    """Questions that take part."""
+    """Questions of the run."""
     whole: Sequence[Question]
-    """All of the split: contamination is looked for in these."""
+    """All questions of the split, for the check of contamination."""
     released: Mapping[str, Released] = field(default_factory=dict)
-    """Question id -> answer that was made elsewhere; empty where the model answers."""
+    """Question id -> answer of a release or file; empty where the model answers."""
     unanswered: int = 0
-    """Questions that are left out, since a file of answers lacks them."""
+    """Questions left out because a file of answers lacks them."""
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Loads splits."""
+    """Loads splits, each once."""
 
     tasks: Mapping[str, Task]
     tests: Collection[TaskSplit]
     """Splits that are predicted."""
-    apart: Collection[TaskSplit]
-    """Splits of the run that share no question: a validation split among them that is taken out of train is not there
-    any more. One on which scores are scaled, and nothing else, leaves train whole."""
+    disjoint: Collection[TaskSplit]
+    """Splits of the run that must be disjoint: a validation split among them that is held out of train is removed from
+    train. A validation split that only scales scores is not among them, and leaves train whole."""
     protocol: Protocol
     limit: int | None = None
-    """Test questions at most."""
+    """Largest number of test questions."""
     release: Release | AnswerFile | None = None
-    """Source of answers, instead of the model."""
-    scaled: Mapping[str, Collection[TaskSplit]] | None = None
-    """Task that is learned on -> its tests: training keeps the share of questions that these do; None: as `limit`."""
-    _known: dict[TaskSplit, LoadedSplit] = field(default_factory=dict, init=False, repr=False)
+    """Source of answers; None where the model answers."""
+    scaled_by: Mapping[str, Collection[TaskSplit]] | None = None
+    """Training task -> test splits whose share of questions under `limit` it adopts; None: only `limit` applies."""
+    _cache: dict[TaskSplit, LoadedSplit] = field(default_factory=dict, init=False, repr=False)
 
     def load(self, where: TaskSplit) -> LoadedSplit:
-        """The questions of a split, which are loaded once.
+        """Load the questions of a split, or return them from the cache.
 
         Raises:
-            UserError: the task has no such split, its rows can't be had, or a question is not as it must be.
-            UnansweredError: a file of answers has none to it.
+            UserError: the task has no such split, its rows can't be loaded, or a question is invalid.
+            UnansweredError: a file of answers lacks answers to it.
         """
-        if where in self._known:
-            return self._known[where]
+        if where in self._cache:
+            return self._cache[where]
         task = self.tasks[where.task]
         released: Mapping[str, Released] = {}
         letters = self.protocol.letters if task.format is Format.CHOICE else None
@@ -75,27 +75,27 @@ class Loader:
             whole = [question for question, _ in records]
             released = {question.id: record for question, record in records}
             check_questions(where, whole, letters)
-        known, unanswered = whole, 0
+        answered, unanswered = whole, 0
         if isinstance(self.release, AnswerFile):
-            known = self.release.known(where, whole, partial=self.limit is not None)
-            unanswered = len(whole) - len(known)
+            answered = self.release.answered(where, whole, partial=self.limit is not None)
+            unanswered = len(whole) - len(answered)
             released = self.release.answers
         if self.limit is not None:
-            most = self.limit if where in self.tests else max(self.limit, _TRAIN_LIMIT)
-            if where not in self.tests and self.scaled is not None:
-                tests = [self.load(test) for test in self.scaled[where.task]]
-                asked = sum(len(test.questions) for test in tests)
-                most = max(math.ceil(asked / sum(len(t.whole) - t.unanswered for t in tests) * len(known)), _LEAST)
-            known = spread(known, most)
-        given = {question.id: released[question.id] for question in known} if released else {}
-        self._known[where] = LoadedSplit(known, whole, given, unanswered)
-        return self._known[where]
+            n = self.limit if where in self.tests else max(self.limit, _TRAIN_LIMIT)
+            if where not in self.tests and self.scaled_by is not None:
+                tests = [self.load(test) for test in self.scaled_by[where.task]]
+                share = sum(len(t.questions) for t in tests) / sum(len(t.whole) - t.unanswered for t in tests)
+                n = max(math.ceil(share * len(answered)), _MIN_TRAIN)
+            answered = spread(answered, n)
+        split_answers = {question.id: released[question.id] for question in answered} if released else {}
+        self._cache[where] = LoadedSplit(answered, whole, split_answers, unanswered)
+        return self._cache[where]
 
     def _split(self, where: TaskSplit) -> list[Question]:
-        """All questions of a split; where a task has no validation split, it is taken out of train."""
+        """All questions of a split; a missing validation split is held out of train."""
         task = self.tasks[where.task]
         validation = TaskSplit(where.task, "validation")
-        derived = "validation" not in task.card.splits and (where == validation or validation in self.apart)
+        derived = "validation" not in task.card.splits and (where == validation or validation in self.disjoint)
         source: Split = "train" if derived and where == validation else where.split
         if source not in task.card.splits:
             raise UserError(
@@ -105,12 +105,12 @@ class Loader:
         questions = list(task.questions(source))
         if not derived or source != "train":
             return questions
-        out = held_out(questions, self.protocol.validation_fraction, self.protocol.split_seed)
-        return [question for question, is_out in zip(questions, out, strict=True) if is_out == (where == validation)]
+        mask = held_out(questions, self.protocol.validation_fraction, self.protocol.split_seed)
+        return [question for question, is_out in zip(questions, mask, strict=True) if is_out == (where == validation)]
 
 
 def check_questions(where: TaskSplit, questions: Sequence[Question], letters: str | None) -> None:
-    """Check what a task gave before anything is computed from it; `letters` name the options, if they are shown.
+    """Validate the questions of a task; `letters` name the options, if they are shown.
 
     Raises:
         UserError: no question, two with one id, or one with an impossible number of options or gold index.

@@ -1,14 +1,14 @@
-"""Logs of other evaluation tools -> a file of answers (`bench import`), each matched to a question of a task.
+"""Convert logs of lm-evaluation-harness and Inspect to a file of answers (`bench import`).
 
 - lm-evaluation-harness, `samples_*.jsonl` as `--log_samples` writes them, one object a line. In part: `{"doc": {...},
   "arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": ...}}, "resps": [["text"]], "filtered_resps": ["text"],
-  "filter": "none", "metrics": ["exact_match"], "exact_match": 1.0}`. Scored options have `"resps": [[["-9.4",
-  "False"]], ...]`, and the likeliest is the answer. Repeats are samples.
+  "filter": "none", "metrics": ["exact_match"], "exact_match": 1.0}`. Multiple choice has `"resps": [[["-9.4",
+  "False"]], ...]`, log-likelihoods of the options; the largest is the answer. Repeats are samples.
 - Inspect, a log as JSON, or as `.eval`, which is a zip archive of `samples/*.json`. A sample in part: `{"id": ...,
   "epoch": 1, "input": "text", "output": {"choices": [{"message": {"content": "text"}}]}, "scores": {"match": {"value":
-  "C", "answer": "text"}}}`. Epochs and choices after the first are samples; parts of type `reasoning` are a trace.
+  "C", "answer": "text"}}}`. Epochs and choices after the first are samples; parts of type `reasoning` are the trace.
 
-Nothing but JSON is read, and of an archive no more than its entries say, within bounds.
+Each record is matched to a question of a task. Only JSON is read, and archives are unpacked within size limits.
 """
 
 from __future__ import annotations
@@ -29,119 +29,119 @@ from bench.api import Format, Question, Row, UserError
 from bench.data.contamination import normalised
 from bench.data.tables import json_lines, read_file
 
-_LARGEST = 256 * 2**20
-"""Bytes of one entry of an archive, at most; a sample is some kilobytes."""
-_LARGEST_LOG = 4 * 2**30
-"""Bytes of a log, unpacked, at most."""
+_MAX_ENTRY_BYTES = 256 * 2**20
+"""Size limit of one entry of an archive, in bytes; a sample is some kilobytes."""
+_MAX_LOG_BYTES = 4 * 2**30
+"""Size limit of an unpacked log, in bytes."""
 _ZSTANDARD = 93
-"""Number of this compression in zip archives; Python's own module has it from 3.14 on."""
+"""Id of Zstandard in zip archives; `zipfile` supports it from Python 3.14 on."""
 _IDS = ("id", "question_id", "qid", "hash_id", "key")
-"""Fields of lm-evaluation-harness' documents that may hold a question's id."""
+"""Fields of an lm-eval `doc` that may hold the question's id."""
 _GRADES: Mapping[object, bool] = {"C": True, "I": False, 1: True, 0: False}
 
 
 @dataclass
 class LogRecord:
-    """One question's part of a log."""
+    """One record of a log: a question with its output and samples."""
 
     names: Sequence[str]
-    """Texts that may be the question's id."""
+    """Candidates for the question's id."""
     texts: Sequence[str]
-    """Texts that may be the question."""
-    said: list[str]
-    """The answer, and further samples."""
+    """Candidates for the question's text."""
+    outputs: list[str]
+    """Output texts: the answer, then further samples."""
     trace: str = ""
-    """Reasoning before the answer."""
+    """Reasoning trace before the answer."""
     final: str | None = None
-    """Part of the answer that was graded, if not all of it."""
+    """Graded part of the answer; None: all of it."""
     choices: Sequence[str] = ()
     option: int | None = None
-    """Number of the option that was chosen, where options were scored."""
+    """Index of the chosen option, where options were scored by log-likelihood."""
     grade: bool | None = None
     judge: str = ""
 
     def row(self, question: Question, fmt: Format) -> dict[str, object]:
-        """The row of a file of answers."""
+        """Build the row of a file of answers."""
         if self.option is not None and fmt is Format.CHOICE:
-            place = self.option  # in the question, which may have the options in another order
+            option = self.option  # the question may have the options in another order
             if sorted(self.choices) == sorted(question.choices):
-                place = question.choices.index(self.choices[place])
-            told: dict[str, object] = {"id": question.id, "text": string.ascii_lowercase[place]}
+                option = question.choices.index(self.choices[option])
+            row: dict[str, object] = {"id": question.id, "text": string.ascii_lowercase[option]}
         else:
-            told = {"id": question.id, "text": self.trace + self.said[0]}
+            row = {"id": question.id, "text": self.trace + self.outputs[0]}
             start = -1
-            if self.final:  # where it stands last, by itself if it can: "5" not within "105"
-                alone = re.finditer(rf"(?<!\w){re.escape(self.final)}(?!\w)", self.said[0])
-                start = max((found.start() for found in alone), default=self.said[0].rfind(self.final))
+            if self.final:  # last occurrence, as a whole word if possible: "5" not within "105"
+                matches = re.finditer(rf"(?<!\w){re.escape(self.final)}(?!\w)", self.outputs[0])
+                start = max((match.start() for match in matches), default=self.outputs[0].rfind(self.final))
             if start >= 0 and self.final:
-                told["text"] = self.trace + self.said[0][: start + len(self.final)]
+                row["text"] = self.trace + self.outputs[0][: start + len(self.final)]
             if self.trace or start > 0:
-                told["final_start"] = len(self.trace) + max(start, 0)
-        if len(self.said) > 1:
-            told["samples"] = self.said[1:]
-        return told if self.grade is None else {**told, "grade": self.grade, "judge": self.judge}
+                row["final_start"] = len(self.trace) + max(start, 0)
+        if len(self.outputs) > 1:
+            row["samples"] = self.outputs[1:]
+        return row if self.grade is None else {**row, "grade": self.grade, "judge": self.judge}
 
     def fits(self, question: Question, fmt: Format) -> bool:
-        """Whether its options, as far as they are known, leave no doubt which of the question's was chosen."""
+        """Whether its options identify the chosen option of the question without doubt."""
         if fmt is not Format.CHOICE or not self.choices:
             return True
         if self.option is not None:
             return len(self.choices) == len(question.choices)
         reordered = sorted(self.choices) == sorted(question.choices)
-        return tuple(self.choices) == question.choices or not reordered  # a letter counts by its place
+        return tuple(self.choices) == question.choices or not reordered  # a letter names a position
 
 
 @dataclass
 class Imported:
-    """Rows of a file of answers, and what became of the rest of a log."""
+    """Rows of a file of answers, and the records of the log that were left out."""
 
     rows: list[dict[str, object]] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
-    """Beginnings of the questions that are none of the task's, or several, or have other options than its."""
+    """Beginnings of the questions that match no question of the task, or several, or have other options."""
     repeated: int = 0
-    """Records of questions that had an answer before."""
+    """Number of records whose question had an answer already."""
     ungraded: bool = False
-    """Whether grades were left out, since some records have none."""
+    """Whether grades were dropped, because some records have none."""
 
 
 def imported(records: Iterable[LogRecord], questions: Sequence[Question], fmt: Format) -> Imported:
-    """The rows of a file of answers to the questions of a task."""
+    """Match records to the questions of a task, and build the rows of a file of answers."""
     by_id = {question.id: question for question in questions}
     by_text: dict[str, list[Question]] = {}
     for question in questions:
         by_text.setdefault(normalised(question.text), []).append(question)
-    found, seen = Imported(), set()
+    result, seen = Imported(), set()
     for record in records:
-        # by its id or else by its text and, where several have that, by its options
-        several = [question for text in record.texts for question in by_text.get(normalised(text), ())]
-        alike = [question for question in several if question.choices == tuple(record.choices)]
-        chosen = {question.id: question for question in (alike if len(several) > 1 else several)}
-        named = (by_id[name] for name in record.names if name in by_id)
-        matched = next(named, next(iter(chosen.values())) if len(chosen) == 1 else None)
+        # match by id, else by text, and among several questions of one text by options
+        candidates = [question for text in record.texts for question in by_text.get(normalised(text), ())]
+        same_options = [question for question in candidates if question.choices == tuple(record.choices)]
+        chosen = {question.id: question for question in (same_options if len(candidates) > 1 else candidates)}
+        by_name = (by_id[name] for name in record.names if name in by_id)
+        matched = next(by_name, next(iter(chosen.values())) if len(chosen) == 1 else None)
         if matched is None or not record.fits(matched, fmt):
-            found.unmatched.append(next(iter((*record.texts, *record.names)), "")[:60])
+            result.unmatched.append(next(iter((*record.texts, *record.names)), "")[:60])
         elif matched.id in seen:
-            found.repeated += 1
+            result.repeated += 1
         else:
             seen.add(matched.id)
-            found.rows.append(record.row(matched, fmt))
-    graded = sum("grade" in row for row in found.rows)
-    found.ungraded = 0 < graded < len(found.rows)
-    if found.ungraded:
-        for row in found.rows:
+            result.rows.append(record.row(matched, fmt))
+    graded = sum("grade" in row for row in result.rows)
+    result.ungraded = 0 < graded < len(result.rows)
+    if result.ungraded:
+        for row in result.rows:
             row.pop("grade", None)
             row.pop("judge", None)
-    return found
+    return result
 
 
 # --- lm-evaluation-harness --------------------------------------------------------------------------------------------
 
 
 def lm_eval_records(path: Path) -> list[LogRecord]:
-    """The records of a file that `--log_samples` wrote; of several filters the first.
+    """Read the records of a file that `--log_samples` wrote; of several filters the first.
 
     Raises:
-        UserError: it can't be read, or a line is not as it must be.
+        UserError: the file can't be read, or a line is invalid.
     """
     rows = list(json_lines(io.BytesIO(read_file(path, "a log")), path.name))
     if not rows:
@@ -153,46 +153,46 @@ def lm_eval_records(path: Path) -> list[LogRecord]:
 def _lm_eval(row: Row) -> LogRecord:
     doc, responses = row.values.get("doc"), row.values.get("resps")
     if not isinstance(doc, dict) or not isinstance(responses, list) or not responses:
-        raise _wrong(row, "'doc' and 'resps', as in the samples that lm-eval writes with --log_samples")
+        raise _log_error(row, "'doc' and 'resps', as in the samples that lm-eval writes with --log_samples")
     names = [str(doc[name]) for name in _IDS if isinstance(doc.get(name), str | int)]
     texts = [value for value in doc.values() if isinstance(value, str)]
     choices = doc.get("choices")
     metric, grade = "", None
-    for name in _listed(row.values.get("metrics")):  # the first one that says right or wrong
+    for name in _as_list(row.values.get("metrics")):  # the first binary metric
         value = row.values.get(str(name))
         if isinstance(value, bool | int | float) and value in {0, 1}:
             metric, grade = str(name), bool(value)
             break
-    record = LogRecord(names, texts, [], choices=_texts(_listed(choices)), grade=grade, judge=f"lm-eval {metric}")
+    record = LogRecord(names, texts, [], choices=_as_texts(_as_list(choices)), grade=grade, judge=f"lm-eval {metric}")
     if isinstance(responses[0], list) and responses[0] and isinstance(responses[0][0], str):
-        record.said = _texts(responses[0])
-        final = next(iter(_listed(row.values.get("filtered_resps"))), None)
-        record.final = final if isinstance(final, str) and final != record.said[0] else None
+        record.outputs = _as_texts(responses[0])
+        final = next(iter(_as_list(row.values.get("filtered_resps"))), None)
+        record.final = final if isinstance(final, str) and final != record.outputs[0] else None
     else:
         try:
             scores = [float(response[0][0]) for response in responses]
         except (TypeError, ValueError, LookupError) as error:
-            raise _wrong(row, "texts or log-likelihoods of options in 'resps'") from error
+            raise _log_error(row, "texts or log-likelihoods of options in 'resps'") from error
         if any(map(math.isnan, scores)):
-            raise _wrong(row, "log-likelihoods of options in 'resps' that are numbers")
+            raise _log_error(row, "log-likelihoods of options in 'resps' that are numbers")
         if len(scores) > len(string.ascii_lowercase):
-            raise _wrong(row, f"at most {len(string.ascii_lowercase)} options in 'resps'")
+            raise _log_error(row, f"at most {len(string.ascii_lowercase)} options in 'resps'")
         record.option = max(range(len(scores)), key=scores.__getitem__)
-        record.said = [_option_text(row, record.option)]
-        listed = _listed(_at(choices, "text") if isinstance(choices, dict) else choices)
+        record.outputs = [_option_text(row, record.option)]
+        listed = _as_list(_get_nested(choices, "text") if isinstance(choices, dict) else choices)
         n = len(responses)
-        record.choices = _texts(listed) if len(listed) == n else [_option_text(row, i) for i in range(n)]
-        if metric != "acc":  # the others are not of the likeliest option
+        record.choices = _as_texts(listed) if len(listed) == n else [_option_text(row, i) for i in range(n)]
+        if metric != "acc":  # other metrics do not grade the most likely option
             record.grade = None
     return record
 
 
 def _option_text(row: Row, option: int) -> str:
     try:
-        asked = row.values["arguments"]
-        text = asked[f"gen_args_{option}"]["arg_1"] if isinstance(asked, dict) else asked[option][1]
+        arguments = row.values["arguments"]
+        text = arguments[f"gen_args_{option}"]["arg_1"] if isinstance(arguments, dict) else arguments[option][1]
     except (TypeError, LookupError) as error:
-        raise _wrong(row, "the options' texts in 'arguments'") from error
+        raise _log_error(row, "the options' texts in 'arguments'") from error
     return str(text).strip()
 
 
@@ -200,19 +200,19 @@ def _option_text(row: Row, option: int) -> str:
 
 
 def inspect_records(path: Path) -> list[LogRecord]:
-    """The records of a log, one for each question; those without an answer are left out.
+    """Read the records of a log, one for each question; samples without an answer are left out.
 
     Raises:
-        UserError: it can't be read, or is no log of Inspect.
+        UserError: the file can't be read, or is no log of Inspect.
     """
     samples: Sequence[Any]
     try:
         if path.suffix.lower() == ".eval":
-            samples = list(_archived(path))
-        elif path.stat().st_size > _LARGEST_LOG:
-            raise ValueError(f"it has more than {_LARGEST_LOG:,} bytes")
+            samples = list(_unzip_samples(path))
+        elif path.stat().st_size > _MAX_LOG_BYTES:
+            raise ValueError(f"it has more than {_MAX_LOG_BYTES:,} bytes")
         else:
-            samples = _listed(_at(json.loads(path.read_bytes()), "samples"))
+            samples = _as_list(_get_nested(json.loads(path.read_bytes()), "samples"))
     except OSError as error:
         raise UserError(f"Expected a log at {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
@@ -220,116 +220,116 @@ def inspect_records(path: Path) -> list[LogRecord]:
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise UserError(f"{path.name}: expected a whole log of Inspect, but it can't be unpacked ({error})") from error
     records: dict[str, LogRecord] = {}
-    epochs = [epoch if isinstance(epoch := _at(sample, "epoch"), int) else 1 for sample in samples]
+    epochs = [epoch if isinstance(epoch := _get_nested(sample, "epoch"), int) else 1 for sample in samples]
     for i, (_, sample) in enumerate(sorted(zip(epochs, samples, strict=True), key=lambda pair: pair[0])):
         record = _inspect(Row(i, f"{path.name} sample {i}", sample))
         if record is None:
             continue
         first = records.setdefault(record.names[0], record)
         if first is not record:
-            first.said += record.said
+            first.outputs += record.outputs
     if not records:
         raise UserError(f"{path.name}: expected samples with answers in the log, found none; was the run finished?")
     return list(records.values())
 
 
-def _archived(path: Path) -> Iterator[Any]:
-    """Samples of an archive; whatever it says of their sizes, no more than the bounds allow is unpacked."""
+def _unzip_samples(path: Path) -> Iterator[Any]:
+    """Iterate over the samples of an archive, unpacked within the size limits, whatever sizes it declares."""
     import pyarrow as pa
 
-    left = _LARGEST_LOG
+    remaining = _MAX_LOG_BYTES
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         for entry in archive.infolist():
-            name, most = entry.filename, min(left, _LARGEST)
+            name, limit = entry.filename, min(remaining, _MAX_ENTRY_BYTES)
             if not name.startswith("samples/") or not name.endswith(".json"):
                 continue
             if entry.compress_type == _ZSTANDARD:
-                file.seek(entry.header_offset + 26)  # its local header ends with the lengths of name and extra
+                file.seek(entry.header_offset + 26)  # the local header ends with the lengths of name and extra field
                 file.seek(sum(int.from_bytes(file.read(2), "little") for _ in range(2)), 1)
-                packed = file.read(min(entry.compress_size, most))
+                compressed = file.read(min(entry.compress_size, limit))
                 try:
-                    with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as unpacking:
-                        data = unpacking.read(most + 1)
+                    with pa.CompressedInputStream(pa.BufferReader(compressed), "zstd") as stream:
+                        data = stream.read(limit + 1)
                 except (OSError, pa.ArrowException) as error:
                     raise zipfile.BadZipFile(f"{name} is damaged") from error
             else:
-                with archive.open(entry) as opened:
-                    data = opened.read(most + 1)
-            if len(data) > most:
-                raise ValueError(f"{name} has more than {most:,} bytes")
+                with archive.open(entry) as member:
+                    data = member.read(limit + 1)
+            if len(data) > limit:
+                raise ValueError(f"{name} has more than {limit:,} bytes")
             if zlib.crc32(data) != entry.CRC:
                 raise zipfile.BadZipFile(f"{name} is damaged")
-            left -= len(data)
+            remaining -= len(data)
             yield json.loads(data)
 
 
 def _inspect(row: Row) -> LogRecord | None:
     sample = row.values
     if not isinstance(sample, dict) or not isinstance(sample.get("id"), str | int):
-        raise _wrong(row, "a sample with an id, as Inspect writes it")
-    answers = _listed(_at(sample, "output", "choices"))
-    said = [_content(sample, _at(answer, "message", "content")) for answer in answers]
-    if not said:
+        raise _log_error(row, "a sample with an id, as Inspect writes it")
+    answers = _as_list(_get_nested(sample, "output", "choices"))
+    outputs = [_content(sample, _get_nested(answer, "message", "content")) for answer in answers]
+    if not outputs:
         return None
-    asked = sample.get("input")
-    if isinstance(asked, list):  # a conversation asks by what the user said last in it
-        contents = [turn.get("content") for turn in asked if isinstance(turn, dict) and turn.get("role") == "user"]
+    prompt = sample.get("input")
+    if isinstance(prompt, list):  # the question is the last user message of a conversation
+        contents = [turn.get("content") for turn in prompt if isinstance(turn, dict) and turn.get("role") == "user"]
         question = _content(sample, contents[-1])[1] if contents else ""
     else:
-        question = _attached(sample, asked)
-    texts = [question, *(value for value in _items(sample.get("metadata")).values() if isinstance(value, str))]
+        question = _attachment(sample, prompt)
+    texts = [question, *(value for value in _as_mapping(sample.get("metadata")).values() if isinstance(value, str))]
     record = LogRecord(
-        [str(sample["id"])], list(filter(None, texts)), [text for _, text in said], trace=said[0][0],
-        choices=_texts(_listed(sample.get("choices"))),
+        [str(sample["id"])], list(filter(None, texts)), [text for _, text in outputs], trace=outputs[0][0],
+        choices=_as_texts(_as_list(sample.get("choices"))),
     )  # fmt: skip
-    for name, score in _items(sample.get("scores")).items():  # the first scorer
+    for name, score in _as_mapping(sample.get("scores")).items():  # of the first scorer
         if isinstance(score, dict):
-            value, graded = score.get("value"), score.get("answer")
+            value, final = score.get("value"), score.get("answer")
             record.judge = f"inspect {name}"
             record.grade = _GRADES.get(value) if isinstance(value, str | int | float) else None
-            if isinstance(graded, str) and graded.strip() and graded != record.said[0]:
-                record.final = graded
+            if isinstance(final, str) and final.strip() and final != record.outputs[0]:
+                record.final = final
             break
     return record
 
 
 def _content(sample: Mapping[str, Any], content: Any) -> tuple[str, str]:
-    """Reasoning and text of a message; long texts lie apart."""
+    """Reasoning and text of a message."""
     if not isinstance(content, list):
-        return "", _attached(sample, content)
+        return "", _attachment(sample, content)
     parts = [part for part in content if isinstance(part, dict)]
-    trace = "".join(_attached(sample, part.get("reasoning")) for part in parts if part.get("type") == "reasoning")
-    text = "".join(_attached(sample, part.get("text")) for part in parts if part.get("type") == "text")
+    trace = "".join(_attachment(sample, part.get("reasoning")) for part in parts if part.get("type") == "reasoning")
+    text = "".join(_attachment(sample, part.get("text")) for part in parts if part.get("type") == "text")
     return trace, text
 
 
-def _attached(sample: Mapping[str, Any], text: Any) -> str:
+def _attachment(sample: Mapping[str, Any], text: Any) -> str:
     if isinstance(text, str) and text.startswith("attachment://"):
-        text = _items(sample.get("attachments")).get(text.removeprefix("attachment://"), text)
+        text = _as_mapping(sample.get("attachments")).get(text.removeprefix("attachment://"), text)
     return text if isinstance(text, str) else ""
 
 
 # --- JSON of any shape ------------------------------------------------------------------------------------------------
 
 
-def _at(value: Any, *keys: str) -> Any:
-    """The part of a value below these keys; None where there is none."""
+def _get_nested(value: Any, *keys: str) -> Any:
+    """Value at nested keys; None where there is none."""
     for key in keys:
-        value = _items(value).get(key)
+        value = _as_mapping(value).get(key)
     return value
 
 
-def _items(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
-def _texts(values: Sequence[Any]) -> list[str]:
+def _as_texts(values: Sequence[Any]) -> list[str]:
     return [str(value) for value in values]
 
 
-def _wrong(row: Row, expected: str) -> UserError:
+def _log_error(row: Row, expected: str) -> UserError:
     return UserError(f"{row.where}: expected {expected}, got something else; name a log of the tool's own")

@@ -1,23 +1,23 @@
-"""A file of questions -> a task, without code.
+"""Read a user's file of questions as a task (`--task-file`), or as questions to be scored.
 
 One question a row, as JSON Lines, CSV or Parquet, with the columns
 
 - `question`: its text;
 - `choices`: a list of 2 to 26 options; in CSV a JSON list in one cell. Or, in any format, one column for each option:
-  `choice_a`, `choice_b` and so on, left empty where a question has fewer. A file without options is asked openly;
+  `choice_a`, `choice_b` and so on, empty where a question has fewer. Without options the questions are open;
 - `answer`: the right option's letter, text or index from 0; without options the right answer's text. Where several
-  texts are right: `answers`, a list of them (in CSV a JSON list in one cell), beside or instead of it; examples and
-  methods are shown the first. Beside an `answer`, anything but a list is passed over;
+  texts are right: `answers`, a list of them (in CSV a JSON list in one cell), beside or instead of it; exemplars and
+  methods use the first. Beside an `answer`, an `answers` that is no list is ignored;
 - `subject` (or else the file's name), `id` (or else `<file's name>:<row>`), and `split`: `test`, `dev` (exemplars),
-  `train` or `validation`. A row that doesn't say is for testing, or for learning in a file that is only learned on.
+  `train` or `validation`. The default is `test`, or `train` for a file given with --train-on.
 
-Values are taken as they stand: in CSV every cell is text, so `1.0` and `NA` stay what they are. Other columns are
-passed over. Example of a line: `{"question": "What do bees make?", "choices": ["wax, honey", "silk"], "answer": "a"}`.
+Values are not converted: in CSV every cell is text, also `1.0` and `NA`. Other columns are ignored. Example of a
+line: `{"question": "What do bees make?", "choices": ["wax, honey", "silk"], "answer": "a"}`.
 
-A file of questions to be scored (`read_asked`) has two differences. Nobody has to know a right answer: `answer` and
-`answers` are not read. And `given` may hold the answer that is scored, its text or the option's letter; the model
-answers the other questions. Rows whose `split` is `dev` are exemplars and have a right answer; rows of other splits
-than `test` are refused.
+A file of questions to be scored (`read_scoring_file`) differs in two ways. It needs no right answers: `answer` and
+`answers` are not read. And `given` may hold the answer to be scored, its text or the option's letter; the model answers
+the other questions. Rows whose `split` is `dev` are exemplars and have a right answer; splits other than `test` are
+an error.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ from typing import Any, ClassVar, get_args
 from bench.api import Format, PromptStyle, Question, Row, Split, Task, TaskCard, UserError
 from bench.api.errors import require_text
 from bench.api.question import Released
-from bench.data.tables import file_rows, filled, read_file, require_own_id, require_spelling, typed, wrong
+from bench.data.tables import file_rows, nonempty, read_file, register_id, require_spelling, row_error, typed_value
 
 FEWEST, MOST = 2, 26
-"""Options a question may have; there are 26 letters to name them."""
+"""Smallest and largest number of options; there are 26 letters to name them."""
 _KINDS = frozenset({".jsonl", ".csv", ".parquet"})
 _DIGITS = 6
 """Hex digits of a file's SHA-256 in its task's name."""
 _LONGEST_NAME = 80 - 1 - _DIGITS
-"""Letters of a file's name; that of its task is part of the names of results."""
+"""Largest number of characters of a file's name, because the task's name is part of file names of results."""
 COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
-"""Columns of a file with one for each option."""
+"""Columns of the options, one for each."""
 READ = frozenset({"question", "choices", "answer", "answers", "subject", "id", "split", "given", *COLUMNS})
-"""The columns that mean something; `given` does in files that are scored (`read_asked`)."""
-_LOOKALIKES = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
-"""Columns in which options are, under names that are not read; without a word their questions would be asked openly."""
+"""Columns that are read; `given` only in files to be scored."""
+_OPTION_LIKE = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
+"""Names like those of option columns, which are an error, because the questions would else be open ones."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 STREAM = "-"
-"""Stands for standard input, and for standard output."""
+"""Name of standard input and standard output."""
 GIVEN = "given"
-_ASKED = ("question", "choices", "subject", "id", GIVEN)
-"""Columns of which a misspelt one would change what is asked without a word."""
-_UNREAD = frozenset({"model_answer", "response", "prediction", "completion", "generation", "output", "generated"})
-"""Columns in which answers are, under names that are not read; without a word the model would answer again."""
+_QUESTION_COLUMNS = ("question", "choices", "subject", "id", GIVEN)
+"""Columns whose misspelling would change the prompt silently."""
+_ANSWER_LIKE = frozenset({"model_answer", "response", "prediction", "completion", "generation", "output", "generated"})
+"""Names like that of the column `given`, which are an error, because the model would else answer again."""
 
 _STYLES: Mapping[Format, PromptStyle] = {
     Format.CHOICE: PromptStyle(
@@ -72,59 +72,59 @@ _STYLES: Mapping[Format, PromptStyle] = {
         context="Question: {text}",
     ),
 }
-"""The words of MMLU (docs/methods.md §1.4)."""
+"""Prompt styles, with the wording of MMLU (docs/methods.md §1.4)."""
 
 
 class _FileTask(Task):
-    """Questions of a file; `task_of_file` makes a subclass for each."""
+    """Base class of tasks from files; `task_of_file` makes a subclass for each."""
 
     file: ClassVar[str]
-    """Its name, without its folder."""
+    """Name of the file, without its folder."""
     sha256: ClassVar[str]
     """SHA-256 of the file's bytes."""
     by_split: ClassVar[Mapping[Split, Sequence[Question]]]
 
     def questions(self, split: Split) -> Iterator[Question]:
-        """The questions of a split, in the file's order."""
+        """Questions of a split, in the file's order."""
         if split not in self.by_split:
             raise UserError(f"Expected one of the splits {', '.join(self.by_split)} of {self.file}, got {split!r}")
         yield from self.by_split[split]
 
     def provenance(self, split: Split) -> dict[str, str]:
-        """The file, for the result."""
+        """Provenance of the questions: the file and its digest."""
         del split
         return {f"task file {self.file}": f"sha256 {self.sha256}"}
 
 
 def is_question_file(name: str) -> bool:
-    """Whether a name ends as those of files of questions do; no task's name does."""
+    """Whether a name has the suffix of a file of questions; no task's name has."""
     return Path(name).suffix.lower() in _KINDS
 
 
-def task_of_file(path: Path, purpose: Split = "test", taken: Collection[str] = ()) -> type[Task]:
-    """The task that a file of questions makes, e.g. `bees-3fa9c1`: named by the file, in lower case, and its content.
+def task_of_file(path: Path, purpose: Split = "test", existing: Collection[str] = ()) -> type[Task]:
+    """Create the task class of a file of questions, named by the file and its content digest, e.g. `bees-3fa9c1`.
 
-    So neither two files of one name nor two versions of one file share answers or results.
+    So two versions of a file share neither answers nor results.
 
     Args:
         path: of the file.
-        purpose: the split that a row is of unless it says otherwise, and of which there must be one.
-        taken: names that other tasks have.
+        purpose: default split of a row; at least one row must be of it.
+        existing: names of other tasks.
 
     Raises:
-        UserError: the file can't be read, or a row is not as it must be; names the file and the row.
+        UserError: the file can't be read, or a row is invalid; names the file and the row.
     """
     content = read_file(path, "a file of questions", ", given with --task-file or --train-on")
     require_text(str(path), "the name of a file of questions")
-    words = "-".join(re.findall(r"[a-z0-9]+", path.stem.casefold()))
-    if not words or len(words) > _LONGEST_NAME:
+    slug = "-".join(re.findall(r"[a-z0-9]+", path.stem.casefold()))
+    if not slug or len(slug) > _LONGEST_NAME:
         raise UserError(
             f"{path}: expected a file name of 1 to {_LONGEST_NAME} letters and digits, because it"
             " becomes the task's name; rename the file"
         )
     sha256 = hashlib.sha256(content).hexdigest()
-    name = f"{words}-{sha256[:_DIGITS]}"
-    while name in taken:
+    name = f"{slug}-{sha256[:_DIGITS]}"
+    while name in existing:
         name += f"-{purpose}"
     splits: dict[Split, list[Question]] = {}
     first: dict[str, str] = {}
@@ -132,9 +132,9 @@ def task_of_file(path: Path, purpose: Split = "test", taken: Collection[str] = (
     for row, choices in with_options(question_rows(path, content)):
         fmt = Format.CHOICE if choices else Format.OPEN
         question = question_of(row, choices, path.stem)
-        require_own_id(first, question.id, row.where)
-        named = not _empty(row.values.get("split"))
-        split = typed(row, "split", Split, f"one of {', '.join(SPLITS)}") if named else purpose
+        register_id(first, question.id, row.where)
+        has_split = not _empty(row.values.get("split"))
+        split = typed_value(row, "split", Split, f"one of {', '.join(SPLITS)}") if has_split else purpose
         splits.setdefault(split, []).append(question)
     if purpose not in splits:
         raise UserError(
@@ -158,17 +158,17 @@ def task_of_file(path: Path, purpose: Split = "test", taken: Collection[str] = (
 
 
 def question_rows(path: Path, content: bytes) -> Iterator[Row]:
-    """The rows of a file by the ending of its name; at least one.
+    """Read the rows of a file, at least one, in the format of its suffix.
 
     Raises:
-        UserError: it is no such file.
+        UserError: the file is invalid.
     """
     kind = path.suffix.lower()
     if kind not in _KINDS:
         raise UserError(f"{path}: expected a name that ends in .jsonl, .csv or .parquet, got {path.name!r}")
     for row in file_rows(str(path), kind, content, READ):
         values, cell = dict(row.values), row.values.get("choices")
-        for column in ("answers", "choices") if kind == ".csv" else ():  # lists, in a cell each
+        for column in ("answers", "choices") if kind == ".csv" else ():  # a JSON list in one cell
             with suppress(ValueError, RecursionError):
                 values[column] = json.loads(row.values.get(column) or "")
         if kind == ".csv" and cell and not isinstance(values["choices"], list):
@@ -183,10 +183,10 @@ def question_rows(path: Path, content: bytes) -> Iterator[Row]:
 
 
 def with_options(rows: Iterable[Row]) -> Iterator[tuple[Row, tuple[str, ...]]]:
-    """Rows with their options, which all of them have, or none.
+    """Pair rows with their options; either all rows have options, or none.
 
     Raises:
-        UserError: one differs from the rows before it, or its options are not as they must be.
+        UserError: a row differs from the rows before it, or its options are invalid.
     """
     lettered: bool | None = None
     for row in rows:
@@ -201,74 +201,74 @@ def with_options(rows: Iterable[Row]) -> Iterator[tuple[Row, tuple[str, ...]]]:
 
 
 def question_of(row: Row, choices: tuple[str, ...], stem: str) -> Question:
-    """The question of a row with these options; `stem`: of the file's name.
+    """Build the question of a row with these options; `stem` is that of the file's name.
 
     Raises:
-        UserError: there is no right answer, or it can be read in two ways; says how to write it.
+        UserError: the right answer is missing or ambiguous; says how to write it.
     """
     question = unanswered(row, choices, stem)
     if not choices:
         listed, single = row.values.get("answers"), row.values.get("answer")
         if not isinstance(listed, list):
             if not _empty(listed) and _empty(single):
-                raise wrong(row, "answers", "a list of right answers", listed)
-            return replace(question, choices=(filled(row, "answer", _value(row, "answer")),))
+                raise row_error(row, "answers", "a list of right answers", listed)
+            return replace(question, choices=(nonempty(row, "answer", _value(row, "answer")),))
         for text in listed:
-            filled(row, "answers", text, "texts that are not empty")
-        right = dict.fromkeys(([] if _empty(single) else [filled(row, "answer", single)]) + listed)
+            nonempty(row, "answers", text, "texts that are not empty")
+        right = dict.fromkeys(([] if _empty(single) else [nonempty(row, "answer", single)]) + listed)
         if not right:
-            raise wrong(row, "answers", "at least one right answer", listed)
-        first, *others = right
-        return replace(question, choices=(first,), accepted=tuple(others))
+            raise row_error(row, "answers", "at least one right answer", listed)
+        first, *accepted = right
+        return replace(question, choices=(first,), accepted=tuple(accepted))
     answer = _value(row, "answer")
     letters = string.ascii_lowercase[: len(choices)]
     if isinstance(answer, bool) or not isinstance(answer, str | int) or answer == "":
-        raise wrong(row, "answer", "an option's letter, text or index", answer)
-    meant = _meant(str(answer), choices)
-    if not meant:
+        raise row_error(row, "answer", "an option's letter, text or index", answer)
+    matches = _matching_options(str(answer), choices)
+    if not matches:
         raise UserError(
             f"{row.where}: expected a letter from a to {letters[-1]}, an option's text, or an index from 0 to"
             f" {len(choices) - 1} in column 'answer', got {answer!r:.60}; correct the row"
         )
-    if len(meant) > 1:
-        named = " and ".join(letters[i] for i in sorted(meant))
-        ways = []
-        for i in sorted(meant):  # a way to write the option that can mean nothing else
+    if len(matches) > 1:
+        names = " and ".join(letters[i] for i in sorted(matches))
+        proposals = []
+        for i in sorted(matches):  # a spelling of the option that is not ambiguous
             spellings = (letters[i], letters[i].upper(), str(i))
-            plain = (way for way in spellings if _meant(way, choices) == {i})
-            ways.append(repr(next(plain, f"{choices[i]} in other words")))
+            unambiguous = (way for way in spellings if _matching_options(way, choices) == {i})
+            proposals.append(repr(next(unambiguous, f"{choices[i]} in other words")))
         raise UserError(
-            f"{row.where}: the answer {answer!r} can mean options {named}, by letter, text or index; write"
-            f" {' or '.join(ways)}"
+            f"{row.where}: the answer {answer!r} can mean options {names}, by letter, text or index; write"
+            f" {' or '.join(proposals)}"
         )
-    return replace(question, gold=meant.pop())
+    return replace(question, gold=matches.pop())
 
 
 def unanswered(row: Row, choices: tuple[str, ...], stem: str) -> Question:
-    """The same without its right answer, which nobody may ask for: the first option, or an empty text, stands there."""
+    """Build a question of unknown right answer; the first option, or an empty text, is a placeholder for it."""
     subject = row.values.get("subject")
-    subject = stem if _empty(subject) else filled(row, "subject", subject)
-    name = typed(row, "id", str | int, "a text or a whole number")
+    subject = stem if _empty(subject) else nonempty(row, "subject", subject)
+    name = typed_value(row, "id", str | int, "a text or a whole number")
     name = f"{stem}:{row.index}" if _empty(name) else str(name)
-    return Question(name, subject, filled(row, "question", _value(row, "question")), choices or ("",), 0)
+    return Question(name, subject, nonempty(row, "question", _value(row, "question")), choices or ("",), 0)
 
 
 def _empty(value: object) -> bool:
-    """Whether an optional column says nothing here."""
+    """Whether an optional value is missing."""
     return value is None or value == ""
 
 
 def _value(row: Row, column: str) -> Any:
     if column not in row.values:
-        found = ", ".join(map(str, row.values)) or "none"
-        raise UserError(f"{row.where}: expected a column {column!r}, found only {found}; add it")
+        columns = ", ".join(map(str, row.values)) or "none"
+        raise UserError(f"{row.where}: expected a column {column!r}, found only {columns}; add it")
     return row.values[column]
 
 
 def choices_of(row: Row) -> tuple[str, ...]:
-    """The options; none for an open question."""
+    """Options of a row; empty for an open question."""
     listed = row.values.get("choices")
-    options: Any = [row.values.get(column) for column in COLUMNS]  # those up to the last that is not empty
+    options: Any = [row.values.get(column) for column in COLUMNS]  # up to the last one that is not empty
     while options and _empty(options[-1]):
         options.pop()
     columns = COLUMNS if options else ["choices"] * MOST
@@ -276,33 +276,33 @@ def choices_of(row: Row) -> tuple[str, ...]:
         if options:
             raise UserError(f"{row.where}: expected options in column 'choices' or in 'choice_a' and so on, found both")
         if not isinstance(listed, list):
-            raise wrong(row, "choices", "a list of options", listed)
+            raise row_error(row, "choices", "a list of options", listed)
         options = listed
     elif not options:
-        strange = sorted(str(column) for column in row.values if str(column).casefold() in _LOOKALIKES)
-        if strange:
+        similar = sorted(str(column) for column in row.values if str(column).casefold() in _OPTION_LIKE)
+        if similar:
             raise UserError(
-                f"{row.where}: found no options, but a column {strange[0]!r}; name the column of the options 'choices',"
+                f"{row.where}: found no options, but a column {similar[0]!r}; name the column of the options 'choices',"
                 " or the columns of one option each 'choice_a', 'choice_b' and so on"
             )
         return ()
     if not FEWEST <= len(options) <= MOST:
         raise UserError(f"{row.where}: expected {FEWEST} to {MOST} options, got {len(options)}; correct the row")
     for i, option in enumerate(options):
-        filled(row, columns[i], option, f"a text that is not empty as option {i}", f"option {i}")
+        nonempty(row, columns[i], option, f"a text that is not empty as option {i}", f"option {i}")
     return tuple(options)
 
 
-def _meant(answer: str, choices: Sequence[str]) -> set[int]:
-    """The options that an answer can mean: by its text, its letter, or its index."""
-    meant = {i for i, choice in enumerate(choices) if choice == answer}
-    bare = answer.strip()
+def _matching_options(answer: str, choices: Sequence[str]) -> set[int]:
+    """Indices of the options that an answer may name: by text, letter or index."""
+    matches = {i for i, choice in enumerate(choices) if choice == answer}
+    stripped = answer.strip()
     letters = string.ascii_lowercase[: len(choices)]
-    if len(bare) == 1 and bare.casefold() in letters:
-        meant.add(letters.index(bare.casefold()))
-    if bare in map(str, range(len(choices))):
-        meant.add(int(bare))
-    return meant
+    if len(stripped) == 1 and stripped.casefold() in letters:
+        matches.add(letters.index(stripped.casefold()))
+    if stripped in map(str, range(len(choices))):
+        matches.add(int(stripped))
+    return matches
 
 
 # --- questions to be scored -------------------------------------------------------------------------------------------
@@ -310,26 +310,26 @@ def _meant(answer: str, choices: Sequence[str]) -> set[int]:
 
 @dataclass(frozen=True)
 class ScoringFile:
-    """Questions to be scored."""
+    """Content of a file of questions to be scored."""
 
     name: str
     questions: tuple[Question, ...]
     given: Mapping[str, Released]
-    """Question id -> the answer in the file."""
+    """Question id -> answer in the file."""
     dev: tuple[Question, ...]
     """Exemplars."""
     format: Format
 
 
 def read_scoring_file(path: Path, subject: str) -> ScoringFile:
-    """The questions of a file, or of standard input where the path is `-` (JSON Lines).
+    """Read the questions of a file, or of standard input if the path is `-` (JSON Lines).
 
     Args:
         path: of the file.
-        subject: of a question that names none.
+        subject: of questions without one.
 
     Raises:
-        UserError: the file can't be read, or a row is not as it must be; names the file and the row.
+        UserError: the file can't be read, or a row is invalid; names the file and the row.
     """
     if str(path) == STREAM:
         name, rows = "standard input", list(file_rows("standard input", "", sys.stdin.buffer.read(), ()))
@@ -338,36 +338,36 @@ def read_scoring_file(path: Path, subject: str) -> ScoringFile:
         require_text(str(path), "the name of a file of questions")
         rows = list(question_rows(path, read_file(path, "a file of questions")))
     columns = list(dict.fromkeys(str(column) for row in rows for column in row.values))
-    require_spelling(name, columns, _ASKED, also_known=READ)
-    other = next((column for column in columns if column.casefold() in _UNREAD), None)
+    require_spelling(name, columns, _QUESTION_COLUMNS, other=READ)
+    other = next((column for column in columns if column.casefold() in _ANSWER_LIKE), None)
     if other is not None and GIVEN not in columns:
         raise UserError(
             f"{name}: column {other!r} is not read; name it {GIVEN!r} if it holds the answers to be scored, or"
             " take it out, and the model answers"
         )
     stem = path.stem if str(path) != STREAM else "asked"
-    asked: list[Question] = []
+    questions: list[Question] = []
     dev: list[Question] = []
     given: dict[str, Released] = {}
     first: dict[str, str] = {}
     fmt = Format.OPEN
     for row, choices in with_options(rows):
         fmt = Format.CHOICE if choices else Format.OPEN
-        filled = row if row.values.get("subject") else Row(row.index, row.where, {**row.values, "subject": subject})
+        complete = row if row.values.get("subject") else Row(row.index, row.where, {**row.values, "subject": subject})
         split = row.values.get("split") or "test"
         if split not in ("test", "dev"):
             raise UserError(
                 f"{row.where}: expected split 'test' (to be scored) or 'dev' (exemplars), got {split!r:.40}; correct it"
             )
         if split == "dev":
-            dev.append(question_of(filled, choices, stem))
+            dev.append(question_of(complete, choices, stem))
             continue
-        question = unanswered(filled, choices, stem)
-        require_own_id(first, question.id, row.where)
-        asked.append(question)
+        question = unanswered(complete, choices, stem)
+        register_id(first, question.id, row.where)
+        questions.append(question)
         is_empty_cell = path.suffix.lower() == ".csv" and not row.values.get(GIVEN)
         if row.values.get(GIVEN) is not None and not is_empty_cell:
-            given[question.id] = Released(None, typed(row, GIVEN, str, "a text").strip(), None)
-    if not asked:
+            given[question.id] = Released(None, typed_value(row, GIVEN, str, "a text").strip(), None)
+    if not questions:
         raise UserError(f"{name}: expected at least one question to be scored, found only exemplars (split 'dev')")
-    return ScoringFile(name, tuple(asked), given, tuple(dev), fmt)
+    return ScoringFile(name, tuple(questions), given, tuple(dev), fmt)

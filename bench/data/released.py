@@ -1,4 +1,4 @@
-r"""Answers that the paper's authors released with labels, in place of generating and grading (docs/methods.md §1.3).
+r"""Released answers: those of the paper's authors, with labels, instead of generation (docs/methods.md §1.3).
 
 Their data set on the Hub has JSON Lines files `<part>/<model>/<split>.jsonl`, e.g.
 `CT-CHOICE/Meta-Llama-3.1-8B-Instruct/train.jsonl`; test questions may have one file for each subject instead. Below
@@ -33,36 +33,36 @@ from bench.prompts.templates import SYSTEM
 
 HUB = "ledengary/CCPS"
 FOLDER = "CCPS"
-"""Below `--data-dir`."""
+"""Folder of the release below `--data-dir`."""
 FILES: Mapping[str, Sequence[str]] = {
     "train": ("train.jsonl",),
     "validation": ("validation.jsonl", "val.jsonl"),
     "test": ("test.jsonl",),
 }
-"""Names that the file of a split may have."""
+"""Split -> possible names of its file."""
 INSTEAD = f"lay its files out as {FOLDER}/PART/MODEL/SPLIT.jsonl in a folder and name that with --data-dir"
 _TASKS, _TASKS_FILE = "tasks", "released.toml"
-"""Package of the built-in tasks, and its table of their folders in the release."""
-_WITH_WRONG = "-WRG"
-"""Ends the name of a part whose records also hold the wrong options."""
-_JOINT = "<<OPJ>>"
-"""Stands between the wrong options of a record."""
+"""Package of the built-in tasks, and its file that maps tasks to folders of the release."""
+_WRONG_SUFFIX = "-WRG"
+"""Suffix of a part whose records also hold the wrong options."""
+_SEPARATOR = "<<OPJ>>"
+"""Separator of the wrong options of a record."""
 OPTION = re.compile(r"[ \t]*\(([A-Za-z])\): ?(.*)")
-"""A line with which an option begins."""
+"""First line of an option."""
 LABELS: Mapping[object, bool | None] = {0: False, 1: True, -1: None, "0": False, "1": True, "-1": None}
 
 
-# --- shelves ----------------------------------------------------------------------------------------------------------
+# --- sources ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ReleaseFolder:
-    """Files below `--data-dir`."""
+    """Release files below `--data-dir`."""
 
     folder: Path
 
     def files(self, folder: str) -> list[str]:
-        """JSON Lines files in a folder and those below it, by their paths within it, sorted."""
+        """JSON Lines files below a folder, as sorted relative paths."""
         top = self.folder / folder
         return sorted(path.relative_to(top).as_posix() for path in top.rglob("*.jsonl") if path.is_file())
 
@@ -71,7 +71,7 @@ class ReleaseFolder:
         return self.folder / name
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """The SHA-256 of the files' bytes, one after the other."""
+        """Provenance: the SHA-256 of the concatenated files."""
         digest = hashlib.sha256()
         for name in names:
             digest.update(self.path(name).read_bytes())
@@ -80,11 +80,11 @@ class ReleaseFolder:
 
 @dataclass
 class ReleaseOnHub:
-    """Files of the data set on the Hub; what was loaded once needs no network, unless a split is several files."""
+    """Release files on the Hub; cached files need no network, unless a split has several."""
 
     revision: str
-    """Commit or branch, as it was asked for."""
-    _found: list[str] | None = None
+    """Requested commit or branch."""
+    _files: list[str] | None = None
     """All files of the repository; None where the Hub can't be reached."""
     _probed: bool = False
 
@@ -92,24 +92,24 @@ class ReleaseOnHub:
         """See `ReleaseFolder.files`."""
         if not self._probed:
             info = probe(HUB, self.revision, INSTEAD)
-            self._found = None if info is None else [file.rfilename for file in info.siblings or ()]
+            self._files = None if info is None else [file.rfilename for file in info.siblings or ()]
             self._probed = True
-        names = self._found
-        if names is None:  # files of known names that were loaded before; of others nobody knows whether all are there
+        names = self._files
+        if names is None:  # cached files of known names; for other names the cache may be incomplete
             from huggingface_hub import try_to_load_from_cache
 
-            known = [f"{folder}/{name}" for files in FILES.values() for name in files]
-            cached = {name: try_to_load_from_cache(HUB, name, None, self.revision, "dataset") for name in known}
+            candidates = [f"{folder}/{name}" for files in FILES.values() for name in files]
+            cached = {name: try_to_load_from_cache(HUB, name, None, self.revision, "dataset") for name in candidates}
             names = [name for name, path in cached.items() if isinstance(path, str)]
         inside = [name.removeprefix(f"{folder}/") for name in names if name.startswith(f"{folder}/")]
         return sorted(name for name in inside if name.endswith(".jsonl"))
 
     def path(self, name: str) -> Path:
         """See `ReleaseFolder.path`; downloads the file."""
-        return hub_file(HUB, name, self.revision, online=self._found is not None, instead=INSTEAD)
+        return hub_file(HUB, name, self.revision, online=self._files is not None, instead=INSTEAD)
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """The commit that the revision meant."""
+        """Provenance: the commit of the revision."""
         commits = sorted({revision_of(self.path(name)) for name in names})
         if len(commits) > 1:
             raise UserError(f"{HUB} at {self.revision} changed while it was loaded ({', '.join(commits)}); run again")
@@ -117,15 +117,15 @@ class ReleaseOnHub:
         return {"source": "hub", "hub": HUB, **requested, "revision": ", ".join(commits)}
 
 
-Shelf = ReleaseFolder | ReleaseOnHub
-"""The released files."""
+ReleaseSource = ReleaseFolder | ReleaseOnHub
+"""Where the released files are."""
 
 
 def revision_asked_for(answers: str) -> str | None:
-    """Revision that `--answers` names: None where answers are generated or a file's, empty for files in a folder.
+    """Parse `--answers`: the revision of the release, empty for files in a folder, None for other answers.
 
     Raises:
-        UserError: it says something else.
+        UserError: it is none of these.
     """
     if answers == "generate" or is_answer_file(answers):
         return None
@@ -139,37 +139,37 @@ def revision_asked_for(answers: str) -> str | None:
 
 
 def open_release(revision: str, data_dir: Path | None, model: str) -> Release:
-    """The released answers of a model.
+    """Open the released answers of a model.
 
     Args:
-        revision: of the data set on the Hub; empty: its files lie in a folder.
-        data_dir: that folder; None: the one that the environment names.
+        revision: of the data set on the Hub; empty: read from a folder.
+        data_dir: that folder; by default from the environment.
         model: its folder in the release.
 
     Raises:
-        UserError: both a revision and a folder are named, or neither, or nothing lies there.
+        UserError: both a revision and a folder are named, or neither, or the folder has no release.
     """
-    given = f"--data-dir {data_dir}" if data_dir else f"${ENVIRONMENT}"
+    origin = f"--data-dir {data_dir}" if data_dir else f"${ENVIRONMENT}"
     folder = data_dir or Path(os.environ.get(ENVIRONMENT) or "")
-    named = data_dir is not None or bool(os.environ.get(ENVIRONMENT))
-    if named and revision:
+    has_folder = data_dir is not None or bool(os.environ.get(ENVIRONMENT))
+    if has_folder and revision:
         raise UserError(
-            f"--answers released@{revision} loads from the Hub, but {given} names a folder; leave out @{revision} or"
+            f"--answers released@{revision} loads from the Hub, but {origin} names a folder; leave out @{revision} or"
             " the folder."
         )
-    if not named and not revision:
+    if not has_folder and not revision:
         raise UserError(
             f"--answers released: expected a revision of {HUB} on the Hub, as released@COMMIT or released@BRANCH, or"
             f" its files below --data-dir as {FOLDER}/PART/MODEL/SPLIT.jsonl."
         )
-    if named and not (folder / FOLDER).is_dir():
+    if has_folder and not (folder / FOLDER).is_dir():
         raise UserError(
-            f"--answers released: expected a folder {FOLDER} in {given}, found none; put the files there, or name a"
+            f"--answers released: expected a folder {FOLDER} in {origin}, found none; put the files there, or name a"
             " revision on the Hub instead: released@REVISION."
         )
-    shelf = ReleaseOnHub(revision) if revision else ReleaseFolder(folder / FOLDER)
+    source = ReleaseOnHub(revision) if revision else ReleaseFolder(folder / FOLDER)
     folders = tomllib.loads((resources.files(_TASKS) / _TASKS_FILE).read_text(encoding="utf-8"))
-    return Release(shelf, model, folders)
+    return Release(source, model, folders)
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -179,17 +179,17 @@ def open_release(revision: str, data_dir: Path | None, model: str) -> Release:
 class Release:
     """The released records of one model."""
 
-    shelf: Shelf
+    source: ReleaseSource
     model: str
-    """Its folder."""
+    """Folder of the model."""
     folders: Mapping[str, str]
-    """Folder of a task's answers, by task."""
+    """Task -> folder of its answers."""
 
     def folder_of(self, task: Task) -> str:
-        """The folder of a task's answers.
+        """Folder of a task's answers.
 
         Raises:
-            UserError: there are none.
+            UserError: the task is not in the release.
         """
         folder = self.folders.get(task.name)
         if folder is None:
@@ -200,16 +200,16 @@ class Release:
         return folder
 
     def records(self, task: Task, split: Split) -> list[tuple[Question, Released]]:
-        """Questions of a split with prompt, answer and label, in the release's order; what is odd is counted.
+        """Read the questions of a split with prompt, answer and label, in the release's order; count warnings.
 
         Raises:
-            UserError: there are no such files, or a record is not as it must be; names the file and the line.
+            UserError: the files are missing, or a record is invalid; names the file and the line.
         """
         reader = _RecordReader(task.format)
         records: dict[str, tuple[Question, Released]] = {}
         names = self._names(task, split)
         for name in names:
-            with self.shelf.path(name).open("rb") as file:
+            with self.source.path(name).open("rb") as file:
                 for row in json_lines(file, f"{FOLDER}/{name}"):
                     record = reader.read(row, Path(name).stem)
                     if record is not None:
@@ -223,34 +223,34 @@ class Release:
         return list(records.values())
 
     def describe(self, task: Task, split: Split) -> dict[str, str]:
-        """Statements of a result about the origin of a split's answers."""
+        """Provenance of a split's answers."""
         names = self._names(task, split)
         several = f" to {names[-1]}, {len(names)} files" if len(names) > 1 else ""
-        return {**self.shelf.describe(names), "file": names[0] + several, "license": "not stated"}
+        return {**self.source.describe(names), "file": names[0] + several, "license": "not stated"}
 
     def _names(self, task: Task, split: Split) -> list[str]:
-        """The files of a split, those with wrong options rather than those without."""
-        own, seen = self.folder_of(task), []
-        for part in (f"{own}{_WITH_WRONG}", own):
-            folder = f"{part}/{self.model}"
-            files = self.shelf.files(folder)
-            # the file with the split's name, a folder of its name, or for test one for each subject
-            named = [name for name in FILES.get(split, ()) if name in files][:1]
-            inside = [name for name in files if name.startswith(f"{split}/")]
-            taken = {name for names in FILES.values() for name in names}
-            others = [name for name in files if "/" not in name and name not in taken and split == "test"]
-            if chosen := named or inside or others:
-                return [f"{folder}/{name}" for name in chosen]
-            seen += [f"{folder}/{name}" for name in files]
+        """Files of a split, preferably of the variant with wrong options."""
+        part, present = self.folder_of(task), []
+        for variant in (f"{part}{_WRONG_SUFFIX}", part):
+            folder = f"{variant}/{self.model}"
+            files = self.source.files(folder)
+            # a file named by the split, a folder named by it, or for test one file for each subject
+            by_name = [name for name in FILES.get(split, ()) if name in files][:1]
+            in_folder = [name for name in files if name.startswith(f"{split}/")]
+            known = {name for names in FILES.values() for name in names}
+            by_subject = [name for name in files if "/" not in name and name not in known and split == "test"]
+            if selected := by_name or in_folder or by_subject:
+                return [f"{folder}/{name}" for name in selected]
+            present += [f"{folder}/{name}" for name in files]
         raise UserError(
-            f"--answers released: expected {FOLDER}/{own}/{self.model}/{split}.jsonl, found"
-            f" {', '.join(seen[:3]) or 'nothing in that folder'}; name another split or revision, or connect once if"
+            f"--answers released: expected {FOLDER}/{part}/{self.model}/{split}.jsonl, found"
+            f" {', '.join(present[:3]) or 'nothing in that folder'}; name another split or revision, or connect once if"
             " the Hub could not be reached."
         )
 
 
 class _Turn(msgspec.Struct):
-    """Message of a record's conversation."""
+    """One message of a record's conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: str
@@ -258,28 +258,28 @@ class _Turn(msgspec.Struct):
 
 @dataclass
 class _RecordReader:
-    """Reads records of one format, and counts what is odd."""
+    """Parses records of one format, and counts warnings."""
 
     format: Format
     counts: Counter[str] = field(default_factory=Counter)
     _first: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Id -> where it was read, and which question it is."""
+    """Id -> row and text of its first question."""
 
     def read(self, row: Row, stem: str) -> tuple[Question, Released] | None:
-        """The record in a row; None where it has no label."""
+        """Parse the record of a row; None where it has no label."""
         label = _label(row)
         context = _text(row, "context")
         target = _text(row, "target")
         name = _text(row, "hash_id", _text(row, "id", ""))
         if not name:
-            raise _wrong(row, "hash_id", "an id", row.values.get("hash_id"))
+            raise _field_error(row, "hash_id", "an id", row.values.get("hash_id"))
         subject = _text(row, "dataset_name", _text(row, "task", "")) or stem
         if self.format is Format.CHOICE:
             question = self._choice(row, Question(name, subject, context, (), 0), target)
         else:
-            wrong = [text.strip() for text in _text(row, "wrong_target_texts", "").split(_JOINT)]
+            wrong = [text.strip() for text in _text(row, "wrong_target_texts", "").split(_SEPARATOR)]
             if not target.strip():
-                raise _wrong(row, "target", "a text that is not empty", target)
+                raise _field_error(row, "target", "a text that is not empty", target)
             question = Question(name, subject, context, (target, *filter(None, wrong)), 0)
         prompt = self._prompt(row, context)
         if label is None:
@@ -289,54 +289,54 @@ class _RecordReader:
         if label and not text:  # docs/methods.md §0.6
             self.counts["empty answers with label 1, taken as wrong"] += 1
         released = Released(prompt, text, label and bool(text))
-        where, before = self._first.setdefault(name, (row.where, question.text))
+        where, first_text = self._first.setdefault(name, (row.where, question.text))
         if where == row.where:
             return question, released
-        if before != question.text:
+        if first_text != question.text:
             raise UserError(
                 f"{row.where}: expected an id of its own, got {name!r}, which another question has in {where};"
                 " correct one of the two"
             )
-        # benchmarks ask some questions twice, and a hash is the same for both
+        # some benchmarks repeat questions, whose hashes are equal
         self.counts["records that repeat a question and its id"] += 1
-        own = next(own for n in itertools.count(2) if (own := f"{name}#{n}") not in self._first)
-        self._first[own] = row.where, before
-        return replace(question, id=own), released
+        new_id = next(new_id for n in itertools.count(2) if (new_id := f"{name}#{n}") not in self._first)
+        self._first[new_id] = row.where, first_text
+        return replace(question, id=new_id), released
 
     def _choice(self, row: Row, question: Question, target: str) -> Question:
-        """The question with the options of the lines `  (a): text` after its last `Choices:`."""
-        text, found, lines = question.text.rpartition("Choices:\n")
+        """Parse the options from the lines `  (a): text` after the last `Choices:`."""
+        text, separator, lines = question.text.rpartition("Choices:\n")
         options: list[str] = []
-        for line in lines.rstrip("\n").split("\n") if found else ():
-            begins = OPTION.fullmatch(line)
-            if begins and begins[1].casefold() == string.ascii_lowercase[len(options) : len(options) + 1]:
-                options.append(begins[2])
+        for line in lines.rstrip("\n").split("\n") if separator else ():
+            match = OPTION.fullmatch(line)
+            if match and match[1].casefold() == string.ascii_lowercase[len(options) : len(options) + 1]:
+                options.append(match[2])
             elif options:  # an option of several lines
                 options[-1] += f"\n{line}"
         if not options:
-            raise _wrong(row, "context", "lines '  (a): text' after 'Choices:'", question.text[-60:])
+            raise _field_error(row, "context", "lines '  (a): text' after 'Choices:'", question.text[-60:])
         letters = string.ascii_lowercase[: len(options)]
         letter = target.strip().casefold()
         if len(letter) != 1 or letter not in letters:
-            raise _wrong(row, "target", f"a letter from a to {letters[-1]}", target)
+            raise _field_error(row, "target", f"a letter from a to {letters[-1]}", target)
         gold = letters.index(letter)
         wrong = _text(row, "wrong_targets", "")
-        others = [str(i) for i in range(len(options)) if i != gold]
-        if wrong and sorted(part.strip() for part in wrong.split(_JOINT)) != sorted(others):
+        wrong_options = [str(i) for i in range(len(options)) if i != gold]
+        if wrong and sorted(part.strip() for part in wrong.split(_SEPARATOR)) != sorted(wrong_options):
             self.counts["records whose wrong options are not all but the right one"] += 1
         return replace(question, text=text.strip(), choices=tuple(options), gold=gold)
 
     def _prompt(self, row: Row, context: str) -> Prompt:
-        """The record's own conversation; where it has none, what the official code makes of its pieces."""
+        """Prompt of a record: its conversation, or else built from its fields as in the official code."""
         turns = row.values.get("conversation")
         try:
-            told = [] if turns is None else msgspec.convert(turns, list[_Turn])
+            parsed = [] if turns is None else msgspec.convert(turns, list[_Turn])
         except msgspec.ValidationError as error:
             expected = f"a list of messages with a role and a content ({error})"
-            raise _wrong(row, "conversation", expected, turns) from None
-        messages = tuple(Message(turn.role, turn.content) for turn in told)
+            raise _field_error(row, "conversation", expected, turns) from None
+        messages = tuple(Message(turn.role, turn.content) for turn in parsed)
         if turns is not None and (not messages or messages[-1].role != "user"):
-            raise _wrong(row, "conversation", "a list of messages that ends with the user's", turns)
+            raise _field_error(row, "conversation", "a list of messages that ends with the user's", turns)
         if not messages:
             self.counts["records without a conversation, put together from their pieces"] += 1
             system = SYSTEM[self.format]
@@ -352,29 +352,29 @@ class _RecordReader:
 
 
 def _label(row: Row) -> bool | None:
-    """Right or wrong; None where the record says neither."""
-    given = [row.values[key] for key in ("query_label", "assessment") if key in row.values]
-    if not given:
-        raise _wrong(row, "query_label", "a label of 0 or 1, here or in 'assessment',", None)
-    values = [value for value in given if value is not None and value == value]  # noqa: PLR0124 - NaN differs from itself
+    """Label of a record; None where it has none."""
+    labels = [row.values[key] for key in ("query_label", "assessment") if key in row.values]
+    if not labels:
+        raise _field_error(row, "query_label", "a label of 0 or 1, here or in 'assessment',", None)
+    values = [value for value in labels if value is not None and value == value]  # noqa: PLR0124 - NaN differs from itself
     if not values:
         return None
     value = values[0].strip() if isinstance(values[0], str) else values[0]
     if not isinstance(value, str | int | float) or value not in LABELS:
-        raise _wrong(row, "query_label", "a label of 0 or 1, or -1 for none", values[0])
+        raise _field_error(row, "query_label", "a label of 0 or 1, or -1 for none", values[0])
     return LABELS[value]
 
 
 def _text(row: Row, key: str, default: str | None = None) -> str:
-    """A field as text; a whole number counts as its digits."""
+    """Field as text; an integer is converted."""
     value = row.values.get(key)
     if value is None and default is not None:
         return default
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise _wrong(row, key, "a text", value)
+        raise _field_error(row, key, "a text", value)
     return str(value)
 
 
-def _wrong(row: Row, key: str, expected: str, value: object) -> UserError:
+def _field_error(row: Row, key: str, expected: str, value: object) -> UserError:
     shown = "null or nothing" if value is None else f"{type(value).__name__} {value!r:.60}"
     return UserError(f"{row.where}: expected {expected} in {key!r}, got {shown}; correct the file or load it again")

@@ -1,6 +1,6 @@
-"""Sources of a task's rows: the Hub at the card's revision, or a folder of Parquet files with the Hub's columns.
+"""Sources of a task's rows: the Hub at the revision of its card, or a folder of Parquet files (`--data-dir`).
 
-The folder of `--data-dir` holds `<card.folder>/<source split>.parquet`, e.g. `mmlu/test.parquet`, or the Hub's own
+The folder holds `<card.folder>/<source split>.parquet`, e.g. `mmlu/test.parquet`, or the Hub's own
 files, e.g. `mmlu/test-00000-of-00001.parquet`.
 """
 
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import DatasetInfo
 
 ENVIRONMENT = "CONFBENCH_DATA"
-"""Names a data folder where `--data-dir` is not given."""
+"""Environment variable of the data folder, the default of `--data-dir`."""
 
 _PROBE_SECONDS = 10.0
-"""Time that one request to the Hub may take; the libraries' own retries would make an offline user wait for longer."""
+"""Timeout of a request to the Hub, without the longer retries of its libraries."""
 
 INSTEAD = "name a folder of Parquet files with --data-dir"
-"""Way out that a user always has."""
+"""Remedy in error messages about the Hub."""
 
 
 def open_source(data_dir: Path | None) -> FolderSource | HubSource:
-    """The folder given with `--data-dir` or else in `$CONFBENCH_DATA`, or the Hub.
+    """Open the folder given with `--data-dir` or in `$CONFBENCH_DATA`, or else the Hub.
 
     Raises:
-        UserError: what was given is no folder.
+        UserError: the path is no folder.
     """
     return open_folder(data_dir) or HubSource()
 
 
 def open_folder(data_dir: Path | None) -> FolderSource | None:
-    """The same folder; None where none is named.
+    """Open the folder given with `--data-dir` or in `$CONFBENCH_DATA`; None without one.
 
     Raises:
-        UserError: what was given is no folder.
+        UserError: the path is no folder.
     """
     if data_dir is not None:
         return FolderSource(data_dir, "--data-dir")
-    named = os.environ.get(ENVIRONMENT)
-    return FolderSource(Path(named), f"${ENVIRONMENT}") if named else None
+    folder = os.environ.get(ENVIRONMENT)
+    return FolderSource(Path(folder), f"${ENVIRONMENT}") if folder else None
 
 
 def _source_split(card: DataCard, split: Split) -> str:
@@ -63,7 +63,7 @@ def _source_split(card: DataCard, split: Split) -> str:
 
 
 class FolderSource(Source):
-    """Parquet files below a folder; messages name them relative to it."""
+    """Source of Parquet files below a folder; messages use relative paths."""
 
     def __init__(self, data_dir: Path, given_as: str = "--data-dir") -> None:
         if not data_dir.is_dir():
@@ -72,7 +72,7 @@ class FolderSource(Source):
         self._given_as = given_as
 
     def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> TableRows:
-        """Rows of the split's files, with exactly these columns, in the files' order.
+        """Read the rows of the split's files, with exactly these columns, in the files' order.
 
         Raises:
             UserError: a file is missing, can't be read, has no row, or lacks a column.
@@ -81,16 +81,16 @@ class FolderSource(Source):
         return TableRows({name: parquet_table(path, name, columns) for name, path in paths.items()})
 
     def has(self, card: DataCard, split: Split) -> bool:
-        """Whether the split's files are there."""
-        return split in card.splits and bool(self._found(card, split))
+        """Whether the split's files exist."""
+        return split in card.splits and bool(self._list_files(card, split))
 
     def describe(self, card: DataCard, split: Split) -> dict[str, str]:
-        """Statements of a result about the split's origin: the files, and the SHA-256 of their bytes."""
+        """Provenance of a split: the files and their SHA-256."""
         digests = {name: digest_file(path) for name, path in self._paths(card, split).items()}
         return {"source": "folder", "file": ", ".join(digests), "sha256": ", ".join(digests.values())}
 
-    def _found(self, card: DataCard, split: Split) -> list[str]:
-        """Names of the files that are there: one with the split's name, or else parts as the Hub names them."""
+    def _list_files(self, card: DataCard, split: Split) -> list[str]:
+        """Existing files of a split: one with its name, or else the parts as the Hub names them."""
         stem = _source_split(card, split)
         folder = self._data_dir / card.folder
         if (folder / f"{stem}.parquet").is_file():
@@ -99,22 +99,22 @@ class FolderSource(Source):
         return sorted(f"{card.folder}/{path.name}" for path in folder.glob("*.parquet") if parts.fullmatch(path.name))
 
     def _paths(self, card: DataCard, split: Split) -> dict[str, Path]:
-        names = self._found(card, split)
+        names = self._list_files(card, split)
         if not names:
             raise UserError(
                 f"Expected the file {card.folder}/{_source_split(card, split)}.parquet in the folder given by"
                 f" {self._given_as}, but it is not there; put it there, or leave {self._given_as} out to load from"
                 " the Hub"
             )
-        if "-of-" in names[0]:  # of train-00000-of-00002.parquet and so on every part has to be there, and once
+        if "-of-" in names[0]:  # every part of train-00000-of-00002.parquet and so on must exist once
             last = names[-1].removesuffix(".parquet").rpartition("-of-")[2]
             stem = names[0].removesuffix(".parquet")[: -len("-00000-of-00000")]
             expected = [f"{stem}-{part:05d}-of-{last}.parquet" for part in range(int(last))]
             if names != expected:
-                odd = sorted(set(expected) ^ set(names))
+                unexpected = sorted(set(expected) ^ set(names))
                 raise UserError(
                     f"{stem}: expected the {int(last)} parts that {names[-1]} is one of, found {len(names)};"
-                    f" see {', '.join(odd[:3])} and copy the folder again"
+                    f" see {', '.join(unexpected[:3])} and copy the folder again"
                 )
         return {name: self._data_dir / name for name in names}
 
@@ -124,23 +124,23 @@ class FolderSource(Source):
 
 @dataclass(frozen=True)
 class _CachedSplit:
-    """A split that is on this machine."""
+    """A split on this machine."""
 
     revision: str | None
-    """The commit that it came from."""
+    """Commit of the data set."""
     dataset: Any = None
-    """Split as `datasets` made it; None where the split is one file."""
+    """`datasets.Dataset`; None where the split is one file."""
     file: Path = Path()
 
 
 class HubSource(Source):
-    """Data sets of the Hugging Face Hub at the revision of the task's card; what was loaded once needs no network."""
+    """Source of data sets of the Hugging Face Hub at the revision of the card; cached ones need no network."""
 
     def __init__(self) -> None:
         self._loaded: dict[tuple[str, str | None, str, str | None, str], _CachedSplit] = {}
 
     def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> TableRows:
-        """Rows of the split, with exactly these columns, in the data set's order.
+        """Load the rows of the split, with exactly these columns, in the data set's order.
 
         Raises:
             UserError: the Hub can't be reached and nothing is cached, access is refused, the disk is full, the cached
@@ -149,17 +149,17 @@ class HubSource(Source):
         name = f"{card.hub}@{(card.revision or 'main')[:8]} {_source_split(card, split)}"
         loaded = self._load(card, split)
         if loaded.dataset is None:
-            return TableRows({name: parquet_table(loaded.file, name, columns, _load_again(str(card.hub)))})
+            return TableRows({name: parquet_table(loaded.file, name, columns, _reload_advice(str(card.hub)))})
         require_columns(name, columns, loaded.dataset.column_names)
         require_rows(name, len(loaded.dataset))
         return TableRows({name: loaded.dataset.select_columns(list(columns)).with_format("arrow")[:]})
 
     def has(self, card: DataCard, split: Split) -> bool:
-        """The Hub has every split that a card names."""
+        """Whether the card names the split; the Hub has all of these."""
         return split in card.splits
 
     def describe(self, card: DataCard, split: Split) -> dict[str, str]:
-        """Statements of a result about the split's origin: the data set, and the revision that was in fact loaded."""
+        """Provenance of a split: the data set and the loaded revision."""
         revision = self._load(card, split).revision or "unknown"
         requested = {} if card.revision == revision else {"asked for": card.revision or "main"}
         file = {"file": _file_of(card, split)} if card.files else {}
@@ -173,8 +173,7 @@ class HubSource(Source):
             return self._loaded[key]
         online = probe(hub, card.revision) is not None
         if card.files:
-            # `datasets.load_dataset(data_files=...)` would load it too, but not find it again without a network: what
-            # it looks for in its cache is a hash of other arguments than the one that it wrote
+            # `datasets.load_dataset(data_files=...)` does not find its cache offline: it hashes other arguments then
             path = hub_file(hub, _file_of(card, split), card.revision, online=online)
             loaded = _CachedSplit(revision_of(path), file=path)
         else:
@@ -183,20 +182,20 @@ class HubSource(Source):
             before, logger = datasets.config.HF_HUB_OFFLINE, logging.getLogger("datasets")
             level = logger.level
             try:
-                if not online:  # else it retries for half a minute what the probe has just found unreachable
+                if not online:  # else it retries for 30 s, though the probe has failed
                     datasets.config.HF_HUB_OFFLINE = True
                     logger.setLevel(logging.ERROR)
                 dataset = datasets.load_dataset(card.hub, card.config, split=key[-1], revision=card.revision)
             except Exception as error:  # of `datasets`, `huggingface_hub`, or the HTTP library below them
                 requested = f"config {card.config}, revision {card.revision or 'main'}"
-                raise explained(str(card.hub), error, online=online, requested=requested) from error
+                raise hub_error(str(card.hub), error, online=online, requested=requested) from error
             finally:
                 datasets.config.HF_HUB_OFFLINE = before
                 logger.setLevel(level)
-            files = dataset.cache_files  # in folders that are called as the commit
+            files = dataset.cache_files  # in a folder named by the commit
             revision = Path(files[0]["filename"]).parent.name if files else None
             if card.revision is not None and revision not in {None, card.revision}:
-                # offline, `datasets` gives the latest copy that it has, whatever revision was asked for
+                # offline, `datasets` returns the latest cached copy of any revision
                 raise UserError(
                     f"Expected {card.hub} at revision {card.revision}, but the Hub can't be reached and the cached copy"
                     f" is {revision}; connect once, or {INSTEAD}"
@@ -211,38 +210,38 @@ def _file_of(card: DataCard, split: Split) -> str:
 
 
 def hub_file(hub: str, file: str, revision: str | None, *, online: bool, instead: str = "") -> Path:
-    """Path of a data set's file on this machine, downloaded if need be.
+    """Download a file of a data set, or find it in the cache; return its path.
 
     Args:
-        hub: the data set.
-        file: its path in the repository.
+        hub: id of the data set.
+        file: path in the repository.
         revision: commit or branch; None: main.
-        online: whether the Hub can be reached, as `probe` found.
-        instead: what else a user could do; the default is to name a folder.
+        online: whether the Hub can be reached (`probe`).
+        instead: remedy for the message; by default to name a folder.
 
     Raises:
-        UserError: it can't be had.
+        UserError: it can't be loaded.
     """
     from huggingface_hub import hf_hub_download
 
     try:
         return Path(hf_hub_download(hub, file, repo_type="dataset", revision=revision, local_files_only=not online))
     except Exception as error:  # of `huggingface_hub`, the HTTP library below it, or the disk
-        raise explained(
+        raise hub_error(
             hub, error, online=online, requested=f"{file}, revision {revision or 'main'}", instead=instead
         ) from error
 
 
 def revision_of(path: Path) -> str:
-    """The commit of a file in the Hub's cache: the folder below `snapshots`."""
+    """Commit of a file in the Hub's cache: the folder below `snapshots`."""
     return path.parts[-path.parts[::-1].index("snapshots")]
 
 
 def probe(hub: str, revision: str | None, instead: str = "") -> DatasetInfo | None:
-    """Ask the Hub for a data set once, without the retries of the loading functions; None where it can't be reached.
+    """Request the metadata of a data set from the Hub, without retries; None where the Hub can't be reached.
 
     Raises:
-        UserError: the Hub answers that the data set is gated, or that there is none.
+        UserError: the data set is gated, or does not exist.
     """
     import datasets
     from huggingface_hub import HfApi, errors
@@ -252,36 +251,36 @@ def probe(hub: str, revision: str | None, instead: str = "") -> DatasetInfo | No
     api = HfApi(endpoint=datasets.config.HF_ENDPOINT)
     try:
         return api.dataset_info(hub, revision=revision, timeout=_PROBE_SECONDS)
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:  # gated ones are among the first
-        raise explained(hub, error, online=True, requested=f"revision {revision or 'main'}", instead=instead) from error
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:  # gated ones raise the first
+        raise hub_error(hub, error, online=True, requested=f"revision {revision or 'main'}", instead=instead) from error
     except Exception:  # noqa: BLE001  (the HTTP library below huggingface_hub changes: requests, httpx, httpx2)
         return None
 
 
-def explained(hub: str, error: Exception, *, online: bool, requested: str, instead: str = "") -> UserError:
-    """Why a data set of the Hub can't be had, for the user.
+def hub_error(hub: str, error: Exception, *, online: bool, requested: str, instead: str = "") -> UserError:
+    """Convert an exception about a data set of the Hub to an error for the user.
 
     Args:
-        hub: the data set.
-        error: what was raised.
+        hub: id of the data set.
+        error: the exception.
         online: whether the Hub could be reached.
         requested: files and revision, in words.
-        instead: what else a user could do; the default is to name a folder.
+        instead: remedy for the message; by default to name a folder.
     """
     import datasets
     import pyarrow as pa
     from huggingface_hub import errors
 
     instead = instead or INSTEAD
-    causes: list[BaseException] = []  # the exception and what led to it
+    causes: list[BaseException] = []  # the exception chain
     cause: BaseException | None = error
     while cause is not None and cause not in causes:
         causes.append(cause)
         cause = cause.__cause__ or cause.__context__
     damage = next((cause for cause in causes if isinstance(cause, pa.ArrowException)), None)
     if any(isinstance(cause, errors.GatedRepoError) or "is a gated dataset" in str(cause) for cause in causes):
-        # `datasets` turns the Hub's GatedRepoError into one that also stands for data sets that do not exist
-        why = (
+        # `datasets` converts GatedRepoError to an exception that it also raises for missing data sets
+        text = (
             f"{hub} is gated: expected a token with access, found none that the Hub accepts; accept its terms on the"
             " Hub and run: hf auth login"
         )
@@ -290,26 +289,26 @@ def explained(hub: str, error: Exception, *, online: bool, requested: str, inste
         for cause in causes  # `datasets` says so in words before it begins
     ):
         cache = Path(datasets.config.HF_CACHE_HOME).expanduser()
-        why = (
+        text = (
             f"No space is left on the disk for {hub}, which goes to {cache}; free some, or name another folder with"
             " the environment variable HF_HOME"
         )
     elif damage is not None and "BatchSize must be greater than 0" in str(damage):
-        why = f"{hub} ({requested}): expected at least one row, but a file has none"  # how `datasets` fails there
+        text = f"{hub} ({requested}): expected at least one row, but a file has none"  # how `datasets` fails there
     elif damage is not None:
-        why = (
+        text = (
             f"{hub} ({requested}): expected whole Parquet files, but one can't be read ({first_line(damage)});"
-            f" {_load_again(hub)}"
+            f" {_reload_advice(hub)}"
         )
     elif not online:
-        why = f"Can't load {hub} ({requested}): the Hub can't be reached and nothing fitting is cached; connect once"
+        text = f"Can't load {hub} ({requested}): the Hub can't be reached and nothing fitting is cached; connect once"
     else:
-        why = f"Can't load {hub} ({requested}): {first_line(error)[:200]}"
-    return UserError(f"{why}; or {instead}")
+        text = f"Can't load {hub} ({requested}): {first_line(error)[:200]}"
+    return UserError(f"{text}; or {instead}")
 
 
-def _load_again(hub: str) -> str:
-    """Advice about a damaged file."""
+def _reload_advice(hub: str) -> str:
+    """Advice for the message about a damaged file."""
     from huggingface_hub import constants
 
     folder = Path(constants.HF_HUB_CACHE) / f"datasets--{hub.replace('/', '--')}"

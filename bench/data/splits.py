@@ -1,4 +1,4 @@
-"""Questions of a split that take part: validation where a task has none, and the first ones of a partial run."""
+"""Select questions: a validation split held out of train, and the first questions of each subject for `--limit`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.api import Question, Split
 
 @dataclass(frozen=True, order=True)
 class TaskSplit:
-    """A split of a task."""
+    """A split of a task, e.g. `mmlu-oe/test`."""
 
     task: str
     split: Split
@@ -23,11 +23,10 @@ class TaskSplit:
 
 
 def held_out(questions: Sequence[Question], fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """`(n,)` bool: the share of a train split that serves as validation, at least one question, from all subjects.
+    """Mask `(n,)` of the validation questions of a train split, stratified by subject; at least one question.
 
-    Every subject gives its share; where that is no whole number, those with the largest rests give one more, so that
-    many small subjects give as much as a large one. The seed is the protocol's, never the run's, so that answers are
-    made once for all seeds.
+    Each subject gives its share, rounded by largest remainders. The seed is the protocol's, not the run's, so that
+    answers are generated once for all seeds.
     """
     rng = np.random.default_rng(seed)
     subjects = np.asarray([question.subject for question in questions])
@@ -36,18 +35,18 @@ def held_out(questions: Sequence[Question], fraction: float, seed: int) -> npt.N
     }
     shares = {subject: fraction * len(of_subject) for subject, of_subject in rows.items()}
     total = min(max(1, round(fraction * len(questions))), len(questions) - 1)
-    given = {subject: int(share) for subject, share in shares.items()}
-    by_rest = sorted(rows, key=lambda subject: given[subject] - shares[subject])
-    for subject in by_rest[: max(0, total - sum(given.values()))]:
-        given[subject] += 1
-    chosen = np.zeros(len(questions), dtype=np.bool_)
+    sizes = {subject: int(share) for subject, share in shares.items()}
+    by_remainder = sorted(rows, key=lambda subject: sizes[subject] - shares[subject])
+    for subject in by_remainder[: max(0, total - sum(sizes.values()))]:
+        sizes[subject] += 1
+    mask = np.zeros(len(questions), dtype=np.bool_)
     for subject, of_subject in rows.items():
-        chosen[of_subject[: given[subject]]] = True
-    return chosen
+        mask[of_subject[: sizes[subject]]] = True
+    return mask
 
 
 def spread(questions: Sequence[Question], limit: int) -> list[Question]:
-    """The first questions of each subject in turn until there are `limit`, in the source's order."""
+    """Take the first questions of each subject in turn (round-robin) up to `limit`; keep the source's order."""
     turns: dict[str, int] = {}
     keyed = []
     for row, question in enumerate(questions):

@@ -1,4 +1,4 @@
-"""Files -> rows that name themselves in errors: Parquet tables, JSON Lines and CSV."""
+"""Read Parquet, JSON Lines and CSV files as `Row`s, which carry their file and line for error messages."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BOM = b"\xef\xbb\xbf"
-"""The mark with which some programs begin a UTF-8 file."""
+"""Byte order mark of UTF-8, with which some programs begin a file."""
 
 
 class TableRows(Sequence[Row]):
-    """The rows of Arrow tables, one after the other; each is made when it is asked for, so that many cost no objects.
+    """Lazy sequence of the rows of Arrow tables, concatenated.
 
-    Rows are numbered through; an error names the table and the row in it.
+    Rows are numbered across tables; an error names the table and the row in it.
     """
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
         self._tables = list(tables.items())
-        self._starts = list(itertools.accumulate((len(table) for table in tables.values()), initial=0))
+        self._offsets = list(itertools.accumulate((len(table) for table in tables.values()), initial=0))
 
     def __len__(self) -> int:
-        return self._starts[-1]
+        return self._offsets[-1]
 
     def __iter__(self) -> Iterator[Row]:
-        for start, (name, table) in zip(self._starts, self._tables, strict=False):
+        for start, (name, table) in zip(self._offsets, self._tables, strict=False):
             row = 0
             for batch in table.to_batches(max_chunksize=1024):
                 for values in batch.to_pylist():
@@ -55,9 +55,9 @@ class TableRows(Sequence[Row]):
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):
             raise IndexError(index)
-        part = bisect.bisect_right(self._starts, position) - 1
+        part = bisect.bisect_right(self._offsets, position) - 1
         name, table = self._tables[part]
-        start = self._starts[part]
+        start = self._offsets[part]
         return _row(start, name, position - start, table.slice(position - start, 1).to_pylist()[0])
 
 
@@ -71,13 +71,13 @@ def _row(start: int, name: str, row: int, values: dict[str, Any]) -> Row:
 def parquet_table(
     file: Path | BinaryIO, name: str, columns: Sequence[str] | None = None, remedy: str = "copy it again"
 ) -> pa.Table:
-    """A Parquet file, or these columns of it.
+    """Read a Parquet file, or some of its columns.
 
     Args:
-        file: where it is.
-        name: what messages call it.
-        columns: all of them if None.
-        remedy: what to do about a damaged one.
+        file: path or open file.
+        name: of the file in messages.
+        columns: by default all.
+        remedy: what to do about a damaged file, for the message.
 
     Raises:
         UserError: it can't be read, it has no row, or a column is missing.
@@ -86,14 +86,14 @@ def parquet_table(
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(file) as opened:
-            require_columns(name, columns or (), opened.schema_arrow.names)
-            table = opened.read(columns=None if columns is None else list(columns))
-    except _broken() as error:
+        with parquet.ParquetFile(file) as reader:
+            require_columns(name, columns or (), reader.schema_arrow.names)
+            table = reader.read(columns=None if columns is None else list(columns))
+    except _read_errors() as error:
         reason = first_line(error).replace(f"{file}", "").strip()
         raise UserError(f"{name}: expected a whole Parquet file, but it can't be read ({reason}); {remedy}") from error
     require_rows(name, len(table))
-    try:  # Arrow reads without looking whether texts are UTF-8, and lists end where they say
+    try:  # Arrow does not validate UTF-8 and list offsets while reading
         table.validate(full=True)
     except pa.ArrowException as error:
         raise UserError(
@@ -103,7 +103,7 @@ def parquet_table(
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
-    """The bytes of a table as a Parquet file."""
+    """Serialise a table as a Parquet file."""
     from pyarrow import parquet
 
     buffer = io.BytesIO()
@@ -112,57 +112,57 @@ def parquet_bytes(table: pa.Table) -> bytes:
 
 
 def exact_table(
-    path: Path, columns: Mapping[str, pa.DataType], or_also: Mapping[str, pa.DataType] = MappingProxyType({})
+    path: Path, columns: Mapping[str, pa.DataType], optional: Mapping[str, pa.DataType] = MappingProxyType({})
 ) -> pa.Table:
-    """A Parquet file that has exactly these columns, or these and some more, and no null in them.
+    """Read a Parquet file that must have exactly these columns, or also the optional ones, without nulls.
 
     Raises:
-        ValueError: it is not such a file, or can't be read; says in what.
+        ValueError: the file can't be read, or has other columns or nulls; names the reason.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as opened:
-            table = opened.read()
+        with parquet.ParquetFile(path) as reader:
+            table = reader.read()
         table.validate(full=True)
-    except _broken() as error:
+    except _read_errors() as error:
         raise ValueError(f"can't be read ({first_line(error)})") from error
-    allowed = [pa.schema(list(names.items())) for names in (columns, {**columns, **or_also})]
-    if table.schema.remove_metadata() not in allowed or any(c.null_count for c in table.columns):
-        wanted = ", ".join(f"{name} {kind}" for name, kind in columns.items())
-        raise ValueError(f"has other columns than expected: {wanted}, without nulls")
+    schemas = [pa.schema(list(names.items())) for names in (columns, {**columns, **optional})]
+    if table.schema.remove_metadata() not in schemas or any(c.null_count for c in table.columns):
+        expected = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+        raise ValueError(f"has other columns than expected: {expected}, without nulls")
     return table
 
 
-def _broken() -> tuple[type[Exception], ...]:
-    """Errors of Arrow about a damaged file: its own, and Python's where a name is no UTF-8, or a size absurd."""
+def _read_errors() -> tuple[type[Exception], ...]:
+    """Exceptions that reading a damaged file raises: Arrow's, and Python's for invalid UTF-8 or absurd sizes."""
     import pyarrow as pa
 
     return (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError)
 
 
-def require_columns(name: str, wanted: Sequence[str], found: Sequence[str]) -> None:
-    """Check that a table has these columns.
+def require_columns(name: str, required: Sequence[str], present: Sequence[str]) -> None:
+    """Check that a table has the required columns.
 
     Raises:
-        UserError: it lacks one.
+        UserError: one is missing.
     """
-    missing = [column for column in wanted if column not in found]
+    missing = [column for column in required if column not in present]
     if missing:
         raise UserError(
-            f"{name}: expected the column {', '.join(missing)}, found only {', '.join(found) or 'none'};"
+            f"{name}: expected the column {', '.join(missing)}, found only {', '.join(present) or 'none'};"
             " use a file with the columns of the Hub"
         )
 
 
-def read_file(path: Path, what: str, given: str = "") -> bytes:
-    """The bytes of a file that a user named.
+def read_file(path: Path, what: str, option: str = "") -> bytes:
+    """Read the bytes of a file that a user named.
 
     Args:
         path: of the file.
-        what: it holds, e.g. `a file of answers`.
-        given: option it was named with, after a comma.
+        what: content of the file, e.g. `a file of answers`.
+        option: suffix of the message that names the option, after a comma.
 
     Raises:
         UserError: it can't be read.
@@ -170,21 +170,21 @@ def read_file(path: Path, what: str, given: str = "") -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UserError(f"Expected {what} at {path}{given}: {error.strerror or error}") from error
+        raise UserError(f"Expected {what} at {path}{option}: {error.strerror or error}") from error
 
 
-def file_rows(name: str, ending: str, content: bytes, read: Collection[str]) -> Iterable[Row]:
-    """The rows of a file by the ending of its name; at least one.
+def file_rows(name: str, ending: str, content: bytes, columns: Collection[str]) -> Iterable[Row]:
+    """Read the rows of a file, at least one, in the format of its suffix.
 
     Args:
         name: of the file.
         ending: `.parquet`, `.csv`, or else JSON Lines.
         content: its bytes.
-        read: the columns that mean something; others of a Parquet file are null, for Python may have no value for what
-            is in them.
+        columns: columns to read; the values of others in a Parquet file become null, because their types may not
+            convert to Python.
 
     Raises:
-        UserError: it is no such file, it has no row, or a column twice.
+        UserError: the file is invalid, has no row, or has a column twice.
     """
     file = io.BytesIO(content)
     require_rows(name, len(content))
@@ -199,11 +199,11 @@ def file_rows(name: str, ending: str, content: bytes, read: Collection[str]) -> 
     if len(set(names)) < len(names):
         raise UserError(f"{name}: expected each column once, found one twice in {', '.join(names)}; rename")
     nothing = pa.nulls(len(table))
-    return TableRows({name: pa.table({c: table.column(c) if c in read else nothing for c in names})})
+    return TableRows({name: pa.table({c: table.column(c) if c in columns else nothing for c in names})})
 
 
 def require_rows(name: str, n: int) -> None:
-    """Check that there are rows at all.
+    """Check that there is at least one row.
 
     Raises:
         UserError: there is none.
@@ -212,24 +212,24 @@ def require_rows(name: str, n: int) -> None:
         raise UserError(f"{name}: expected at least one row, found none; the file is empty")
 
 
-def wrong(row: Row, column: str, expected: str, value: object) -> UserError:
-    """Error for a value of a row that is not what was expected."""
+def row_error(row: Row, column: str, expected: str, value: object) -> UserError:
+    """Build the error for an unexpected value of a row."""
     missing = "null" if column in row.values else "nothing"
     shown = missing if value is None else f"{type(value).__name__} {value!r:.60}"
     return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")
 
 
-def typed(row: Row, column: str, kind: Any, expected: str) -> Any:
-    """The value of a row in a column, checked by msgspec; None where there is none.
+def typed_value(row: Row, column: str, kind: Any, expected: str) -> Any:
+    """Value of a row in a column, validated by msgspec; None where it is missing or null.
 
     Args:
-        row: that has it, or not.
-        column: its name.
-        kind: type of the value, with limits as `msgspec.Meta` has them.
-        expected: the same in words.
+        row: of the file.
+        column: name of the column.
+        kind: type of the value, optionally with `msgspec.Meta` constraints.
+        expected: the type in words, for the message.
 
     Raises:
-        UserError: it is of another type, or a text that UTF-8 can't hold.
+        UserError: the value has another type, or is a text that UTF-8 can't encode.
     """
     value = row.values.get(column)
     if value is None:
@@ -237,30 +237,30 @@ def typed(row: Row, column: str, kind: Any, expected: str) -> Any:
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        raise wrong(row, column, expected, value) from None
+        raise row_error(row, column, expected, value) from None
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str):
             require_text(text, f"{row.where}, column {column!r}")
     return value
 
 
-def filled(row: Row, column: str, value: object, expected: str = "a text that is not empty", place: str = "") -> str:
-    """A value of a row that has to be a text which says something.
+def nonempty(row: Row, column: str, value: object, expected: str = "a text that is not empty", place: str = "") -> str:
+    """Require that a value of a row is a non-empty text; return it.
 
     Raises:
-        UserError: it is none, or one that UTF-8 can't hold; names the column, or else the place in it.
+        UserError: it is not, or UTF-8 can't encode it; names the column, or the place in it.
     """
     if not isinstance(value, str) or not value.strip():
-        raise wrong(row, column, expected, value)
+        raise row_error(row, column, expected, value)
     require_text(value, f"{row.where}, {place or f'column {column!r}'}")
     return value
 
 
-def require_own_id(first: dict[str, str], key: str, where: str) -> None:
-    """Note where a question's id stands.
+def register_id(first: dict[str, str], key: str, where: str) -> None:
+    """Record the row (`where`) of a question's id in `first`.
 
     Raises:
-        UserError: another row of `first` has it.
+        UserError: another row has the same id.
     """
     if key in first:
         raise UserError(
@@ -270,7 +270,7 @@ def require_own_id(first: dict[str, str], key: str, where: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Message of an exception, in one line."""
+    """First line of an exception's message."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
@@ -278,24 +278,24 @@ def first_line(error: BaseException) -> str:
 
 
 def json_lines(file: BinaryIO, name: str) -> Iterator[Row]:
-    """The objects of a JSON Lines file, lines counted from 1; blank lines are passed over.
+    """Iterate over the objects of a JSON Lines file, lines counted from 1; blank lines are skipped.
 
     Raises:
-        UserError: a line is not UTF-8, no JSON, or no object.
+        UserError: a line is not UTF-8, not JSON, or no object.
     """
     index = 0
-    # bytes are cut at line feeds only; `str.splitlines` would also cut inside a JSON text, e.g. at U+2028
+    # split bytes at line feeds only; `str.splitlines` would also split inside a JSON text, e.g. at U+2028
     for number, raw in enumerate(file, start=1):
         where = f"{name} line {number}"
-        text = decoded(raw.removeprefix(_BOM) if number == 1 else raw, name, number)
+        text = decode_utf8(raw.removeprefix(_BOM) if number == 1 else raw, name, number)
         if not text.strip():
             continue
         try:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
-            why = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
             raise UserError(
-                f"{where}: expected a JSON object, got {text.strip()[:40]!r} ({why}); correct the line"
+                f"{where}: expected a JSON object, got {text.strip()[:40]!r} ({reason}); correct the line"
             ) from error
         if not isinstance(value, dict):
             raise UserError(
@@ -307,13 +307,12 @@ def json_lines(file: BinaryIO, name: str) -> Iterator[Row]:
 
 
 def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
-    """The rows of a CSV file by the names in its first line; every value stays the text that it is.
+    """Iterate over the rows of a CSV file, with the column names of its first line; all values are texts.
 
     Raises:
-        UserError: it is not UTF-8 or no CSV, a name stands there twice, or a row has more or fewer cells than there
-            are names.
+        UserError: the file is not UTF-8 or not CSV, has a column twice, or a row with another number of cells.
     """
-    text = decoded(file.read().removeprefix(_BOM), name)
+    text = decode_utf8(file.read().removeprefix(_BOM), name)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] = []
     index, start = 0, 1
@@ -331,9 +330,9 @@ def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
         start = reader.line_num + 1
         if cells and not header:
             header = [cell.strip() for cell in cells]
-            twice = [column for i, column in enumerate(header) if column in header[:i]]
-            if twice:
-                raise UserError(f"{where}: expected each column once, found {twice[0]!r} twice; rename one")
+            duplicates = [column for i, column in enumerate(header) if column in header[:i]]
+            if duplicates:
+                raise UserError(f"{where}: expected each column once, found {duplicates[0]!r} twice; rename one")
         elif cells:
             if len(cells) != len(header):
                 raise UserError(
@@ -344,47 +343,45 @@ def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
             index += 1
 
 
-def decoded(raw: bytes, name: str, line: int = 1) -> str:
-    """Bytes that begin at this line of a file as text.
+def decode_utf8(raw: bytes, name: str, line: int = 1) -> str:
+    """Decode bytes that begin at this line of a file.
 
     Raises:
-        UserError: they are not UTF-8; names the first byte that is not.
+        UserError: they are not UTF-8; names the first invalid byte.
     """
-    bad = [at for at in [raw.find(b"\0")] if at >= 0]  # UTF-16 without a mark decodes where all letters are English
+    invalid = [at for at in [raw.find(b"\0")] if at >= 0]  # UTF-16 of ASCII letters is valid UTF-8
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         text = ""
-        bad.append(error.start)
-    if not bad:
+        invalid.append(error.start)
+    if not invalid:
         return text
-    at = min(bad)
+    at = min(invalid)
     line += raw.count(b"\n", 0, at)
-    place = at - raw.rfind(b"\n", 0, at)
+    column = at - raw.rfind(b"\n", 0, at)
     guess = " (is it UTF-16?)" if raw[at] in {0x00, 0xFE, 0xFF} else ""
     raise UserError(
-        f"{name} line {line}: expected text in UTF-8, got the byte 0x{raw[at]:02x} at place {place} of the line{guess};"
-        " save the file as UTF-8"
+        f"{name} line {line}: expected text in UTF-8, got the byte 0x{raw[at]:02x} at place {column} of the line"
+        f"{guess}; save the file as UTF-8"
     )
 
 
-def require_spelling(
-    name: str, columns: Iterable[str], wanted: Sequence[str], also_known: Collection[str] = ()
-) -> None:
-    """Refuse a column that is nearly the name of a wanted one that the file lacks.
+def require_spelling(name: str, columns: Iterable[str], checked: Sequence[str], other: Collection[str] = ()) -> None:
+    """Reject a column whose name resembles that of a checked column that the file lacks.
 
     Args:
         name: of the file.
         columns: of the file.
-        wanted: names of which a misspelt one would be passed over without a word.
-        also_known: names of further columns that mean something.
+        checked: column names that must not be misspelt.
+        other: names of further columns that are read.
 
     Raises:
-        UserError: there is one; names it.
+        UserError: there is such a column; names it.
     """
-    found = list(columns)
-    lacking = [column for column in wanted if column not in found]
-    for column in found:
-        hint = "" if column in wanted or column in also_known else did_you_mean(column.lower(), lacking)
+    present = list(columns)
+    missing = [column for column in checked if column not in present]
+    for column in present:
+        hint = "" if column in checked or column in other else did_you_mean(column.lower(), missing)
         if hint:
             raise UserError(f"{name}: nothing is known of column {column!r}.{hint} Rename it, or take it out")

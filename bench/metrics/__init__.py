@@ -1,7 +1,7 @@
-"""Quality of confidences: pure numpy functions of `confidence (n,)` and `correct (n,)`, and their mean over subjects.
+"""Metrics of confidences: pure numpy functions of `confidence (n,)` and `correct (n,)`, and their mean over subjects.
 
-Definitions are those of docs/methods.md §4 and §0.16-0.17, or of the papers that each function names. A value that is
-not defined is None, never 0 and never NaN; input that is no confidence is an error, never squashed into range. Example:
+Definitions are those of docs/methods.md §4 and §0.16-0.17, or of the papers that each function names. An
+undefined value is None, never 0 and never NaN; input outside [0, 1] is an error, never clipped. Example:
 `brier([0.8, 0.4], [True, False])` is 0.1.
 """
 

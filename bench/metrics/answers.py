@@ -1,4 +1,4 @@
-"""First steps of all metrics with `confidence (n,)` and `correct (n,)`: check them, and sort them into bins."""
+"""Helpers of all metrics: validate `confidence (n,)` and `correct (n,)`, rank and bin them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ THRESHOLD = 0.5
 
 
 def checked(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:
-    """Both as arrays (n,), float64 and bool, or a ValueError that says what is wrong with them."""
+    """Validate both; return them as arrays (n,), float64 and bool. Raises ValueError."""
     p = np.asarray(confidence, dtype=np.float64)
     o = np.asarray(correct)
     if p.ndim != 1 or p.shape != o.shape:
@@ -30,7 +30,7 @@ def checked(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArr
 
 
 def ranked(score: npt.ArrayLike) -> FloatArray:
-    """Places of scores (n,) among each other, within [0, 1], equal ones alike; all that metrics of order look at.
+    """Normalised ranks of scores (n,), within [0, 1], ties equal: the only input of rank-based metrics.
 
     Raises:
         ValueError: NaN, or not one-dimensional.
@@ -46,32 +46,32 @@ def ranked(score: npt.ArrayLike) -> FloatArray:
 
 
 def top_label(p: FloatArray, o: BoolArray) -> tuple[FloatArray, BoolArray]:
-    """Confidence in the predicted side, (n,), and whether that prediction holds, (n,)."""
+    """Top-label confidence max(p, 1 - p), (n,), and whether the predicted label is right, (n,)."""
     return np.maximum(p, 1.0 - p), (p > THRESHOLD) == o
 
 
 def bin_of(p: FloatArray, bins: int) -> IntArray:
-    """Number of the equal-width bin of each value, (n,), the last bin closed.
+    """Index of the equal-width bin of each value, (n,), the last bin closed.
 
     Edges are j/bins, each rounded once: `floor(p * bins)` and `linspace` put decimals such as 0.3 or 0.7, which
-    sampling-based methods produce all the time, on the wrong side.
+    sampling-based methods often produce, on the wrong side.
     """
     return np.searchsorted(np.arange(1, bins) / bins, p, side="right")
 
 
 def gap(p: FloatArray, target: BoolArray, group: IntArray) -> float:
-    """Sum over groups of n_j/n * |mean target - mean p|, which is the sum of |sum of (p - target)| over n."""
+    """Calibration gap: sum over bins of n_j/n * |mean target - mean p|, that is sum of |sum of (p - target)| / n."""
     return float(np.abs(np.bincount(group, weights=p - target)).sum() / p.size)
 
 
 def distinct(p: FloatArray, o: BoolArray) -> tuple[FloatArray, IntArray, IntArray]:
-    """Distinct confidences, ascending, with the numbers of answers and of right answers that have each; all (d,)."""
+    """Unique confidences, ascending, with the numbers of answers and of right answers at each; all (d,)."""
     values, group, size = np.unique(p, return_inverse=True, return_counts=True)
     return values, size, np.bincount(group[o], minlength=values.size)
 
 
 def average_ranks(values: FloatArray) -> FloatArray:
-    """Rank of each value (n,), from 1; equal ones have the mean of theirs.
+    """Rank of each value (n,), from 1; ties have their mean rank.
 
     >>> average_ranks(np.array([0.2, 0.9, 0.2])).tolist()
     [1.5, 3.0, 1.5]
@@ -82,6 +82,6 @@ def average_ranks(values: FloatArray) -> FloatArray:
 
 
 def portions(total: int, largest: int) -> Iterator[int]:
-    """Split a count into parts of at most `largest`."""
+    """Split a count into chunks of at most `largest`."""
     for start in range(0, total, largest):
         yield min(largest, total - start)

@@ -1,4 +1,4 @@
-"""Calibration and likelihood beyond the paper's tables: smooth and equal-mass ECE, NLL, and what Brier consists of.
+"""Calibration metrics beyond the paper's tables: smooth and equal-mass ECE, RMSCE, NLL, Brier decomposition.
 
 Pure functions of `confidence (n,)` and `correct (n,)`. Example: the three `brier_*` terms of [0.8, 0.4] and
 [True, False] are 0.1 (miscalibration), 0.25 (discrimination) and 0.25 (uncertainty), and 0.1 - 0.25 + 0.25 is `brier`.
@@ -19,11 +19,11 @@ from bench.metrics.answers import average_ranks, checked, distinct, gap
 NLL_WORST = -float(np.log(NLL_CLIP))
 """Loss of one sure mistake, in nats: 16.64."""
 MASS_BINS = 15
-"""Bins of `rmsce`, if there are answers enough."""
+"""Largest number of bins of `rmsce`."""
 ANSWERS_A_BIN = 10
-"""Answers that make a bin of `rmsce`."""
+"""Answers a bin of `rmsce`."""
 MIN_ANSWERS = 3 * ANSWERS_A_BIN
-"""Answers below which `rmsce` is undefined: one or two bins see little but how far off the mean confidence is."""
+"""Fewest answers of `rmsce`: one or two bins show little more than the error of the mean confidence."""
 _GRID = 2048
 """Intervals of [0, 1] on which `smece` smooths."""
 _PRECISION = 1e-6
@@ -31,14 +31,14 @@ _PRECISION = 1e-6
 
 
 def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
-    """Smooth ECE: the kernel-smoothed calibration gap at the one bandwidth that equals it (Błasiok and Nakkiran, 2023).
+    """Smooth ECE: the kernel-smoothed calibration gap at the bandwidth that equals it (Błasiok and Nakkiran, 2023).
 
     With K_s the Gaussian kernel of standard deviation s, reflected at 0 and 1 (arXiv:2309.12236, section 3):
     smece_s = integral over t in [0, 1] of |1/n sum_i K_s(t, p_i) (p_i - o_i)|. It falls as s grows, so smece_s = s has
-    one solution, which is the value. No bins, hence no edges on which it could jump.
+    one solution, which is the value. Without bins it is continuous in the confidences.
 
     Residuals are spread on a grid of 2,048 intervals and smoothed in its cosine basis, where the reflected kernel is
-    exp(-(s pi m)^2 / 2); against the sum above, the value is off by less than 1e-4.
+    exp(-(s pi m)^2 / 2); against the sum above, the error is less than 1e-4.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -74,7 +74,7 @@ def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 
 
 def ece_mass(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float:
-    """ECE over bins that hold equally many answers: sum over bins of n_j/n * |mean p - mean o|.
+    """Equal-mass ECE, over bins of equally many answers: sum over bins of n_j/n * |mean p - mean o|.
 
     Sorted by confidence, an answer of rank r (from 0) goes to bin floor((r + 1/2) * bins / n) (Nguyen and O'Connor,
     2015). Equal confidences stay together, in the bin of their mean rank, so bins differ in size where there are ties.
@@ -98,27 +98,26 @@ def ece_mass(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = E
 
 
 def equal_mass(p: FloatArray, bins: int) -> IntArray:
-    """Number of the bin of each confidence (n,), as `ece_mass` has them."""
-    twice_middle = (2 * average_ranks(p) - 1).astype(np.int64)  # twice (mean rank from 0 + 1/2), whole
+    """Index of the equal-mass bin of each confidence (n,), as in `ece_mass`."""
+    twice_middle = (2 * average_ranks(p) - 1).astype(np.int64)  # twice (mean rank from 0 + 1/2), an integer
     return twice_middle * bins // (2 * p.size)
 
 
 def rmsce(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
-    """Root mean squared calibration error over bins that hold equally many answers, rid of what chance adds.
+    """Root mean squared calibration error over equal-mass bins, without the bias that chance adds.
 
     The root of sum over bins of n_j/n * (g_j^2 - s_j^2/n_j), with g the mean of p - o and s its standard deviation
     (ddof 1) in a bin (Kumar, Liang and Ma, 2019, who take the variance of the labels instead): each term is the mean of
-    (p_i - o_i)(p_k - o_k) over pairs of different answers, whose expectation is the square of the true gap, however few
-    answers there are. Where the sum is below 0, as it is half the time for calibrated confidences, its root is minus
-    that of its size. Bins as in `ece_mass`, one for ten answers, at most MASS_BINS; an answer that ties leave alone in
-    its bin counts as 0.
+    (p_i - o_i)(p_k - o_k) over pairs of different answers, an unbiased estimate of the square of the true gap. Where
+    the sum is below 0, as it is half the time for calibrated confidences, the result is the negative root of its
+    absolute value. Bins as in `ece_mass`, one for ten answers, at most MASS_BINS; a bin of one answer counts as 0.
 
     Args:
         confidence: shape (n,), float in [0, 1].
         correct: shape (n,), bool.
 
     Returns:
-        None of fewer than MIN_ANSWERS answers.
+        None for fewer than MIN_ANSWERS answers.
 
     Raises:
         ValueError: as `accuracy`.
@@ -133,7 +132,7 @@ def rmsce(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
 
 
 def signed_root(square: float) -> float:
-    """Root of a square that was estimated, and so may be below 0; that of a negative one is negative.
+    """Signed root of an estimated square, which may be negative.
 
     >>> signed_root(0.09), signed_root(-0.04)
     (0.3, -0.2)
@@ -142,22 +141,22 @@ def signed_root(square: float) -> float:
 
 
 class Bins(NamedTuple):
-    """Answers in bins of equally many, as `rmsce` takes them."""
+    """Equal-mass bins of `rmsce`, with the calibration gap of each."""
 
     group: IntArray
     """Bin of each answer, shape (n,)."""
     gap: FloatArray
     """Mean of p - o in each bin, shape (b,)."""
     within: FloatArray
-    """p - o less that, shape (n,)."""
+    """p - o minus the gap of its bin, shape (n,)."""
     noise: FloatArray
-    """Variance of that mean, shape (b,); 0 of a lone answer."""
+    """Variance of the gap, shape (b,); 0 for a bin of one answer."""
     square: FloatArray
     """Estimate of the square of the true gap, shape (b,)."""
 
     @classmethod
     def of(cls, p: FloatArray, o: BoolArray) -> Bins | None:
-        """Bins of checked answers (n,); None of fewer than MIN_ANSWERS."""
+        """Bin validated answers (n,); None for fewer than MIN_ANSWERS."""
         if p.size < MIN_ANSWERS:
             return None
         bins = min(MASS_BINS, p.size // ANSWERS_A_BIN)
@@ -169,7 +168,7 @@ class Bins(NamedTuple):
 
     @property
     def mean_square(self) -> float:
-        """Mean over answers of the square of the true gap of their bin."""
+        """Mean over answers of the estimated squared gap of their bin."""
         return float(self.square[self.group].mean())
 
 
@@ -177,7 +176,7 @@ def nll(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Mean negative log-likelihood in nats (Good, 1952): -ln p for right answers, -ln(1 - p) for wrong ones.
 
     A probability below 2^-24 counts as 2^-24, so a sure mistake costs 16.64 and not infinity; `n_clipped` counts these.
-    Certainty that holds costs nothing.
+    A right answer at confidence 1 costs nothing.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -198,13 +197,13 @@ def nll(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 
 
 def log_losses(confidence: FloatArray, correct: BoolArray) -> FloatArray:
-    """Loss of each answer behind `nll`, in nats, shape (n,), from 0 to `NLL_WORST`; arrays as `checked` gives them."""
+    """Loss of each answer behind `nll`, in nats, shape (n,), from 0 to `NLL_WORST`; for validated arrays."""
     losses: FloatArray = -np.log(np.maximum(np.where(correct, confidence, 1.0 - confidence), NLL_CLIP))
     return losses
 
 
 def n_clipped(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
-    """Number of answers whose loss in `nll` is held at that of 2^-24: mistakes that were all but sure.
+    """Number of answers whose loss in `nll` is clipped at that of 2^-24: nearly sure mistakes.
 
     Arguments and errors as in `accuracy`.
 
@@ -215,16 +214,16 @@ def n_clipped(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
     return int(np.count_nonzero(np.where(o, p, 1.0 - p) < NLL_CLIP))
 
 
-# --- what Brier consists of -------------------------------------------------------------------------------------------
+# --- Brier decomposition ----------------------------------------------------------------------------------------------
 
 
 class Decomposition(NamedTuple):
     """The terms of `brier = mcb - dsc + unc`."""
 
     mcb: float
-    """Miscalibration, at least 0: what recalibration could take off."""
+    """Miscalibration, at least 0: the reduction by recalibration."""
     dsc: float
-    """Discrimination, at least 0: what recalibrated confidences gain over the base rate."""
+    """Discrimination, at least 0: the gain of recalibrated confidences over the base rate."""
     unc: float
     """Uncertainty of the outcome: the Brier score of the base rate."""
 
@@ -309,7 +308,7 @@ def isotonic(hits: IntArray, size: IntArray) -> FloatArray:
     blocks: list[tuple[int, int, int]] = []  # (hits, answers, confidences) of each, rates increasing
     for block_hits, block_size in zip(hits.tolist(), size.tolist(), strict=True):
         block = (block_hits, block_size, 1)
-        # Whole numbers compare exactly; rates that are equal but for rounding would stay apart.
+        # integers compare exactly; equal rates could differ by rounding
         while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:
             before = blocks.pop()
             block = (before[0] + block[0], before[1] + block[1], before[2] + block[2])

@@ -1,4 +1,4 @@
-"""The metrics of the paper's tables, and the ECE variants of docs/methods.md §4 and §0.16-0.17.
+"""Metrics of the paper's tables (ECE, Brier, ACC, AUROC, AUCPR), and the ECE variants of docs/methods.md §4, §0.16-17.
 
 Pure functions of `confidence (n,)` and `correct (n,)`. Example: `brier([0.8, 0.4], [True, False])` is 0.1.
 """
@@ -14,13 +14,13 @@ from bench.metrics.answers import THRESHOLD, average_ranks, bin_of, checked, gap
 FLOOR_DRAWS = 200
 """Label draws behind `ece_floor`; its error for one subject is then about 0.2 points, for 57 about 0.03."""
 FLOOR_VALUES_AT_ONCE = 4_000_000
-"""Uniforms held in memory at a time; the draws don't depend on it."""
+"""Uniform random numbers held in memory at a time; the result does not depend on it."""
 
 
 def accuracy(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
-    """Share of answers where `confidence > 0.5` says what is true; not the model's own accuracy (docs/methods.md §4).
+    """Share of answers whose correctness `confidence > 0.5` predicts; not the model's accuracy (docs/methods.md §4).
 
-    A confidence of exactly 0.5 says "wrong", as an argmax tie does in the official code.
+    A confidence of exactly 0.5 predicts "wrong", as an argmax tie does in the official code.
 
     Args:
         confidence: shape (n,), float in [0, 1], P(answer is correct).
@@ -41,7 +41,7 @@ def accuracy(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float:
     """Expected calibration error of P(correct) against correctness: sum over bins of n_j/n * |mean p - mean o|.
 
-    Equal-width bins [j/bins, (j+1)/bins), the last one closed, so that 1.0 counts (docs/methods.md §4;
+    Equal-width bins [j/bins, (j+1)/bins), the last one closed, so that 1.0 is in it (docs/methods.md §4;
     Naeini et al., 2015). Never larger than the square root of `brier`.
 
     Args:
@@ -65,11 +65,11 @@ def ece_ref(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = EC
     """Top-label ECE as the official code computes it: a confidence of exactly 1 falls into no bin (docs/methods.md §4).
 
     Confidence is max(p, 1-p), the target is whether `p > 0.5` predicts correctness, bins are half-open, weights are
-    renormalised over the binned answers. Kept for comparison; `ECE <= sqrt(Brier)` does not hold for it.
+    renormalised over the binned answers. For comparison with published numbers; it may exceed `sqrt(Brier)`.
 
     Arguments and errors as in `ece`; None where no answer is binned.
 
-    The sure mistake (1.0) is in no bin; what stays is 0.25, that is 0.75 sure of "wrong", and right about it.
+    The sure mistake (1.0) is in no bin; the other answer has a top-label confidence of 0.75 in "wrong", which is right.
 
     >>> ece_ref([0.25, 1.0], [False, False])
     0.25
@@ -98,7 +98,7 @@ def ece_ref_closed(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: i
 def n_excluded(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
     """Number of answers that `ece_ref` leaves out: those whose max(p, 1-p) is exactly 1 in float64.
 
-    float32 softmax saturates to 1.0 at logit gaps of about 17, so this is no corner case (docs/methods.md §4).
+    float32 softmax saturates to 1.0 at logit gaps of about 17, so such answers are common (docs/methods.md §4).
 
     Arguments and errors as in `accuracy`.
 
@@ -112,10 +112,10 @@ def n_excluded(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
 def ece_floor(
     confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS, seed: int = 0, draws: int = FLOOR_DRAWS
 ) -> float:
-    """Mean `ece` of these confidences if they were perfectly calibrated: labels redrawn as Bernoulli(p), seeded.
+    """Expected `ece` of these confidences under perfect calibration: the mean over labels redrawn as Bernoulli(p).
 
-    What an ECE of this many answers can't be told from; large for small subjects (docs/methods.md §0.17). `correct` is
-    only checked. The value does not depend on the order of the answers.
+    The part of an ECE that chance explains; large for small subjects (docs/methods.md §0.17). `correct` is only
+    validated. The value does not depend on the order of the answers.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -127,7 +127,7 @@ def ece_floor(
     Raises:
         ValueError: as `accuracy`.
 
-    Certain forecasts leave nothing to chance; one answer at 0.5 is always half off.
+    Certain forecasts have no sampling error; one answer at 0.5 is always off by one half.
 
     >>> ece_floor([0.0, 1.0, 1.0], [False, True, True])
     0.0
@@ -136,13 +136,13 @@ def ece_floor(
     """
     p, _ = checked(confidence, correct)
     p = np.sort(p)  # makes each bin one contiguous run, and the value independent of the order
-    starts = np.flatnonzero(np.diff(bin_of(p, bins), prepend=-1))  # (occupied bins,)
-    expected = np.add.reduceat(p, starts)
+    first_of_bin = np.flatnonzero(np.diff(bin_of(p, bins), prepend=-1))  # (occupied bins,)
+    expected = np.add.reduceat(p, first_of_bin)
     rng = np.random.default_rng(seed)
     total = 0.0
     for count in portions(draws, max(1, FLOOR_VALUES_AT_ONCE // p.size)):
         labels = rng.random((count, p.size)) < p  # (count, n)
-        hits = np.add.reduceat(labels, starts, axis=1, dtype=np.int64)  # (count, occupied bins)
+        hits = np.add.reduceat(labels, first_of_bin, axis=1, dtype=np.int64)  # (count, occupied bins)
         total += float(np.abs(hits - expected).sum())
     return total / (draws * p.size)
 
@@ -150,16 +150,16 @@ def ece_floor(
 def ece_debiased(
     confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS, seed: int = 0, draws: int = FLOOR_DRAWS
 ) -> float:
-    """`ece` minus `ece_floor`: what is left of an ECE after what perfectly calibrated confidences would show.
+    """`ece` minus `ece_floor`: the ECE in excess of what perfectly calibrated confidences would show.
 
-    Zero in expectation where the confidences are calibrated, whatever the number of answers, which no `ece` is
-    (docs/methods.md §0.17). Hence it may be negative, and must stay so: a mean over subjects of values cut off at 0
-    would be biased again. It is a lower estimate of the calibration error of infinitely many answers: in a bin that is
-    far off, chance adds nothing to the gap, and yet its share of the floor is taken off.
+    Zero in expectation for calibrated confidences, whatever the number of answers; an `ece` is biased upwards
+    (docs/methods.md §0.17). It may be negative, and is not clipped: a mean over subjects of clipped values would be
+    biased again. It underestimates the calibration error of infinitely many answers: in a bin with a large gap, chance
+    adds nothing to the gap, but the floor is still subtracted.
 
     Arguments and errors as in `ece_floor`.
 
-    One answer at 0.5 is as far off as it would be if it were calibrated; a sure mistake can't be chance.
+    One answer at 0.5 is off by as much as a calibrated one; a sure mistake is not explained by chance.
 
     >>> ece_debiased([0.5], [True])
     0.0
@@ -218,7 +218,7 @@ def auroc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
 def aucpr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     """Average precision with right answers as positives: sum over thresholds of (R_k - R_{k-1}) * P_k.
 
-    Not the trapezoidal area, which interpolates too kindly (Davis and Goadrich, 2006; docs/methods.md §4). Equal
+    Not the trapezoidal area, which is too optimistic (Davis and Goadrich, 2006; docs/methods.md §4). Equal
     confidences are one threshold.
 
     Args:
@@ -243,5 +243,5 @@ def aucpr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     order = np.argsort(-p, kind="stable")
     last_of_tie = np.append(np.flatnonzero(np.diff(p[order])), o.size - 1)
     hits = np.cumsum(o[order])[last_of_tie]  # (thresholds,): right answers at or above each threshold
-    gained = np.diff(hits, prepend=0)
-    return float(np.sum(gained * hits / (last_of_tie + 1)) / positives)
+    new_hits = np.diff(hits, prepend=0)
+    return float(np.sum(new_hits * hits / (last_of_tie + 1)) / positives)

@@ -1,7 +1,7 @@
-"""Recalibrators: monotone maps of a confidence to a better calibrated one, fitted on labelled answers.
+"""Recalibrators (isotonic, Platt, beta, temperature): monotone maps of confidences, fitted on labelled answers.
 
-None ever turns an order round, so discrimination and calibration can be judged apart; what ties each one makes is noted
-at its class. Example: `recalibrator("platt").fit(confidence, correct).apply(confidence_on_test)`.
+All are non-decreasing, so that they change calibration but not ranking, except for ties; each class says which ties it
+makes. Example: `recalibrator("platt").fit(confidence, correct).apply(confidence_on_test)`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from bench.metrics.answers import checked, distinct
 _TEMPERATURES = (0.05, 100.0)
 """Smallest and largest temperature (docs/methods.md §0.10)."""
 _NEWTON_STEPS = 100
-"""Largest number of steps of a logistic fit; it takes about ten."""
+"""Largest number of Newton steps of a logistic fit, which needs about ten."""
 _CONVERGED = 1e-9
-"""Largest gradient component, per answer, of a finished logistic fit."""
+"""Largest gradient component, per answer, at convergence of a logistic fit."""
 
 
 class Recalibrator(ABC):
-    """A map from confidence to confidence; `fit` learns it, `apply` uses it."""
+    """Base class of recalibrators, maps from confidence to confidence: `fit` learns the map, `apply` applies it."""
 
     @abstractmethod
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
@@ -36,7 +36,7 @@ class Recalibrator(ABC):
 
         Args:
             confidence: shape (n,), float in [0, 1].
-            correct: shape (n,), bool; one class only will do.
+            correct: shape (n,), bool; one class is enough.
 
         Raises:
             ValueError: as `bench.metrics.accuracy`.
@@ -54,19 +54,19 @@ class Recalibrator(ABC):
 
     @abstractmethod
     def transform(self, p: FloatArray) -> FloatArray:
-        """The learned function, of ascending confidences in [0, 1]."""
+        """Apply the learned map to ascending confidences in [0, 1]."""
 
     @property
     @abstractmethod
     def parameters(self) -> Mapping[str, float]:
-        """Learned parameters, by name; a step function tells the number of its steps."""
+        """Learned parameters, by name; for a step function the number of steps."""
 
 
 class Isotonic(Recalibrator):
-    """Non-decreasing step function that fits the labels best (Zadrozny and Elkan, 2002), linear between its steps.
+    """Isotonic regression (Zadrozny and Elkan, 2002), interpolated linearly between its steps.
 
-    Below and above the fitted confidences it is constant. Never turns an order round; within a step all become equal,
-    so AUROC and AUCPR may change. Where all confidences are equal, it is their rate of right answers.
+    Below and above the fitted confidences it is constant. All confidences within a step become equal, so AUROC
+    and AUCPR may change. Where all confidences are equal, it returns the rate of right answers.
     """
 
     at_: FloatArray
@@ -89,12 +89,12 @@ class Isotonic(Recalibrator):
 
 
 class _Logistic(Recalibrator):
-    """Logistic regression on features that rise with the confidence, with slopes that can't be negative.
+    """Logistic regression on features that increase with the confidence, with non-negative slopes.
 
     Labels are smoothed as by Platt (1999): (N+ + 1) / (N+ + 2) for right answers and 1 / (N- + 2) for wrong ones, so
-    that the fit is finite where the classes can be separated, or where there is one only. Slopes below 0, which would
-    turn the order round, are held at 0; if all are, the map is constant. Where all confidences are equal, slopes can't
-    be told and are 1: the level alone is corrected.
+    that the fit is finite for separable classes, or for one class. Slopes below 0 would reverse the order and are set
+    to 0; if all are, the map is constant. Where all confidences are equal, slopes are not identified and set to 1:
+    only the intercept is fitted.
     """
 
     names: tuple[str, ...]
@@ -103,13 +103,13 @@ class _Logistic(Recalibrator):
     @staticmethod
     @abstractmethod
     def features(p: FloatArray) -> FloatArray:
-        """Features (n, k) of confidences (n,) inside (0, 1), each rising with them; their sum is the logit."""
+        """Features (n, k) of confidences (n,) in (0, 1), each increasing in them; their sum is the logit."""
 
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
         """See `Recalibrator.fit`."""
         p, o = checked(confidence, correct)
         target = smoothed(o)
-        p = _inside(p)
+        p = _clip(p)
         features = self.features(p)
         if np.ptp(p) == 0.0:
             rate = float(target.mean())
@@ -121,18 +121,18 @@ class _Logistic(Recalibrator):
 
     def transform(self, p: FloatArray) -> FloatArray:
         """See `Recalibrator.transform`."""
-        return sigmoid(self.features(_inside(p)) @ self.weights_[:-1] + self.weights_[-1])
+        return sigmoid(self.features(_clip(p)) @ self.weights_[:-1] + self.weights_[-1])
 
     @property
     def parameters(self) -> Mapping[str, float]:
-        """Slopes and level."""
+        """Slopes and intercept."""
         return dict(zip(self.names, map(float, self.weights_), strict=False))
 
 
 class Platt(_Logistic):
     """q = sigmoid(a * logit(p) + b) with a >= 0 (Platt, 1999).
 
-    Strictly rising unless a is 0; confidences nearer than 2^-24 to 0 or 1 are taken as that far, and become equal.
+    Strictly increasing unless a is 0; confidences are clipped to [2^-24, 1 - 2^-24], where they become equal.
     """
 
     names = ("a", "b")
@@ -146,8 +146,8 @@ class Platt(_Logistic):
 class Beta(_Logistic):
     """q = sigmoid(a * ln p - b * ln(1 - p) + c) with a, b >= 0 (Kull, Silva Filho and Flach, 2017).
 
-    The three-parameter map of the paper, but with Platt's smoothed labels. Strictly rising unless a and b are 0;
-    confidences nearer than 2^-24 to 0 or 1 are taken as that far, and become equal.
+    The three-parameter map of the paper, but with Platt's smoothed labels. Strictly increasing unless a and b
+    are 0; confidences are clipped to [2^-24, 1 - 2^-24], where they become equal.
     """
 
     names = ("a", "b", "c")
@@ -159,12 +159,11 @@ class Beta(_Logistic):
 
 
 class Temperature(Recalibrator):
-    """q = sigmoid(logit(p) / t) with the t of least negative log-likelihood (Guo et al., 2017).
+    """Temperature scaling q = sigmoid(logit(p) / t), t minimising the negative log-likelihood (Guo et al., 2017).
 
-    t stays within [0.05, 100] (docs/methods.md §0.10): where confidences say the opposite of what is true, the best t
-    is infinite, and where they are separated at 0.5, it is 0. Rising; confidences nearer than 2^-24 to 0 or 1 are taken
-    as that far, and become equal, and with a small t large ones round to 1. Where all are 0.5, t can't be told and is
-    1.
+    t stays within [0.05, 100] (docs/methods.md §0.10): the optimum is infinite for anticorrelated confidences, and 0
+    where 0.5 separates right from wrong. Increasing; confidences are clipped to [2^-24, 1 - 2^-24], where they become
+    equal, and with a small t large ones round to 1. Where all are 0.5, t is not identified and set to 1.
     """
 
     temperature_: float
@@ -172,12 +171,12 @@ class Temperature(Recalibrator):
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
         """See `Recalibrator.fit`."""
         p, o = checked(confidence, correct)
-        logit = Platt.features(_inside(p))[:, 0]
+        logit = Platt.features(_clip(p))[:, 0]
         if not logit.any():
             self.temperature_ = 1.0
             return self
         low, high = (1 / bound for bound in reversed(_TEMPERATURES))
-        for _ in range(60):  # the gradient in 1/t rises, so its zero is bracketed
+        for _ in range(60):  # bisection: the gradient is increasing in 1/t
             middle = (low + high) / 2
             if float(logit @ (sigmoid(middle * logit) - o)) < 0:
                 low = middle
@@ -188,7 +187,7 @@ class Temperature(Recalibrator):
 
     def transform(self, p: FloatArray) -> FloatArray:
         """See `Recalibrator.transform`."""
-        return sigmoid(Platt.features(_inside(p))[:, 0] / self.temperature_)
+        return sigmoid(Platt.features(_clip(p))[:, 0] / self.temperature_)
 
     @property
     def parameters(self) -> Mapping[str, float]:
@@ -202,7 +201,7 @@ RECALIBRATORS: Mapping[str, type[Recalibrator]] = MappingProxyType(
 
 
 def recalibrator(kind: str) -> Recalibrator:
-    """A new, unfitted one of RECALIBRATORS.
+    """Create an unfitted recalibrator by its name in RECALIBRATORS.
 
     Raises:
         UserError: there is none of that name.
@@ -216,14 +215,14 @@ def recalibrator(kind: str) -> Recalibrator:
 
 
 def folds_of(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -> IntArray:
-    """Fold of each answer, shape (n,), int from 0: shuffled, sizes and rates of right answers as equal as can be.
+    """Stratified folds: fold of each answer, shape (n,), int from 0, balanced in size and in rate of right answers.
 
-    A method that was itself fitted on these answers is fitted again without each fold in turn, to tell that fold's
-    confidences; otherwise a recalibrator learns how sure a method is of answers that it has seen.
+    Cross-fitting: a method that was fitted on these answers is fitted again without each fold, to predict that fold's
+    confidences; else a recalibrator would be fitted on confidences in training data.
 
     Args:
         correct: shape (n,), bool.
-        folds: at most; n where there are fewer answers.
+        folds: number of folds; n where there are fewer answers.
         seed: of the shuffle.
 
     Raises:
@@ -243,16 +242,16 @@ def folds_of(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -> IntArr
 
 
 def smoothed(correct: BoolArray) -> FloatArray:
-    """Labels (n,) inside (0, 1) (Platt, 1999): (N+ + 1) / (N+ + 2) for right answers, 1 / (N- + 2) for wrong ones."""
+    """Smoothed labels (n,) (Platt, 1999): (N+ + 1) / (N+ + 2) for right answers, 1 / (N- + 2) for wrong ones."""
     right = int(np.count_nonzero(correct))
     return np.where(correct, (right + 1) / (right + 2), 1 / (correct.size - right + 2))
 
 
 def fit_logistic(features: FloatArray, target: FloatArray) -> FloatArray:
-    """Slopes, none negative, and level (k + 1,) of least cross-entropy with targets in (0, 1).
+    """Logistic regression with non-negative slopes: slopes and intercept (k + 1,) for targets in (0, 1).
 
-    The loss is convex, so the solution is the free optimum of the slopes that aren't 0 there. Of the free optima of all
-    sets of slopes, it is the best one without a negative slope.
+    The loss is convex, so the solution is the unconstrained optimum over the slopes that are not 0 in it: among the
+    unconstrained optima over all subsets of slopes, the best one without a negative slope.
     """
     k = features.shape[1]
     candidates = []
@@ -266,7 +265,7 @@ def fit_logistic(features: FloatArray, target: FloatArray) -> FloatArray:
 
 
 def _newton(features: FloatArray, target: FloatArray) -> FloatArray:
-    """Logistic regression (k + 1,) by damped Newton steps; the level comes last."""
+    """Unconstrained logistic regression (k + 1,) by damped Newton steps; the intercept comes last."""
     design = np.column_stack([features, np.ones(len(target))])
     weights = np.zeros(design.shape[1])
     loss = _cross_entropy(design @ weights, target)
@@ -278,13 +277,13 @@ def _newton(features: FloatArray, target: FloatArray) -> FloatArray:
         hessian = (design * (q * (1 - q))[:, None]).T @ design / len(target)
         step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]  # features may be collinear: two distinct values
         for halving in range(40):
-            tried = weights - step / 2**halving
-            new_loss = _cross_entropy(design @ tried, target)
+            candidate = weights - step / 2**halving
+            new_loss = _cross_entropy(design @ candidate, target)
             if new_loss < loss:
                 break
         else:
             break
-        weights, loss = tried, new_loss
+        weights, loss = candidate, new_loss
     return weights
 
 
@@ -294,20 +293,20 @@ def _cross_entropy(logit: FloatArray, target: FloatArray) -> float:
 
 def sigmoid(x: FloatArray) -> FloatArray:
     """1 / (1 + exp(-x)), of any shape, without overflow."""
-    small = np.exp(-np.abs(x))  # of a number that isn't positive: can't overflow
+    small = np.exp(-np.abs(x))  # the exponent is at most 0, so no overflow
     return np.where(x >= 0, 1.0, small) / (1.0 + small)
 
 
-def _inside(p: FloatArray) -> FloatArray:
-    """Confidences moved off 0 and 1, where a logit is infinite."""
-    moved: FloatArray = np.clip(p, NLL_CLIP, 1.0 - NLL_CLIP)
-    return moved
+def _clip(p: FloatArray) -> FloatArray:
+    """Clip confidences away from 0 and 1, where the logit is infinite."""
+    clipped: FloatArray = np.clip(p, NLL_CLIP, 1.0 - NLL_CLIP)
+    return clipped
 
 
 def rising(confidence: npt.ArrayLike, transform: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """Checked confidences (n,) through a rising function; rounding neither parts equal ones nor turns others round."""
+    """Apply a non-decreasing function to confidences (n,), exactly: ties stay ties, and rounding reverses no pair."""
     p = np.asarray(confidence, dtype=np.float64)
     if not p.size:
         return np.empty(0)
-    values, place = np.unique(checked(p, np.zeros(p.shape, dtype=bool))[0], return_inverse=True)
-    return np.maximum.accumulate(transform(values))[place]
+    values, inverse = np.unique(checked(p, np.zeros(p.shape, dtype=bool))[0], return_inverse=True)
+    return np.maximum.accumulate(transform(values))[inverse]

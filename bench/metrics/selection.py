@@ -1,4 +1,4 @@
-"""Quality of confidences for answering only some questions: risk-coverage area, PRR, coverage at a precision.
+"""Selective prediction metrics: area under the risk-coverage curve, rejection ratio (PRR), coverage at a precision.
 
 Pure functions of `confidence (n,)` and `correct (n,)`. Example: `aurc([0.9, 0.1], [True, False])` is 0.25, the mean of
 risk 0 at coverage one half and risk 0.5 at coverage 1.
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bench.metrics.answers import checked, distinct
 
 _PRECISION_PERCENT = 95
-"""Share of right answers among the accepted ones that `coverage95` asks for."""
+"""Precision of the accepted answers that `coverage95` requires."""
 
 
 def aurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
@@ -47,8 +47,8 @@ def aurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def eaurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Excess of `aurc` over that of the best order, all right answers first (Geifman, Uziel and El-Yaniv, 2019).
 
-    With E mistakes, the best is 1/n * sum over k of max(0, k - (n - E)) / k. It tells the order from the error rate,
-    which `aurc` alone does not.
+    With E mistakes, the best is 1/n * sum over k of max(0, k - (n - E)) / k. It separates the ranking
+    from the error rate, which `aurc` mixes.
 
     Arguments and errors as in `aurc`.
 
@@ -64,19 +64,19 @@ def eaurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 
 
 def prr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
-    """Prediction rejection ratio, as LM-Polygraph defines it: gain over a random order as a share of the best one's.
+    """Prediction rejection ratio, as in LM-Polygraph: the gain over a random order, relative to that of the best order.
 
     (A - a) / (A* - a), where A is the mean over k of the share of right answers among the k most confident ones, A*
     that of the best order, and a the share of right answers, which is A of a random order. 1 for the best order, 0 for
     a random one (Malinin and Gales, 2021; Vashurin et al., 2025). Within equal confidences every order is equally
-    likely, as in `aurc`; LM-Polygraph takes them as they are sorted.
+    likely, as in `aurc`; LM-Polygraph uses the order of its sort.
 
     Args:
         confidence: shape (n,), float in [0, 1].
         correct: shape (n,), bool.
 
     Returns:
-        None where all answers are right, or all wrong.
+        None where all answers are right or all are wrong.
 
     Raises:
         ValueError: as `accuracy`.
@@ -96,7 +96,7 @@ def prr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
 def coverage95(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Largest share of answers that a threshold accepts with at least 95 % of them right (El-Yaniv and Wiener, 2010).
 
-    Equal confidences are accepted together. 0.0 where no threshold does it: then nothing may be answered.
+    Equal confidences are accepted together. 0.0 where no threshold reaches it.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -115,5 +115,5 @@ def coverage95(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     p, o = checked(confidence, correct)
     _, size, hits = distinct(p, o)
     accepted, right = np.cumsum(size[::-1]), np.cumsum(hits[::-1])
-    enough = accepted[100 * right >= _PRECISION_PERCENT * accepted]  # whole numbers: 19 of 20 is 95 %
+    enough = accepted[100 * right >= _PRECISION_PERCENT * accepted]  # integers: 19 of 20 is exactly 95 %
     return float(enough.max(initial=0) / p.size)

@@ -1,4 +1,4 @@
-"""The registry of metrics, and all of them over the subjects of a task.
+"""The registry of metrics (`METRICS`), and `summarise`: all of them per subject, averaged and pooled.
 
 A value that is not defined is None, never 0 and never NaN; it is left out of the mean and counted. Example:
 `summarise(confidence, correct, subjects, protocol).metrics["brier"].mean`.
@@ -22,7 +22,7 @@ from bench.metrics import calibration, paper, selection
 from bench.metrics.answers import checked, ranked
 
 Average = Literal["questions", "subjects"]
-"""Metrics are of all questions at once, or means over subjects, each of which counts alike."""
+"""Whether metrics are pooled over all questions, or unweighted means over subjects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class MetricSummary:
     std: float | None
     """Standard deviation over these subjects (`Protocol.std_ddof`); None with too few of them."""
     pooled: float | None
-    """Value over all questions at once; None where undefined."""
+    """Value pooled over all questions; None where undefined."""
     n_undefined: int
     """Subjects left out of mean and std because the metric is undefined there, e.g. AUROC with one class."""
 
     def of(self, average: Average) -> float | None:
-        """The value over all questions at once, or the mean over subjects; None where undefined."""
+        """The pooled value, or the mean over subjects; None where undefined."""
         return self.pooled if average == "questions" else self.mean
 
 
@@ -49,7 +49,7 @@ LOWER = False
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with what a table or a figure must know about it."""
+    """Definition of a metric, with its label, direction and bounds for tables and figures."""
 
     name: str
     """Key in results."""
@@ -60,49 +60,49 @@ class Metric:
     reference: str
     """Source of the definition."""
     higher_is_better: bool | None
-    """None for a yardstick, which is neither good nor bad."""
+    """None for a reference value, which has no direction."""
     binned: bool = False
-    """Takes `bins`."""
-    drawn: bool = False
-    """Takes `seed`."""
+    """Whether `compute` takes `bins`."""
+    seeded: bool = False
+    """Whether `compute` takes `seed`, because it draws random labels."""
     bounds: tuple[float, float] = (0.0, 1.0)
     """Smallest and largest possible value."""
     is_fraction: bool = True
-    """Can be shown in percent; False for nats."""
+    """Whether it can be shown in percent; False for nats."""
     of_order: bool = False
-    """Depends on the order of confidences alone, so that scores without a scale will do."""
+    """Whether it is rank-based: it depends on the order only, so that unscaled scores will do."""
     is_root: bool = False
-    """Is the signed root of an estimated square; a mean over subjects or seeds is that of the mean of their squares."""
+    """Whether it is the signed root of an estimated square; means over subjects or seeds are taken of the squares."""
 
     def value(self, values: FloatArray, correct: BoolArray, bins: int, seed: int) -> float | None:
-        """The metric of n answers; bins and seed where it takes them."""
-        options = ({"bins": bins} if self.binned else {}) | ({"seed": seed} if self.drawn else {})
+        """Compute the metric of n answers; `bins` and `seed` are passed where it takes them."""
+        options = ({"bins": bins} if self.binned else {}) | ({"seed": seed} if self.seeded else {})
         return self.compute(values, correct, **options)
 
     def mean(self, values: Iterable[float]) -> float | None:
-        """Mean over subjects, or seeds, where it is defined; None where it is in none.
+        """Mean over the subjects, or seeds, where the metric is defined; None without any.
 
         >>> METRICS["brier"].mean([0.1, 0.3]), METRICS["rmsce"].mean([0.7, -0.1])
         (0.2, 0.4898979485566356)
         """
-        known = np.array([*values])
-        if not known.size:
+        valid = np.array([*values])
+        if not valid.size:
             return None
-        return calibration.signed_root(float((known * np.abs(known)).mean())) if self.is_root else float(known.mean())
+        return calibration.signed_root(float((valid * np.abs(valid)).mean())) if self.is_root else float(valid.mean())
 
 
 _METRICS = (
     Metric("ece", "ECE", paper.ece, "doi:10.1609/aaai.v29i1.9602; docs/methods.md §4", LOWER, binned=True),
     Metric("ece_ref", "ECE (ref)", paper.ece_ref, "docs/methods.md §4", LOWER, binned=True),
     Metric("ece_ref_closed", "ECE (ref, closed)", paper.ece_ref_closed, "docs/methods.md §4", LOWER, binned=True),
-    Metric("ece_floor", "ECE floor", paper.ece_floor, "docs/methods.md §0.17", None, binned=True, drawn=True),
+    Metric("ece_floor", "ECE floor", paper.ece_floor, "docs/methods.md §0.17", None, binned=True, seeded=True),
     Metric("brier", "Brier", paper.brier, "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2", LOWER),
     Metric("acc", "ACC", paper.accuracy, "docs/methods.md §4", HIGHER),
     Metric("aucpr", "AUCPR", paper.aucpr, "doi:10.1145/1143844.1143874", HIGHER, of_order=True),
     Metric("auroc", "AUROC", paper.auroc, "doi:10.1148/radiology.143.1.7063747", HIGHER, of_order=True),
     Metric(
         "ece_debiased", "ECE - floor", paper.ece_debiased, "docs/methods.md §0.17", LOWER,
-        binned=True, drawn=True, bounds=(-1.0, 1.0),
+        binned=True, seeded=True, bounds=(-1.0, 1.0),
     ),
     Metric("rmsce", "RMSCE", calibration.rmsce, "arXiv:1909.10155", LOWER, bounds=(-1.0, 1.0), is_root=True),
     Metric("ece_mass", "ECE (equal mass)", calibration.ece_mass, "doi:10.18653/v1/D15-1182", LOWER, binned=True),
@@ -130,13 +130,13 @@ class Scores:
     """All metrics of one method on one task."""
 
     metrics: Mapping[str, MetricSummary]
-    """Metrics by name, in the order of METRICS; of scores without confidences only those of order."""
+    """Metrics by name, in the order of METRICS; only rank-based ones for scores without confidences."""
     per_subject: Mapping[str, Mapping[str, float | None]]
     """Subject (sorted) -> `n` and each metric."""
     n_excluded: int | None
-    """Answers that `ece_ref` leaves out; None without confidences, as the next one."""
+    """Answers that `ece_ref` leaves out; None without confidences."""
     n_clipped: int | None
-    """Answers whose loss in `nll` is held at its largest."""
+    """Answers whose loss in `nll` is clipped; None without confidences."""
 
 
 def summarise(
@@ -146,7 +146,7 @@ def summarise(
     protocol: Protocol,
     score: npt.ArrayLike | None = None,
 ) -> Scores:
-    """All metrics per subject, their unweighted mean and standard deviation over subjects, and the pooled value.
+    """Compute all metrics per subject, their unweighted mean and standard deviation over subjects, and pooled.
 
     Subjects where a metric is undefined are left out of its mean and counted (docs/methods.md §4).
 
@@ -155,7 +155,7 @@ def summarise(
         correct: shape (n,), bool.
         subjects: n names.
         protocol: gives the number of bins and the standard deviation's ddof.
-        score: shape (n,), what metrics of order are of; by default the confidence.
+        score: shape (n,), input of rank-based metrics; by default the confidence.
 
     Raises:
         ValueError: as `accuracy`, or n differs between confidences and subjects.
@@ -181,7 +181,7 @@ def summarise(
     pooled = _all_metrics(p, order, o, protocol, 0)
     metrics: dict[str, MetricSummary] = {}
     for name, value in pooled.items():
-        defined = np.array([of[name] for of in per_subject.values() if of[name] is not None], dtype=np.float64)
+        defined = np.array([s[name] for s in per_subject.values() if s[name] is not None], dtype=np.float64)
         std = float(defined.std(ddof=protocol.std_ddof)) if defined.size > protocol.std_ddof else None
         metrics[name] = MetricSummary(METRICS[name].mean(defined), std, value, len(per_subject) - defined.size)
     if p is None:
@@ -192,7 +192,7 @@ def summarise(
 def _all_metrics(
     p: FloatArray | None, order: FloatArray, o: BoolArray, protocol: Protocol, seed: int
 ) -> dict[str, float | None]:
-    """Each metric that can be had; `seed` differs between subjects, or their floors would share their chance errors."""
+    """Compute each metric whose input exists; `seed` differs between subjects, so that their floors are independent."""
     values = {name: order if metric.of_order else p for name, metric in METRICS.items()}
     return {
         name: METRICS[name].value(value, o, protocol.ece_bins, seed)
@@ -202,12 +202,12 @@ def _all_metrics(
 
 
 def seed_of(subject: str) -> int:
-    """Seed of a subject's label draws; depends on its name alone, so that other subjects don't change its floor."""
+    """Seed of a subject's label draws; it depends on the name only, so that other subjects don't change its floor."""
     return zlib.crc32(subject.encode())
 
 
 def rows_of_subjects(subjects: Sequence[str]) -> Iterator[tuple[str, IntArray]]:
-    """Each subject, in sorted order, and the rows that are its own, ascending, (n_s,)."""
+    """Iterate over subjects, sorted, with the rows of each, ascending, (n_s,)."""
     names, group, size = np.unique(np.asarray(subjects, dtype=object), return_inverse=True, return_counts=True)
     order = np.argsort(group, kind="stable")
     yield from zip(map(str, names), np.split(order, np.cumsum(size)[:-1]), strict=True)

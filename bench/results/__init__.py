@@ -1,1 +1,1 @@
-"""Rows on disk: one JSON file and one Parquet file for each cell."""
+"""Results on disk: one JSON file (row) and one Parquet file (records) for each cell."""

@@ -1,4 +1,4 @@
-"""The cells of a results folder: which of its files are results, and what is shown of each."""
+"""Cells of a results folder: find the result files, read their rows, note what is left out."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from bench.api import UserError
 from bench.results.files import FAILED, PARTIAL, RESERVED, path_of, read
 from bench.results.row import ResultRow
 
-_OWN = re.compile(r".+--.+--s-?\d+(--[0-9a-f]{8})?(--n\d+)?(\.failed)?\.json")
-"""Names that `bench.results.files.path_of` gives."""
-_LONGEST = 120
-"""Letters of a reason in a note."""
+_RESULT_NAME = re.compile(r".+--.+--s-?\d+(--[0-9a-f]{8})?(--n\d+)?(\.failed)?\.json")
+"""File names that `bench.results.files.path_of` builds."""
+_MAX_REASON = 120
+"""Characters of a reason that a note shows."""
 
 
 def read_all(folder: Path, *, partial: bool = False) -> list[ResultRow]:
-    """All rows below a results folder, in the order of their paths.
+    """Read all rows below a results folder, in the order of their paths.
 
     Args:
         folder: of results.
         partial: also the rows of runs with `--limit`.
 
     Raises:
-        UserError: there is no such folder, or a file in it is not as it must be.
+        UserError: there is no such folder, or a file in it is invalid.
     """
     return [shown(file) for file in found(folder, partial=partial).cells]
 
 
 def shown(path: Path) -> ResultRow:
-    """The row of a JSON file, with a note where a later run of it ended without numbers.
+    """Read the row of a JSON file, with a note where a later run of the cell failed or was skipped.
 
     Raises:
         UserError: as `read`.
@@ -48,24 +48,24 @@ def shown(path: Path) -> ResultRow:
         )
     when = datetime.fromtimestamp(failed.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M UTC")
     reason = " ".join((last.reason or "no reason given").split())
-    if len(reason) > _LONGEST:
-        reason = reason[: _LONGEST - 1] + "…"
+    if len(reason) > _MAX_REASON:
+        reason = reason[: _MAX_REASON - 1] + "…"
     ended = "was skipped" if last.status == "skipped" else "failed"
     note = f"the last run of seed {row.seed} {ended} ({when}: {reason}); shown is the one before"
     return replace(row, notes=(*row.notes, note))
 
 
-class Found(NamedTuple):
+class ResultFiles(NamedTuple):
     """JSON files below a results folder."""
 
     cells: list[Path]
-    """One for each cell, in the order of their paths: with numbers where it ever had them."""
+    """One file for each cell, in the order of their paths: that with numbers, or else that of a failed run."""
     foreign: list[Path]
-    """Files that are no results."""
+    """JSON files that are no results."""
 
 
-def found(folder: Path, *, partial: bool = False) -> Found:
-    """The JSON files that `read_all` reads.
+def found(folder: Path, *, partial: bool = False) -> ResultFiles:
+    """List the JSON files that `read_all` reads.
 
     Raises:
         UserError: there is no such folder.
@@ -73,43 +73,43 @@ def found(folder: Path, *, partial: bool = False) -> Found:
     if not folder.is_dir():
         raise UserError(f"results folder {str(folder)!r} does not exist; run something first: bench run --method all")
     models = {file: file.relative_to(folder).parts[0] for file in sorted(folder.glob("*/*/*.json"))}
-    whole = [file for file, model in models.items() if model not in RESERVED and not model.startswith(".")]
-    own = [file for file in whole if is_own(file)]
-    # a run that ended without numbers is told with those of a run before, if there are any
+    files = [file for file, model in models.items() if model not in RESERVED and not model.startswith(".")]
+    results = [file for file in files if is_own(file)]
+    # `shown` notes a failed run beside the numbers of an earlier run, if there are any
     cells = [
         file
-        for file in own
+        for file in results
         if not (file.name.endswith(FAILED) and file.with_name(f"{file.name.removesuffix(FAILED)}.json").is_file())
     ]
-    limited = found(folder / PARTIAL) if partial and (folder / PARTIAL).is_dir() else Found([], [])
-    return Found([*cells, *limited.cells], [*sorted(set(whole) - set(own)), *limited.foreign])
+    limited = found(folder / PARTIAL) if partial and (folder / PARTIAL).is_dir() else ResultFiles([], [])
+    return ResultFiles([*cells, *limited.cells], [*sorted(set(files) - set(results)), *limited.foreign])
 
 
 def passed_over(folder: Path, *, partial: bool = False) -> list[str]:
-    """Sentences on what is below a results folder and is not shown.
+    """Notes on files below a results folder that are not shown.
 
     Args:
         folder: of results.
-        partial: rows of runs with `--limit` are shown.
+        partial: whether rows of runs with `--limit` are shown.
 
     Raises:
         UserError: there is no such folder.
     """
-    here, every = found(folder, partial=partial), found(folder, partial=True)
-    hidden = len(every.cells) - len(here.cells)
-    said = []
-    if every.foreign:
-        said.append(f"JSON files that are no results are passed over: {len(every.foreign)}, e.g. {every.foreign[0]}")
-    if hidden and not here.cells:
-        said.append("all results here are partial (--limit), and marked so")
+    visible, total = found(folder, partial=partial), found(folder, partial=True)
+    hidden = len(total.cells) - len(visible.cells)
+    notes = []
+    if total.foreign:
+        notes.append(f"JSON files that are no results are passed over: {len(total.foreign)}, e.g. {total.foreign[0]}")
+    if hidden and not visible.cells:
+        notes.append("all results here are partial (--limit), and marked so")
     elif hidden:
-        said.append(f"partial results (--limit) are not shown: {hidden}; show them with --partial")
-    return said
+        notes.append(f"partial results (--limit) are not shown: {hidden}; show them with --partial")
+    return notes
 
 
 def is_own(path: Path) -> bool:
-    """Whether a JSON file is a result, be it a damaged one: by its name, or else by what stands in it."""
-    if _OWN.fullmatch(path.name):
+    """Whether a JSON file is a result, even a damaged one: by its name, or else by its content."""
+    if _RESULT_NAME.fullmatch(path.name):
         return True
     try:
         return b'"schema_version"' in path.read_bytes()

@@ -1,8 +1,9 @@
-"""ResultRow <-> `results/<model>/<task>/<method>--<preset>--s<seed>[--<8 hex of config>].json`, with a Parquet file.
+"""Read and write results: `results/<model>/<task>/<method>--<preset>--s<seed>[--<8 hex of config>].json`, with Parquet.
 
-The JSON file is strict (no NaN), sorted, and has a digest of what it says. The Parquet file of the same stem has one
-row per question; its digest stands in the JSON file. Runs with `--limit N` lie under `partial/`, and their names end in
-`--nN`. A run that ended without numbers takes none away: it is told in `….failed.json`, until one has numbers again.
+The JSON file holds a `ResultRow` as strict JSON (no NaN), sorted, with a digest of its content. The Parquet file of the
+same stem has one row per question; the JSON file holds its digest. Runs with `--limit N` are below `partial/`, with
+names that end in `--nN`. A failed or skipped run deletes no numbers: until a run succeeds it is stored as
+`….failed.json`.
 Example: `results/tiny/atlas-choice/ccps--demo--s0.json`.
 """
 
@@ -31,24 +32,24 @@ from bench.store.locks import folder_lock
 
 SEPARATOR = "--"
 RECALIBRATED = "+"
-"""Between a method and the recalibrator of its confidences, e.g. `ccps+isotonic`."""
+"""Separates a method and the recalibrator of its confidences, e.g. `ccps+isotonic`."""
 PARTIAL = "partial"
 ANALYSES = "analyses"
-"""Tables and figures that `bench analyze` and `bench guard` write; no result is among them."""
+"""Folder of tables and figures that `bench analyze` and `bench guard` write; it holds no results."""
 RESERVED = frozenset({PARTIAL, ANALYSES, "transfer", "paper", "questions"})
-"""Folders of `results/` that are no model's."""
+"""Folders of `results/` that belong to no model."""
 
-_DEEPEST = 20
-"""Levels of objects and lists in a field that holds any values."""
+_MAX_DEPTH = 20
+"""Largest nesting of objects and lists in a field of arbitrary JSON."""
 FAILED = ".failed.json"
-"""Ending of the file of a run that ended without numbers."""
+"""Suffix of the file of a failed or skipped run."""
 
 
 # --- names and paths --------------------------------------------------------------------------------------------------
 
 
 def base_of(method: str) -> str:
-    """The method without its recalibration.
+    """Name of the method without its recalibration.
 
     >>> base_of("ccps+isotonic"), base_of("ccps")
     ('ccps', 'ccps')
@@ -57,7 +58,7 @@ def base_of(method: str) -> str:
 
 
 def recalibration_of(method: str) -> str:
-    """Recalibration of a method's confidences; empty where they are as they were.
+    """Name of the recalibration of a method's confidences; empty without one.
 
     >>> recalibration_of("ccps+isotonic"), recalibration_of("ccps")
     ('isotonic', '')
@@ -76,10 +77,10 @@ def model_folder(model: str) -> str:
 
 
 def path_of(row: ResultRow, out: Path) -> Path:
-    """Path at which the row's JSON file belongs, beside its numbers where it has none; nothing is touched.
+    """Build the path of the row's JSON file; nothing is written.
 
     Raises:
-        UserError: method, task or preset is no safe name.
+        UserError: method, task or preset is no safe file name.
     """
     for kind, name in (("method", row.method), ("preset", row.preset), ("task", row.task)):
         if not NAME.fullmatch(name):
@@ -98,7 +99,7 @@ def path_of(row: ResultRow, out: Path) -> Path:
 
 
 def place_of(row: ResultRow, results: Path) -> Path:
-    """Path of a row's JSON file where it was read below a folder of results, or below the `partial` in one."""
+    """Path of a row's JSON file below a results folder, or below its folder `partial`."""
     limited = row.limit is not None and results.absolute().name == PARTIAL
     return path_of(row, results.absolute().parent if limited else results)
 
@@ -109,7 +110,7 @@ def config_digest(config: Mapping[str, Any]) -> str:
 
 
 def ensure_writable(out: Path) -> None:
-    """Check before any work that results can be written below `out`; leaves nothing behind.
+    """Check that results can be written below `out`, before any work; leaves no file.
 
     Raises:
         UserError: they can't.
@@ -126,15 +127,15 @@ def ensure_writable(out: Path) -> None:
 
 
 def write(row: ResultRow, records: Records | None, out: Path) -> Path:
-    """Write a cell; returns the JSON file's path.
+    """Write the two files of a cell; return the JSON file's path.
 
-    Killed at any moment, it leaves the cell as it was or as it is now: the new Parquet file waits under a name with its
-    digest until the JSON file that names it is there, and whoever reads that finds it. Cells that aren't ok have no
-    records, and take none away. `records_digest` is set here.
+    The write is atomic: a killed process leaves the old cell or the new one. The new Parquet file has a temporary name
+    with its digest until the JSON file with that digest is written; `read` then finishes the write if need be. Cells
+    that are not ok have no records, and delete none. Sets `records_digest`.
 
     Raises:
-        UserError: the folder can't be written, or a name is not safe; an older cell stays.
-        ValueError: records and status, or their lengths, don't fit; a number is NaN or infinite.
+        UserError: the folder can't be written, or a name is not safe; the old cell stays.
+        ValueError: records and status, or lengths of columns, don't match; a number is NaN or infinite.
     """
     if (row.status == "ok") != (records is not None):
         raise ValueError(f"expected records exactly for status ok, got status {row.status} of {row.method}")
@@ -143,9 +144,9 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
     if records is not None:
         import pyarrow as pa
 
-        kinds, score = _columns()
-        kinds |= {} if records.score is None else score
-        arrays = {name: pa.array(getattr(records, name), type=kind) for name, kind in kinds.items()}
+        types, score = _column_types()
+        types |= {} if records.score is None else score
+        arrays = {name: pa.array(getattr(records, name), type=type_) for name, type_ in types.items()}
         columns = parquet_bytes(pa.table(arrays))
         digest = hashlib.sha256(columns).hexdigest()
     text = to_json(dataclasses.replace(row, records_digest=digest)).encode()
@@ -164,33 +165,32 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
 
 
 def _pending(path: Path, digest: str) -> Path:
-    """Name of a Parquet file whose JSON file is not there yet, or has just been written."""
+    """Temporary path of a Parquet file until its JSON file is written."""
     return path.with_name(f".{path.stem}.{digest[:8]}.parquet")
 
 
 def _finish(path: Path, digest: str) -> None:
-    """Give a Parquet file that its JSON file waits for its name, if there is one, and remove others that waited.
+    """Rename a pending Parquet file to its final name, if there is one, and remove other pending files.
 
-    With it goes the account of a failure before, not earlier: else a write that fails takes away what there was.
-
-    To be called by one process at a time.
+    The file of an earlier failed run is removed here and not before, so that an interrupted write loses nothing. The
+    caller must hold the folder's lock.
     """
     pending = _pending(path, digest)
     if pending.is_file() and digest_file(pending) == digest:
         path.with_suffix(FAILED).unlink(missing_ok=True)
         pending.replace(path.with_suffix(".parquet"))
-    for left in path.parent.glob(f".{escape(path.stem)}.{'[0-9a-f]' * 8}.parquet"):
-        left.unlink(missing_ok=True)
+    for leftover in path.parent.glob(f".{escape(path.stem)}.{'[0-9a-f]' * 8}.parquet"):
+        leftover.unlink(missing_ok=True)
 
 
 def to_json(row: ResultRow) -> str:
-    """The row as strict JSON, keys sorted, ending in a newline; a model's path is replaced by its label."""
+    """Serialise a row as strict JSON, keys sorted, ending in a newline; a model's path is replaced by its label."""
     public = dataclasses.replace(row, model=model_label(row.model))
     return json_text(sealed(_encode(public)), sort_keys=True)
 
 
-def _columns() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Columns of a Parquet file, and that of methods that give scores, which other results don't have."""
+def _column_types() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Column types of a Parquet file, and of the extra column of methods with scores."""
     import pyarrow as pa
 
     columns = {
@@ -201,7 +201,7 @@ def _columns() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _encode(value: Any) -> Any:
-    """Dataclasses, mappings, sequences and numpy scalars as what `json` knows."""
+    """Convert dataclasses, mappings, sequences and numpy scalars to types that `json` serialises."""
     if dataclasses.is_dataclass(value):
         return {field.name: _encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -221,20 +221,20 @@ def _unwritable(out: Path, error: OSError) -> UserError:
 
 
 def read(path: Path) -> ResultRow:
-    """Read one JSON file, checked field by field, and the digests of it and of its Parquet file.
+    """Read one JSON file; validate its fields, its digest and that of its Parquet file.
 
     A write that was killed between the two files is finished here.
 
     Raises:
-        UserError: it is not such a file, or its Parquet file is missing or another one; names the file.
+        UserError: the file is invalid, or its Parquet file is missing or has another digest; names the file.
     """
     parquet = path.with_suffix(".parquet")
     try:
-        row = _row_at(path)
+        row = _read_row(path)
         if row.status != "ok" or _digest_of(parquet) == row.records_digest:
             return row
-        with folder_lock(path.parent):  # another process is writing the two, or died on it
-            row = _row_at(path)
+        with folder_lock(path.parent):  # another process is writing the two files, or was killed meanwhile
+            row = _read_row(path)
             _finish(path, str(row.records_digest))
         digest = _digest_of(parquet)
     except OSError as error:
@@ -251,12 +251,12 @@ def read(path: Path) -> ResultRow:
     return row
 
 
-def _row_at(path: Path) -> ResultRow:
-    way_out = "copy it again, or run that cell again"
+def _read_row(path: Path) -> ResultRow:
+    remedy = "copy it again, or run that cell again"
     try:
         values = parsed(path.read_text(encoding="utf-8"))
         if not isinstance(values, dict):
-            raise ValueError("expected a JSON object")  # noqa: TRY004 - one kind for whatever is wrong in a file
+            raise ValueError("expected a JSON object")  # noqa: TRY004 - one exception type for all invalid files
         version = values.get("schema_version")
         if version != SCHEMA_VERSION:
             raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
@@ -264,15 +264,15 @@ def _row_at(path: Path) -> ResultRow:
         if not isinstance(row.provenance.get("code", {}), Mapping):
             raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
         for name in ("config", "deviations", "provenance"):
-            if not _is_shallow(getattr(row, name), _DEEPEST):
-                raise ValueError(f"{name}: expected at most {_DEEPEST} levels")
+            if not _is_shallow(getattr(row, name), _MAX_DEPTH):
+                raise ValueError(f"{name}: expected at most {_MAX_DEPTH} levels")
         if values.get(DIGEST) != sealed(values)[DIGEST]:
             raise ValueError("its digest is not that of what it says, so something in it was changed")
         return row
     except RecursionError as error:
-        raise UserError(f"result {path} is nested too deep; {way_out}") from error
+        raise UserError(f"result {path} is nested too deep; {remedy}") from error
     except ValueError as error:  # also what JSON and UTF-8 decoding raise
-        raise UserError(f"result {path}: {error}; {way_out}") from error
+        raise UserError(f"result {path}: {error}; {remedy}") from error
 
 
 def _digest_of(path: Path) -> str | None:
@@ -284,23 +284,23 @@ def _digest_of(path: Path) -> str | None:
 
 
 def read_records(path: Path) -> Records:
-    """The questions of a cell, from the Parquet file beside its JSON file (either path will do).
+    """Read the records of a cell from its Parquet file (the path of its JSON file will do).
 
     Raises:
-        UserError: missing, not Parquet, other columns, nulls, a confidence outside [0, 1], or NaN where it has to be
-            known.
+        UserError: the file is missing or no Parquet file, or has other columns, nulls, a confidence outside [0, 1], or
+            NaN.
     """
     path = path.with_suffix(".parquet")
     try:
-        table = exact_table(path, *_columns())
+        table = exact_table(path, *_column_types())
     except ValueError as error:
         raise UserError(f"result {path} {error}; run that cell again") from error
     columns = {name: table[name] for name in table.column_names}
     confidence = columns["confidence"].to_numpy()
     score = columns["score"].to_numpy() if "score" in columns else None
-    strange = np.zeros(0, dtype=np.int64) if score is None else np.flatnonzero(~(score < np.inf))
-    if score is not None and strange.size:
-        raise UserError(f"result {path}: score {score[strange[0]]} in row {strange[0]}; expected a finite one")
+    infinite = np.zeros(0, dtype=np.int64) if score is None else np.flatnonzero(~(score < np.inf))
+    if score is not None and infinite.size:
+        raise UserError(f"result {path}: score {score[infinite[0]]} in row {infinite[0]}; expected a finite one")
     bad = np.flatnonzero(~((confidence >= 0) & (confidence <= 1)))
     if bad.size and (score is None or not np.isnan(confidence).all()):
         raise UserError(f"result {path}: confidence {confidence[bad[0]]} in row {bad[0]}; expected values in [0, 1]")
@@ -316,5 +316,5 @@ def read_records(path: Path) -> Records:
 
 
 def _is_shallow(value: Any, levels: int) -> bool:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels >= 0 and all(_is_shallow(part, levels - 1) for part in parts)
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels >= 0 and all(_is_shallow(child, levels - 1) for child in children)

@@ -1,6 +1,6 @@
-"""Provenance of a result: code, packages, hardware, revisions; no paths, no names of people or machines.
+"""Provenance of a result: commit, packages, hardware, revisions; no paths, no names of people or machines.
 
-Nothing here fails: what can't be found out is None, with the reason beside it. Example of the part on code:
+Nothing here raises: an unknown value is None, with a reason beside it. Example of the part on code:
 `{"version": "0.1.0", "git_sha": "<40 hex>", "dirty": false, "record_digest": null, "reason": null}`.
 """
 
@@ -23,28 +23,28 @@ DISTRIBUTION = "confbench"
 METHODS = "methods"
 """Import package of the built-in methods."""
 PLUGIN = "method "
-"""Before the name of any other method in the revisions, which have a digest of its source."""
+"""Prefix of a plugin method in the revisions, whose value is the digest of its source."""
 CODE = ("bench", METHODS, "tasks")
-"""The import packages; together with pyproject.toml what makes a checkout dirty."""
+"""Import packages; changes in them or in pyproject.toml make a checkout dirty."""
 _PACKAGES = (
     "numpy", "torch", "transformers", "tokenizers", "datasets", "safetensors", "scikit-learn", "pandas", "pyarrow",
     "peft", "deepspeed", "ray",
 )  # fmt: skip
-"""Packages that can change a number; those not installed are left out."""
+"""Packages that can change a result; those not installed are left out."""
 _GIT_TIMEOUT_S = 20
 
 
 def collect(device: str | None = None, revisions: Mapping[str, str | None] | None = None) -> dict[str, Any]:
-    """Everything that a result row says of its origin, ready for JSON.
+    """Collect the provenance of a result row, ready for JSON.
 
     Args:
         device: where the model ran, e.g. `cuda:0`, or `cuda:0,cuda:1`.
-        revisions: Hub id of a model or data set -> commit that was resolved.
+        revisions: Hub id of a model or data set -> resolved commit.
     """
     torch, accelerator = sys.modules.get("torch"), None
     if torch is not None and device is not None and device.startswith("cuda"):
         with suppress(AssertionError, RuntimeError, ValueError):
-            accelerator = ", ".join(str(torch.cuda.get_device_name(one)) for one in device.split(","))
+            accelerator = ", ".join(str(torch.cuda.get_device_name(name)) for name in device.split(","))
     return {
         "code": dict(code()),
         "packages": dict(packages()),
@@ -56,7 +56,7 @@ def collect(device: str | None = None, revisions: Mapping[str, str | None] | Non
 
 
 def has_commit(folder: Path, sha: str) -> bool | None:
-    """Whether the repository around a folder has a commit; None where there is none, or not its whole history."""
+    """Whether the repository of a folder has a commit; None without a repository, or in a shallow one."""
     shallow = _git(folder, "rev-parse", "--is-shallow-repository")
     if shallow is None:
         return None
@@ -67,34 +67,34 @@ def has_commit(folder: Path, sha: str) -> bool | None:
 
 @functools.cache
 def code(root: Path | None = None) -> Mapping[str, Any]:
-    """Version and commit of the harness itself, found from where the package lies, not from the working folder.
+    """Version and commit of the harness, from the folder of the package, not from the working folder.
 
     In a checkout: `git_sha`, and `dirty` for tracked changes under CODE and in pyproject.toml. Installed from a wheel:
-    `record_digest`, over the installer's list of the files' hashes.
+    `record_digest`, over the file hashes in RECORD.
 
     Args:
-        root: folder that holds the packages; found by itself.
+        root: folder that holds the packages; by default that of this one.
     """
     folder = (root or Path(__file__).parents[2]).resolve()
-    found: dict[str, Any] = {"version": version_of(DISTRIBUTION), "git_sha": None, "dirty": None, "record_digest": None}
-    sha, top = None, _git(folder, "rev-parse", "--show-toplevel")
-    if top is None:
+    info: dict[str, Any] = {"version": version_of(DISTRIBUTION), "git_sha": None, "dirty": None, "record_digest": None}
+    sha, toplevel = None, _git(folder, "rev-parse", "--show-toplevel")
+    if toplevel is None:
         reason = "git is missing, or this is no git checkout"
-    elif Path(top).resolve() != folder:  # e.g. a virtual environment inside somebody's repository
+    elif Path(toplevel).resolve() != folder:  # e.g. a virtual environment inside somebody's repository
         reason = "the package lies inside a git checkout of something else"
     else:
         sha, reason = _git(folder, "rev-parse", "--verify", "HEAD"), "the git checkout has no commit"
     if sha:
         changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *CODE, "pyproject.toml")
-        return {**found, "git_sha": sha, "dirty": None if changes is None else bool(changes), "reason": None}
+        return {**info, "git_sha": sha, "dirty": None if changes is None else bool(changes), "reason": None}
     digest = record_digest(folder)
-    return {**found, "record_digest": digest, "reason": None if digest else f"{reason}; not installed from a wheel"}
+    return {**info, "record_digest": digest, "reason": None if digest else f"{reason}; not installed from a wheel"}
 
 
 def record_digest(folder: Path) -> str | None:
-    """SHA-256 over the hashes of our files in the wheel's RECORD; None unless the package in `folder` came from it.
+    """SHA-256 over the hashes of our files in the wheel's RECORD; None if `folder` was not installed from it.
 
-    Only hashed lines below CODE enter, because installers add lines of their own.
+    Only hashed lines below CODE enter, because installers add other lines.
     """
     try:
         distribution = metadata.distribution(DISTRIBUTION)
@@ -109,15 +109,15 @@ def record_digest(folder: Path) -> str | None:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest() if lines else None
 
 
-@functools.cache  # looking takes a twentieth of a second, and every cell records them
+@functools.cache  # a look-up takes 50 ms, and every cell records the versions
 def packages() -> Mapping[str, str]:
-    """Version of each of _PACKAGES that is installed; nothing is imported."""
+    """Versions of the installed ones of _PACKAGES; nothing is imported."""
     versions = {name: version_of(name) for name in _PACKAGES}
     return {name: version for name, version in versions.items() if version is not None}
 
 
 def hardware() -> dict[str, Any]:
-    """Platform, processor as it calls itself, and number of logical cores."""
+    """Platform, name of the processor, and number of logical cores."""
     cpu = platform.processor() or None
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
@@ -129,8 +129,8 @@ def hardware() -> dict[str, Any]:
 
 
 def threads() -> dict[str, Any]:
-    """Threads that torch computes with (None while it is not loaded), and what OMP_NUM_THREADS asks for."""
-    torch = sys.modules.get("torch")  # asking must not load it
+    """Number of threads of torch (None while it is not imported), and OMP_NUM_THREADS."""
+    torch = sys.modules.get("torch")  # must not import it
     return {
         "torch": torch.get_num_threads() if torch is not None else None,
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
@@ -146,10 +146,10 @@ def version_of(name: str) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Output of a git command run in `folder`; None where it can't be had."""
+    """Output of a git command run in `folder`; None where it fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             ["git", "-C", str(folder), "--no-optional-locks", *arguments],
             capture_output=True,
             check=True,
@@ -159,4 +159,4 @@ def _git(folder: Path, *arguments: str) -> str | None:
         )
     except (OSError, subprocess.SubprocessError, UnicodeError):
         return None
-    return done.stdout.strip()
+    return completed.stdout.strip()

@@ -1,7 +1,7 @@
-"""Questions of a run, kept once per task and version: `results/questions/<task>--v<version>.parquet`.
+"""Question texts of a run, stored once per task and version: `results/questions/<task>--v<version>.parquet`.
 
-Result files hold ids, answers and confidences; this file holds the questions to these ids, so that a report can show
-them without the data set. Example of a row: id `mmlu-choice/test/0`, subject `anatomy`, text `Which bone ...?` with its
+Result files hold ids, answers and confidences; this file maps the ids to questions, so that a report can show them
+without the data set. Example of a row: id `mmlu-choice/test/0`, subject `anatomy`, text `Which bone ...?` with its
 options as shown, choices `["femur", "tibia"]`, gold `a`.
 """
 
@@ -24,33 +24,33 @@ from bench.store.files import write_whole
 FOLDER = "questions"
 """Folder of `results/`, reserved in `bench.results.files.RESERVED`."""
 SEVERAL = " \N{SYMBOL FOR RECORD SEPARATOR} "
-"""Between the right answers to a question that has several."""
+"""Separator of the right answers to a question that has several."""
 _SEAL = b"seal"
-"""Key in the file's metadata."""
+"""Key of the digest in the file's metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionText:
-    """One question as a reader of results sees it."""
+    """One question as a report shows it."""
 
     id: str
     """Id, as in the records of a result."""
     subject: str
     text: str
-    """Text that the model was shown of this question: without exemplars and instructions, with its options."""
+    """The question in the prompt, with its options, without exemplars and instructions."""
     choices: tuple[str, ...]
-    """Option texts in the order shown; empty for an open question, which shows none."""
+    """Option texts in the order shown; empty for an open question."""
     gold: str
-    """Right answer: the letter, or the texts of all that are right, with SEVERAL between them."""
+    """Right answer: the letter, or all right texts, joined by SEVERAL."""
 
 
 def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> QuestionText:
-    """A question in the words of its prompt.
+    """Build the stored text of a question from its prompt.
 
     Args:
-        question: as its task read it.
-        style: the task's words around a question.
-        fmt: with options or open.
+        question: from the task.
+        style: prompt style of the task.
+        fmt: choice or open.
         letters: that name the options, in order (`Protocol.letters`).
     """
     return QuestionText(
@@ -63,13 +63,13 @@ def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> Que
 
 
 def digest(questions: Iterable[QuestionText]) -> str:
-    """SHA-256 of all fields of the questions, whatever their order."""
+    """SHA-256 of all fields of the questions, independent of their order."""
     rows = sorted(map(astuple, questions))
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def path_of(task: str, version: int, out: Path) -> Path:
-    """Path at which the questions of a task belong; nothing is touched.
+    """Build the path of the questions of a task; nothing is written.
 
     Raises:
         UserError: the task's name is no safe part of a file name.
@@ -80,10 +80,10 @@ def path_of(task: str, version: int, out: Path) -> Path:
 
 
 def write(task: str, version: int, questions: Sequence[QuestionText], out: Path) -> Path:
-    """Keep the questions of a run beside its results; returns the file's path.
+    """Write the questions of a run beside its results; return the file's path.
 
-    What is there already stays: a run with `--limit` doesn't take questions away that a whole run has written. Where
-    all are there as they are now, nothing is written. The file appears whole or not at all.
+    Questions in an existing file stay, so that a run with `--limit` deletes none. If all are stored already, nothing is
+    written. The write is atomic.
 
     Args:
         task: as registered.
@@ -95,16 +95,16 @@ def write(task: str, version: int, questions: Sequence[QuestionText], out: Path)
         UserError: the folder can't be written, or the file there is damaged.
     """
     path = path_of(task, version, out)
-    there = read(out, task, version)
+    stored = read(out, task, version)
     new = {question.id: question for question in questions}
-    if all(there.get(key) == question for key, question in new.items()):
+    if all(stored.get(key) == question for key, question in new.items()):
         return path
     import pyarrow as pa
 
-    every, kinds = [*new.values(), *(question for key, question in there.items() if key not in new)], _columns()
-    columns = zip(*map(astuple, every), strict=True)
-    arrays = [pa.array(list(column), type=kind) for column, kind in zip(columns, kinds.values(), strict=True)]
-    table = pa.table(arrays, names=list(kinds)).replace_schema_metadata({_SEAL: _seal(task, version, every)})
+    merged, types = [*new.values(), *(question for key, question in stored.items() if key not in new)], _column_types()
+    columns = zip(*map(astuple, merged), strict=True)
+    arrays = [pa.array(list(column), type=type_) for column, type_ in zip(columns, types.values(), strict=True)]
+    table = pa.table(arrays, names=list(types)).replace_schema_metadata({_SEAL: _seal(task, version, merged)})
     try:
         write_whole(path, parquet_bytes(table))
     except OSError as error:
@@ -116,7 +116,7 @@ def write(task: str, version: int, questions: Sequence[QuestionText], out: Path)
 
 
 def read(folder: Path, task: str, version: int) -> dict[str, QuestionText]:
-    """Questions of a task by their ids; empty where no run has written them.
+    """Read the questions of a task by id; empty where no run has written them.
 
     Args:
         folder: of results.
@@ -124,28 +124,28 @@ def read(folder: Path, task: str, version: int) -> dict[str, QuestionText]:
         version: `TaskCard.version`.
 
     Raises:
-        UserError: the file is there and not as it must be; names it.
+        UserError: the file is invalid; names it.
     """
     path = path_of(task, version, folder)
     if not path.exists():
         return {}
     try:
-        table = exact_table(path, _columns())
+        table = exact_table(path, _column_types())
         rows = zip(*(table[field.name].to_pylist() for field in fields(QuestionText)), strict=True)
-        found = [QuestionText(key, subject, text, tuple(choices), gold) for key, subject, text, choices, gold in rows]
-        if (table.schema.metadata or {}).get(_SEAL) != _seal(task, version, found):
+        texts = [QuestionText(key, subject, text, tuple(choices), gold) for key, subject, text, choices, gold in rows]
+        if (table.schema.metadata or {}).get(_SEAL) != _seal(task, version, texts):
             raise ValueError("was changed, or is that of another task")
     except ValueError as error:
         raise UserError(f"questions {path} {error}; copy it again, or delete it and run that task again") from error
-    return {question.id: question for question in found}
+    return {question.id: question for question in texts}
 
 
 def _seal(task: str, version: int, questions: Iterable[QuestionText]) -> bytes:
-    """Digest that stands in the file, so that no question is changed, and no file renamed, without being noticed."""
+    """Digest in the file's metadata, which detects changed questions and renamed files."""
     return hashlib.sha256(f"{task}{SEPARATOR}v{version} {digest(questions)}".encode()).hexdigest().encode()
 
 
-def _columns() -> dict[str, Any]:
+def _column_types() -> dict[str, Any]:
     import pyarrow as pa
 
     text = pa.string()

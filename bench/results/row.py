@@ -1,4 +1,4 @@
-"""One cell of the comparison as it is stored: `ResultRow`, a method on a model over a task."""
+"""`ResultRow`: one stored result (cell), of a method with a preset and seed, on a model, over a task."""
 
 from __future__ import annotations
 
@@ -15,169 +15,169 @@ SCHEMA_VERSION = 5
 
 
 Status = Literal["ok", "skipped", "failed"]
-"""End of a cell of the comparison; there is no fourth way."""
+"""How a result ended: ok, failed or skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelsSeen:
-    """Labels that a method was told: rows whose labels, or right answers, `fit` read."""
+    """Numbers of labels that `fit` read."""
 
     train: int = 0
     """Answers of the train split whose correctness was read."""
     validation: int = 0
-    """Answers of the validation split whose correctness was read, to learn from or to choose a step by."""
+    """Answers of the validation split whose correctness was read, for training or for choosing a checkpoint."""
     gold: int = 0
     """Questions of the train split whose right answer or wrong options were read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """Account of a training; negative log-likelihoods in nats, clipped as the metric clips."""
+    """Training losses: negative log-likelihoods in nats, clipped as in the metric `nll`."""
 
     stages: tuple[TrainingStage, ...] = ()
-    """Stages in their order; empty where a method learns without steps."""
+    """Training stages in order; empty for a method that does not train in steps."""
     train_nll: float | None = None
-    """Loss of its confidences in answers that it learned from (with an adapter: in the first of them, as many as there
-    are for validation); None where it reads other signals to predict than to learn."""
+    """Loss on training answers (with an adapter: on the first of them, as many as in validation); None where `predict`
+    reads other signals than `fit`."""
     validation_nll: float | None = None
-    """Loss of its confidences in the validation answers."""
+    """Loss on validation answers."""
     base_rate_nll: float | None = None
-    """Loss of a constant confidence, the share of right answers in training, in the validation answers."""
+    """Loss on validation answers of a constant confidence, the share of right answers in training."""
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether a stage ended at its limit of steps while the loss on validation was still falling."""
+        """Whether a stage reached its step limit while the validation loss was still decreasing."""
         return any(stage.cut_short for stage in self.stages)
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A choice of the constants that a method declares as its search space, and what validation says of it."""
+    """One configuration of a method's search space, with its validation loss."""
 
     values: Mapping[str, str]
-    """Constant -> value as `--set` takes it; only those that were searched."""
+    """Searched constant -> value, as `--set` takes it."""
     validation_nll: float | None
-    """Loss of its confidences in the validation answers, in nats, at the step that it kept; None where it has none."""
+    """Loss on validation answers, in nats, at the chosen step; None where it has none."""
     seconds: float
-    """Time of its fit; 0 where it failed, or had been drawn before."""
+    """Time of its fit; 0 where it failed, or repeats an earlier configuration."""
     failure: str | None = None
-    """Why its fit failed; None where it did not."""
+    """Reason why its fit failed; None where it did not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Account of a run in which each method's constants were chosen on validation among as many configurations."""
+    """Hyperparameter search of a method: random configurations, of which validation chose one."""
 
     n: int
-    """Configurations that each method with a search space got: the budget of the run."""
+    """Budget: configurations of each method with a search space."""
     searched: Mapping[str, str] = field(default_factory=dict)
-    """Constant -> what was drawn from, in words; empty where nothing was tuned."""
+    """Constant -> its search space in words; empty where nothing was tuned."""
     configurations: tuple[Configuration, ...] = ()
-    """All of them in the order in which they were drawn; the first is the preset's own. Empty where nothing was
-    tuned."""
+    """All configurations in the order in which they were sampled; the first is that of the preset. Empty where nothing
+    was tuned."""
     chosen: int = 0
-    """Position of the one that the row is of."""
+    """Index of the configuration that the row reports."""
     reason: str | None = None
-    """Why nothing was tuned; None where something was."""
+    """Reason why nothing was tuned; None where something was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRow:
-    """One cell of the comparison: a method with a preset and a seed, on a model, over a task.
+    """One result (cell): a method with a preset and a seed, on a model, over a task.
 
-    What isn't known when a cell was skipped or failed is None or empty, never 0.
+    Fields that are unknown for a skipped or failed cell are None or empty, never 0.
     """
 
     schema_version: int = SCHEMA_VERSION
     """Schema version of this record."""
     method: str
-    """Name, as registered."""
+    """Name of the method, as registered."""
     model: str
     """Alias, Hub id, or label of a local folder (`bench.model.specs.model_label`); never a path."""
     task: str
     """Name, as registered, or that of a task file, e.g. `bees-3fa9c1`."""
     preset: str
-    """Row of constants that methods and protocol started from."""
+    """Preset: the default constants of methods and protocol."""
     seed: int
     """Seed of fits, hold-out splits and sampling."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Only the fields that differ from the task's defaults and can change a number; empty for a default run."""
+    """Settings that differ from the task's defaults and can change a result; empty for a default run."""
     protocol: str
-    """Digest of the shared numbers (`Protocol.digest`)."""
+    """Digest of the protocol (`Protocol.digest`)."""
     task_version: int
-    """`TaskCard.version` at the time."""
+    """`TaskCard.version` of the run."""
     deviations: Mapping[str, Any] = field(default_factory=dict)
-    """Constants that were overridden, e.g. `{"ccps.steps": 10}`; empty for the preset as it is."""
+    """Overridden constants of the preset, e.g. `{"ccps.steps": 10}`."""
     train_on: str | None = None
-    """Task and split that the method learned from; None where it does not learn."""
+    """Task and split of the training data; None for an untrained method."""
     judge: str | None = None
     """Name of the judge that graded open answers; None for option letters."""
     answers_source: str = "generate"
-    """Source of the answers: the model here and now, or a release."""
+    """Source of the answers: `generate`, a release, or a file."""
     labels_seen: LabelsSeen = field(default_factory=LabelsSeen)
     """Labels used in fitting."""
     base_rate: float | None = None
-    """Share of right answers among those that the method learned from; None where it does not learn."""
+    """Share of right answers in the training data; None for an untrained method."""
     training: Training | None = None
-    """Account of the training; None where the method does not learn."""
+    """Training losses; None for an untrained method."""
     tuning: Tuning | None = None
-    """Account of the choice of its constants on validation (`bench run --tune N`); None in a run that tuned nothing."""
+    """Hyperparameter search (`bench run --tune N`); None in a run without one."""
     status: Status
-    """End of the cell: ok, skipped or failed."""
+    """How the run ended: ok, skipped or failed."""
     reason: str | None = None
-    """Why it was skipped or failed; None where it is ok."""
+    """Reason why it was skipped or failed; None where it is ok."""
     n: int | None = None
-    """Questions, those without an answer included."""
+    """Number of questions, those without an answer included."""
     n_unparsed: int | None = None
-    """Answers that could not be read."""
+    """Number of answers that could not be parsed."""
     n_empty: int | None = None
-    """Answers without text, those of white space alone included: label 0, and a confidence that follows from the
-    protocol's `empty_rule`."""
+    """Answers without text, or of white space only: their label is 0, their confidence is set by the protocol's
+    `empty_rule`."""
     n_undecided: int | None = None
-    """Open answers on which the judge came to no verdict; left out of `n` and of every number."""
+    """Open answers without a verdict of the judge; excluded from `n` and from all metrics."""
     n_shots_dropped: int | None = None
-    """Exemplars left out, over all prompts, because the context was too short."""
+    """Exemplars dropped, over all prompts, because the context window was too short."""
     llm_accuracy: float | None = None
-    """Share of right answers: the model's, not the method's."""
+    """Accuracy of the model: the share of right answers."""
     letter_rule_disagreement: float | None = None
-    """Share of answers that the substring rule grades differently; None for open answers."""
+    """Share of answers that the substring rule would grade differently; None for open answers."""
     modal_share: float | None = None
-    """Share of a question's samples that say what most of them say, mean over the questions; None without samples."""
+    """Share of a question's samples that agree with their mode, mean over questions; None without samples."""
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
     """Metrics by the names in `bench.metrics.METRICS`."""
     n_excluded: int | None = None
-    """Answers that `ece_ref` puts into no bin (top-label confidence exactly 1)."""
+    """Answers in no bin of `ece_ref` (top-label confidence exactly 1)."""
     n_clipped: int | None = None
-    """Answers whose probability `nll` raises to its least one, so that a sure mistake doesn't cost infinity."""
+    """Answers whose probability `nll` clips, so that a sure mistake has a finite loss."""
     per_subject: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     """Subject -> `n` and each metric; None where undefined."""
     n_parameters: int | None = None
-    """Trained parameters."""
+    """Number of trained parameters."""
     timings: Mapping[str, float] = field(default_factory=dict)
     """Stage -> seconds."""
     peak_memory_mb: float | None = None
     """Peak memory of the process, in MiB."""
     cost: Mapping[str, StageCost] = field(default_factory=dict)
-    """Stage -> token positions that the run fed for all its methods together, and of which this cell is one."""
+    """Stage -> token positions that the whole run fed to the model, for all its methods together."""
     forward_tokens_alone: int | None = None
-    """Token positions that this method needs by itself at least, those of adapter training included."""
+    """Fewest token positions that this method needs in a run of its own, adapter training included."""
     generated_tokens_alone: int | None = None
-    """Tokens that the model has to write for this method by itself: its answers, replies and samples, one decoding step
-    each. Positions that are read back in one pass are not among them. None in results made before they were counted."""
+    """Tokens decoded for this method in a run of its own: answers, replies and samples, one decoding step each;
+    positions of prefill are not counted. None in older results."""
     limit: int | None = None
-    """Questions asked for with `--limit`; None for the whole task. Partial rows enter no default table."""
+    """Value of `--limit`; None for the whole task. Partial rows are in no default table."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Counts of what is left out or odd in the data, in words, e.g. training questions that are also test questions."""
+    """Warning -> count, on data that is left out or unusual, e.g. training questions that are also test questions."""
     notes: tuple[str, ...] = ()
     """Notes for a reader of the numbers, e.g. a batch that was halved after running out of memory."""
     records_digest: str | None = None
     """SHA-256 of the cell's Parquet file; None where there is none."""
     questions_digest: str | None = None
-    """Digest of the questions that were tested (`bench.results.questions.digest`); None where they are not kept."""
+    """Digest of the test questions (`bench.results.questions.digest`); None where they are not stored."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Code, packages, hardware and revisions (`bench.results.provenance.collect`)."""
 
     @property
     def is_order_alone(self) -> bool:
-        """Whether its numbers are of scores that nothing could scale, so that only metrics of order are there."""
+        """Whether only rank-based metrics are present, because scores could not be scaled to probabilities."""
         return bool(self.metrics) and all(name in METRICS and METRICS[name].of_order for name in self.metrics)

@@ -1,6 +1,6 @@
-"""Cells of methods that learned elsewhere: on which corpus, and whether the subject of the question was among it.
+"""Cells of a transfer matrix: results of methods trained on another task, or without the subject of the question.
 
-Such cells are ordinary results in a folder of their own. Example: `Corpus("atlas-oe", SUBJECT).label`.
+They are ordinary results in a separate folder. Example: `Corpus("atlas-oe", SUBJECT).label`.
 """
 
 from __future__ import annotations
@@ -12,65 +12,65 @@ from pathlib import Path
 from bench.results.row import ResultRow
 
 LEAVE_OUT = "leave_out"
-"""Setting in `ResultRow.config` of a cell whose methods learned without the subject of the question."""
+"""Key in `ResultRow.config`: the part of the training data that is left out for each question."""
 SUBJECT = "subject"
-"""Value of that setting."""
+"""Value of LEAVE_OUT: the subject of the question."""
 AT_RANDOM = "as many at random"
-"""Another value: as many answers as the subject has are left out instead, drawn from all subjects. The size is matched,
-so that what this costs is the price of fewer answers, and not of a new subject."""
+"""Value of LEAVE_OUT: as many answers as the subject has, sampled from all subjects. A control of matched size: it
+measures the cost of fewer answers, not of a new subject."""
 FOLDER = "transfer"
-"""Folder of such cells in a folder of results, reserved in `bench.results.files.RESERVED`."""
+"""Folder of transfer cells below `results/`, reserved in `bench.results.files.RESERVED`."""
 MATRIX = "--transfer.json"
-"""End of the name of the matrix's own JSON file beside its cells."""
+"""Suffix of the JSON file of the matrix, beside its cells."""
 
 
 @dataclass(frozen=True, order=True)
 class Corpus:
-    """Training and validation answers that a method learned from."""
+    """Training data of a method: the train and validation answers of a task."""
 
     task: str
     leaves_out: str = ""
-    """Part left out of training and validation, question by question: SUBJECT, AT_RANDOM, or nothing."""
+    """Part left out for each question: SUBJECT, AT_RANDOM, or empty."""
 
     @property
     def label(self) -> str:
-        """Words for a reader."""
+        """Name for a reader."""
         words = {SUBJECT: "the subject"}
         return f"{self.task} without {words.get(self.leaves_out, self.leaves_out)}" if self.leaves_out else self.task
 
 
 @dataclass(frozen=True)
 class TransferCell:
-    """A cell of the matrix."""
+    """A cell of the transfer matrix."""
 
     method: str
     test: str
-    """Task that was tested."""
+    """Test task."""
     corpus: Corpus | None
-    """None for a method that is told no label: it has one cell for each test, whatever the corpus."""
+    """Training data; None for a method without labels, which has one cell for each test task."""
     row: ResultRow | None = None
     """None where the cell was not computed."""
     path: Path | None = None
     """JSON file of the row."""
     missing: str = ""
-    """Reason why there are no numbers; empty where there are."""
+    """Reason why it has no numbers; empty where it has."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """Share of right answers among those that were learned from: of all subjects, or of the fit for one subject."""
+    """Base rate of the training data, of all of it or of the fit for one subject."""
 
     corpus: Corpus
     subject: str
-    """Subject that was left out, or for which as many answers were; empty where nothing was."""
+    """Subject that was left out, or whose size was matched; empty where nothing was left out."""
     share: float
     n: int
-    """Answers."""
+    """Number of answers."""
 
 
 @dataclass(frozen=True)
 class About:
-    """Description of a matrix."""
+    """Design of a transfer matrix."""
 
     model: str
     preset: str
@@ -78,22 +78,22 @@ class About:
     """Rows of the matrix."""
     tests: tuple[str, ...]
     homes: Mapping[str, str]
-    """Test -> task that prices are against: that of --home, or where methods learn by default, if that is a corpus."""
+    """Test task -> reference training task: that of --home, or the default one, if it is among the corpora."""
     learners: tuple[str, ...]
-    """Methods that learn."""
+    """Trained methods."""
     scaled: tuple[str, ...]
-    """Methods that learn nothing but whose scores become probabilities on the corpus's validation split."""
+    """Untrained methods whose scores are scaled to probabilities on the corpus's validation split."""
     seeds: tuple[int, ...]
     forward_tokens: int = 0
-    """Token positions that were fed to the model for it."""
+    """Token positions that the matrix fed to the model."""
     shares: tuple[Share, ...] = ()
-    """Shares of right answers in what was learned from; those of the first seed."""
+    """Base rates of the training data, for the first seed."""
 
     def home(self, test: str) -> Corpus | None:
-        """Corpus that prices of a test are against; None where it is none of the corpora."""
+        """Reference corpus of a test task; None where it is not among the corpora."""
         return Corpus(self.homes[test]) if test in self.homes else None
 
     def share(self, corpus: Corpus) -> float | None:
-        """Share of right answers in all of a corpus, whatever is left out of it for a subject."""
-        whole = (each.share for each in self.shares if each.corpus.task == corpus.task and not each.subject)
-        return next(whole, None)
+        """Base rate of a whole corpus, ignoring what is left out for a subject."""
+        matching = (item.share for item in self.shares if item.corpus.task == corpus.task and not item.subject)
+        return next(matching, None)

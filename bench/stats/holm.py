@@ -1,4 +1,4 @@
-"""Holm's correction of p values for a family of tests."""
+"""Holm's correction of p values, which controls the family-wise error of a family of tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def holm(p: npt.ArrayLike) -> FloatArray:
-    """P values corrected for all of them (Holm, 1979): below alpha with a chance of at most alpha that any is wrong.
+    """Correct the p values of one family (Holm, 1979): the chance of any false rejection at alpha is at most alpha.
 
     Args:
         p: shape (m,), each within [0, 1].
@@ -29,13 +29,13 @@ def holm(p: npt.ArrayLike) -> FloatArray:
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     stepped = values[order] * np.arange(values.size, 0, -1)
-    found = np.empty(values.size)
-    found[order] = np.minimum(1.0, np.maximum.accumulate(stepped))
-    return found
+    corrected = np.empty(values.size)
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(stepped))
+    return corrected
 
 
 def with_holm(tests: Iterable[T], field: str = "p_holm") -> list[T]:
-    """Dataclasses with a p value, or None, in field `p`; the corrected one goes to another field."""
-    each: list[Any] = list(tests)
-    corrected = iter(holm([one.p for one in each if one.p is not None]).tolist())
-    return [one if one.p is None else replace(one, **{field: next(corrected)}) for one in each]
+    """Copies of dataclasses whose field `p` is a p value or None, with the corrected one written to `field`."""
+    rows: list[Any] = list(tests)
+    corrected = iter(holm([row.p for row in rows if row.p is not None]).tolist())
+    return [row if row.p is None else replace(row, **{field: next(corrected)}) for row in rows]

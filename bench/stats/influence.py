@@ -1,8 +1,8 @@
-"""How far each question moves a metric: from these influences all intervals and tests are made.
+"""Influence functions of the metrics: how far each question moves a metric. All intervals and tests rest on them.
 
-A metric of n answers is, but for terms of order 1/n, its true value plus a sum with one term for each question, its
-influence (Hampel, 1974). So the error of a metric, of a difference between two methods, and of a mean over seeds is
-that of a sum, and what methods have in common on a question cancels. Example:
+A metric of n answers is, up to terms of order 1/n, its true value plus the sum of the questions' influences (Hampel,
+1974). So the standard error of a metric, of a paired difference of two methods, or of a mean over seeds is that of a
+sum. Example:
 `influence("auroc", p, p, correct, strata, "questions").by_question.sum()` is 0.
 """
 
@@ -24,82 +24,82 @@ from bench.stats.strata import Strata
 TESTED = ("rmsce", "brier", "acc", "aucpr", "auroc", "nll")
 """Metrics that have influences, hence intervals and tests."""
 RANKED = ("auroc", "aucpr")
-"""Those that need right and wrong answers."""
+"""Metrics that need both right and wrong answers."""
 
 
 class Influence(NamedTuple):
-    """A metric of one method and how far each question moves it."""
+    """A metric of one method with its influence function on the questions."""
 
     value: float
-    """The metric; of a root its square, which may be below 0."""
+    """The metric; for a root metric its square, which may be below 0."""
     by_question: FloatArray
-    """Influences, shape (n,). They sum to 0 over these questions; over others their sum varies as the value does."""
+    """Influences, shape (n,). They sum to 0; over a new sample of questions their sum varies as the value does."""
     by_subject: FloatArray = np.empty(0)
-    """The metric in each subject, shape (S,), NaN where undefined; empty if it is of all questions at once."""
+    """The metric in each subject, shape (S,), NaN where undefined; empty if it is pooled over all questions."""
     second_order: float = 0.0
-    """Variance of the value beyond that of its influences; above 0 for RMSCE alone, see `_rmsce`."""
-    of: FloatArray = np.empty(0)
-    """What it looks at, shape (n,): two methods differ on the questions where this does; empty if that isn't known."""
+    """Second-order variance, added to that of the influences; above 0 for RMSCE only, see `_rmsce`."""
+    inputs: FloatArray = np.empty(0)
+    """What the metric depends on, shape (n,): two methods differ on a question where these differ; empty if unknown."""
 
 
 def influence(
     metric: str, confidence: FloatArray, order: FloatArray, correct: BoolArray, strata: Strata, average: Average
 ) -> Influence | None:
-    """A metric and its influences.
+    """Compute a metric and its influences.
 
     Args:
         metric: one of TESTED.
         confidence: shape (n,), float64 in [0, 1].
-        order: shape (n,), what metrics of order are of.
+        order: shape (n,), scores or confidences, read by rank-based metrics.
         correct: shape (n,), bool.
         strata: subjects of the n questions.
-        average: `questions` for the metric of all, `subjects` for its mean over the subjects where it is defined.
+        average: `questions` pools all questions, `subjects` takes the mean over the subjects where it is defined.
 
     Returns:
         None where it is undefined.
     """
     values = order if METRICS[metric].of_order else confidence
-    compute, of = _INFLUENCES[metric], 1.0 * (values > THRESHOLD) if metric == "acc" else values
+    compute, inputs = _INFLUENCES[metric], 1.0 * (values > THRESHOLD) if metric == "acc" else values
     if average == "questions":
-        found = compute(values, correct)
-        return None if found is None else found._replace(of=of)
+        result = compute(values, correct)
+        return None if result is None else result._replace(inputs=inputs)
     by_subject = np.full(strata.sizes.size, np.nan)
     by_question, second_order = np.zeros(correct.size), 0.0
     for s, (_, rows) in enumerate(strata.by_name()):
-        found = compute(values[rows], correct[rows])
-        if found is not None:
-            by_subject[s], by_question[rows] = found.value, found.by_question
-            second_order += found.second_order
+        result = compute(values[rows], correct[rows])
+        if result is not None:
+            by_subject[s], by_question[rows] = result.value, result.by_question
+            second_order += result.second_order
     defined = ~np.isnan(by_subject)
     if not defined.any():
         return None
-    mean, count = float(by_subject[defined].mean()), int(defined.sum())
-    # alike for all questions of a subject: spread between subjects, also of small ones in one group, but not within
-    apart = np.where(defined, (by_subject - mean) / strata.sizes, 0.0)
-    by_question = (by_question + apart[strata.group]) / count
-    return Influence(mean, by_question, by_subject, second_order / count**2, np.where(defined[strata.group], of, 0.0))
+    mean, n = float(by_subject[defined].mean()), int(defined.sum())
+    # constant within a subject, so that this adds variance between subjects only
+    between = np.where(defined, (by_subject - mean) / strata.sizes, 0.0)
+    by_question = (by_question + between[strata.group]) / n
+    return Influence(mean, by_question, by_subject, second_order / n**2, np.where(defined[strata.group], inputs, 0.0))
 
 
 def over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
-    """Mean over seeds; None where one of them is undefined."""
-    every = list(runs)
-    known = [each for each in every if each is not None]
-    if len(known) < len(every):
+    """Average influences over seeds; None where the metric is undefined for a seed."""
+    influences = list(runs)
+    defined = [i for i in influences if i is not None]
+    if len(defined) < len(influences):
         return None
-    value, by_question, by_subject, second_order, of = (np.mean(part, axis=0) for part in zip(*known, strict=True))
-    return Influence(float(value), by_question, by_subject, float(second_order), of)
+    value, by_question, by_subject, second_order, inputs = (np.mean(p, axis=0) for p in zip(*defined, strict=True))
+    return Influence(float(value), by_question, by_subject, float(second_order), inputs)
 
 
 # --- metrics: (n,), (n,) -> value, influences (n,) --------------------------------------------------------------------
 
 
-def _of_mean(loss: FloatArray) -> Influence:
+def _mean(loss: FloatArray) -> Influence:
     mean = float(loss.mean())
     return Influence(mean, (loss - mean) / loss.size)
 
 
 def _auroc(p: FloatArray, o: BoolArray) -> Influence | None:
-    """Placements: share of the other class that an answer is on the right side of (DeLong et al., 1988)."""
+    """AUROC by placements: the share of the other class that an answer is ranked correctly against (DeLong, 1988)."""
     right, wrong = int(o.sum()), int((~o).sum())
     if not right or not wrong:
         return None
@@ -108,14 +108,15 @@ def _auroc(p: FloatArray, o: BoolArray) -> Influence | None:
     placement[o] = (above[o] - average_ranks(p[o])) / wrong
     placement[~o] = 1 - (above[~o] - average_ranks(p[~o])) / right
     area = float(placement[o].mean())
-    return Influence(area, _by_class((placement - area) / np.where(o, right, wrong), o))
+    return Influence(area, _rescale((placement - area) / np.where(o, right, wrong), o))
 
 
 def _aucpr(p: FloatArray, o: BoolArray) -> Influence | None:
-    """Average precision is a mean over right answers of the precision at their confidence, which all answers move.
+    """Average precision: the mean over right answers of the precision at their confidence.
 
-    With precision P_j and number N_j of the answers down to a right answer j: (o_i (P_i - AP) + sum over the right
-    answers j that are not above i of (o_i - P_j) / N_j) / (number of right answers).
+    With P_j the precision and N_j the number of the answers down to a right answer j, influences are
+    (o_i (P_i - AP) + sum over the right answers j that are not above i of (o_i - P_j) / N_j) / (number of right
+    answers).
     """
     right = int(o.sum())
     if not right or right == o.size:
@@ -127,11 +128,11 @@ def _aucpr(p: FloatArray, o: BoolArray) -> Influence | None:
     below, below_precise = (np.cumsum(part[::-1]) for part in (hits / reached, hits * precision / reached))
     group = np.unique(p, return_inverse=True)[1]  # ascending, as the two sums are
     moved = o * (precision[::-1][group] - area + below[group]) - below_precise[group]
-    return Influence(area, _by_class(moved / right, o))
+    return Influence(area, _rescale(moved / right, o))
 
 
-def _by_class(influences: FloatArray, o: BoolArray) -> FloatArray:
-    """Influences, each farther from the mean of its class by the root of k/(k - 1), since that mean is of its own k."""
+def _rescale(influences: FloatArray, o: BoolArray) -> FloatArray:
+    """Small-sample correction: deviations from the mean of a class of size k, times the root of k / (k - 1)."""
     mean = np.where(o, influences[o].mean(), influences[~o].mean())
     right, wrong = (np.sqrt(k / (k - 1)) if k > 1 else 1.0 for k in (int(o.sum()), int((~o).sum())))
     scaled: FloatArray = mean + (influences - mean) * np.where(o, right, wrong)
@@ -139,26 +140,26 @@ def _by_class(influences: FloatArray, o: BoolArray) -> FloatArray:
 
 
 def _rmsce(p: FloatArray, o: BoolArray) -> Influence | None:
-    """Square of `rmsce`: in a bin of gap g and residuals r, 2 g (r - g), and the bin's share of the mean.
+    """Square of `rmsce`: a residual r in a bin of gap g has influence 2 g (r - g), plus the bin's share of the mean.
 
     With w a bin's share of the answers and v the variance of its gap, the influences give the bin a variance of
-    4 w^2 g^2 v. For calibrated confidences that is twice the true one on average, as observed gaps are larger than true
-    ones; but it is near 0 where g happens to be. So a bin has at least the second-order term, 2 w^2 v^2.
+    4 w^2 g^2 v. For calibrated confidences that is twice the true one on average, as observed gaps exceed true ones;
+    but it is near 0 where g is. So the variance of a bin is at least the second-order term, 2 w^2 v^2.
     """
     bins = Bins.of(p, o)
     if bins is None:
         return None
     value = bins.mean_square
     influences = (2 * bins.gap[bins.group] * bins.within + bins.square[bins.group] - value) / p.size
-    lacking = np.maximum(0.0, 2 * np.square(bins.noise) - 4 * np.square(bins.gap) * bins.noise)
-    return Influence(value, influences, second_order=float(np.square(np.bincount(bins.group) / p.size) @ lacking))
+    shortfall = np.maximum(0.0, 2 * np.square(bins.noise) - 4 * np.square(bins.gap) * bins.noise)
+    return Influence(value, influences, second_order=float(np.square(np.bincount(bins.group) / p.size) @ shortfall))
 
 
 _INFLUENCES: Mapping[str, Callable[[FloatArray, BoolArray], Influence | None]] = MappingProxyType({
     "auroc": _auroc,
     "aucpr": _aucpr,
     "rmsce": _rmsce,
-    "brier": lambda p, o: _of_mean(np.square(p - o)),
-    "acc": lambda p, o: _of_mean(((p > THRESHOLD) == o).astype(np.float64)),
-    "nll": lambda p, o: _of_mean(log_losses(p, o)),
+    "brier": lambda p, o: _mean(np.square(p - o)),
+    "acc": lambda p, o: _mean(((p > THRESHOLD) == o).astype(np.float64)),
+    "nll": lambda p, o: _mean(log_losses(p, o)),
 })  # fmt: skip

@@ -1,8 +1,8 @@
-"""Intervals that name what varies: other questions of the same subjects, or other subjects.
+"""Confidence intervals with their estimand: questions sampled within fixed subjects, or subjects sampled as clusters.
 
-`fixed-subjects`: these subjects, other questions; questions vary within their subject. `clustered`: other subjects like
-these; subjects are the sample. Neither contains the chance in fits: several seeds are averaged, and their spread is
-told beside the interval. Both are Student's t of a sum of influences. Example:
+`fixed-subjects`: subjects are strata, and questions are sampled within them. `clustered`: subjects are the sampling
+units. Neither covers the randomness of training: seeds are averaged, and their standard deviation is reported beside
+the interval. Both are Student's t of a sum of influences. Example:
 `Sampling.of(strata, correct, "questions").intervals("brier", influence, 0.95)`.
 """
 
@@ -24,104 +24,104 @@ from bench.stats.strata import Strata
 Estimand = Literal["fixed-subjects", "clustered"]
 
 MIN_CLUSTERS = 20
-"""Subjects from which on they may be taken for a sample of subjects."""
+"""Fewest subjects for a clustered interval."""
 MIN_RARER = 5
-"""Answers of the rarer kind, right or wrong, below which nothing is told of how far a metric varies."""
+"""Fewest answers of the rarer class, right or wrong, for an interval."""
 MIN_RANKED = 20
-"""The same for AUROC and AUCPR, where a few placements that happen to be alike look as if nothing varied."""
+"""The same for AUROC and AUCPR, where a few equal placements would give a standard error near 0."""
 MIN_FREEDOM = 20
-"""Degrees of freedom, as sizes of subjects give them, below which nothing is told of a mean over subjects."""
+"""Fewest degrees of freedom, from the sizes of subjects, for an interval of a mean over subjects."""
 MIN_CALIBRATED = 100
-"""Questions below which nothing is told of how far RMSCE varies."""
-FEW = 3
-"""Questions below which a subject has no spread of its own; such subjects share one."""
+"""Fewest questions for an interval of RMSCE."""
+MIN_STRATUM = 3
+"""Fewest questions of a stratum; smaller subjects are merged into one."""
 TINY = 1e-12
-"""Differences and errors below it are rounding."""
-SAME = 1e-6
-"""Share of a difference below which its error says that nothing varied, and so nothing of how far it might."""
+"""Differences and standard errors below it are rounding."""
+REL_TINY = 1e-6
+"""Standard errors below this share of the difference are rounding, and give no interval."""
 MANY = 1e9
-"""Degrees of freedom that are as good as infinitely many."""
+"""Degrees of freedom that count as infinite."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval and what it is an interval of, or the reason why there is none."""
+    """A confidence interval with its estimand, or the reason why there is none."""
 
     estimand: Estimand
-    """Source of variation: questions within these subjects, or the subjects."""
+    """Sampling unit: questions within fixed subjects, or subjects."""
     low: float | None = None
     high: float | None = None
     level: float | None = None
     """Level of confidence, e.g. 0.95."""
     kind: str = ""
-    """Kind of the interval: `t`, or `logit t` where it was taken of the logit."""
+    """Construction: `t`, or `logit t` where it is computed on the logit scale."""
     reason: str = ""
-    """Why there is none, in words for a reader: it would claim too much."""
+    """Why there is no interval, in words for a reader; empty where there is one."""
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """Low and high; None where there is no interval."""
+        """Lower and upper end; None where there is no interval."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def half(self, value: float | None) -> float | None:
-        """Distance from a value to the farther end, or to the upper one where the lower is cut at 0; None without."""
+        """Half width: distance from a value to the farther end, or to the upper one where the lower is cut at 0."""
         if self.ends is None or value is None:
             return None
         return max(self.ends[1] - value, value - self.ends[0] if self.ends[0] else 0.0)
 
     def reversed(self) -> Interval:
-        """Interval of the difference taken the other way round."""
+        """Interval of the difference with its sign reversed."""
         return self if self.ends is None else replace(self, low=-self.ends[1], high=-self.ends[0])
 
     def mapped(self, function: Callable[[float], float]) -> Interval:
-        """Interval of an increasing function of the value."""
+        """Interval transformed by an increasing function."""
         return self if self.ends is None else replace(self, low=function(self.ends[0]), high=function(self.ends[1]))
 
     def divided(self, unit: float, most: float) -> Interval:
-        """Interval of the value divided by a unit above 0, within -most and most."""
+        """Interval divided by a unit above 0, clipped to [-most, most]."""
         return self.mapped(lambda end: min(most, max(-most, end / unit)))
 
 
 class Spread(NamedTuple):
-    """How far metrics, or weighted sums of them, vary."""
+    """Standard errors of metrics, or of weighted sums of them."""
 
     covariance: FloatArray
-    """Of the k metrics, shape (k, k)."""
+    """Covariance of the k metrics, shape (k, k)."""
     error: FloatArray
     """Standard error of each sum, shape (sums,)."""
     freedom: FloatArray
-    """Its degrees of freedom, shape (sums,), at least 1."""
+    """Degrees of freedom of each standard error, shape (sums,), at least 1."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """How the questions of a comparison vary: within their subjects."""
+    """Sampling design of the questions of a comparison: stratified by subject."""
 
     strata: Strata
     correct: BoolArray
     """Shape (n,)."""
     average: Average
     group: IntArray
-    """Questions among which each one varies, by number, shape (n,): its subject, or all subjects of fewer than FEW."""
+    """Stratum of each question, shape (n,): its subject, or the merged one of subjects with fewer than MIN_STRATUM."""
 
     @classmethod
     def of(cls, strata: Strata, correct: BoolArray, average: Average) -> Sampling:
-        """Subjects of fewer than FEW questions are one group; if that has fewer too, it joins the smallest other."""
-        own = np.flatnonzero(strata.sizes >= FEW)
+        """Merge subjects below MIN_STRATUM questions into one stratum, with the smallest other if still too few."""
+        large = np.flatnonzero(strata.sizes >= MIN_STRATUM)
         group = np.full(strata.sizes.size, -1)
-        if own.size and strata.sizes.sum() - strata.sizes[own].sum() < FEW:
-            group[:] = own[np.argmin(strata.sizes[own])]
-        group[own] = own
+        if large.size and strata.sizes.sum() - strata.sizes[large].sum() < MIN_STRATUM:
+            group[:] = large[np.argmin(strata.sizes[large])]
+        group[large] = large
         return cls(strata, correct, average, np.unique(group[strata.group], return_inverse=True)[1])
 
     def refused(self, metric: str) -> str:
-        """Why nothing can be told of how far a metric varies; empty where it can."""
+        """Reason why a metric has no interval and no test; empty where it has."""
         n, sizes, label = self.correct.size, self.strata.sizes, METRICS[metric].label
         right = np.bincount(self.strata.group, weights=self.correct).astype(np.int64)
-        if METRICS[metric].is_root and self.average == "subjects":  # of the others there is no value
+        if METRICS[metric].is_root and self.average == "subjects":  # smaller subjects have no value
             right, sizes = right[sizes >= MIN_ANSWERS], sizes[sizes >= MIN_ANSWERS]
             n = int(sizes.sum())
-        if n < FEW:
+        if n < MIN_STRATUM:
             return f"there are {n} questions, from which no spread can be told"
         if METRICS[metric].is_root and n < MIN_CALIBRATED:
             return f"{MIN_CALIBRATED} questions are needed to tell how far {label} varies, there are {n}"
@@ -131,7 +131,7 @@ class Sampling:
             return f"{least} {kind} answers are needed to tell how far {label} varies, there are {count}"
         if self.average == "questions" or METRICS[metric].is_root:
             return ""
-        if self._freedom_of_sizes < MIN_FREEDOM:
+        if self._mean_freedom < MIN_FREEDOM:
             return "subjects of a few questions count as much as large ones, and say too little of how far they vary"
         if metric in RANKED:
             lone = np.flatnonzero((sizes > 1) & ((right == 1) | (right == sizes - 1)))
@@ -141,27 +141,27 @@ class Sampling:
         return ""
 
     @property
-    def _freedom_of_sizes(self) -> float:
-        """Degrees of freedom of a mean over subjects if questions vary alike in all; 0 if small ones make no group."""
-        small = self.strata.sizes < FEW
-        joined = int(self.strata.sizes[small].sum())
-        if 0 < joined < FEW:
+    def _mean_freedom(self) -> float:
+        """Degrees of freedom of a mean over subjects of equal variance; 0 if small subjects are too few to merge."""
+        small = self.strata.sizes < MIN_STRATUM
+        n_small = int(self.strata.sizes[small].sum())
+        if 0 < n_small < MIN_STRATUM:
             return 0.0
         shares = [(1 / m, m - 1) for m in self.strata.sizes[~small].tolist()]
-        shares += [(float((1 / self.strata.sizes[small]).sum()), joined - 1)] * bool(joined)
+        shares += [(float((1 / self.strata.sizes[small]).sum()), n_small - 1)] * bool(n_small)
         return float(sum(v for v, _ in shares) ** 2 / sum(v**2 / freedom for v, freedom in shares))
 
     def spread(self, metric: str, influences: FloatArray, weights: FloatArray | None = None) -> Spread:
         """Standard errors of metrics, or of weighted sums of them such as differences.
 
-        Within a group of m questions influences c have the covariance m / (m - 1) * sum (c - mean c)(c' - mean c'), and
-        groups add up. Degrees of freedom are those of such a sum (Satterthwaite, 1946), for metrics of order at most
-        those with right and wrong answers as groups: a few of one kind tell little, however many the others are.
+        Within a stratum of m questions influences c have the covariance m / (m - 1) * sum (c - mean c)(c' - mean c'),
+        and strata add up. Degrees of freedom are Satterthwaite's (1946); for rank-based metrics at most those with
+        right and wrong answers as strata, because the rarer class limits them.
 
         Args:
             metric: one of `bench.stats.influence.TESTED`.
             influences: shape (k, n).
-            weights: shape (sums, k); by default each of the k for itself.
+            weights: shape (sums, k); by default the identity.
         """
         weights = np.eye(len(influences)) if weights is None else weights
         covariance, error, freedom = _spread(influences, weights, self.group)
@@ -171,11 +171,11 @@ class Sampling:
             freedom = np.minimum(freedom, _spread(influences, weights, kind)[2])
         return Spread(covariance, error, np.clip(freedom, 1, MANY))
 
-    def intervals(self, metric: str, of: Influence, level: float) -> tuple[Interval, Interval]:
-        """Intervals of a metric: for these subjects and other questions, and for other subjects like these.
+    def intervals(self, metric: str, influence: Influence, level: float) -> tuple[Interval, Interval]:
+        """Intervals of a metric: over other questions of these subjects, and over other subjects like these.
 
-        Of metrics of order the first is taken of the logit, so that it lies within 0 and 1 and is longer on the side of
-        one half (Pepe, 2003, section 5.2). Of a squared metric the ends are roots.
+        For rank-based metrics the first is computed on the logit scale, so that it lies within 0 and 1 and is longer
+        towards one half (Pepe, 2003, section 5.2). For a root metric the ends are roots.
         """
         from scipy.special import expit, logit
 
@@ -183,29 +183,30 @@ class Sampling:
             low, high = METRICS[metric].bounds
             return signed_root(max(0.0, end)) if METRICS[metric].is_root else min(high, max(low, end))
 
-        reason = self.refused(metric)
-        _, (error,), (freedom,) = self.spread(metric, of.by_question[None])
-        error = float(np.sqrt(error**2 + of.second_order))
+        value, reason = influence.value, self.refused(metric)
+        _, (error,), (freedom,) = self.spread(metric, influence.by_question[None])
+        error = float(np.sqrt(error**2 + influence.second_order))
         if not reason and error <= TINY:
             reason = "nothing varies between these questions"
         half = quantile(freedom, level) * error
-        clustered = self.clustered(metric, of.value, of.by_question, level).mapped(bounded)
+        clustered = self.clustered(metric, value, influence.by_question, level).mapped(bounded)
         if reason:
             fixed = Interval("fixed-subjects", reason=reason)
         elif metric in RANKED:
-            middle, half = logit(of.value), half / (of.value * (1 - of.value))
+            middle, half = logit(value), half / (value * (1 - value))
             low, high = float(expit(middle - half)), float(expit(middle + half))
             fixed = Interval("fixed-subjects", low, high, level, "logit t")
         else:
-            fixed = Interval("fixed-subjects", bounded(of.value - half), bounded(of.value + half), level, "t")
+            fixed = Interval("fixed-subjects", bounded(value - half), bounded(value + half), level, "t")
         return fixed, clustered
 
     def clustered(self, metric: str, value: float, influences: FloatArray, level: float) -> Interval:
-        """Interval of a value, or a difference, with influences (n,), for other subjects like these.
+        """Clustered interval of a value, or a difference, with influences (n,): over other subjects like these.
 
-        With c the sum of influences in each of S subjects, the variance is S / (S - 1) * sum c^2, of S - 1 degrees of
-        freedom. A mean over subjects is one of those in which the metric is defined. MIN_CLUSTERS subjects are needed:
-        of sizes m they count as (sum m)^2 / sum m^2, and for metrics of order those with right and wrong answers alone.
+        With c the sum of influences in each of S subjects, the variance is S / (S - 1) * sum c^2, with S - 1 degrees of
+        freedom; for a mean over subjects S counts those in which the metric is defined. S must reach MIN_CLUSTERS, and
+        so must, for a pooled metric, the effective number (sum m)^2 / sum m^2 of subjects of sizes m; for rank-based
+        metrics only subjects with right and wrong answers count in it.
         """
         sizes, subjects = self.strata.sizes, self.strata.sizes.size
         if metric in RANKED:
@@ -213,12 +214,12 @@ class Sampling:
             sizes = sizes[(rate > 0) & (rate < 1)]
         if METRICS[metric].is_root and self.average == "subjects":
             sizes = sizes[sizes >= MIN_ANSWERS]
-        alike = int(sizes.sum() ** 2 / max(1, np.square(sizes).sum()))
+        n_eff = int(sizes.sum() ** 2 / max(1, np.square(sizes).sum()))
         if self.average == "subjects":
-            subjects = alike = sizes.size
+            subjects = n_eff = sizes.size
         reason, sums = self.refused(metric), np.bincount(self.strata.group, weights=influences)
-        if min(alike, subjects) < MIN_CLUSTERS:
-            few = f"there are {subjects}" if subjects < MIN_CLUSTERS else f"these are as good as {alike} of one size"
+        if min(n_eff, subjects) < MIN_CLUSTERS:
+            few = f"there are {subjects}" if subjects < MIN_CLUSTERS else f"these are as good as {n_eff} of one size"
             reason = f"{MIN_CLUSTERS} subjects are needed to speak of others, {few}"
         elif not reason and np.abs(sums).max() <= TINY:
             reason = "nothing varies between these subjects"
@@ -229,24 +230,24 @@ class Sampling:
 
 
 def quantile(freedom: float, level: float) -> float:
-    """Half the width of an interval in standard errors, Student's t."""
+    """Quantile of Student's t: half the width of an interval, in standard errors."""
     from scipy.special import stdtrit
 
     return float(stdtrit(min(float(freedom), MANY), (1 + level) / 2))
 
 
 def _spread(influences: FloatArray, weights: FloatArray, group: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Covariance (k, k) of influences (k, n) that vary within groups; errors and degrees of freedom of sums of them."""
+    """Covariance (k, k) of influences (k, n) within strata; standard errors and degrees of freedom of weighted sums."""
     order = np.argsort(group, kind="stable")
-    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    boundaries = np.flatnonzero(np.diff(group[order], prepend=-1))
     covariance = np.zeros((len(influences), len(influences)))
     total, squares = np.zeros(len(weights)), np.zeros(len(weights))
-    for rows in np.split(order, starts[1:]):
+    for rows in np.split(order, boundaries[1:]):
         if rows.size > 1:
-            own = influences[:, rows] - influences[:, rows].mean(axis=1, keepdims=True)
-            own = own @ own.T * (rows.size / (rows.size - 1))
-            variance = np.maximum(0.0, ((weights @ own) * weights).sum(axis=1))
-            covariance += own
+            part = influences[:, rows] - influences[:, rows].mean(axis=1, keepdims=True)
+            part = part @ part.T * (rows.size / (rows.size - 1))
+            variance = np.maximum(0.0, ((weights @ part) * weights).sum(axis=1))
+            covariance += part
             total += variance
             squares += np.square(variance) / (rows.size - 1)
     freedom = np.divide(np.square(total), squares, out=np.full(total.size, MANY), where=squares > 0)

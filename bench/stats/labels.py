@@ -1,18 +1,19 @@
-"""Quality against the number of labels: curves, differences to what is not trained, and where the curves cross.
+"""Learning curves: metrics against the number of labels, gains over untrained methods, and where the curves cross.
 
-A point is one method told so many labels, in several draws of labels; each draw has a training seed of its own. Errors
-are those of `bench.stats.variants`: other questions and other draws, squares added, Student's t after Satterthwaite. A
-point of which a draw is missing has a value, but neither interval nor test: what is left are the draws that went well.
+A point is one method trained with a number of labels, in several draws (seeds) of labels; the seed also seeds training.
+Standard errors are those of `bench.stats.variants`: variance components of questions and of draws, with Satterthwaite's
+degrees of freedom. A point with a missing draw has a value, but neither interval nor test, because the draws that are
+left are a selection.
 
-Three claims, each with an error rate of 1 - level of its own:
+Three claims, each with a family-wise error rate of 1 - level of its own:
 
-- `Gain`, a trained method against an untrained one: p values of the sizes are corrected together by Holm's rule, for
-  each pair and metric. So of the sizes at which one of a pair is said to be better, none is wrong, but for 5 %.
-- `Crossing`: read off these. If the difference only grows with labels, the true crossing lies between the last size at
-  which the trained one is shown to be worse and the first from which on it is shown to be better, but for 5 %.
-- `LeadTest`, a trained method against all untrained ones at once. That it beats every one of them is false as soon as
-  it fails to beat one, so that the largest p value of these pairs is one of the claim: an intersection-union test
-  (Berger, 1982), which needs no choice of a best reference. These are corrected by Holm's rule over methods and sizes.
+- `Gain`: a trained method against an untrained one. P values are corrected by Holm's method over sizes, for each pair
+  and metric.
+- `Crossing`: derived from gains. If the difference is monotone in the number of labels, the true crossing lies between
+  the last size where the trained method is significantly worse and the first from which it is significantly better.
+- `LeadTest`: a trained method against all untrained ones. The p value is the largest of the pairs: intersection-union
+  test (Berger, 1982), which needs no choice of a best reference. It is corrected by Holm's method over methods and
+  sizes.
 """
 
 from __future__ import annotations
@@ -32,69 +33,69 @@ from bench.stats.influence import Influence, influence
 from bench.stats.intervals import Sampling
 from bench.stats.settings import Average, Settings
 from bench.stats.strata import strata_of
-from bench.stats.variants import MIN_SEEDS, OverSeeds, SeedMean, estimated
+from bench.stats.variants import MIN_SEEDS, OverSeeds, SeedMean, estimate_over_seeds
 
 METRICS_SHOWN = ("brier", "auroc")
 """Metrics of the curves, by their names in `bench.metrics.METRICS`."""
 ONE_KIND = "only right or only wrong answers were drawn"
-"""Reason why a draw has no numbers."""
+"""Reason why a draw has no values."""
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnConfidences:
-    """Confidences of a method in n questions after it was told labels, draw by draw."""
+    """Confidences of a method in n questions at one number of labels, for each draw of labels."""
 
     labels: int
-    """Labels that it was told; fewer than the size where there are no more for it."""
+    """Labels used; fewer than the size where no more were available."""
     confidence: Mapping[int, FloatArray]
-    """Seed -> (n,); a draw without probabilities is absent."""
+    """Seed -> (n,); draws without probabilities are absent."""
     order: Mapping[int, FloatArray] = field(default_factory=dict)
-    """Seed -> (n,), what metrics of order are of where that is not the confidence."""
+    """Seed -> scores (n,) for rank-based metrics, where these are not the confidences."""
     missing: Mapping[int, str] = field(default_factory=dict)
-    """Seed -> why it has no probabilities."""
+    """Seed -> reason why it has no probabilities."""
 
     def values(self, metric: str, seed: int) -> FloatArray | None:
-        """Values that a metric is of, (n,); None where there are none."""
-        own = self.confidence.get(seed)
-        return self.order.get(seed, own) if METRICS[metric].of_order else own
+        """Input (n,) of a metric: scores for a rank-based one, else confidences; None where missing."""
+        confidence = self.confidence.get(seed)
+        return self.order.get(seed, confidence) if METRICS[metric].of_order else confidence
 
 
 @dataclass(frozen=True)
 class Point:
-    """One metric of one method told so many labels."""
+    """One metric of one method at one number of labels: a point of a learning curve."""
 
     method: str
     metric: str
     size: int
     labels: int
-    """Labels that it was told."""
+    """Labels used."""
     estimate: SeedMean | None
-    """Mean over the draws that have one; None where none has, or it is undefined."""
+    """Mean over the draws with a value; None where no draw has one."""
     draws: int
-    """Draws that have one."""
+    """Number of draws with a value."""
     missing: Mapping[str, int] = field(default_factory=dict)
-    """Reason -> draws without one."""
+    """Reason -> number of draws without a value."""
 
 
 @dataclass(frozen=True)
 class Gain:
-    """Lead of a trained method over an untrained one, told as many labels, on the same questions."""
+    """Paired difference of a trained and an untrained method at the same number of labels."""
 
     method: str
     untrained: str
     metric: str
     size: int
     difference: SeedMean | None
-    """Positive where the trained one is better, whichever way the metric goes; None where a draw of one is missing."""
+    """Positive where the trained method is better, for any metric; None where a draw of either is missing."""
     p: float | None
-    """Two-sided, of no difference; None without interval."""
+    """Two-sided p value of no difference; None without an interval."""
     p_holm: float | None = None
-    """Corrected for the sizes of this pair and metric."""
+    """`p` corrected over the sizes of this pair and metric."""
     p_all: float | None = None
-    """Corrected for all pairs and sizes of this metric."""
+    """`p` corrected over all pairs and sizes of this metric."""
 
     def shows(self, sign: int, level: float) -> bool:
-        """Whether the trained one is shown to be better (1) or worse (-1)."""
+        """Whether the trained method is significantly better (sign 1) or worse (sign -1)."""
         is_shown = self.p_holm is not None and self.p_holm < 1 - level
         return is_shown and self.difference is not None and sign * self.difference.value > 0
 
@@ -107,35 +108,35 @@ class Crossing:
     untrained: str
     metric: str
     better_from: int | None
-    """Smallest size at which, and at all larger ones, the trained one is shown to be better; None: at none."""
+    """Smallest size from which on the trained method is significantly better at every size; None: none."""
     worse_at: tuple[int, ...]
-    """Sizes at which it is shown to be worse."""
+    """Sizes at which it is significantly worse."""
     better_at: tuple[int, ...]
-    """Sizes at which it is shown to be better."""
+    """Sizes at which it is significantly better."""
 
 
 @dataclass(frozen=True)
 class LeadTest:
-    """Test that a trained method told so many labels is better than every untrained one."""
+    """Test whether a trained method, at one number of labels, is better than every untrained one."""
 
     method: str
     metric: str
     size: int
     against: str
-    """The untrained method that it is least clearly better than."""
+    """Untrained method with the largest p value."""
     p: float | None
-    """P value of the claim that it is not better than all; None where one of them can't be compared."""
+    """P value of the null that it is not better than all; None where a pair has no test."""
     p_holm: float | None = None
-    """Corrected for all methods and sizes of this metric."""
+    """`p` corrected over all methods and sizes of this metric."""
 
     def is_shown(self, level: float) -> bool:
-        """Whether it is shown to be better than every untrained one."""
+        """Whether it is significantly better than every untrained method."""
         return self.p_holm is not None and self.p_holm < 1 - level
 
 
 @dataclass(frozen=True)
 class LabelCount:
-    """Answers of a split that can be told as labels."""
+    """Available labels of a split."""
 
     split: str
     """Task and split."""
@@ -150,7 +151,7 @@ class LabelCount:
 
 @dataclass(frozen=True)
 class Study:
-    """Description of a study of one task."""
+    """Design of a label study on one task."""
 
     model: str
     task: str
@@ -158,48 +159,48 @@ class Study:
     sizes: tuple[int, ...]
     """Numbers of labels, ascending."""
     available: int
-    """Labels that there are, in training and validation."""
+    """Labels available in train and validation splits."""
     seeds: tuple[int, ...]
     trained: tuple[str, ...]
     scaled: tuple[str, ...]
-    """Methods that learn nothing but whose scores become probabilities by labels."""
+    """Untrained methods whose scores are scaled to probabilities with labels."""
     untold: tuple[str, ...]
-    """Methods that are told nothing."""
+    """Methods that use no labels."""
     counts: tuple[LabelCount, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
-    """Method -> why it is not in it."""
+    """Method -> reason why it is not in the study."""
     validation: Mapping[int, int] = field(default_factory=dict)
-    """Size -> labels of it that are validation answers, for a method that learns from both splits."""
+    """Size -> number of its labels from the validation split, for a method that learns from both splits."""
     forward_tokens: int = 0
-    """Token positions that were fed to the model for it."""
+    """Token positions that the study fed to the model."""
     level: float = 0.95
 
     @property
     def untrained(self) -> tuple[str, ...]:
-        """Methods that learn nothing."""
+        """Untrained methods."""
         return (*self.scaled, *self.untold)
 
 
 @dataclass(frozen=True)
 class LabelCurves:
-    """Results of a study of one task."""
+    """Results of a label study on one task."""
 
     study: Study
     n: int
-    """Questions."""
+    """Number of questions."""
     accuracy: float
-    """Share of right answers among them."""
+    """Share of right answers."""
     points: tuple[Point, ...]
     gains: tuple[Gain, ...]
     crossings: tuple[Crossing, ...]
     ahead: tuple[LeadTest, ...]
     notes: tuple[str, ...] = ()
-    """Why there are no intervals, where there are none."""
+    """Reasons why metrics have no intervals."""
     average: Average = "subjects"
-    """What metrics are of; files that don't say have means over subjects."""
+    """How metrics are averaged; files without this field have means over subjects."""
 
     def of(self, method: str, metric: str) -> list[Point]:
-        """Curve of a method, by size."""
+        """Points of a method's curve, by size."""
         return [point for point in self.points if (point.method, point.metric) == (method, metric)]
 
 
@@ -208,17 +209,17 @@ Draws = Mapping[int, Influence]
 
 
 def curves_of(
-    told: Mapping[tuple[str, int], DrawnConfidences],
+    confidences: Mapping[tuple[str, int], DrawnConfidences],
     study: Study,
     correct: BoolArray,
     subjects: Sequence[str],
     settings: Settings | None = None,
 ) -> LabelCurves:
-    """Curves, differences and crossings of a study.
+    """Compute the learning curves, gains, crossings and lead tests of a study.
 
     Args:
-        told: method and size -> its confidences in n questions; one that is told nothing has the same at every size.
-        study: its description; `seeds` are the draws that were asked for.
+        confidences: (method, size) -> confidences in n questions; the same at every size for a method without labels.
+        study: its design; `seeds` are the requested draws.
         correct: (n,).
         subjects: of the n questions.
         settings: average and level.
@@ -238,26 +239,26 @@ def curves_of(
         reason = sampling.refused(metric)
         if reason:
             notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
-        rule = _CurveRule(study, metric, sampling, bool(reason), settings.level)
-        draws = {point: rule.draws(each) for point, each in told.items()}
-        points += [rule.point(*point, each, draws[point]) for point, each in told.items()]
-        own = [
-            rule.gain(name, other, size, draws[name, size], draws[other, size])
+        estimator = _CurveEstimator(study, metric, sampling, bool(reason), settings.level)
+        draws = {key: estimator.draws(by_seed) for key, by_seed in confidences.items()}
+        points += [estimator.point(*point, by_seed, draws[point]) for point, by_seed in confidences.items()]
+        metric_gains = [
+            estimator.gain(name, other, size, draws[name, size], draws[other, size])
             for name in study.trained
             for other in study.untrained
             for size in study.sizes
-            if {(name, size), (other, size)} <= told.keys()
+            if {(name, size), (other, size)} <= confidences.keys()
         ]
-        own = with_holm(own, "p_all")
-        for pair in dict.fromkeys((gain.method, gain.untrained) for gain in own):
-            gains += with_holm([gain for gain in own if (gain.method, gain.untrained) == pair])
-        ahead += with_holm(_ahead(own))
+        metric_gains = with_holm(metric_gains, "p_all")
+        for pair in dict.fromkeys((gain.method, gain.untrained) for gain in metric_gains):
+            gains += with_holm([gain for gain in metric_gains if (gain.method, gain.untrained) == pair])
+        ahead += with_holm(_lead_tests(metric_gains))
     crossings = []
     for metric, name, other in dict.fromkeys((gain.metric, gain.method, gain.untrained) for gain in gains):
         of_pair = (g for g in gains if (g.metric, g.method, g.untrained) == (metric, name, other))
-        own = sorted(of_pair, key=lambda gain: gain.size)
-        worse, better = (tuple(gain.size for gain in own if gain.shows(sign, settings.level)) for sign in (-1, 1))
-        lasting = [gain.size for gain in takewhile(lambda gain: gain.shows(1, settings.level), reversed(own))]
+        curve = sorted(of_pair, key=lambda gain: gain.size)
+        worse, better = (tuple(gain.size for gain in curve if gain.shows(sign, settings.level)) for sign in (-1, 1))
+        lasting = [gain.size for gain in takewhile(lambda gain: gain.shows(1, settings.level), reversed(curve))]
         crossings.append(Crossing(name, other, metric, lasting[-1] if lasting else None, worse, better))
     return LabelCurves(
         study, len(correct), float(np.mean(correct)), tuple(points), tuple(gains), tuple(crossings), tuple(ahead),
@@ -265,59 +266,59 @@ def curves_of(
     )  # fmt: skip
 
 
-class _CurveRule(NamedTuple):
-    """Makes points and gains of one metric."""
+class _CurveEstimator(NamedTuple):
+    """Computes the points and gains of one metric."""
 
     study: Study
     metric: str
     sampling: Sampling
-    bare: bool
-    """Without intervals."""
+    no_intervals: bool
+    """Whether to leave intervals and tests out."""
     level: float
 
-    def draws(self, told: DrawnConfidences) -> Draws:
-        """The metric of each draw that has a value."""
-        of, found = self.sampling, {}
+    def draws(self, confidences: DrawnConfidences) -> Draws:
+        """Metric of each draw where it is defined."""
+        s, by_seed = self.sampling, {}
         for seed in self.study.seeds:
-            values = told.values(self.metric, seed)
+            values = confidences.values(self.metric, seed)
             if values is not None:
-                found[seed] = influence(self.metric, values, values, of.correct, of.strata, of.average)
-        return {seed: each for seed, each in found.items() if each is not None}
+                by_seed[seed] = influence(self.metric, values, values, s.correct, s.strata, s.average)
+        return {seed: value for seed, value in by_seed.items() if value is not None}
 
-    def point(self, name: str, size: int, told: DrawnConfidences, draws: Draws) -> Point:
-        """Point of a method."""
-        missing = Counter(told.missing.get(seed, "undefined") for seed in self.study.seeds if seed not in draws)
+    def point(self, name: str, size: int, confidences: DrawnConfidences, draws: Draws) -> Point:
+        """Point of a method at one size."""
+        missing = Counter(confidences.missing.get(seed, "undefined") for seed in self.study.seeds if seed not in draws)
         estimate = None
         if draws:
             estimate, _ = self._estimate(OverSeeds.of([*draws.values()]), METRICS[self.metric].bounds)
-        return Point(name, self.metric, size, told.labels, estimate, len(draws), dict(missing))
+        return Point(name, self.metric, size, confidences.labels, estimate, len(draws), dict(missing))
 
-    def gain(self, name: str, other: str, size: int, own: Draws, theirs: Draws) -> Gain:
-        """Difference of a trained method to an untrained one."""
+    def gain(self, name: str, other: str, size: int, trained: Draws, untrained: Draws) -> Gain:
+        """Difference of a trained and an untrained method at one size."""
         seeds, metric = self.study.seeds, METRICS[self.metric]
-        if len(own) < len(seeds) or len(theirs) < len(seeds):
+        if len(trained) < len(seeds) or len(untrained) < len(seeds):
             return Gain(name, other, self.metric, size, None, None)
         low, high = metric.bounds
-        pair = (own, theirs) if metric.higher_is_better else (theirs, own)
-        better, worse = (OverSeeds.of([each[seed] for seed in seeds]) for each in pair)
-        return Gain(name, other, self.metric, size, *self._estimate(better.less(1.0, worse), (low - high, high - low)))
+        pair = (trained, untrained) if metric.higher_is_better else (untrained, trained)
+        better, worse = (OverSeeds.of([side[seed] for seed in seeds]) for side in pair)
+        return Gain(name, other, self.metric, size, *self._estimate(better.minus(1.0, worse), (low - high, high - low)))
 
-    def _estimate(self, of: OverSeeds, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
-        """Mean over draws with its interval and p value of 0."""
-        asked = len(self.study.seeds)
-        if self.bare or len(of.by_seed) < asked or asked < MIN_SEEDS:
-            return SeedMean(float(of.by_seed.mean()), None, None, None), None
-        return estimated(self.metric, of, self.sampling, level=self.level, bounds=bounds)
+    def _estimate(self, values: OverSeeds, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
+        """Mean over draws with its interval, and the p value of the null that it is 0."""
+        n_seeds = len(self.study.seeds)
+        if self.no_intervals or len(values.by_seed) < n_seeds or n_seeds < MIN_SEEDS:
+            return SeedMean(float(values.by_seed.mean()), None, None, None), None
+        return estimate_over_seeds(self.metric, values, self.sampling, level=self.level, bounds=bounds)
 
 
-def _ahead(gains: Sequence[Gain]) -> Iterator[LeadTest]:
-    """For each method and size the largest p value of its pairs; one with a difference in the other direction has 1."""
+def _lead_tests(gains: Sequence[Gain]) -> Iterator[LeadTest]:
+    """Lead test of each method and size: the largest p value of its pairs, 1 where the difference is negative."""
     for method, size in dict.fromkeys((gain.method, gain.size) for gain in gains):
-        own = [gain for gain in gains if (gain.method, gain.size) == (method, size)]
+        pairs = [gain for gain in gains if (gain.method, gain.size) == (method, size)]
         p = {}
-        for gain in own:
+        for gain in pairs:
             if gain.p is not None and gain.difference is not None:
                 p[gain.untrained] = gain.p if gain.difference.value > 0 else 1.0
-        known = len(p) == len(own)
-        against = max(p, key=lambda name: p[name]) if known else next(g.untrained for g in own if g.untrained not in p)
-        yield LeadTest(method, own[0].metric, size, against, p[against] if known else None)
+        full = len(p) == len(pairs)
+        against = max(p, key=lambda name: p[name]) if full else next(g.untrained for g in pairs if g.untrained not in p)
+        yield LeadTest(method, pairs[0].metric, size, against, p[against] if full else None)

@@ -1,4 +1,4 @@
-"""Measures of an analysis as the harness keeps them: whole, finite, and with what they were measured on."""
+"""Measures of an analysis, validated and stored with the model, task, preset and seeds that they belong to."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bench.api.analyses import Kind, Value
 
 NUMBERS: frozenset[str] = frozenset(get_args(Kind)) - {"text"}
 _MARKS = 2
-"""Marks that can be told apart without colour."""
+"""Marks that a reader can distinguish without colour."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Measures, and of what they are."""
+    """Validated measures of one analysis of one method."""
 
     method: str
     analysis: str
@@ -29,7 +29,7 @@ class Measured:
     n: int
     """Questions with an answer."""
     measures: Measures
-    """Checked: every row has every key, and no number is infinite or NaN."""
+    """Validated: every row has every key, and no number is infinite or NaN."""
 
     @property
     def naming(self) -> str:
@@ -38,30 +38,30 @@ class Measured:
 
     @property
     def drawn(self) -> MeasureColumn | None:
-        """Column that the figure draws; None where there is none."""
+        """Column to plot; None where there is none."""
         return next((c for c in self.measures.columns if c.key == self.measures.drawn), None)
 
     @property
     def shown(self) -> Sequence[Mapping[str, Value]]:
-        """Rows that are printed for people."""
+        """Rows that a printed table shows."""
         return self.measures.rows[: self.measures.shown]
 
 
-def checked_measures(who: str, given: Measures) -> Measures:
-    """The same measures with every key in every row, where what is not finite is None.
+def checked_measures(who: str, measures: Measures) -> Measures:
+    """Validate the measures of a plugin; return them with every key in every row, None for infinities and NaN.
 
     Args:
-        who: names method and analysis in errors.
-        given: by a plugin.
+        who: method and analysis, for errors.
+        measures: from the plugin.
 
     Raises:
-        ContractError: they are not as `Measures` says.
+        ContractError: they break the contract of `Measures`.
     """
-    # key of a value -> its kind; ends of an interval have that of their column
-    if not given.columns or given.columns[0].kind != "text":
+    # key of a value -> its kind; ends of an interval have the kind of their column
+    if not measures.columns or measures.columns[0].kind != "text":
         raise ContractError(f"{who}: expected columns of which the first is text and names the row")
     keys: dict[str, str] = {}
-    for column in given.columns:
+    for column in measures.columns:
         if column.kind not in get_args(Kind):
             raise ContractError(
                 f"{who}: column {column.key!r}: unknown kind {column.kind!r}; {', '.join(get_args(Kind))}"
@@ -72,23 +72,23 @@ def checked_measures(who: str, given: Measures) -> Measures:
             if key in keys:
                 raise ContractError(f"{who}: the key {key!r} is there twice")
             keys[key] = column.kind
-    if given.drawn and keys.get(given.drawn, "text") == "text":
-        raise ContractError(f"{who}: drawn: expected the key of a column of numbers, got {given.drawn!r}")
-    if not isinstance(given.answer, str) or not given.answer.strip():
-        raise ContractError(f"{who}: expected an answer in words, got {given.answer!r}")
+    if measures.drawn and keys.get(measures.drawn, "text") == "text":
+        raise ContractError(f"{who}: drawn: expected the key of a column of numbers, got {measures.drawn!r}")
+    if not isinstance(measures.answer, str) or not measures.answer.strip():
+        raise ContractError(f"{who}: expected an answer in words, got {measures.answer!r}")
     rows = []
-    for row in given.rows:
+    for row in measures.rows:
         unknown = sorted(set(row) - set(keys))
         if unknown:
             raise ContractError(f"{who}: a row has {', '.join(map(repr, unknown))}, which is no column's")
         rows.append({key: _value(f"{who}: {key!r}", row.get(key), kind) for key, kind in keys.items()})
-    name = given.columns[0].key
-    named = [row[name] for row in rows]
-    if not all(named) or len(set(named)) < len(named):
-        raise ContractError(f"{who}: expected a different name in {name!r} for each row, got {named}")
-    if given.strips is not None:
-        _check_strips(who, given.strips)
-    return replace(given, columns=tuple(given.columns), rows=tuple(rows), notes=tuple(given.notes))
+    name = measures.columns[0].key
+    row_names = [row[name] for row in rows]
+    if not all(row_names) or len(set(row_names)) < len(row_names):
+        raise ContractError(f"{who}: expected a different name in {name!r} for each row, got {row_names}")
+    if measures.strips is not None:
+        _check_strips(who, measures.strips)
+    return replace(measures, columns=tuple(measures.columns), rows=tuple(rows), notes=tuple(measures.notes))
 
 
 def _value(where: str, value: Any, kind: str) -> Value:

@@ -1,8 +1,8 @@
-"""Shares over many ways to analyse the same results: places, their distribution, and which choice decides.
+"""Multiverse analysis: ranks of methods over many analyses of the same results, and which choice explains them.
 
-A multiverse (Steegen, Tuerlinckx, Gelman and Vanpaemel, 2016) is a list of analyses, not a sample: shares of it
-describe the list, and are no probabilities. Example: `explained([True, True, False], ["a", "a", "b"])` is 1, as the
-choice between a and b decides everything.
+A multiverse (Steegen, Tuerlinckx, Gelman and Vanpaemel, 2016) is a list of analyses, not a sample: shares of
+analyses are no probabilities. Example: `explained([True, True, False], ["a", "a", "b"])` is 1: the choice between
+a and b decides everything.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from bench.api import FloatArray, IntArray
 ROUNDING = 1e-12
 """Differences below it are rounding."""
 LOW, HIGH = 0.05, 0.95
-"""Quantiles that a distribution of places is told by."""
+"""Quantiles that are reported of a distribution of ranks."""
 
 
 def places(values: FloatArray, *, higher_is_better: bool) -> IntArray:
-    """Place of each value: 1 plus the number of values that are better by more than rounding; equal ones share it.
+    """Competition rank of each value: 1 plus the number of values that are better by more than rounding.
 
     Args:
         values: shape (m,), without NaN.
-        higher_is_better: whether the largest has place 1.
+        higher_is_better: whether the largest value has rank 1.
 
     Returns:
         Shape (m,), int.
@@ -34,44 +34,44 @@ def places(values: FloatArray, *, higher_is_better: bool) -> IntArray:
     >>> places(np.array([0.3, 0.1, 0.3, 0.2]), higher_is_better=True).tolist()
     [1, 4, 1, 3]
     """
-    good = values if higher_is_better else -values
-    found: IntArray = 1 + np.count_nonzero(good[None, :] > good[:, None] + ROUNDING, axis=1)
-    return found
+    goodness = values if higher_is_better else -values
+    ranks: IntArray = 1 + np.count_nonzero(goodness[None, :] > goodness[:, None] + ROUNDING, axis=1)
+    return ranks
 
 
 class PlaceSpread(NamedTuple):
-    """Distribution of a method's places over universes."""
+    """Distribution of a method's ranks over the universes (analyses) of a multiverse."""
 
     median: int
     low: int
-    """5 % of the places are at it or better, at least."""
+    """At least 5 % of the ranks are at it or better."""
     high: int
-    """95 % of the places are at it or better, at least."""
+    """At least 95 % of the ranks are at it or better."""
     mean: float
     first: float
-    """Share of places that are 1."""
+    """Share of universes with rank 1."""
 
 
-def spread(found: npt.ArrayLike) -> PlaceSpread:
-    """Distribution of places (u,), u > 0; quantiles are places that occur (the inverse of the distribution function).
+def spread(ranks: npt.ArrayLike) -> PlaceSpread:
+    """Distribution of ranks (u,), u > 0; quantiles are observed ranks (the inverse of the distribution function).
 
     >>> spread([1, 1, 2, 4])
     PlaceSpread(median=1, low=1, high=4, mean=2.0, first=0.5)
     """
-    ranks = np.asarray(found, dtype=np.int64)
-    low, median, high = np.quantile(ranks, [LOW, 0.5, HIGH], method="inverted_cdf").tolist()
-    return PlaceSpread(int(median), int(low), int(high), float(ranks.mean()), float(np.mean(ranks == 1)))
+    values = np.asarray(ranks, dtype=np.int64)
+    low, median, high = np.quantile(values, [LOW, 0.5, HIGH], method="inverted_cdf").tolist()
+    return PlaceSpread(int(median), int(low), int(high), float(values.mean()), float(np.mean(values == 1)))
 
 
 def explained(holds: npt.ArrayLike, options: Sequence[Hashable]) -> float:
-    """Share of the variance of what holds or not that lies between the options of one choice: the correlation ratio.
+    """Correlation ratio: the share of the variance of a finding that the options of one choice explain.
 
     eta^2 = sum over options of n_k (m_k - m)^2 / sum over universes of (x - m)^2 (Pearson, 1905), which for a full grid
-    is the first-order index of Sobol (1993). 1 where the option alone decides, 0 where it changes nothing on average:
-    choices that act only together have 0 each. 0 too where nothing varies.
+    is the first-order index of Sobol (1993). 1 where the option alone decides; 0 where it changes nothing on average,
+    as for choices that matter only in interaction, and where nothing varies.
 
     Args:
-        holds: shape (u,), bool, u > 0.
+        holds: shape (u,), bool, u > 0: whether the finding holds in each universe.
         options: option of each universe, u of them.
 
     >>> explained([True, False, True, False], ["a", "a", "b", "b"])

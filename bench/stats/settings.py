@@ -1,4 +1,4 @@
-"""The numbers by which statistics are made, in one frozen dataclass."""
+"""Settings of the statistics: average, level, numbers of draws, seed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["Average", "Settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    """The same settings and answers give the same numbers."""
+    """Settings of the statistics; equal settings and answers give equal results."""
 
     average: Average = "questions"
-    """What metrics are of."""
+    """Whether metrics are pooled over questions or averaged over subjects."""
     draws: int = 10_000
-    """Normal draws behind p values that are corrected for all pairs; the smallest of several pairs is then 0.0001."""
+    """Normal draws for max-t corrected p values, whose smallest value is then 0.0001."""
     null_draws: int = 999
-    """Label draws behind a p value of calibration, whose smallest value is then 0.001."""
+    """Label draws for a p value of calibration, whose smallest value is then 0.001."""
     level: float = 0.95
-    """Level of confidence of all intervals; 1 - level is the level of significance of ranks."""
+    """Confidence level of all intervals; 1 - level is the significance level of ranks."""
     bins: int = ECE_BINS
     """Equal-width bins of the ECEs."""
     seed: int = 0

@@ -1,4 +1,4 @@
-"""The answers of several runs, question by question and subject by subject, as every statistic here reads them."""
+"""Strata: the subjects of the questions, and per-subject values of metrics; input checks for several seeds."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from bench.stats.settings import Average
 
 
 class Strata(NamedTuple):
-    """Assignment of questions to S subjects."""
+    """Assignment of n questions to S subjects, the strata."""
 
     names: tuple[str, ...]
-    """Subjects, sorted; S of them."""
+    """Names of the S subjects, sorted."""
     rows: tuple[IntArray, ...]
     """Rows of each subject, ascending, shape (n_s,)."""
     group: IntArray
-    """Number of each question's subject, shape (n,)."""
+    """Index of each question's subject, shape (n,)."""
     sizes: IntArray
-    """Questions of each subject, shape (S,)."""
+    """Number of questions of each subject, shape (S,)."""
 
     def by_name(self) -> Iterator[tuple[str, IntArray]]:
-        """Each subject with its rows."""
+        """Iterate over subjects with their rows."""
         return zip(self.names, self.rows, strict=True)
 
     def means(self, values: FloatArray) -> FloatArray:
@@ -37,7 +37,7 @@ class Strata(NamedTuple):
 
 
 def strata_of(subjects: Sequence[str]) -> Strata:
-    """The subjects of n questions, given one name for each."""
+    """Build the strata of n questions from their n subject names."""
     names, rows = zip(*rows_of_subjects(subjects), strict=True)
     sizes = np.array([row.size for row in rows])
     group = np.empty(len(subjects), dtype=np.int64)
@@ -48,29 +48,29 @@ def strata_of(subjects: Sequence[str]) -> Strata:
 def value_of(
     name: str, values: FloatArray, correct: BoolArray, strata: Strata, average: Average, bins: int = ECE_BINS
 ) -> float | None:
-    """Any metric, without influences: of all questions, or its mean over the subjects where it is defined.
+    """Compute a metric: pooled over all questions, or its mean over the subjects where it is defined.
 
     Args:
         name: in `bench.metrics.METRICS`.
-        values: shape (n,), confidences, or what metrics of order are of.
+        values: shape (n,), confidences, or scores for rank-based metrics.
         correct: shape (n,), bool.
         strata: of the n questions.
-        average: which of the two.
-        bins: of a metric that has bins.
+        average: `questions` pools, `subjects` takes the mean.
+        bins: number of bins of a binned metric.
 
     Returns:
-        As `bench.metrics.summarise` has it; None where it is undefined.
+        The same value as `bench.metrics.summarise`; None where it is undefined.
     """
     metric = METRICS[name]
     parts = strata.by_name() if average == "subjects" else [("", np.arange(correct.size))]
-    found = [metric.value(values[rows], correct[rows], bins, seed_of(subject)) for subject, rows in parts]
-    return metric.mean(value for value in found if value is not None)
+    results = [metric.value(values[rows], correct[rows], bins, seed_of(subject)) for subject, rows in parts]
+    return metric.mean(value for value in results if value is not None)
 
 
 def checked_runs(
     confidence: npt.ArrayLike, correct: npt.ArrayLike, subjects: Sequence[str]
 ) -> tuple[FloatArray, BoolArray]:
-    """Confidences of one run (n,) or of k seeds (k, n) as (k, n) float64, and correctness (n,), checked.
+    """Validate the confidences of one run (n,) or of k seeds (k, n); return them as (k, n), with labels (n,).
 
     Raises:
         ValueError: as `bench.metrics.accuracy`, no run at all, or n differs between answers and subjects.

@@ -1,4 +1,4 @@
-"""All statistics of a comparison in one call: each method's metrics with intervals, and every pair of methods.
+"""Summary statistics of a comparison: metrics with confidence intervals, calibration tests, pairwise tests and ranks.
 
 Example: `summary({"ccps": p, "litcab": q}, correct, subjects).methods["ccps"].estimates["auroc"].fixed.low`.
 """
@@ -25,20 +25,20 @@ from bench.stats.strata import Strata, checked_runs, strata_of
 
 @dataclass(frozen=True)
 class Estimate:
-    """One metric of one method: of all questions, or a mean over subjects; mean over seeds where there are several."""
+    """One metric of one method, averaged over seeds: pooled over questions, or a mean over subjects."""
 
     value: float | None
     """None where it is undefined."""
     fixed: Interval
-    """Interval for these subjects and other questions."""
+    """Interval over other questions of these subjects."""
     clustered: Interval
-    """Interval for other subjects like these."""
+    """Interval over other subjects like these."""
     by_seed: tuple[float | None, ...]
-    """The value of each seed."""
+    """Value of each seed."""
     spread: float | None
-    """Standard deviation (ddof 1) of `by_seed`; None with one seed. In no interval."""
+    """Standard deviation (ddof 1) of `by_seed`, which no interval contains; None with one seed."""
     n_undefined: int
-    """Subjects that a mean over subjects leaves out, because the metric is undefined there."""
+    """Subjects left out of a mean over subjects because the metric is undefined there."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class MethodSummary:
     estimates: Mapping[str, Estimate]
     """Estimates by metric of `TESTED`."""
     calibrated_p: float
-    """P value of calibration; where it is large, the ECE can't be told from a perfectly calibrated method's."""
+    """P value of calibration; where it is large, the ECE is compatible with perfect calibration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +56,11 @@ class Summary:
     """Result of `summary`."""
 
     methods: Mapping[str, MethodSummary]
-    """Methods in the order given."""
+    """Method -> its metrics, in the order of the input."""
     comparisons: Mapping[str, tuple[Comparison[str], ...]]
-    """Comparisons by metric of `TESTED`: all pairs of methods for which it is defined."""
+    """Metric of `TESTED` -> all pairs of methods for which it is defined."""
     ranks: Mapping[str, Mapping[str, int]]
-    """Ranks by metric of `TESTED`: the methods of all blocks whose pairs could be tested."""
+    """Metric of `TESTED` -> ranks of the methods of all blocks whose pairs could be tested."""
     strata: Strata
     """Subjects of the questions."""
     settings: Settings
@@ -74,20 +74,20 @@ def summary(
     blocks: Sequence[Sequence[str]] | None = None,
     score: Mapping[str, npt.ArrayLike] = MappingProxyType({}),
 ) -> Summary:
-    """Every method's metrics with their intervals, tests of calibration, and all pairs of methods.
+    """Compute every method's metrics with intervals, tests of calibration, and tests of all pairs of methods.
 
-    Several seeds of a method are averaged: metrics over seeds, and their influences question by question.
+    Metrics and influences are averaged over the seeds of a method.
 
     Args:
-        confidence: by method, shape (n,), or (seeds, n); float in [0, 1], all for the same n answers.
+        confidence: method -> shape (n,) or (seeds, n), float in [0, 1], all for the same n questions.
         correct: shape (n,), bool.
         subjects: n names.
-        settings: how; `Settings()` by default.
-        blocks: methods that are ranked together; by default all of them. A method in none has no rank.
-        score: by method, (n,) or (seeds, n) as its confidences, what metrics of order are of where that is not these.
+        settings: `Settings()` by default.
+        blocks: groups of methods that are ranked together; by default all of them. A method in no block has no rank.
+        score: method -> scores for rank-based metrics, shaped as its confidences; by default the confidences.
 
     Raises:
-        ValueError: no method, scores of another one, or as `bench.metrics.accuracy`.
+        ValueError: no method, scores of an unknown method, or as `bench.metrics.accuracy`.
     """
     if not confidence:
         raise ValueError("expected the confidences of at least one method, got none")
@@ -106,32 +106,32 @@ def summary(
     undefined = "it is undefined" if settings.average == "questions" else "it is undefined in every subject"
     for metric in TESTED:
         means: dict[str, Influence | None] = {}
-        shown = signed_root if METRICS[metric].is_root else float
+        as_reported = signed_root if METRICS[metric].is_root else float
         for method, run in runs.items():
             seeds = [
-                influence(metric, p, by, o, strata, settings.average)
-                for p, by in zip(run, order.get(method, run), strict=True)
+                influence(metric, p, ranking, o, strata, settings.average)
+                for p, ranking in zip(run, order.get(method, run), strict=True)
             ]
             mean = means[method] = over_seeds(seeds)
-            by_seed = tuple(None if each is None else shown(each.value) for each in seeds)
-            known = [value for value in by_seed if value is not None]
+            by_seed = tuple(None if seed is None else as_reported(seed.value) for seed in seeds)
+            defined = [value for value in by_seed if value is not None]
             if mean is None:
                 fixed, clustered = (Interval(kind, reason=undefined) for kind in ("fixed-subjects", "clustered"))
             else:
                 fixed, clustered = sampling.intervals(metric, mean, settings.level)
             estimates[method][metric] = Estimate(
-                value=None if mean is None else shown(mean.value),
+                value=None if mean is None else as_reported(mean.value),
                 fixed=fixed,
                 clustered=clustered,
                 by_seed=by_seed,
-                spread=float(np.std(known, ddof=1)) if len(known) > 1 else None,
-                n_undefined=max((int(np.isnan(each.by_subject).sum()) for each in seeds if each), default=0),
+                spread=float(np.std(defined, ddof=1)) if len(defined) > 1 else None,
+                n_undefined=max((int(np.isnan(seed.by_subject).sum()) for seed in seeds if seed), default=0),
             )
         comparisons[metric] = compare(metric, means, sampling, blocks, settings)
         ranks_of[metric] = {}
         for block in blocks:
-            defined = [name for name in block if means[name] is not None]
-            ranks_of[metric] |= ranks(defined, comparisons[metric], alpha=1 - settings.level)
+            names = [name for name in block if means[name] is not None]
+            ranks_of[metric] |= ranks(names, comparisons[metric], alpha=1 - settings.level)
     return Summary(
         methods={
             method: MethodSummary(estimates[method], calibrated_p(run, o, subjects, settings))

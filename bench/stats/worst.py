@@ -1,8 +1,8 @@
-"""Methods by their worst cell: which ones are shown to be worse by it than others, and how bad it is in truth.
+"""Worst-case comparison: rank methods by their worst cell, with an interval of its true value.
 
-The worst of several cells is worse than in truth by chance, the more so the more cells there are. So the worst cells of
-two methods differ significantly only where their difference is larger, in standard errors, than the largest of all
-differences is by chance that any cell of a method has to the worst one of another: 95 % of draws, of all cells at once.
+The observed worst of several cells is biased: it is worse than the true one. So the worst cells of two methods differ
+significantly only where the difference exceeds, in standard errors, the 95 % quantile of the largest difference between
+any cell of one method and the worst cell of another, over simultaneous draws of all cells.
 """
 
 from __future__ import annotations
@@ -22,61 +22,62 @@ LEVEL = 0.95
 
 
 class Cells(NamedTuple):
-    """One metric of k cells."""
+    """One metric of k cells (a method on a task or corpus)."""
 
     metric: str
     method: npt.NDArray[np.str_]
-    """Method of each, shape (k,)."""
+    """Method of each cell, shape (k,)."""
     value: FloatArray
     """Shape (k,)."""
     covariance: FloatArray
-    """Of the values, shape (k, k)."""
+    """Covariance of the values, shape (k, k)."""
     freedom: FloatArray
-    """Degrees of freedom of each one's error, shape (k,)."""
+    """Degrees of freedom of each standard error, shape (k,)."""
     draws: FloatArray
-    """Normal errors of all cells at once, shape (draws, k)."""
+    """Simultaneous normal errors of all cells, shape (draws, k)."""
 
     @property
     def badness(self) -> FloatArray:
-        """Values that are larger where they are worse, shape (k,)."""
+        """Values with the sign that makes larger worse, shape (k,)."""
         return -self.value if METRICS[self.metric].higher_is_better else self.value
 
     def worst(self, name: str) -> int:
-        """Number of a method's worst cell."""
-        own = np.flatnonzero(self.method == name)
-        return int(own[self.badness[own].argmax()])
+        """Index of a method's worst cell."""
+        cells = np.flatnonzero(self.method == name)
+        return int(cells[self.badness[cells].argmax()])
 
     def interval(self, name: str) -> Interval:
-        """Interval for the cell of a method that is worst in truth, which may be another than the observed one.
+        """Interval of the true worst value of a method, whose cell may differ from the observed worst one.
 
-        Each cell has a lower and an upper bound of how bad it is, and the ends are the largest of these. Lower bounds
-        hold for all cells at once; an upper one need hold for the worst cell alone.
+        Each cell has a lower and an upper bound of its badness, and the interval's ends are the largest of these. Lower
+        bounds are simultaneous; an upper bound has to hold for the truly worst cell only.
         """
         from scipy.special import ndtr, stdtrit
 
-        own, tail = self.method == name, (1 + LEVEL) / 2
-        error = np.sqrt(self.covariance.diagonal()[own])
+        is_cell, tail = self.method == name, (1 + LEVEL) / 2
+        error = np.sqrt(self.covariance.diagonal()[is_cell])
         if error.max() <= TINY:
             return Interval("fixed-subjects", reason="nothing varies between these questions")
-        largest = (self.draws[:, own] / np.maximum(error, TINY)).max(axis=1)
-        steps = -stdtrit(self.freedom[own], ndtr(np.quantile(largest, tail))), stdtrit(self.freedom[own], tail)
+        largest = (self.draws[:, is_cell] / np.maximum(error, TINY)).max(axis=1)
+        df = self.freedom[is_cell]
+        t_values = -stdtrit(df, ndtr(np.quantile(largest, tail))), stdtrit(df, tail)
         sign = -1 if METRICS[self.metric].higher_is_better else 1
-        ends = sorted(sign * float((self.badness[own] + step * error).max()) for step in steps)
+        ends = sorted(sign * float((self.badness[is_cell] + t * error).max()) for t in t_values)
         low, high = np.clip(ends, *METRICS[self.metric].bounds).tolist()
         return Interval("fixed-subjects", low, high, LEVEL, "t")
 
     def ranks(self, names: Collection[str]) -> dict[str, int]:
-        """1 plus the number of these methods whose worst cell is significantly better; all are tested together."""
+        """Rank methods: 1 plus the number of methods whose worst cell is significantly better (family-wise)."""
         from scipy.special import ndtr, stdtrit
 
         worst = {name: self.worst(name) for name in names}
         ranked = np.isin(self.method, [*names])
-        own, errors, largest = self.covariance.diagonal(), {}, np.zeros(len(self.draws))
+        variance, errors, largest = self.covariance.diagonal(), {}, np.zeros(len(self.draws))
         for name, j in worst.items():
-            errors[name] = np.sqrt(np.maximum(0.0, own + own[j] - 2 * self.covariance[j]))
+            errors[name] = np.sqrt(np.maximum(0.0, variance + variance[j] - 2 * self.covariance[j]))
             others = ranked & (self.method != name) & (errors[name] > TINY)
-            apart = (self.draws[:, others] - self.draws[:, [j]]) / errors[name][others]
-            largest = np.maximum(largest, apart.max(axis=1, initial=0.0))
+            t = (self.draws[:, others] - self.draws[:, [j]]) / errors[name][others]
+            largest = np.maximum(largest, t.max(axis=1, initial=0.0))
         critical = ndtr(np.quantile(largest, LEVEL))
         ranks = dict.fromkeys(names, 1)
         for (better, j), (name, i) in permutations(worst.items(), 2):

@@ -1,4 +1,4 @@
-"""Parts that the checks of a folder of results share: one cell, what is registered here, and what a check may find."""
+"""Shared by the checks of results: a cell with its records, the built-in methods and tasks, and findings."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from bench.results.records import Records
 from bench.results.row import ResultRow
 
 DIGITS = 4
-"""Digits to which confidences of two cells are compared."""
+"""Decimal digits to which confidences of two cells are compared."""
 
 
 class Unchecked(str):
-    """Sentence about what could not be checked, and why; any other finding is a problem."""
+    """A finding about a check that could not be made, with the reason; any other finding is a problem."""
 
     __slots__ = ()
 
 
 Finding = str
-"""A problem in words, or what could not be checked."""
+"""A problem in words, or an `Unchecked`."""
 
 
 @dataclass(frozen=True, eq=False)
 class SubmittedCell:
-    """A cell that is ok, with its records in the order of ids."""
+    """A cell with status ok, with its records sorted by id."""
 
     path: Path
     """Path of its JSON file."""
@@ -44,17 +44,17 @@ class SubmittedCell:
 
     @property
     def base(self) -> str:
-        """Its method, without the recalibration."""
+        """Name of its method, without the recalibration."""
         return base_of(self.row.method)
 
     @property
     def recalibration(self) -> str:
-        """The kind of recalibration; empty where there is none."""
+        """Name of its recalibration; empty without one."""
         return recalibration_of(self.row.method)
 
     @cached_property
     def answered(self) -> dict[str, tuple[str, bool, str, bool]]:
-        """Question id -> what must be the same for all methods: subject, label, answer, and whether it was read."""
+        """Question id -> subject, label, answer, and whether it was parsed: equal for all methods."""
         columns = self.records
         values = zip(columns.subject, columns.correct.tolist(), columns.answer, columns.parsed.tolist(), strict=True)
         return dict(zip(columns.id, values, strict=True))
@@ -66,42 +66,42 @@ class SubmittedCell:
 
     @property
     def confidences_digest(self) -> str:
-        """Digest of the confidences, or scores, and what they are of, rounded: a copy is one in spite of noise."""
+        """Digest of ids and rounded confidences, or scores, so that a copy with noise is detected."""
         rounded = np.round(self.records.order, DIGITS) + 0.0
         return hashlib.sha256(json.dumps(self.records.id).encode() + rounded.tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Known:
-    """The methods and tasks of this package; those of others are never imported."""
+    """Registry of the built-in methods and tasks; plugins are never imported."""
 
     methods: Registry[ConfidenceMethod]
     tasks: Registry[Task]
 
     def method(self, name: str) -> type[ConfidenceMethod] | None:
-        """The method of this name, without its recalibration; None where it is not built in."""
+        """Method class of a name, without its recalibration; None where it is not built in."""
         with suppress(UserError):
             return self.methods.get(base_of(name))
         return None
 
     def task(self, name: str) -> type[Task] | None:
-        """The task of this name; None where it is not built in."""
+        """Task class of a name; None where it is not built in."""
         with suppress(UserError):
             return self.tasks.get(name)
         return None
 
 
 def draws(method: type[ConfidenceMethod]) -> bool:
-    """Whether two seeds of a method give different confidences."""
+    """Whether a method is stochastic: different seeds give different confidences."""
     samples = any(signal.drawn for signal in method.needs.fit | method.needs.predict)
     return samples or (method.trains() and method.draws)
 
 
 def protocol_of(preset: str, deviations: Mapping[str, object]) -> Protocol:
-    """The protocol of a result: a preset with the `protocol.FIELD` among its deviations; others are passed over.
+    """Build the protocol of a result: its preset with the deviations `protocol.FIELD`; others are ignored.
 
     Raises:
-        UserError: there is no such preset or field, or a value is not one that it can have.
+        UserError: there is no such preset or field, or a value is invalid.
     """
-    own = "protocol."
-    return changed(preset, {key.removeprefix(own): v for key, v in deviations.items() if key.startswith(own)})
+    prefix = "protocol."
+    return changed(preset, {key.removeprefix(prefix): v for key, v in deviations.items() if key.startswith(prefix)})

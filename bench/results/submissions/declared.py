@@ -1,4 +1,4 @@
-"""Statements of a result against what is registered: protocol, task, method, labels, the commit of its code."""
+"""Check the metadata of a result: protocol, settings, task, training, tuning, label counts, commit of its code."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ OPTIONS = frozenset({
     "dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "nli", "similarity",
     "train_on", "tune", LEAVE_OUT,
 })  # fmt: skip
-"""Settings of a run that stand in `ResultRow.config` and are no deviations from a preset."""
+"""Keys of `ResultRow.config` that are no deviations from a preset."""
 _ROUNDING = 1e-4
-"""Difference between a loss at a training's kept step and the same as the configuration tells it, relative."""
+"""Relative tolerance between a loss at the chosen step and the same loss elsewhere in the row."""
 
 
-def findings(row: ResultRow, known: Known) -> Iterator[Finding]:
-    """Everything that one row says wrongly of itself, or that can't be checked.
+def findings(row: ResultRow, built_in: Known) -> Iterator[Finding]:
+    """Check the metadata of one row.
 
     Args:
         row: status ok or not.
-        known: what is registered here.
+        built_in: the built-in methods and tasks.
     """
-    method, task = known.method(row.method), known.task(row.task)
+    method, task = built_in.method(row.method), built_in.task(row.task)
     if row.preset not in PRESETS:
         yield f"preset {row.preset!r} is unknown: expected one of {', '.join(PRESETS)}"
     else:
         try:
             expected = protocol_of(row.preset, row.deviations).digest()
             if row.protocol != expected:
-                own = f"that of preset {row.preset} as it deviates {expected}"
-                yield f"its protocol is {row.protocol}, {own}; run it again"
+                expectation = f"that of preset {row.preset} as it deviates {expected}"
+                yield f"its protocol is {row.protocol}, {expectation}; run it again"
         except UserError as error:
             yield f"its deviations can't be: {error}"
-    yield from _settings(row, method)
+    yield from _setting_findings(row, method)
     yield from tuning_findings(row, method)
     _, recalibrated, kind = row.method.partition(RECALIBRATED)
     if recalibrated:
@@ -63,31 +63,31 @@ def findings(row: ResultRow, known: Known) -> Iterator[Finding]:
     if task is None:
         yield Unchecked(f"task {row.task} is not built in: its version, format and size")
     else:
-        yield from _of_task(row, task)
+        yield from _task_findings(row, task)
     if method is None:
         yield Unchecked(f"method {base_of(row.method)} is not built in: what it declares")
         return
     if method.presets and row.preset not in method.presets:
         yield f"its method has no preset {row.preset!r}: expected one of {', '.join(method.presets)}"
     if row.status == "ok":
-        yield from _labels(row, method)
-        yield from _of_training(row, method)
-        yield from _size(row, method)
+        yield from _label_findings(row, method)
+        yield from _training_findings(row, method)
+        yield from _count_findings(row, method)
     if task is not None:
-        yield from _learned(row, method, task, known)
+        yield from _split_findings(row, method, task, built_in)
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-def _settings(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator[str]:
-    """The file name carries a digest of `config`, so what deviates must stand there as well."""
-    named = {key: value for key, value in row.config.items() if key not in OPTIONS}
-    for key in sorted(named.keys() | row.deviations.keys()):
-        if key not in named:
+def _setting_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator[str]:
+    """Check that deviations are in `config` too, whose digest is part of the file name."""
+    settings = {key: value for key, value in row.config.items() if key not in OPTIONS}
+    for key in sorted(settings.keys() | row.deviations.keys()):
+        if key not in settings:
             yield f"it deviates in {key}, which its file name does not carry (config); run it again"
-        elif key not in row.deviations or named[key] != row.deviations[key]:
-            yield f"its config has {key} {named[key]}, its deviations {row.deviations.get(key)}; run it again"
+        elif key not in row.deviations or settings[key] != row.deviations[key]:
+            yield f"its config has {key} {settings[key]}, its deviations {row.deviations.get(key)}; run it again"
     if row.answers_source != row.config.get("answers", "generate"):
         yield f"its answers_source is {row.answers_source}, its config says {row.config.get('answers', 'generate')}"
     fields = None if method is None else inspect.signature(method).parameters
@@ -102,7 +102,7 @@ def _settings(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator
 # --- task -------------------------------------------------------------------------------------------------------------
 
 
-def _of_task(row: ResultRow, task: type[Task]) -> Iterator[str]:
+def _task_findings(row: ResultRow, task: type[Task]) -> Iterator[str]:
     if row.answers_source.startswith(SOURCE):
         yield f"its answers are {row.answers_source}, which nobody else can make again"
     if row.task_version != task.card.version:
@@ -118,9 +118,9 @@ def _of_task(row: ResultRow, task: type[Task]) -> Iterator[str]:
             yield f"its judge is {row.judge}, but answers to {row.task} are letters, which no judge grades"
         undecided = row.n_undecided
     else:
-        usual = "release" if row.answers_source != "generate" else "match"
-        if "judge" not in row.config and row.judge != usual:
-            yield f"its judge is {row.judge}, which its file name does not carry (config): expected {usual}"
+        default = "release" if row.answers_source != "generate" else "match"
+        if "judge" not in row.config and row.judge != default:
+            yield f"its judge is {row.judge}, which its file name does not carry (config): expected {default}"
         undecided = row.n_undecided if row.judge == "match" else None
     if undecided:
         yield f"it leaves out {undecided} answers without a verdict, but all of its answers get one"
@@ -129,72 +129,72 @@ def _of_task(row: ResultRow, task: type[Task]) -> Iterator[str]:
 # --- method -----------------------------------------------------------------------------------------------------------
 
 
-def _learned(row: ResultRow, method: type[ConfidenceMethod], task: type[Task], known: Known) -> Iterator[str]:
-    """Problems with where it learned, and on how many labels at most."""
+def _split_findings(row: ResultRow, method: type[ConfidenceMethod], task: type[Task], built_in: Known) -> Iterator[str]:
+    """Check the training split, and that the label counts don't exceed its size."""
     if not method.trains():
         if row.train_on is not None:
             yield f"it learned on {row.train_on}, but its method learns nothing"
         return
-    usual = f"{task.train_on or row.task}:train"
-    name, _, split = str(row.config.get("train_on", usual)).partition(":")
+    default = f"{task.train_on or row.task}:train"
+    name, _, split = str(row.config.get("train_on", default)).partition(":")
     expected = f"{name}/{split if method.fit_on == 'train' else method.fit_on}"
     if row.train_on != expected:
         yield f"it learned on {row.train_on}, its settings say {expected} (config, file name); run it again"
-    source = known.task(name)
+    source = built_in.task(name)
     size = sum(source.card.sizes.values()) if source else None
     seen = row.labels_seen
     if size is not None and max(seen.train, seen.validation, seen.gold) > size:
-        yield f"it has seen more labels than {name} has questions ({size:,}): {_labels_in_words(row)}"
+        yield f"it has seen more labels than {name} has questions ({size:,}): {_format_labels(row)}"
 
 
-def _labels(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
+def _label_findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
     seen = row.labels_seen
     recalibrated = RECALIBRATED in row.method
     scaled = recalibrated or method.output == "score"
     if not method.trains() and (seen.train or seen.gold or (seen.validation and not scaled)):
-        yield f"its method learns nothing, but labels_seen is {_labels_in_words(row)}"
+        yield f"its method learns nothing, but labels_seen is {_format_labels(row)}"
     if recalibrated and not seen.validation:
-        yield f"it was recalibrated on validation labels, but labels_seen is {_labels_in_words(row)}"
+        yield f"it was recalibrated on validation labels, but labels_seen is {_format_labels(row)}"
     elsewhere = seen.validation if str(row.train_on).endswith("/validation") else 0
     if method.trains() and not (seen.train or seen.gold or elsewhere):
-        yield f"its method learns from labels, but labels_seen is {_labels_in_words(row)}"
+        yield f"its method learns from labels, but labels_seen is {_format_labels(row)}"
     if method.trains() and method.fit_on == "validation" and (seen.train or seen.gold):
-        yield f"its method learns on validation only, but labels_seen is {_labels_in_words(row)}"
+        yield f"its method learns on validation only, but labels_seen is {_format_labels(row)}"
 
 
-def _labels_in_words(row: ResultRow) -> str:
+def _format_labels(row: ResultRow) -> str:
     seen = row.labels_seen
     return f"train {seen.train}, validation {seen.validation}, gold {seen.gold}"
 
 
-def _size(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
-    """Counts that can't be: of parameters without training, of tokens below what is possible or above what was read."""
+def _count_findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
+    """Check counts: parameters only with training, tokens within their bounds."""
     if row.n_parameters and not method.trains():
         yield f"its method learns nothing, but has {row.n_parameters:,} trained parameters"
     for stage, cost in row.cost.items():
         if not 0 <= cost.forward_tokens_floor <= cost.forward_tokens <= cost.padded_tokens:
             yield f"cost.{stage}: expected 0 <= floor <= forward <= padded tokens"
-    fed = sum(cost.forward_tokens for cost in row.cost.values())
+    n_read = sum(cost.forward_tokens for cost in row.cost.values())
     alone = row.forward_tokens_alone
-    if alone is not None and (alone < 1 or (alone > fed and RECALIBRATED not in row.method)):
-        yield f"forward_tokens_alone is {alone:,}; expected at least 1 and at most the {fed:,} tokens that were read"
-    # each greedy token was chosen at a token that was read, but many samples begin at one
-    written, least = row.generated_tokens_alone, int(row.answers_source == "generate")
+    if alone is not None and (alone < 1 or (alone > n_read and RECALIBRATED not in row.method)):
+        yield f"forward_tokens_alone is {alone:,}; expected at least 1 and at most the {n_read:,} tokens that were read"
+    # each greedy token needs one input token; many samples may share one
+    written, fewest = row.generated_tokens_alone, int(row.answers_source == "generate")
     open_ended = RECALIBRATED in row.method or any(signal.drawn for signal in method.needs.fit | method.needs.predict)
-    if written is not None and (written < least or (written > fed and not open_ended)):
-        most = "" if open_ended else f" and at most the {fed:,} tokens that were read"
-        yield f"generated_tokens_alone is {written:,}; expected at least {least}{most}"
+    if written is not None and (written < fewest or (written > n_read and not open_ended)):
+        most = "" if open_ended else f" and at most the {n_read:,} tokens that were read"
+        yield f"generated_tokens_alone is {written:,}; expected at least {fewest}{most}"
 
 
 # --- training and tuning ----------------------------------------------------------------------------------------------
 
 
-def _of_training(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
-    """Problems of one row's account of its training.
+def _training_findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
+    """Check the training losses of a row.
 
     Args:
         row: status ok.
-        method: that it is of.
+        method: of the row.
     """
     if not method.trains():
         if row.training is not None or row.base_rate is not None:
@@ -203,7 +203,7 @@ def _of_training(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str
     if row.training is None or row.base_rate is None:
         yield "its method learns, but it doesn't say what training was like (training, base_rate)"
         return
-    # steps of the published training, for methods that may be cut short
+    # steps of the published training, for methods with a step limit
     constants = method(**method.presets.get(row.preset, {})).params()
     deviating: Any = row.deviations.get(f"{base_of(row.method)}.published_steps", constants.get("published_steps", 0))
     published = deviating if isinstance(deviating, int) else 0
@@ -215,10 +215,10 @@ def _of_training(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str
             yield f"{name} kept step {stage.kept}, which does not have its smallest loss"
         elif stage.cut_short != (bool(stage.losses) and stage.kept == stage.limit < published):
             yield f"{name} says cut_short {stage.cut_short}, which its steps and losses don't"
-    told = row.training.validation_nll
-    known = [loss for stage in row.training.stages[-1:] for loss in stage.losses if loss is not None]
-    if known and (told is None or not math.isclose(told, min(known), rel_tol=_ROUNDING)):
-        yield f"its validation_nll is {told}, the smallest loss of its training {min(known)}"
+    reported = row.training.validation_nll
+    losses = [loss for stage in row.training.stages[-1:] for loss in stage.losses if loss is not None]
+    if losses and (reported is None or not math.isclose(reported, min(losses), rel_tol=_ROUNDING)):
+        yield f"its validation_nll is {reported}, the smallest loss of its training {min(losses)}"
     seen, gold = row.labels_seen, any(map(tells_gold, method.needs.fit))
     if bool(seen.gold) != gold:
         yield f"its labels_seen has gold {seen.gold}, but its method {'reads' if gold else 'never reads'} right answers"
@@ -230,44 +230,44 @@ def _of_training(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str
 
 
 def tuning_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator[str]:
-    """Problems of one row's account of its tuning.
+    """Check the hyperparameter search of a row.
 
     Args:
         row: status ok or not.
-        method: that it is of; None where it is not built in.
+        method: of the row; None where it is not built in.
     """
-    told, named = row.tuning, row.config.get("tune")
-    if (None if told is None else told.n) != named:
-        yield f"its config has tune {named}, its tuning {None if told is None else told.n} configurations; run it again"
-    if told is None:
+    tuning, requested = row.tuning, row.config.get("tune")
+    if (n := tuning and tuning.n) != requested:
+        yield f"its config has tune {requested}, its tuning {n} configurations; run it again"
+    if tuning is None:
         return
-    if told.configurations:
-        losses = [each.validation_nll for each in told.configurations]
-        chosen = losses[told.chosen] if told.chosen < len(losses) else None
-        own = None if row.training is None else row.training.validation_nll
-        if len(losses) != told.n or told.reason is not None:
-            yield f"its tuning has {len(losses)} configurations of {told.n}; run it again"
-        elif told.chosen != best_point(losses) or chosen is None:
-            yield f"its tuning chose configuration {told.chosen}, which does not have the smallest loss on validation"
-        elif row.training is not None and (own is None or not math.isclose(chosen, own, rel_tol=_ROUNDING)):
-            yield f"its validation_nll is {own}, that of the chosen configuration {chosen}"
+    if tuning.configurations:
+        losses = [candidate.validation_nll for candidate in tuning.configurations]
+        chosen = losses[tuning.chosen] if tuning.chosen < len(losses) else None
+        reported = None if row.training is None else row.training.validation_nll
+        if len(losses) != tuning.n or tuning.reason is not None:
+            yield f"its tuning has {len(losses)} configurations of {tuning.n}; run it again"
+        elif tuning.chosen != best_point(losses) or chosen is None:
+            yield f"its tuning chose configuration {tuning.chosen}, which does not have the smallest loss on validation"
+        elif row.training is not None and (reported is None or not math.isclose(chosen, reported, rel_tol=_ROUNDING)):
+            yield f"its validation_nll is {reported}, that of the chosen configuration {chosen}"
         if row.labels_seen.validation == 0:
             yield "its configuration was chosen on validation, but labels_seen has validation 0"
-    elif told.reason is None and row.status == "ok":
+    elif tuning.reason is None and row.status == "ok":
         yield "it doesn't say why nothing was tuned (tuning.reason); run it again"
     if method is None or row.status != "ok" or row.preset not in (method.presets or {row.preset: {}}):
         return
-    # configurations are drawn by the seed, so what a row tells can be drawn again
+    # configurations are sampled by the seed, so they can be sampled again
     base = base_of(row.method)
     set_ = {key.removeprefix(f"{base}."): value for key, value in row.deviations.items() if key.startswith(f"{base}.")}
-    made = method(**{**method.presets.get(row.preset, {}), **set_})
-    fields = searched(made, set_)
-    if not told.configurations:
-        if fields and told.reason is not None and "search" in told.reason:
-            yield f"it says that {told.reason}, but {base} searches {', '.join(fields)}"
+    instance = method(**{**method.presets.get(row.preset, {}), **set_})
+    fields = searched(instance, set_)
+    if not tuning.configurations:
+        if fields and tuning.reason is not None and "search" in tuning.reason:
+            yield f"it says that {tuning.reason}, but {base} searches {', '.join(fields)}"
         return
-    drawn = [{k: str(v) for k, v in configuration(made, fields, row.seed, i).items()} for i in range(told.n)]
-    if [dict(each.values) for each in told.configurations] != drawn:
+    sampled = [{k: str(v) for k, v in configuration(instance, fields, row.seed, i).items()} for i in range(tuning.n)]
+    if [dict(candidate.values) for candidate in tuning.configurations] != sampled:
         yield "its configurations are not those that its seed draws from the search space of its method; run it again"
 
 
@@ -275,11 +275,11 @@ def tuning_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> It
 
 
 def code_findings(row: ResultRow, folder: Path) -> Iterator[Finding]:
-    """Whether the code that a result names is committed, and known here.
+    """Check that the code of a result was committed, and that the repository has the commit.
 
     Args:
         row: any.
-        folder: of results; its repository is asked, and that of this code.
+        folder: of results; its repository and that of this code are searched.
     """
     code = row.provenance.get("code", {})
     sha, digest = code.get("git_sha"), code.get("record_digest")
@@ -292,14 +292,14 @@ def code_findings(row: ResultRow, folder: Path) -> Iterator[Finding]:
             yield Unchecked("it was made by an installed wheel: whether that was a released one")
     elif not isinstance(sha, str) or not re.fullmatch(r"[0-9a-f]{40}", sha):
         yield f"its git_sha is {sha!r}; expected 40 hex digits"
-    elif (known := _has_commit(folder, sha)) is None:
+    elif (has_commit := _has_commit(folder, sha)) is None:
         yield Unchecked("no git repository with its whole history is here: whether the code's commit is in it")
-    elif not known:
+    elif not has_commit:
         yield f"the repository has no commit {sha}; fetch it (git fetch --all), or run it again from a commit"
 
 
 @cache
 def _has_commit(folder: Path, sha: str) -> bool | None:
-    """Whether the repository of this code or that of the results has it; None where neither can tell."""
-    told = [provenance.has_commit(place, sha) for place in (Path(__file__).parent, folder)]
-    return any(told) if any(told) or False in told else None
+    """Whether the repository of this code or of the results has a commit; None where unknown."""
+    answers = [provenance.has_commit(place, sha) for place in (Path(__file__).parent, folder)]
+    return any(answers) if any(answers) or False in answers else None

@@ -1,4 +1,4 @@
-"""Numbers of a JSON file against its Parquet file: both may be edited, but only together."""
+"""Check the numbers of a JSON file against those recomputed from its Parquet file."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from bench.results.row import ResultRow
 from bench.results.submissions.cell import protocol_of
 
 TOLERANCE = 1e-9
-_ENOUGH = 10
-"""Right and wrong answers, each, from which on no method is expected to separate them without a mistake."""
+_MIN_CLASS = 10
+"""Size of each class, right and wrong, from which on a perfect separation is suspicious."""
 
 
 def with_numbers_of(row: ResultRow, records: Records) -> ResultRow:
-    """The row with every number that follows from its records taken from there.
+    """Recompute every number of a row that follows from its records.
 
     Args:
-        row: ok.
-        records: its own, at least one.
+        row: with status ok.
+        records: of the row, at least one.
 
     Raises:
-        UserError: the row deviates from its preset in a way that can't be.
+        UserError: the row's deviations from its preset are invalid.
     """
     protocol = protocol_of(row.preset if row.preset in PRESETS else Protocol.preset, row.deviations)
     scores = metrics.summarise(records.probabilities, records.correct, list(records.subject), protocol, records.score)
@@ -40,49 +40,46 @@ def with_numbers_of(row: ResultRow, records: Records) -> ResultRow:
     )  # fmt: skip
 
 
-def mismatches(row: ResultRow, found: ResultRow) -> Iterator[str]:
-    """Numbers of a row that its records do not give.
+def mismatches(row: ResultRow, expected: ResultRow) -> Iterator[str]:
+    """Compare the numbers of a row with those of its records.
 
-    A metric that only one of the two names is none: programs before or after this one know others.
+    A metric that only one of the two has is skipped: other versions have other metrics.
 
     Args:
-        row: as its JSON file says.
-        found: the same, by `with_numbers_of`.
+        row: from its JSON file.
+        expected: the same row from `with_numbers_of`.
     """
     for name in ("n", "n_unparsed", "llm_accuracy", "n_excluded", "n_clipped"):
-        yield from differs(name, getattr(row, name), getattr(found, name))
-    for name in row.metrics.keys() & found.metrics.keys():
+        yield from differs(name, getattr(row, name), getattr(expected, name))
+    for name in row.metrics.keys() & expected.metrics.keys():
         for field in fields(MetricSummary):
-            reported, expected = (getattr(of.metrics[name], field.name) for of in (row, found))
-            yield from differs(f"metrics.{name}.{field.name}", reported, expected)
-    for subject in sorted(row.per_subject.keys() ^ found.per_subject.keys()):
-        where = "is not in its JSON file" if subject in found.per_subject else "does not follow from its Parquet file"
-        yield f"per_subject.{subject} {where}"
-    for subject in row.per_subject.keys() & found.per_subject.keys():
-        reported, expected = row.per_subject[subject], found.per_subject[subject]
-        for name in reported.keys() & expected.keys():
-            yield from differs(f"per_subject.{subject}.{name}", reported[name], expected[name])
+            reported, value = (getattr(r.metrics[name], field.name) for r in (row, expected))
+            yield from differs(f"metrics.{name}.{field.name}", reported, value)
+    for name in sorted(row.per_subject.keys() ^ expected.per_subject.keys()):
+        where = "is not in its JSON file" if name in expected.per_subject else "does not follow from its Parquet file"
+        yield f"per_subject.{name} {where}"
+    for subject in row.per_subject.keys() & expected.per_subject.keys():
+        reported, values = row.per_subject[subject], expected.per_subject[subject]
+        for name in reported.keys() & values.keys():
+            yield from differs(f"per_subject.{subject}.{name}", reported[name], values[name])
 
 
-def differs(name: str, reported: Any, found: float | None) -> Iterator[str]:
-    """One sentence where two numbers are not the same."""
-    same = reported is None and found is None
-    if isinstance(reported, int | float) and found is not None:
-        same = math.isclose(reported, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-    if not same:
-        yield f"{name} is {reported} in the JSON file, and {found} by its Parquet file"
+def differs(name: str, reported: Any, recomputed: float | None) -> Iterator[str]:
+    """Yield a sentence if two numbers differ."""
+    is_equal = reported is None and recomputed is None
+    if isinstance(reported, int | float) and recomputed is not None:
+        is_equal = math.isclose(reported, recomputed, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    if not is_equal:
+        yield f"{name} is {reported} in the JSON file, and {recomputed} by its Parquet file"
 
 
-def too_good(records: Records) -> str | None:
-    """Why no method is believed to have given these confidences; None where one may have.
-
-    Only a run can tell: `--rerun`.
-    """
+def too_good_reason(records: Records) -> str | None:
+    """Reason why confidences are implausibly good; None where they are plausible. Only `--rerun` can clear it."""
     right, wrong = records.order[records.correct], records.order[~records.correct]
     if not right.size or not wrong.size:
         return None
     if records.score is None and right.min() == 1 and wrong.max() == 0:
         return "its confidence is the label in every answer"
-    if min(right.size, wrong.size) >= _ENOUGH and right.min() > wrong.max():
+    if min(right.size, wrong.size) >= _MIN_CLASS and right.min() > wrong.max():
         return "every right answer has a higher confidence than every wrong one"
     return None

@@ -1,4 +1,4 @@
-"""Cells against each other: the same answers, no copies under other names or seeds, recalibrations of what is there."""
+"""Checks across cells: equal answers for all methods, no copies under other names or seeds, valid recalibrations."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bench.results.row import ResultRow
 from bench.results.submissions.cell import Finding, Known, SubmittedCell, Unchecked, draws
 from bench.results.transfer import LEAVE_OUT
 
-FEW = 3
-"""Different confidences in a cell, at least, before equality with another cell says anything."""
+MIN_DISTINCT = 3
+"""Fewest distinct confidences of a cell for its equality with another cell to count as a copy."""
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Facts of a cell that are remembered once its records are out of memory."""
+    """Summary of a cell for checks across cells, without its records."""
 
     path: Path
     row: ResultRow
@@ -30,74 +30,74 @@ class Trace:
     answers: str
     """Digest of ids, subjects, labels and answers."""
     confidences: str | None
-    """Digest of ids and confidences; None where these are too few different ones."""
+    """Digest of ids and confidences; None with fewer than MIN_DISTINCT distinct ones."""
 
 
 def trace(cell: SubmittedCell) -> Trace:
-    """Facts of a cell that are remembered."""
-    telling = np.unique(cell.records.order).size >= FEW
+    """Summarise a cell."""
+    is_distinctive = np.unique(cell.records.order).size >= MIN_DISTINCT
     return Trace(
         cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, cell.answers_digest,
-        cell.confidences_digest if telling else None,
+        cell.confidences_digest if is_distinctive else None,
     )  # fmt: skip
 
 
-def findings(traces: Sequence[Trace], known: Known) -> Iterator[tuple[Path, Finding]]:
-    """Problems between cells, each with the path of the cell that it concerns."""
-    for alike in _grouped(traces, _answered).values():
-        # the answers of most cells are taken for those of all; where there are no most, none are
-        counts = Counter(one.answers for one in alike)
-        (most, n), *rest = counts.most_common()
+def findings(traces: Sequence[Trace], built_in: Known) -> Iterator[tuple[Path, Finding]]:
+    """Check cells against each other; yields the path of a cell and its problem."""
+    for group in _grouped(traces, _answer_key).values():
+        # the answers of the majority are the reference; in a tie every cell is reported
+        counts = Counter(cell.answers for cell in group)
+        (majority, n), *rest = counts.most_common()
         tied = bool(rest) and rest[0][1] == n
-        for one in (one for one in alike if rest and (tied or one.answers != most)):
+        for cell in (cell for cell in group if rest and (tied or cell.answers != majority)):
             problem = (
-                f"its questions, labels or answers are not those of {len(alike) - counts[one.answers]} other cells of"
-                f" {one.row.model} on {one.row.task}; run all methods on one machine with one version"
+                f"its questions, labels or answers are not those of {len(group) - counts[cell.answers]} other cells of"
+                f" {cell.row.model} on {cell.row.task}; run all methods on one machine with one version"
             )
-            yield one.path, problem
-    telling = [one for one in traces if one.confidences is not None]
-    for alike in _grouped(telling, lambda one: (one.row.model, one.row.task, one.row.limit, one.confidences)).values():
-        for one in alike:
+            yield cell.path, problem
+    varied = [cell for cell in traces if cell.confidences is not None]
+    for group in _grouped(varied, lambda c: (c.row.model, c.row.task, c.row.limit, c.confidences)).values():
+        for cell in group:
             # the confidences of another method, or of another seed of a method that draws
-            renamed = next((other for other in alike if other.row.method != one.row.method), None)
-            if renamed is not None:
-                yield one.path, f"it has the confidences of {renamed.row.method}; two methods never have the same"
-            twin = next((other for other in alike if other.path != one.path and _line(other) == _line(one)), None)
-            method = known.method(one.base)
+            copied = next((other for other in group if other.row.method != cell.row.method), None)
+            if copied is not None:
+                yield cell.path, f"it has the confidences of {copied.row.method}; two methods never have the same"
+            twin = next((c for c in group if c.path != cell.path and _method_key(c) == _method_key(cell)), None)
+            method = built_in.method(cell.base)
             if twin is not None and method is None:
-                yield one.path, Unchecked(f"{one.base} is not built in: whether two of its seeds may give the same")
+                yield cell.path, Unchecked(f"{cell.base} is not built in: whether two of its seeds may give the same")
             elif twin is not None and method is not None and draws(method):
                 yield (
-                    one.path,
+                    cell.path,
                     f"it has the confidences of seed {twin.row.seed}; its method draws, so no two seeds give the same",
                 )
-    for seeds in _grouped(traces, _line).values():
-        sizes = Counter(one.row.n_parameters for one in seeds)
-        tuned = any(one.row.tuning is not None and one.row.tuning.searched for one in seeds)  # sizes may be chosen
+    for seeds in _grouped(traces, _method_key).values():
+        sizes = Counter(cell.row.n_parameters for cell in seeds)
+        tuned = any(cell.row.tuning is not None and cell.row.tuning.searched for cell in seeds)  # sizes may be chosen
         if len(sizes) > 1 and not tuned:
             numbers = ", ".join(map(str, sizes))
-            yield from ((one.path, f"n_parameters differs between seeds of its method: {numbers}") for one in seeds)
-    learned = [one for one in traces if one.row.train_on is not None]
-    for alike in _grouped(learned, lambda one: (_answered(one), one.row.train_on)).values():
-        rates = {round(one.row.base_rate, 9) for one in alike if one.row.base_rate is not None}
-        seen = {n for one in alike for n in (one.row.labels_seen.train, one.row.labels_seen.gold)} - {0}
+            yield from ((cell.path, f"n_parameters differs between seeds of its method: {numbers}") for cell in seeds)
+    trained = [cell for cell in traces if cell.row.train_on is not None]
+    for group in _grouped(trained, lambda cell: (_answer_key(cell), cell.row.train_on)).values():
+        rates = {round(cell.row.base_rate, 9) for cell in group if cell.row.base_rate is not None}
+        seen = {n for cell in group for n in (cell.row.labels_seen.train, cell.row.labels_seen.gold)} - {0}
         for name, values in (("base_rate", rates), ("labels_seen", seen)):
             if len(values) > 1:
-                problem = f"{name} differs between cells that learned on {alike[0].row.train_on}: {sorted(values)}"
-                yield from ((one.path, problem) for one in alike)
+                problem = f"{name} differs between cells that learned on {group[0].row.train_on}: {sorted(values)}"
+                yield from ((cell.path, problem) for cell in group)
                 break
 
 
 def _grouped(traces: Iterable[Trace], key: Callable[[Trace], object]) -> Mapping[object, list[Trace]]:
     groups: dict[object, list[Trace]] = defaultdict(list)
-    for each in traces:
-        groups[key(each)].append(each)
+    for item in traces:
+        groups[key(item)].append(item)
     return groups
 
 
-def _answered(one: Trace) -> object:
-    """Cells of which this is the same were answered by the same model in the same way."""
-    row = one.row
+def _answer_key(cell: Trace) -> object:
+    """Key of the answers: cells with the same key must have the same answers."""
+    row = cell.row
     judged = [str(row.config.get(key)) for key in ("judge", "judge_model", "judge_url")]
     return (
         row.model, row.task, row.task_version, row.protocol, row.answers_source, row.judge, row.limit,
@@ -105,23 +105,23 @@ def _answered(one: Trace) -> object:
     )  # fmt: skip
 
 
-def _line(one: Trace) -> object:
-    """Cells of which this is the same are seeds of one method."""
-    row = one.row
+def _method_key(cell: Trace) -> object:
+    """Key of a method: cells with the same key are its seeds."""
+    row = cell.row
     return row.model, row.task, row.task_version, row.preset, row.method, row.limit, str(sorted(row.config.items()))
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
 
 
-def of_scores(cell: SubmittedCell, known: Known) -> Iterator[str]:
-    """Problems of the scores of a cell, of what became of them, and of a cell that should have some and has none."""
-    method = known.method(cell.base)
-    gives = not cell.recalibration and method is not None and method.output == "score"
+def score_findings(cell: SubmittedCell, built_in: Known) -> Iterator[str]:
+    """Check the scores of a cell, that they are there if its method has scores, and their scaling to confidences."""
+    method = built_in.method(cell.base)
+    has_scores = not cell.recalibration and method is not None and method.output == "score"
     if cell.records.score is None:
-        if gives:
+        if has_scores:
             yield "its method gives scores, but its Parquet file has no column score; run it again"
-    elif method is not None and not gives:
+    elif method is not None and not has_scores:
         yield "it has scores, but its method gives probabilities; run it again"
     score = cell.records.score
     if score is None:
@@ -134,23 +134,23 @@ def of_scores(cell: SubmittedCell, known: Known) -> Iterator[str]:
     if (p is None) != (labels == 0):
         yield f"its scores are {'no ' * (p is None)}probabilities, but labels_seen has validation {labels}"
     by_subject = LEAVE_OUT in cell.row.config  # each subject has a scale of its own
-    if p is not None and not by_subject and not rises(score[answered], p[answered]):
+    if p is not None and not by_subject and not is_monotone(score[answered], p[answered]):
         yield "its confidences do not rise with its scores"
 
 
 # --- recalibrated versions --------------------------------------------------------------------------------------------
 
 
-def of_another(recalibrated: SubmittedCell, row: ResultRow, records: Records) -> Iterator[str]:
-    """Problems of a recalibrated cell: what can't come from its method's cell.
+def recalibration_findings(recalibrated: SubmittedCell, row: ResultRow, records: Records) -> Iterator[str]:
+    """Check a recalibrated cell against the cell of its method.
 
     Args:
         recalibrated: e.g. `ccps+isotonic`.
         row: e.g. of `ccps`.
         records: of that row, in the order of ids.
     """
-    seen, before = recalibrated.row.labels_seen, row.labels_seen
-    if (seen.train, seen.gold) != (before.train, before.gold) or seen.validation < before.validation:
+    seen, base = recalibrated.row.labels_seen, row.labels_seen
+    if (seen.train, seen.gold) != (base.train, base.gold) or seen.validation < base.validation:
         yield f"its labels_seen can't come from those of {row.method}"
     if (recalibrated.row.training, recalibrated.row.base_rate) != (row.training, row.base_rate):
         yield f"its training is not that of {row.method}"
@@ -158,15 +158,15 @@ def of_another(recalibrated: SubmittedCell, row: ResultRow, records: Records) ->
         yield f"its n_parameters is {recalibrated.row.n_parameters}, that of {row.method} {row.n_parameters}"
     if records.id != recalibrated.records.id:
         yield f"its questions are not those of {row.method}"
-    else:  # questions without an answer have 0 in both
+    else:  # unanswered questions have 0 in both
         answered = np.asarray([bool(answer.strip()) for answer in records.answer], dtype=np.bool_)
-        if not rises(records.confidence[answered], recalibrated.records.confidence[answered]):
+        if not is_monotone(records.confidence[answered], recalibrated.records.confidence[answered]):
             yield f"its confidences are no recalibration of those of {row.method}: they order answers otherwise"
 
 
-def rises(before: FloatArray, after: FloatArray) -> bool:
-    """Whether numbers (n,) are a function of those before, (n,), that never falls."""
+def is_monotone(before: FloatArray, after: FloatArray) -> bool:
+    """Whether `after` (n,) is a non-decreasing function of `before` (n,)."""
     order = np.argsort(before, kind="stable")
     x, y = before[order], after[order]
-    steps, level = np.diff(y), x[1:] == x[:-1]
-    return bool((steps >= -ROUNDING).all() and (np.abs(steps[level]) <= ROUNDING).all())
+    steps, is_tie = np.diff(y), x[1:] == x[:-1]
+    return bool((steps >= -ROUNDING).all() and (np.abs(steps[is_tie]) <= ROUNDING).all())

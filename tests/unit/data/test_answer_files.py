@@ -156,9 +156,9 @@ def questions(*ids: str) -> list[Question]:
 
 def test_a_question_without_an_answer_is_left_out_of_a_partial_run_only(tmp_path: Path) -> None:
     file: AnswerFile = read_answers(written(tmp_path, *({"id": each, "text": "a"} for each in "abz")))
-    assert [q.id for q in file.known(WHERE, questions("a", "b"), partial=False)] == ["a", "b"]
-    assert [q.id for q in file.known(WHERE, questions("a", "b", "c"), partial=True)] == ["a", "b"]
+    assert [q.id for q in file.answered(WHERE, questions("a", "b"), partial=False)] == ["a", "b"]
+    assert [q.id for q in file.answered(WHERE, questions("a", "b", "c"), partial=True)] == ["a", "b"]
     with pytest.raises(UnansweredError, match=r"each of the 3 questions of bees/test, found 2; 'c' has none"):
-        file.known(WHERE, questions("a", "b", "c"), partial=False)
+        file.answered(WHERE, questions("a", "b", "c"), partial=False)
     with pytest.raises(UnansweredError, match=r"such as 'c', found none, but such as 'a'; add some, or correct"):
-        file.known(WHERE, questions("c"), partial=True)
+        file.answered(WHERE, questions("c"), partial=True)

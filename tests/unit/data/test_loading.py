@@ -39,7 +39,7 @@ class Marsh(Task):
 def loader(limit: int | None = None, *, scaled: bool = False, **protocol: Any) -> Loader:
     task: Any = Marsh(None)  # type: ignore[arg-type]
     shares = {"marsh": [TEST]} if scaled else None
-    return Loader({"marsh": task}, {TEST}, {TRAIN, VALIDATION}, Protocol(**protocol), limit, scaled=shares)
+    return Loader({"marsh": task}, {TEST}, {TRAIN, VALIDATION}, Protocol(**protocol), limit, scaled_by=shares)
 
 
 def ids(found: Loader, where: TaskSplit) -> set[str]:

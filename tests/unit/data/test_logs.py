@@ -297,10 +297,10 @@ def zipped(path: Path, data: bytes) -> Path:
 
 
 def test_no_more_is_unpacked_than_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_LARGEST", 10_000)
+    monkeypatch.setattr(logs, "_MAX_ENTRY_BYTES", 10_000)
     with pytest.raises(UserError, match=r"samples/1_epoch_1\.json has more than 10,000 bytes"):
         inspect_records(zipped(tmp_path / "bomb.eval", b" " * 1_000_000))
-    monkeypatch.setattr(logs, "_LARGEST", 1_000)  # packed with zstandard
+    monkeypatch.setattr(logs, "_MAX_ENTRY_BYTES", 1_000)  # packed with zstandard
     with pytest.raises(UserError, match=r"has more than 1,000 bytes|can't be unpacked"):
         inspect_records(LOGS / "inspect-oe.eval")
 

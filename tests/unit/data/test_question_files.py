@@ -425,7 +425,7 @@ def test_a_file_without_test_rows(tmp_path: Path) -> None:
 def test_a_file_to_learn_on_needs_no_split(tmp_path: Path) -> None:
     path = jsonl(tmp_path, BEES, {**BEES, "split": "test"})
     name = f"bees-{digits(path)}"
-    task = task_of_file(path, "train", taken=[name, f"{name}-train"])
+    task = task_of_file(path, "train", existing=[name, f"{name}-train"])
     assert (task.name, dict(task.card.sizes)) == (f"{name}-train-train", {"train": 1, "test": 1})
     with pytest.raises(UserError, match="at least one row of split 'train', found only test"):
         task_of_file(jsonl(tmp_path, {**BEES, "split": "test"}, name="other.jsonl"), "train")

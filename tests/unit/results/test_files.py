@@ -596,7 +596,7 @@ def schema() -> str:
         for name, hint in typing.get_type_hints(record).items():
             lines.append(f"{record.__name__}.{name}: {hint if typing.get_args(hint) else hint.__name__}")
             pending += [part for part in _record_types(hint) if part not in pending]
-    columns, scores = files._columns()
+    columns, scores = files._column_types()
     lines += [f"json.{DIGEST}: str", *(f"parquet.{name}: {kind}" for name, kind in columns.items())]
     lines += [f"parquet.{name} (of scores only): {kind}" for name, kind in scores.items()]
     return re.sub(r"\bbench[\w.]*\.(?=\w)", "", "\n".join(lines)) + "\n"  # a record may move to another module

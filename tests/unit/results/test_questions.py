@@ -123,7 +123,7 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
     pq.write_table(pa.table({"id": ["a"], "text": ["b"]}), path)
     with pytest.raises(UserError, match="other columns than expected: id string, subject string"):
         question_texts.read(tmp_path, "rivers", 1)
-    nulls = {name: pa.array([None], type=kind) for name, kind in question_texts._columns().items()}
+    nulls = {name: pa.array([None], type=kind) for name, kind in question_texts._column_types().items()}
     pq.write_table(pa.table(nulls), path)
     with pytest.raises(UserError, match="without nulls"):
         question_texts.write("rivers", 1, questions(), tmp_path)

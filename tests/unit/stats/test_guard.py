@@ -14,9 +14,9 @@ from bench.stats.guard import (
     counted,
     enough,
     feasible,
-    fewest,
     grid,
     guard,
+    min_answers,
     p_value,
     set_aside,
     share_interval,
@@ -134,9 +134,9 @@ def test_nothing_kept_is_no_evidence() -> None:
 @pytest.mark.parametrize("risk", [0.01, 0.05, 0.2, 0.5])
 @pytest.mark.parametrize("level", [0.9, 0.95, 0.999])
 def test_the_fewest_answers_without_a_mistake_have_a_closed_form(risk: float, level: float) -> None:
-    assert fewest(risk, level) == int(np.ceil(np.log(1 - level) / np.log(1 - risk) - 1e-9))
+    assert min_answers(risk, level) == int(np.ceil(np.log(1 - level) / np.log(1 - risk) - 1e-9))
     for mistakes in (1, 5):
-        m = fewest(risk, level, mistakes)
+        m = min_answers(risk, level, mistakes)
         assert stats.binom.cdf(mistakes, m, risk) <= 1 - level < stats.binom.cdf(mistakes, m - 1, risk)
 
 
@@ -166,9 +166,9 @@ def test_a_grid_begins_where_the_risk_can_be_certified() -> None:
     thresholds = grid(values, 500, risk=0.05, level=0.9, floor=0.0)
     assert len(thresholds) <= STEPS + 1
     assert (np.diff(thresholds) < 0).all()
-    assert np.count_nonzero(values >= thresholds[0]) == 2 * fewest(0.05, 0.9, FORGIVEN)
+    assert np.count_nonzero(values >= thresholds[0]) == 2 * min_answers(0.05, 0.9, FORGIVEN)
     few = grid(values, 120, risk=0.05, level=0.9, floor=0.0)  # three mistakes would ask for all of them
-    assert np.count_nonzero(values >= few[0]) == -(-fewest(0.05, 0.9) * 1_000 // 120)
+    assert np.count_nonzero(values >= few[0]) == -(-min_answers(0.05, 0.9) * 1_000 // 120)
     assert thresholds[-1] == 0.0
 
 
