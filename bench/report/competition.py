@@ -106,32 +106,32 @@ def rank(
         recalibration: of the methods that compete; by default the first one of the table, which is none where there are
             methods without.
     """
-    every, name = tuple(lines), judged_by(metric)
-    kind = min((line.key.recalibration for line in every), default="") if recalibration is None else recalibration
-    own = sorted(
-        (line for line in every if line.key.recalibration == kind),
-        key=lambda each: (each.badness(name) or 0.0, each.place),
+    all_lines, name = tuple(lines), judged_by(metric)
+    kind = min((line.key.recalibration for line in all_lines), default="") if recalibration is None else recalibration
+    candidates = sorted(
+        (line for line in all_lines if line.key.recalibration == kind),
+        key=lambda line: (line.badness(name) or 0.0, line.place),
     )
-    excluded = {line.key: reason for line in own if (reason := _excluded(line, standings, name))}
-    able = [line for line in own if line.key not in excluded]
+    excluded = {line.key: reason for line in candidates if (reason := _excluded(line, standings, name))}
+    eligible = [line for line in candidates if line.key not in excluded]
     # labels that most methods of a table rest on have the smallest number
-    labels = min(map(_labels, [line for line in able if line.rank(name) is not None] or able), default=0)
-    for line in able:
+    labels = min(map(_labels, [line for line in eligible if line.rank(name) is not None] or eligible), default=0)
+    for line in eligible:
         if _labels(line) != labels:
             excluded[line.key] = OTHER_LABELS
         elif line.rank(name) is None:
             excluded[line.key] = NOT_TESTED
-    return Competition(name, kind, tuple(line for line in able if _labels(line) == labels), excluded)
+    return Competition(name, kind, tuple(line for line in eligible if _labels(line) == labels), excluded)
 
 
 def groups(lines: Sequence[Line], standings: Standings | None, metric: str) -> list[list[Line]]:
     """Methods that can be compared with each other by a metric: each recalibration, on each set of labels."""
     name = judged_by(metric)
-    found: dict[tuple[str, int], list[Line]] = {}
+    by_labels: dict[tuple[str, int], list[Line]] = {}
     for line in lines:
         if not _excluded(line, standings, name):
-            found.setdefault((line.key.recalibration, _labels(line)), []).append(line)
-    return list(found.values())
+            by_labels.setdefault((line.key.recalibration, _labels(line)), []).append(line)
+    return list(by_labels.values())
 
 
 def best_of(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dict[str, Best]]:
@@ -144,7 +144,7 @@ def best_of(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dic
         lines: of the table.
         standings: of the table, where they were computed.
     """
-    found: dict[Key, dict[str, Best]] = {line.key: {} for line in lines}
+    marks: dict[Key, dict[str, Best]] = {line.key: {} for line in lines}
     for name, metric in METRICS.items():
         if metric.higher_is_better is None or name in _UNMARKED:
             continue
@@ -160,8 +160,8 @@ def best_of(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dic
                 sure = [key for key in leading if set(values) - {key} <= standings.beaten.get((name, key), frozenset())]
                 leading, best = (sure, "beyond chance") if sure else (leading, "not beyond chance")
             for key in leading:
-                found[key][name] = best
-    return found
+                marks[key][name] = best
+    return marks
 
 
 def _excluded(line: Line, standings: Standings | None, metric: str) -> str:
@@ -173,8 +173,8 @@ def _excluded(line: Line, standings: Standings | None, metric: str) -> str:
     if any(training.is_cut_short for training in line.training):
         return "training cut short"
     if metric == CALIBRATION and not line.orders_answers:
-        told = line.standing and line.standing.orders_answers is not None
-        return "doesn't order answers beyond chance" if told else "it can't be told whether it orders answers"
+        is_tested = line.standing and line.standing.orders_answers is not None
+        return "doesn't order answers beyond chance" if is_tested else "it can't be told whether it orders answers"
     return f"{metric_name(metric)} undefined" if line.badness(metric) is None else ""
 
 

@@ -55,20 +55,20 @@ def curve_of(records: Sequence[Records], *, draws: int = DRAWS, seed: int = _SEE
     ascending = confidence[order]
     start = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))  # of each different confidence
     size = np.diff(np.append(start, ascending.size))
-    at = value = ascending[start]
-    if value.size > POINTS:  # evenly in value and evenly in rank
-        even = np.linspace(value[0], value[-1], POINTS // 2 + 1)
+    points = distinct = ascending[start]
+    if distinct.size > POINTS:  # evenly in value and evenly in rank
+        even = np.linspace(distinct[0], distinct[-1], POINTS // 2 + 1)
         ranked = np.quantile(ascending, np.linspace(0, 1, POINTS - even.size + 2)[1:-1], method="nearest")
-        at = np.unique(np.concatenate([even, ranked]))
+        points = np.unique(np.concatenate([even, ranked]))
     correct = np.concatenate([run.correct for run in records])
     question = np.concatenate([np.arange(run.correct.size) for run in records])[order]
     rng = np.random.default_rng(seed)
-    drawn = np.empty((draws, at.size))
+    samples = np.empty((draws, points.size))
     for k in range(draws):
         outcome = rng.random(int(question.max()) + 1)[question] < ascending
-        drawn[k] = np.interp(at, value, _isotonic(outcome, start, size))
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    return ReliabilityCurve(at, np.interp(at, value, _isotonic(correct[order], start, size)), low, high)
+        samples[k] = np.interp(points, distinct, _isotonic(outcome, start, size))
+    low, high = np.quantile(samples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return ReliabilityCurve(points, np.interp(points, distinct, _isotonic(correct[order], start, size)), low, high)
 
 
 def pooled(records: Sequence[Records], bins: int = BINS) -> tuple[float, float]:

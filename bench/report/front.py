@@ -19,12 +19,12 @@ def front_of(points: Sequence[tuple[float, float]]) -> list[int]:
     >>> front_of([(1.0, 0.3), (2.0, 0.2), (2.0, 0.25), (3.0, 0.2)])
     [0, 1]
     """
-    on = [
+    indices = [
         i
         for i, (cost, bad) in enumerate(points)
         if not any(c <= cost and b <= bad and (c, b) != (cost, bad) for c, b in points)
     ]
-    return sorted(on, key=lambda i: points[i])
+    return sorted(indices, key=lambda i: points[i])
 
 
 def front(table: Table, metric: str, cost: str, kinds: Collection[str]) -> list[Key]:
@@ -51,8 +51,8 @@ def competing(table: Table, metric: str) -> list[Line]:
     Where the metric has no ranks, all that can be compared.
     """
     kinds = sorted({line.key.recalibration for line in (*table.lines, *table.others)})
-    found = [table.competition(metric, kind) for kind in (None, *kinds)]
-    main, *of_kinds = (each.ranked or each.comparable for each in found)
+    competitions = [table.competition(metric, kind) for kind in (None, *kinds)]
+    main, *by_recalibration = (competition.ranked or competition.comparable for competition in competitions)
     labels = {line.standing.labels for line in main if line.standing}
-    lines = (line for own in of_kinds for line in own)
+    lines = (line for competitors in by_recalibration for line in competitors)
     return [line for line in lines if not labels or (line.standing and line.standing.labels in labels)]

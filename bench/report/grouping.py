@@ -62,33 +62,33 @@ def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, 
     """
     if not rows:
         raise UserError("there are no results to show; run something first: bench run --method all --model tiny")
-    chosen = [row for row in rows if preset in {None, row.preset}]
-    if not chosen:
+    of_preset = [row for row in rows if preset in {None, row.preset}]
+    if not of_preset:
         raise UserError(f"no result has preset {preset!r}; there are {listed(row.preset for row in rows)}")
-    is_shown = [(deviations or not row.deviations) and (partial or row.limit is None) for row in chosen]
-    kept = list(compress(chosen, is_shown))
-    if not kept:
+    is_shown = [(deviations or not row.deviations) and (partial or row.limit is None) for row in of_preset]
+    shown = list(compress(of_preset, is_shown))
+    if not shown:
         raise UserError(
-            f"all {len(chosen)} results are partial (--limit) or deviate from their preset (--set), and tables leave"
+            f"all {len(of_preset)} results are partial (--limit) or deviate from their preset (--set), and tables leave"
             " these out; show them with --partial and --deviations, or run the whole task"
         )
     # a number may stand beside another only if both were made by the same rules
     rules: dict[tuple[str, ...], set[Any]] = defaultdict(set)
-    for row in kept:
+    for row in shown:
         for name in ("schema_version", "preset", "task_version"):
             rules[row.model, row.task, name].add(getattr(row, name))
         if not row.deviations:  # which may be deviations from the protocol
             rules[row.model, row.task, "protocol"].add(row.protocol)
     for (model, task, name), values in rules.items():
         if len(values) > 1:
-            way_out = "choose one with --preset" if name == "preset" else "delete the old ones or run them again"
+            remedy = "choose one with --preset" if name == "preset" else "delete the old ones or run them again"
             raise UserError(
                 f"results of {plain(model)} on {plain(task)} have {name.replace('_', ' ')}s {listed(values)}, which"
-                f" don't belong in one table; {way_out}"
+                f" don't belong in one table; {remedy}"
             )
-    hidden = [row for row, is_in in zip(chosen, is_shown, strict=True) if not is_in]
+    hidden = [row for row, is_in in zip(of_preset, is_shown, strict=True) if not is_in]
     groups: dict[tuple[str, ...], list[ResultRow]] = defaultdict(list)
-    for row in kept:
+    for row in shown:
         source = row.answers_source.removeprefix("generate")  # the model's own answers come first
         groups[row.model, row.task, row.preset, str(row.limit), row.protocol, source, f"{budget_of(row):06}"].append(
             row
@@ -112,8 +112,8 @@ def lines_of(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[Result
     common = common_settings(rows)
     lines: dict[Key, list[ResultRow]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.seed):
-        own = ", ".join(f"{k}={v}" for k, v in sorted(_settings(row).items()) if k not in common)
-        lines[Key(row.method, own)].append(row)
+        variant = ", ".join(f"{k}={v}" for k, v in sorted(_settings(row).items()) if k not in common)
+        lines[Key(row.method, variant)].append(row)
     for key, seeds in lines.items():
         if len({row.seed for row in seeds}) < len(seeds):
             raise UserError(f"two results of {plain(key.method)} have one seed; delete one of the files")

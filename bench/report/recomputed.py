@@ -55,37 +55,37 @@ def rows_of(
     say_once = functools.cache(say)
     paths = cells.found(folder, partial=partial).cells or cells.found(folder, partial=True).cells
     rows = {id(row): (row, path) for row, path in zip(map(cells.shown, paths), paths, strict=True)}
-    wanted = chosen([row for row, _ in rows.values()])
-    return [_computed(*rows[id(row)], cache, say_once) for row in wanted]
+    selected = chosen([row for row, _ in rows.values()])
+    return [_computed(*rows[id(row)], cache, say_once) for row in selected]
 
 
 def _computed(row: ResultRow, path: Path, cache: Path | None, say: Callable[[str], None]) -> ResultRow:
     if row.status != "ok":
         return row
-    known = None
+    cached = None
     if cache:  # the JSON file names the digest of its Parquet file
-        known = cache / FOLDER / key_of({"result": digest_file(path), "records": row.records_digest, "code": _code()})
-    if known is not None:
+        cached = cache / FOLDER / key_of({"result": digest_file(path), "records": row.records_digest, "code": _code()})
+    if cached is not None:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            content = known.read_bytes()
+            content = cached.read_bytes()
             return msgspec.msgpack.decode(content, type=_Lacking).added_to(row) if content else row
     say("computing the numbers of results from their Parquet files; remembered for next time")
     records = results.read_records(path)
     if not records.id:
         raise UserError(f"result {path.with_suffix('.parquet')}: expected questions, got no question; run it again")
     try:
-        found = numbers.with_numbers_of(row, records)
+        computed = numbers.with_numbers_of(row, records)
     except UserError as error:
         raise UserError(f"result {path}: {error}") from error
-    if any(numbers.mismatches(row, found)):
-        return replace(found, notes=(*row.notes, _OTHERWISE))
-    lacking = None
-    if found.metrics.keys() - row.metrics.keys():
-        lacking = _Lacking(dict(found.metrics), {name: dict(values) for name, values in found.per_subject.items()})
-    if known is not None:
+    if any(numbers.mismatches(row, computed)):
+        return replace(computed, notes=(*row.notes, _OTHERWISE))
+    added = None
+    if computed.metrics.keys() - row.metrics.keys():
+        added = _Lacking(dict(computed.metrics), {name: dict(values) for name, values in computed.per_subject.items()})
+    if cached is not None:
         with contextlib.suppress(OSError):
-            write_whole(known, msgspec.msgpack.encode(lacking) if lacking else b"")
-    return lacking.added_to(row) if lacking else row
+            write_whole(cached, msgspec.msgpack.encode(added) if added else b"")
+    return added.added_to(row) if added else row
 
 
 class _Lacking(msgspec.Struct):

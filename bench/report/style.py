@@ -176,13 +176,13 @@ def read(results: Path) -> Styles:
     """
     path = results / FILE
     try:
-        own = _parsed(path.read_text(encoding="utf-8"), str(path))
+        folder_styles = _parsed(path.read_text(encoding="utf-8"), str(path))
     except (FileNotFoundError, NotADirectoryError):
         return built_in()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: expected a TOML file in UTF-8, but {error}") from error
-    others = {method: style for method, style in built_in().named.items() if method not in own}
-    return Styles({**own, **others})
+    others = {method: style for method, style in built_in().named.items() if method not in folder_styles}
+    return Styles({**folder_styles, **others})
 
 
 def _parsed(text: str, where: str) -> dict[str, Style]:
@@ -192,14 +192,14 @@ def _parsed(text: str, where: str) -> dict[str, Style]:
         raise UserError(f"{where}: expected TOML, but {error}") from error
     styles = {}
     for method, values in tables.items():
-        at = f"{where}, [{method}]"
+        location = f"{where}, [{method}]"
         if not isinstance(values, dict) or set(values) != {"colour", "marker", "dash"}:
             got = listed(values) if isinstance(values, dict) else repr(values)
-            raise UserError(f"{at}: expected colour, marker and dash, got {got or 'nothing'}")
+            raise UserError(f"{location}: expected colour, marker and dash, got {got or 'nothing'}")
         if not re.fullmatch(r"#[0-9a-f]{6}", str(values["colour"])):
-            raise UserError(f"{at}: expected a colour such as '#1963de', got {values['colour']!r}")
-        for name, known in (("marker", MARKERS), ("dash", DASHES)):
-            if str(values[name]) not in known:
-                raise UserError(f"{at}: expected a {name} of {listed(known)}, got {values[name]!r}")
+            raise UserError(f"{location}: expected a colour such as '#1963de', got {values['colour']!r}")
+        for name, allowed in (("marker", MARKERS), ("dash", DASHES)):
+            if str(values[name]) not in allowed:
+                raise UserError(f"{location}: expected a {name} of {listed(allowed)}, got {values[name]!r}")
         styles[method] = Style(values["colour"], values["marker"], DASHES[values["dash"]])
     return styles

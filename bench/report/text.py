@@ -190,9 +190,9 @@ def leaves_out(label: str, left_out: Sequence[int], total: int | None = None) ->
     >>> leaves_out("AUROC", [2], 8), leaves_out("AUROC", [1])
     ('AUROC leaves out 2 of 8 subjects, where it is undefined', 'AUROC leaves out 1 subject, where it is undefined')
     """
-    of = "" if total is None else f" of {total}"
+    of_total = "" if total is None else f" of {total}"
     subjects = "subject" if total is None and max(left_out) == 1 else "subjects"
-    return f"{label} leaves out {span(left_out, count)}{of} {subjects}, where it is undefined"
+    return f"{label} leaves out {span(left_out, count)}{of_total} {subjects}, where it is undefined"
 
 
 def listed(values: Iterable[Any]) -> str:

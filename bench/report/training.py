@@ -25,24 +25,24 @@ class Stage(NamedTuple):
     """One stage of training, as text."""
 
     name: str
-    kept: str
-    taken: str
+    best: str
+    steps: str
     limit: str
     epochs: str
 
 
 def stages(trainings: Sequence[Training]) -> list[Stage]:
     """Each stage over the seeds."""
-    by_place = zip(*(training.stages for training in trainings), strict=False)
+    by_stage = zip(*(training.stages for training in trainings), strict=False)
     return [
         Stage(
-            found[0].name,
-            span((stage.kept for stage in found), count),
-            span((stage.taken for stage in found), count),
-            span((stage.limit for stage in found), count),
-            span((stage.epochs for stage in found), tenths),
+            seeds[0].name,
+            span((stage.kept for stage in seeds), count),
+            span((stage.taken for stage in seeds), count),
+            span((stage.limit for stage in seeds), count),
+            span((stage.epochs for stage in seeds), tenths),
         )
-        for found in by_place
+        for seeds in by_stage
     ]
 
 
@@ -84,7 +84,7 @@ def sentences(trainings: Sequence[Training]) -> list[tuple[str, str]]:
     if not trainings:
         return []
     facts = [
-        (f"Steps{f' ({stage.name})' if stage.name else ''}", f"{stage.kept} kept of {stage.taken}, limit {stage.limit}")
+        (f"Steps{f' ({stage.name})' if stage.name else ''}", f"{stage.best} kept of {stage.steps}, limit {stage.limit}")
         for stage in stages(trainings)
     ]
     facts += [("Epochs", " + ".join(stage.epochs for stage in stages(trainings)))] if facts else []

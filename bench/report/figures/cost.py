@@ -69,10 +69,10 @@ def cost_quality(
     kinds = {line.key.recalibration for line in column}
     fronts = {(metric, cost): front(table, metric, cost, kinds) for metric in metrics for cost in costs}
     hidden = any({*keys} - {line.key for line in column} for keys in fronts.values())
-    lacking = [(COSTS[cost], [line.key.label for line in column if not getattr(line, cost)]) for cost in costs]
+    without_cost = [(COSTS[cost], [line.key.label for line in column if not getattr(line, cost)]) for cost in costs]
     unknown = [
         f"{name}: {'all methods' if len(labels) == len(column) else ', '.join(labels)}"
-        for name, labels in lacking
+        for name, labels in without_cost
         if labels
     ]
     note = board.note(
@@ -111,8 +111,8 @@ def cost_quality(
             here.set_ylim(*(around(values, 0.05) if values else METRICS[metric].bounds))
             scale(here.yaxis, metric)
             here.grid(axis="y")
-            on = [line for key in fronts[metric, cost] for line in column if line.key == key]
-            points = [(mean_of(getattr(line, cost)), line.estimate(metric).mean) for line in on]
+            on_front = [line for key in fronts[metric, cost] for line in column if line.key == key]
+            points = [(mean_of(getattr(line, cost)), line.estimate(metric).mean) for line in on_front]
             if points:  # steps between the drawn methods of the front, the cheapest first, and on to the right end
                 x, y = zip(*points, (here.get_xlim()[1], points[-1][1]), strict=True)
                 here.step(x, y, where="post", label="front", color=MUTED, linewidth=0.8, zorder=0.8)
@@ -151,8 +151,8 @@ def _method(
     if ends is not None:
         segments(axes, [[(x, ends[0]), (x, ends[1])]], f"{label}/whisker", colors=colour, linewidths=0.6)
     if len(set(prices)) > 1:
-        across = [[(min(prices), value.mean), (max(prices), value.mean)]]
-        segments(axes, across, f"{label}/costs", colors=colour, linewidths=0.6)
+        range_line = [[(min(prices), value.mean), (max(prices), value.mean)]]
+        segments(axes, range_line, f"{label}/costs", colors=colour, linewidths=0.6)
     if len(value.by_seed) > 1:
         seed_marks(axes, [x] * len(value.by_seed), value.by_seed, f"{label}/seeds", colour=colour)
     axes.plot([x], [value.mean], label=f"{label}/mean", **dot_settings(style, MARKER))

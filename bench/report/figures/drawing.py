@@ -86,12 +86,12 @@ def drawing(
 
     width, height = size
     beside_key = 0.4 + max((len(short(name)) for name, _ in key), default=0) / _LETTERS if key else 0.0
-    said, titles = _wrapped(note, width * _LETTERS), _wrapped(title, (width - beside_key) * _TITLE_LETTERS)
-    figure = Figure(figsize=(width, height + height_of(said, titles)), dpi=RC["savefig.dpi"])
+    note_lines, title_lines = _wrapped(note, width * _LETTERS), _wrapped(title, (width - beside_key) * _TITLE_LETTERS)
+    figure = Figure(figsize=(width, height + height_of(note_lines, title_lines)), dpi=RC["savefig.dpi"])
     FigureCanvasAgg(figure)
     figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02)
-    figure.suptitle(titles, x=0.005, ha="left", fontsize=TITLE, linespacing=1.15)
-    figure.supxlabel(said, x=0.005, ha="left", fontsize=SMALL, color=MUTED, linespacing=1.15)
+    figure.suptitle(title_lines, x=0.005, ha="left", fontsize=TITLE, linespacing=1.15)
+    figure.supxlabel(note_lines, x=0.005, ha="left", fontsize=SMALL, color=MUTED, linespacing=1.15)
     if key:
         handles = [
             Line2D([], [], label=short(name), **(line_settings(style) if lines else dot_settings(style)))
@@ -188,18 +188,18 @@ def around(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
 # --- artists ----------------------------------------------------------------------------------------------------------
 
 
-def segments(axes: Axes, ends: Any, label: str, **settings: Any) -> None:
+def segments(axes: Axes, points: Any, label: str, **settings: Any) -> None:
     """Straight lines, (k, 2, 2): both points of each."""
     from matplotlib.collections import LineCollection
 
-    axes.add_collection(LineCollection(list(np.asarray(ends)), label=label, **settings), autolim=False)
+    axes.add_collection(LineCollection(list(np.asarray(points)), label=label, **settings), autolim=False)
 
 
 def upright(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
     """Vertical lines, (k, 2, 2), from low to high at x, (b,) each; those that are NaN are left out."""
     ends = np.stack([np.column_stack([x, low]), np.column_stack([x, high])], axis=1)
-    drawn: FloatArray = ends[~np.isnan(ends).any(axis=(1, 2))]
-    return drawn
+    lines: FloatArray = ends[~np.isnan(ends).any(axis=(1, 2))]
+    return lines
 
 
 def boxes(axes: Axes, corners: Any, label: str, **settings: Any) -> None:
@@ -294,10 +294,10 @@ def content(figure: Figure, kind: str, **settings: Any) -> bytes:
     from matplotlib.layout_engine import PlaceHolderLayoutEngine
 
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-    drawn = io.BytesIO()
+    stream = io.BytesIO()
     with styled():
         if not isinstance(figure.get_layout_engine(), PlaceHolderLayoutEngine):
             figure.draw_without_rendering()  # places the axes, once for all formats
             figure.set_layout_engine("none")
-        figure.savefig(drawn, format=kind, metadata=dates[kind], **settings)
-    return drawn.getvalue()
+        figure.savefig(stream, format=kind, metadata=dates[kind], **settings)
+    return stream.getvalue()

@@ -68,15 +68,15 @@ class FigureData:
 
     def column(self, model: str, task: str) -> list[Line]:
         """All methods on one model and task, also those that were not run there."""
-        there = {line.key: line for line in self.sorted_column(model, task)}
-        return [there[method.key] for method in self.methods]
+        by_key = {line.key: line for line in self.sorted_column(model, task)}
+        return [by_key[method.key] for method in self.methods]
 
     def sorted_column(self, model: str, task: str) -> list[Line]:
         """The same methods, by result as the table has them; those that were not run there last."""
         table = self.tables.get((model, task))
         lines = table.lines if table else ()
-        there = {line.key for line in lines}
-        return [*lines, *(method for method in self.methods if method.key not in there)]
+        present = {line.key for line in lines}
+        return [*lines, *(method for method in self.methods if method.key not in present)]
 
     def leading(self, model: str, task: str) -> tuple[Line, ...]:
         """The leading group of a table, the best mean first; none where nothing was tested."""
@@ -166,14 +166,14 @@ class FigureData:
                     states = [f"{row.status}{f' with seed {row.seed}' * (line.runs > 1)}" for row in line.others]
                     for state in states if line.rows else [line.status]:
                         gaps[line.key.label, state].append(place)
-        alike: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+        by_gaps: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
         for (label, state), places in gaps.items():
-            alike[state, tuple(places)].append(label)
+            by_gaps[state, tuple(places)].append(label)
         total, parts = len(self.models) * len(self.tasks), []
-        for (state, there), labels in alike.items():
-            where = f" on {', '.join(there)}"
-            if len(there) > PLACES_NAMED:
-                where = " everywhere" if len(there) == total else f" in {len(there)} of {total} cells"
+        for (state, missing_places), labels in by_gaps.items():
+            where = f" on {', '.join(missing_places)}"
+            if len(missing_places) > PLACES_NAMED:
+                where = " everywhere" if len(missing_places) == total else f" in {len(missing_places)} of {total} cells"
             named = "all methods" if len(labels) == len(self.methods) else ", ".join(labels)
             parts.append(f"{named}: {state}{where * (total > 1)}")
         return f"Left out: {'; '.join(parts)} (reasons: tables)." if parts else ""
@@ -221,13 +221,13 @@ def place_of(table: Table) -> tuple[str, str]:
 
 def unranked(table: Table, column: Sequence[Line]) -> dict[Key, str]:
     """Lines with results that stand outside the ranks of the others, and why; none where nothing was tested."""
-    found = {}
+    reasons = {}
     for line in column:
         competition = table.competition(recalibration=line.key.recalibration)
         reason = competition.excluded.get(line.key, "")
         if line.done and reason and (competition.ranked or reason != NOT_TESTED):
-            found[line.key] = reason
-    return found
+            reasons[line.key] = reason
+    return reasons
 
 
 def on_unranked(table: Table, column: Sequence[Line], so: str = "") -> str:

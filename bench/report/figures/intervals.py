@@ -90,11 +90,11 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
 
 def _hollow(board: FigureData) -> list[str]:
     """Sentences on lines outside the ranks, each once and with its task where there are several."""
-    found = [(task, on_unranked(table, table.lines, ", so hollow")) for (_, task), table in board.tables.items()]
-    told = [(task, sentence) for task, sentence in found if sentence]
-    if len({sentence for _, sentence in told}) == 1 and len(told) == len(found):
-        return [told[0][1]]
-    return [f"On {plain(task)}: {sentence[0].lower()}{sentence[1:]}" for task, sentence in told]
+    by_task = [(task, on_unranked(table, table.lines, ", so hollow")) for (_, task), table in board.tables.items()]
+    sentences = [(task, sentence) for task, sentence in by_task if sentence]
+    if len({sentence for _, sentence in sentences}) == 1 and len(sentences) == len(by_task):
+        return [sentences[0][1]]
+    return [f"On {plain(task)}: {sentence[0].lower()}{sentence[1:]}" for task, sentence in sentences]
 
 
 def _dots(axes: Axes, board: FigureData, task: str, metric: str) -> None:

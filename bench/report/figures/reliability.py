@@ -77,8 +77,8 @@ def _diagram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
     height = COUNTS * bins.answers / bins.answers.max()
     boxes(axes, bin_boxes(height), "counts", facecolor=style.colour, alpha=0.4, transform=axes.get_xaxis_transform())
     few = bins.answers < FEW
-    for name, some, alpha in (("interval", ~few, 1.0), ("few interval", few, PALE)):
-        ends = upright(bins.confidence[some], bins.low[some], bins.high[some])
+    for name, selected, alpha in (("interval", ~few, 1.0), ("few interval", few, PALE)):
+        ends = upright(bins.confidence[selected], bins.low[selected], bins.high[selected])
         segments(axes, ends, name, colors=style.colour, linewidths=0.6, alpha=alpha)
     if len(records) > 1:
         for run, rates in enumerate(bins.by_seed):

@@ -68,22 +68,22 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
     return figure
 
 
-def _curves(axes: Axes, drawn: Sequence[tuple[Line, RiskCurve]]) -> None:
-    if not drawn:
+def _curves(axes: Axes, lines: Sequence[tuple[Line, RiskCurve]]) -> None:
+    if not lines:
         absent(axes, "no result")
         return
     highest = max(
         LEAST,
-        *(float(curve.risk.mean(axis=0)[curve.coverage >= min(FIRST, curve.coverage[-1])].max()) for _, curve in drawn),
+        *(float(curve.risk.mean(axis=0)[curve.coverage >= min(FIRST, curve.coverage[-1])].max()) for _, curve in lines),
     )
     axes.set(xlim=(0, 1), ylim=(0, 1.04 * highest))
     ticks(axes.xaxis)
     ticks(axes.yaxis)
-    some = drawn[0][1]
-    total = float(some.risk[0, -1])
+    first_curve = lines[0][1]
+    total = float(first_curve.risk[0, -1])
     axes.plot([0, 1], [total, total], label="all kept", color=INK, linewidth=0.5, dashes=(1, 2), zorder=0.5)
-    axes.plot(some.coverage, some.best, label="best order", color=MUTED, linewidth=0.6, zorder=0.5)
-    for i, (line, curve) in enumerate(drawn):
+    axes.plot(first_curve.coverage, first_curve.best, label="best order", color=MUTED, linewidth=0.6, zorder=0.5)
+    for i, (line, curve) in enumerate(lines):
         if len(curve.risk) > 1:
             low, high = curve.risk.min(axis=0), curve.risk.max(axis=0)
             axes.fill_between(
@@ -91,7 +91,7 @@ def _curves(axes: Axes, drawn: Sequence[tuple[Line, RiskCurve]]) -> None:
                 linewidth=0, zorder=1,
             )  # fmt: skip
         points = curve.coverage.size
-        first = round(points * (0.15 + 0.1 * i / len(drawn)))  # not all at the same place
+        first = round(points * (0.15 + 0.1 * i / len(lines)))  # not all at the same place
         at = [k for k in np.linspace(first, points - 1, MARKS, endpoint=False).round().astype(int) if k < points]
         axes.plot(
             curve.coverage, curve.risk.mean(axis=0), label=f"{line.key.label}/risk",

@@ -33,13 +33,13 @@ SIGNS: Mapping[State, tuple[str, float, str]] = MappingProxyType(
 
 def states_of(standings: Standings, metric: str) -> dict[tuple[Key, Key], State]:
     """State of the first of two lines against the second, for all tested pairs, both ways round."""
-    found: dict[tuple[Key, Key], State] = {}
+    states: dict[tuple[Key, Key], State] = {}
     for pair in standings.pairs:
         if pair.metric == metric and pair.p_corrected is not None:
             winner = pair.winner(1 - standings.level)
             for one, other in ((pair.first, pair.second), (pair.second, pair.first)):
-                found[one, other] = "tie" if winner is None else "win" if winner == one else "loss"
-    return found
+                states[one, other] = "tie" if winner is None else "win" if winner == one else "loss"
+    return states
 
 
 def has_matrix(table: Table) -> bool:

@@ -80,8 +80,8 @@ def write_figures(
     by_budget: dict[int, list[Table]] = {}
     for table in tables:
         by_budget.setdefault(budget_of(table.rows[0]), []).append(table)
-    for alike in [each for each in by_budget.values() if _has_numbers(each)] or [list(tables)]:
-        board_of(alike)
+    for same_budget in [group for group in by_budget.values() if _has_numbers(group)] or [list(tables)]:
+        board_of(same_budget)
     ensure_writable(out)
     records: dict[tuple[object, ...], Records] = {}  # by what the path of a row is made of; rows have no hash
 
@@ -94,8 +94,8 @@ def write_figures(
 
     paths: list[Path] = []
     stems: set[str] = set()
-    for budget, alike in sorted(by_budget.items()):  # tuned results have figures of their own
-        for stem, draw in _figures(alike, remembered, f"{SEPARATOR}tuned{budget}" if budget else ""):
+    for budget, same_budget in sorted(by_budget.items()):  # tuned results have figures of their own
+        for stem, draw in _figures(same_budget, remembered, f"{SEPARATOR}tuned{budget}" if budget else ""):
             name = stem
             if name.casefold() in stems:  # `a/b` on all tasks and `a` on task `b` would share theirs
                 name = f"{name}-{hashlib.sha256(str(len(stems)).encode()).hexdigest()[:8]}"

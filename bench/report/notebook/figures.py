@@ -116,22 +116,22 @@ class Figures:
             UserError: an unknown name, nothing to draw, or more than fits on the figure.
         """
         tables = self._chosen(model, task, methods)
-        found = {
-            what: list(dict.fromkeys(place_of(table)[i] for table in tables)) for i, what in enumerate(_MODEL_AND_TASK)
+        values = {
+            kind: list(dict.fromkeys(place_of(table)[i] for table in tables)) for i, kind in enumerate(_MODEL_AND_TASK)
         }
-        for what in one:
-            if len(found[what]) > 1:
+        for kind in one:
+            if len(values[kind]) > 1:
                 raise UserError(
-                    f"this figure shows one {what}, and there are {listed(found[what])}; choose one:"
-                    f" {what}={found[what][0]!r}"
+                    f"this figure shows one {kind}, and there are {listed(values[kind])}; choose one:"
+                    f" {kind}={values[kind][0]!r}"
                 )
         keys = {line.key for table in tables for line in table.lines}
-        for what, names, room, option in (
-            ("models", found["model"], MOST_MODELS, "model"), ("tasks", found["task"], MOST_TASKS, "task"),
+        for kind, names, limit, option in (
+            ("models", values["model"], MOST_MODELS, "model"), ("tasks", values["task"], MOST_TASKS, "task"),
             ("methods", keys, most, "methods"),
         ):  # fmt: skip
-            if len(names) > room:
-                raise UserError(f"one figure has room for {room} {what}, got {len(names)}; choose some: {option}=...")
+            if len(names) > limit:
+                raise UserError(f"one figure has room for {limit} {kind}, got {len(names)}; choose some: {option}=...")
         if draw in {figures.differences_to_best, figures.win_matrix} and not has_matrix(tables[0]):
             raise UserError("no two of these methods were tested against each other, so there is nothing to draw")
         figure = draw(tables)
@@ -140,35 +140,35 @@ class Figures:
 
     def _chosen(self, model: Names, task: Names, methods: Names) -> list[Table]:
         """The tables of these models and tasks, with the lines of these methods."""
-        models, tasks, wanted = _names(model), _names(task), _names(methods)
-        found = list(self._tables)
-        for what, names, number in (("model", models, 0), ("task", tasks, 1)):
+        models, tasks, requested = _names(model), _names(task), _names(methods)
+        tables = list(self._tables)
+        for kind, names, number in (("model", models, 0), ("task", tasks, 1)):
             for name in names:
-                _known(what, name, {place_of(table)[number] for table in self._tables})
-            found = [table for table in found if not names or place_of(table)[number] in names]
-        known = {line.key.method for table in found for line in table.lines}
-        for name in wanted:
+                _known(kind, name, {place_of(table)[number] for table in self._tables})
+            tables = [table for table in tables if not names or place_of(table)[number] in names]
+        known = {line.key.method for table in tables for line in table.lines}
+        for name in requested:
             _known("methods", name, known)
-        plain_ones = {name for name in known if not recalibration_of(name)} or known
+        not_recalibrated = {name for name in known if not recalibration_of(name)} or known
         shown = (
-            table.only({line.key for line in table.lines if line.key.method in (wanted or plain_ones)})
-            for table in found
+            table.only({line.key for line in table.lines if line.key.method in (requested or not_recalibrated)})
+            for table in tables
         )
-        kept = [table for table in shown if table.lines]
-        if not kept:
+        selected = [table for table in shown if table.lines]
+        if not selected:
             raise UserError(f"no result of {listed(models)} on {listed(tasks)} with these methods to draw")
-        return kept
+        return selected
 
 
-def _names(given: Names) -> tuple[str, ...]:
-    texts = [given] if isinstance(given, str) else given
+def _names(names: Names) -> tuple[str, ...]:
+    texts = [names] if isinstance(names, str) else names
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
-def _known(what: str, name: str, known: Iterable[str]) -> None:
-    there = list(known)
-    if name not in there:
-        raise UserError(f"{what}: expected one of {', '.join(there)}, got {name!r}.{did_you_mean(name, there)}")
+def _known(kind: str, name: str, allowed: Iterable[str]) -> None:
+    choices = list(allowed)
+    if name not in choices:
+        raise UserError(f"{kind}: expected one of {', '.join(choices)}, got {name!r}.{did_you_mean(name, choices)}")
 
 
 @cache
@@ -179,10 +179,10 @@ def _kind() -> type[Figure]:
         """A figure that is shown with the settings that it was drawn with."""
 
         def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-            drawn = io.BytesIO()
+            stream = io.BytesIO()
             with styled():
-                self.savefig(drawn, format="png")
+                self.savefig(stream, format="png")
             width, height = (round(inches * _PIXELS_PER_INCH) for inches in self.get_size_inches())
-            return drawn.getvalue(), {"width": width, "height": height}
+            return stream.getvalue(), {"width": width, "height": height}
 
     return Figure

@@ -120,7 +120,7 @@ def wide(tables: Sequence[Table]) -> DataFrame:
         "answers_source", "average",
     )  # fmt: skip
     index = pd.MultiIndex.from_tuples(
-        [(each["model"], each["task"], each["method"]) for each in records], names=["model", "task", "method"]
+        [(record["model"], record["task"], record["method"]) for record in records], names=["model", "task", "method"]
     )
     return _frame(records, columns).set_index(index)
 
@@ -143,11 +143,11 @@ def questions(
     for table in tables:
         for line in table.lines:
             for row in line.rows:
-                common, found, n = {**_of_line(table, line), **_of_row(row)}, {}, 1  # without numbers a row says why
+                common, values, n = {**_of_line(table, line), **_of_row(row)}, {}, 1  # without numbers a row says why
                 if row.status == "ok":
                     records, texts = records_of(row), texts_of(row.task, row.task_version)
-                    asked, n = [texts.get(key) for key in records.id], len(records.id)
-                    found = {
+                    question_texts, n = [texts.get(key) for key in records.id], len(records.id)
+                    values = {
                         "id": records.id,
                         "subject": map(plain, records.subject),
                         "correct": records.correct.tolist(),
@@ -155,11 +155,11 @@ def questions(
                         "score": [None] * n if records.score is None else records.score.tolist(),
                         "answer": records.answer,
                         "parsed": records.parsed.tolist(),
-                        "text": [text and text.text for text in asked],
-                        "gold": [text and text.gold for text in asked],
+                        "text": [text and text.text for text in question_texts],
+                        "gold": [text and text.gold for text in question_texts],
                     }
                 for name, column in columns.items():
-                    column.extend(found.get(name, [common.get(name)] * n))
+                    column.extend(values.get(name, [common.get(name)] * n))
     return _typed(pd.DataFrame(columns))
 
 

@@ -103,7 +103,7 @@ _SETS: Mapping[str, Sequence[str]] = {
 def payload(
     tables: Sequence[Table],
     records_of: Callable[[ResultRow], Records],
-    asked: Callable[[str, int], Mapping[str, QuestionText]],
+    texts_of: Callable[[str, int], Mapping[str, QuestionText]],
     shift: transfer.Shift | None = None,
 ) -> dict[str, Any]:
     """Everything the page shows.
@@ -111,7 +111,7 @@ def payload(
     Args:
         tables: of one preset.
         records_of: the questions of a result that is ok, in the task's order.
-        asked: task and version -> its questions by id; empty where their texts aren't at hand.
+        texts_of: task and version -> question texts by id; empty if they are not stored.
         shift: matrices of its models, if there are any.
 
     Raises:
@@ -128,13 +128,13 @@ def payload(
         if name != first and any(name in standing.ranks for standing in standings):
             headlines[name] = legend.for_page(methods, average, name)
     texts = questions.QuestionTexts(questions.FEW if len(tables) > _MANY else questions.EACH)
-    page = _Page(methods, records_of, functools.cache(asked), list(headlines), texts, disagreements.depth_of(tables))
+    page = _Page(methods, records_of, functools.cache(texts_of), list(headlines), texts, disagreements.depth_of(tables))
     labels = apart([table.rows[0] for table in tables])
     blocks = [page.block(table, label) for table, label in zip(tables, labels, strict=True)]
     names = list(map(name_of, blocks))
     parts = sorted({line.part for line in methods})
     costs = [line["costs"] for block in blocks for line in block["lines"] if line["status"] == "ok"]
-    told = {name: {line.get(name) for line in costs} for name in _COSTS}  # questions and seeds only where they differ
+    values = {name: {line.get(name) for line in costs} for name in _COSTS}  # n and seeds only where they differ
     codes = [row.provenance.get("code") for row in rows]  # of a file, which may hold anything
     return {
         "preset": presets[0],
@@ -158,7 +158,7 @@ def payload(
         "costs": [
             {"key": name, "label": label, "title": title}
             for name, (label, title) in _COSTS.items()
-            if (len(told[name]) > 1 if name in {"n", "seeds"} else told[name] - {None})
+            if (len(values[name]) > 1 if name in {"n", "seeds"} else values[name] - {None})
         ],
         "verdict": verdict.of(tables, names) if tables else None,
         "blocks": blocks,
@@ -181,7 +181,7 @@ class _Page:
 
     methods: Sequence[Line]
     records_of: Callable[[ResultRow], Records]
-    asked: Callable[[str, int], Mapping[str, QuestionText]]
+    texts_of: Callable[[str, int], Mapping[str, QuestionText]]
     headlines: Sequence[str]
     texts: questions.QuestionTexts
     depth: disagreements.Depth
@@ -193,15 +193,15 @@ class _Page:
         """One model and task, with a line for each method of the page; a label tells it from others of both."""
         first, column = table.rows[0], {line.key: k for k, line in enumerate(table.placed)}
         answers = [[self.records_of(row) for row in line.done] for line in table.placed]
-        found = {subject for runs in answers for run in runs for subject in run.subject}
-        subjects = sorted(found.union(*(row.per_subject for row in table.rows)))
+        present = {subject for runs in answers for run in runs for subject in run.subject}
+        subjects = sorted(present.union(*(row.per_subject for row in table.rows)))
         per_subject = [
             {s: n for s, values in row.per_subject.items() if (n := values.get("n")) is not None} for row in table.rows
         ]
-        usual = (k for k, line in enumerate(table.placed) if line.done and line.standing and not line.standing.labels)
-        chosen = questions.chosen(
-            first, answers, subjects, self.asked(first.task, first.task_version), self.texts,
-            disputed=disagreements.wanted(table, self.depth), each_way=self.depth.each, base=next(usual, None),
+        main = (k for k, line in enumerate(table.placed) if line.done and line.standing and not line.standing.labels)
+        shown = questions.chosen(
+            first, answers, subjects, self.texts_of(first.task, first.task_version), self.texts,
+            disputed=disagreements.wanted(table, self.depth), each_way=self.depth.each, base=next(main, None),
         )  # fmt: skip
         ordered, lines = self._ordered(table), []
         index = {line.key.method: i for i, line in enumerate(self.methods)}
@@ -209,8 +209,8 @@ class _Page:
             if isinstance(line, int):
                 lines.append({"method": line, "column": None, **missing_line(self.footnotes)})
             else:
-                place = {"method": index[line.key.method], "column": column[line.key], "csv": next(self.rows)}
-                lines.append({**place, **line_of(line, subjects, self.footnotes)})
+                position = {"method": index[line.key.method], "column": column[line.key], "csv": next(self.rows)}
+                lines.append({**position, **line_of(line, subjects, self.footnotes)})
         places = {line if isinstance(line, int) else line.key: i for i, line in enumerate(ordered)}
         headlines = {}
         for name in self.headlines:
@@ -228,20 +228,20 @@ class _Page:
             "sizes": [next((int(n[subject]) for n in per_subject if subject in n), None) for subject in subjects],
             "lines": lines,
             "headlines": headlines,
-            "questions": chosen,
+            "questions": shown,
             "pairs": pairs.of(table),
-            "textless": chosen is not None and -1 in chosen["asked"],
+            "textless": shown is not None and -1 in shown["asked"],
         }
 
     def _ordered(self, table: Table) -> list[Line | int]:
         """Lines in the order of the table, and after each part the numbers of methods that were not run here."""
-        run = {line.key.method for line in table.lines}
+        methods_run = {line.key.method for line in table.lines}
         recalibrations = {line.key.recalibration for line in table.lines}
-        found: list[Line | int] = []
+        ordered: list[Line | int] = []
         for part in sorted({line.part for line in self.methods if line.key.recalibration in recalibrations}):
-            found += [line for line in table.lines if line.part == part]
-            found += [i for i, m in enumerate(self.methods) if m.key.method not in run and m.part == part]
-        return found
+            ordered += [line for line in table.lines if line.part == part]
+            ordered += [i for i, m in enumerate(self.methods) if m.key.method not in methods_run and m.part == part]
+        return ordered
 
 
 # --- columns and provenance -------------------------------------------------------------------------------------------
@@ -263,27 +263,27 @@ def _metric(name: str) -> dict[str, Any]:
     }
 
 
-def _sets(chosen: Sequence[str] | None) -> list[dict[str, Any]]:
+def _sets(requested: Sequence[str] | None) -> list[dict[str, Any]]:
     names = list(METRICS)
-    sets = {**({"Chosen": chosen} if chosen else {}), **_SETS}
+    sets = {**({"Chosen": requested} if requested else {}), **_SETS}
     known = {label: [names.index(name) for name in members if name in METRICS] for label, members in sets.items()}
     return [{"label": label, "metrics": members} for label, members in {**known, "All": [*range(len(names))]}.items()]
 
 
 def _provenance(rows: Sequence[ResultRow]) -> Iterator[list[Any]]:
     """Each fact with its values, and in how many results they are; what is unknown everywhere is left out."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    facts: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         versions = {"schema version": row.schema_version, "task version": {row.task: row.task_version}}
         for name, value in _flat({**versions, "protocol": row.protocol, **row.provenance}):
-            found[name][value] += 1
-    for name, values in found.items():
+            facts[name][value] += 1
+    for name, values in facts.items():
         yield [plain(name), [[plain(value), count] for value, count in sorted(values.items())]]
 
 
-def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{name}: ")
+            yield from _flat(value, f"{prefix}{name}: ")
         elif value is not None:
-            yield f"{above}{name}", value if isinstance(value, str) else json.dumps(value)
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)

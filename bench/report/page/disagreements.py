@@ -51,29 +51,29 @@ def depth_of(tables: Sequence[Table]) -> Depth:
 def wanted(table: Table, depth: Depth) -> list[tuple[int, int]]:
     """Pairs of columns, as places in `table.placed`, whose disagreements a page has."""
     best = set(pairs.best_of(table).values())
-    return [ends for ends in combinations(pairs.columns_of(table), 2) if depth.all_pairs or best & set(ends)]
+    return [pair for pair in combinations(pairs.columns_of(table), 2) if depth.all_pairs or best & set(pair)]
 
 
 def most(
-    confidence: FloatArray, ends: Sequence[tuple[int, int]], each: int
+    confidence: FloatArray, pairs_of_lines: Sequence[tuple[int, int]], each: int
 ) -> list[tuple[int, int, IntArray, IntArray]]:
     """The questions on which pairs of lines disagree most.
 
     Args:
         confidence: shape (lines, n), NaN where unknown.
-        ends: pairs of lines.
+        pairs_of_lines: pairs of row numbers of `confidence`.
         each: at most so many questions each way.
 
     Returns:
         For each pair its lines, then rows (<= each,) of questions of which the first is surer and of which the second
         is, the largest difference first, equal ones as they come. Pairs without a question in common are left out.
     """
-    found = []
-    for first, second in ends:
+    disagreements = []
+    for first, second in pairs_of_lines:
         difference = confidence[first] - confidence[second]
         if not np.isnan(difference).all():
-            found.append((first, second, _largest(difference, each), _largest(-difference, each)))
-    return found
+            disagreements.append((first, second, _largest(difference, each), _largest(-difference, each)))
+    return disagreements
 
 
 def _largest(difference: FloatArray, each: int) -> IntArray:

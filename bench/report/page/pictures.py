@@ -57,12 +57,12 @@ def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
         tables: of the page.
         records_of: gives the questions of a result.
     """
-    most, n_metrics = max(4, MOST_DIAGRAMS // max(len(tables), 1)), 1 if len(tables) > MANY else 2
-    found = []
+    max_diagrams, n_metrics = max(4, MOST_DIAGRAMS // max(len(tables), 1)), 1 if len(tables) > MANY else 2
+    table_figures = []
     for k, table in enumerate(tables):
         done = [line.key for line in table.lines if line.done]
         if not done:
-            found.append(Pictures())
+            table_figures.append(Pictures())
             continue
         shown = table.only(done)
         metrics = list(dict.fromkeys((judged_by(table.headline), SECOND)))[:n_metrics]
@@ -75,27 +75,27 @@ def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
         diagrams = [
             el("figure", {"data-method": line.key.label, "class": "leads" if line.key in leading else None},
                inlined(reliability([shown.only([line.key])], records_of), f"t{k}r{i}"))
-            for i, line in enumerate(lines[:most])
+            for i, line in enumerate(lines[:max_diagrams])
         ]  # fmt: skip
         note = explained(seeds=any(len(line.done) > 1 for line in lines))
-        if lines[most:]:
-            names = ", ".join(line.key.label for line in lines[most:])
+        if lines[max_diagrams:]:
+            names = ", ".join(line.key.label for line in lines[max_diagrams:])
             note += f" A page of this size has no room for {names}: bench report --figures DIR draws all."
-        drawn = html(el("p", {"class": "legend muted"}, note), el("div", {"class": "diagrams"}, *diagrams))
-        found.append(
-            Pictures(_together(forests, f"t{k}f"), _together(wins, f"t{k}w"), _together([cost], f"t{k}c"), drawn)
+        markup = html(el("p", {"class": "legend muted"}, note), el("div", {"class": "diagrams"}, *diagrams))
+        table_figures.append(
+            Pictures(_together(forests, f"t{k}f"), _together(wins, f"t{k}w"), _together([cost], f"t{k}c"), markup)
         )
-    return found
+    return table_figures
 
 
 def _together(figures: Sequence[Figure], name: str) -> str:
     """Figures side by side, with one note."""
     if not figures:
         return ""
-    drawn = (inlined(figure, f"{name}{k}") for k, figure in enumerate(figures))
+    svgs = (inlined(figure, f"{name}{k}") for k, figure in enumerate(figures))
     note = figures[0].get_supxlabel().replace("\n", " ")
     caption = el("figcaption", {"class": "legend muted"}, note)
-    return html(el("figure", el("div", {"class": "charts"}, *drawn), caption))
+    return html(el("figure", el("div", {"class": "charts"}, *svgs), caption))
 
 
 # --- SVG --------------------------------------------------------------------------------------------------------------
@@ -115,12 +115,12 @@ def inlined(figure: Figure, name: str) -> Element:
         text.set(visible=False, in_layout=False)
     figure.set_figheight(figure.get_figheight() - height_of(note, title))
     root = ElementTree.fromstring(content(figure, "svg", transparent=True))  # noqa: S314 - written by matplotlib here
-    found: dict[str, str] = {}
+    ids: dict[str, str] = {}
     for element in root.iter():
         for id_ in (element.get(_LINK, "#")[1:], *_REFERENCE.findall(element.get("clip-path", ""))):
-            found.setdefault(id_, f"{name}-{len(found)}")
+            ids.setdefault(id_, f"{name}-{len(ids)}")
     attributes = {"class": "chart", "viewBox": root.get("viewBox", ""), "role": "img", "aria-label": label}
-    return el("svg", attributes, *(child for each in root for child in _simplified(each, found)))
+    return el("svg", attributes, *(child for element in root for child in _simplified(element, ids)))
 
 
 def _simplified(element: Element, ids: Mapping[str, str]) -> Iterator[Element]:
@@ -128,7 +128,7 @@ def _simplified(element: Element, ids: Mapping[str, str]) -> Iterator[Element]:
     tag = element.tag.rpartition("}")[2]
     if tag in {"metadata", "style"}:
         return
-    children = [child for each in element for child in _simplified(each, ids)]
+    children = [child for part in element for child in _simplified(part, ids)]
     attributes = dict(_attributes(element, ids))
     if tag == "g":
         shared = set.intersection(*(set(child.items()) for child in children)) if children else set()
@@ -147,16 +147,16 @@ def _attributes(element: Element, ids: Mapping[str, str]) -> Iterator[tuple[str,
     for key, value in element.items():
         if key == "style":
             for declaration in value.split(";"):
-                name, _, of = (part.strip() for part in declaration.partition(":"))
+                name, _, style_value = (part.strip() for part in declaration.partition(":"))
                 if name and name not in {"font-family", "stroke-linejoin", "stroke-linecap"}:
-                    yield name, f"var({_COLOURS[of]})" if of in _COLOURS else of
+                    yield name, f"var({_COLOURS[style_value]})" if style_value in _COLOURS else style_value
         elif key == _LINK:
             yield "href", f"#{ids[value[1:]]}"
         elif key == "clip-path":
-            yield key, _REFERENCE.sub(lambda found: f"url(#{ids[found[1]]})", value)
+            yield key, _REFERENCE.sub(lambda match: f"url(#{ids[match[1]]})", value)
         elif key == "id":
             if value in ids:
                 yield key, ids[value]
         elif not (key == "transform" and value.startswith("rotate(-0 ")):
-            short = _NUMBER.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), value)
-            yield key, re.sub(r" ?([MLCQz]) ?", r"\1", " ".join(short.split())) if key == "d" else short
+            rounded = _NUMBER.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), value)
+            yield key, re.sub(r" ?([MLCQz]) ?", r"\1", " ".join(rounded.split())) if key == "d" else rounded

@@ -89,7 +89,7 @@ def embedded(payload: Mapping[str, Any]) -> str:
     {"a":"\u003c/script\u003e"}
     """
     text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _visible(value: Any) -> Any:

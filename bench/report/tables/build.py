@@ -86,12 +86,12 @@ def build(
             notes = line.notes
             if line.standing and line.standing.labels:  # it names the lines with which alone it is compared
                 labels = line.standing.labels
-                alike = [
-                    each.key.label for each in plain_lines
-                    if each.key != line.key and each.standing and each.standing.labels == labels
+                peers = [
+                    peer.key.label for peer in plain_lines
+                    if peer.key != line.key and peer.standing and peer.standing.labels == labels
                 ]  # fmt: skip
-                with_them = f"ranked and compared only with {listed(alike)}" if alike else "compared with none"
-                notes = distinct((*notes, f"{_OTHER_LABELS}: {with_them}"))
+                ranked_with = f"ranked and compared only with {listed(peers)}" if peers else "compared with none"
+                notes = distinct((*notes, f"{_OTHER_LABELS}: {ranked_with}"))
             estimates = {name: replace(e, best=best[line.key].get(name)) for name, e in line.estimates.items()}
             lines.append(replace(line, notes=notes, estimates=estimates))
         table = Table(
@@ -123,14 +123,14 @@ def marked(tables: Sequence[Table], built_in: Collection[str]) -> list[Table]:
         tables: from `build`.
         built_in: names of the methods of this package.
     """
-    found = []
+    marked_tables = []
     for table in tables:
         lines = (
             line if base_of(line.key.method) in built_in else replace(line, notes=(_NOT_BUILT_IN, *line.notes))
             for line in table.lines
         )
-        found.append(replace(table, lines=tuple(lines)))
-    return found
+        marked_tables.append(replace(table, lines=tuple(lines)))
+    return marked_tables
 
 
 def views(tables: Sequence[Table], *, stats: bool = False, models: bool = False) -> TableViews:
@@ -177,24 +177,24 @@ def _line(
 ) -> Line:
     """The line of one method from its seeds."""
     # of one that is not built in, the group follows from whether it learned
-    learned = any(row.train_on is not None for row in rows)
+    is_trained = any(row.train_on is not None for row in rows)
     line = Line(
         key=key,
         style=styles.of(key.method),
         place=(*styles.place(key.method), key.variant),
-        group=registry.groups_built_in().get(base_of(key.method), "trained" if learned else "untrained"),
+        group=registry.groups_built_in().get(base_of(key.method), "trained" if is_trained else "untrained"),
         rows=tuple(rows),
         standing=standings.lines.get(key) if standings else None,
     )
     computed = {name for row in line.done for name in row.metrics}  # the paper's are told where they weren't, too
-    known = [name for name in METRICS if line.done and (name in COLUMNS or name in computed)]
+    names = [name for name in METRICS if line.done and (name in COLUMNS or name in computed)]
     notes = [f"with {key.variant}"] if key.variant else []
     if standings and key in standings.left_out:
         notes.append(standings.left_out[key])
     if training.cut_short(line.training):
         notes.append(training.cut_short(line.training, training.published_training(base_of(key.method))))
     notes += [*origins.notes(key), *(note for row in rows for note in row.notes)]
-    return replace(line, estimates={name: _estimate(line, name, average) for name in known}, notes=distinct(notes))
+    return replace(line, estimates={name: _estimate(line, name, average) for name in names}, notes=distinct(notes))
 
 
 def _estimate(line: Line, name: str, average: Average) -> MetricValue:

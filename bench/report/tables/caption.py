@@ -15,7 +15,7 @@ MANY = 100
 """Questions below which a table is said to rest on too few."""
 ENOUGH = 20
 """Right answers, and wrong ones, below which it is said so too."""
-_OWN = "generate"
+_GENERATED = "generate"
 """Source of answers that the model gave here and now."""
 
 
@@ -31,15 +31,15 @@ def facts_of(group: Group, origins: Origins) -> tuple[str, ...]:
 
 def too_few(rows: Sequence[ResultRow]) -> str:
     """Sentence on a table that rests on few answers; empty where there are enough."""
-    known = [(row.n, round(row.n * row.llm_accuracy)) for row in rows if row.n and row.llm_accuracy is not None]
+    sizes = [(row.n, round(row.n * row.llm_accuracy)) for row in rows if row.n and row.llm_accuracy is not None]
     counts = {
-        "questions": (MANY, [n for n, _ in known]), "right answers": (ENOUGH, [right for _, right in known]),
-        "wrong answers": (ENOUGH, [n - right for n, right in known]),
+        "questions": (MANY, [n for n, _ in sizes]), "right answers": (ENOUGH, [right for _, right in sizes]),
+        "wrong answers": (ENOUGH, [n - right for n, right in sizes]),
     }  # fmt: skip
     few = [
-        f"{min(found)} {what} of the {enough} that are needed"
-        for what, (enough, found) in counts.items()
-        if min(found, default=enough) < enough
+        f"{min(values)} {what} of the {least} that are needed"
+        for what, (least, values) in counts.items()
+        if min(values, default=least) < least
     ]
     return f"Too few to tell methods apart unless they differ much: {listed(few)}." if few else ""
 
@@ -60,41 +60,41 @@ def apart(rows: Sequence[ResultRow]) -> list[str]:
     Args:
         rows: one of each table.
     """
-    found = []
+    labels = []
     for row in rows:
-        alike = [other for other in rows if (other.model, other.task, other.limit) == (row.model, row.task, row.limit)]
+        same = [other for other in rows if (other.model, other.task, other.limit) == (row.model, row.task, row.limit)]
         words = [] if row.limit is None else [f"partial, --limit {row.limit}"]
         words += [f"tuned, {budget_of(row)} configurations"] if budget_of(row) else []
-        words += [f"protocol {row.protocol[:8]}"] if len({other.protocol for other in alike}) > 1 else []
-        if row.answers_source != _OWN and len({other.answers_source for other in alike}) > 1:
+        words += [f"protocol {row.protocol[:8]}"] if len({other.protocol for other in same}) > 1 else []
+        if row.answers_source != _GENERATED and len({other.answers_source for other in same}) > 1:
             words.append(f"answers from {row.answers_source}")
-        found.append(plain(", ".join(words)))
-    return found
+        labels.append(plain(", ".join(words)))
+    return labels
 
 
 def _facts(group: Group, origins: Origins) -> Iterable[str]:
-    rows, first, common = group.rows, group.rows[0], common_settings(group.rows)
-    yield f"{first.model} on {first.task}"
-    yield preset_of(first)
-    if budget_of(first):
+    rows, first_row, common = group.rows, group.rows[0], common_settings(group.rows)
+    yield f"{first_row.model} on {first_row.task}"
+    yield preset_of(first_row)
+    if budget_of(first_row):
         yield (
             "Constants of each method with a search space were chosen on validation, among"
-            f" {budget_of(first)} configurations: the same budget for all."
+            f" {budget_of(first_row)} configurations: the same budget for all."
         )
         reasons: dict[str, set[str]] = defaultdict(set)
         for row in rows:
             if row.train_on is not None and row.tuning is not None and row.tuning.reason is not None:
                 reasons[row.tuning.reason].add(base_of(row.method))
         yield from (f"Not tuned: {listed(names)} ({reason})." for reason, names in sorted(reasons.items()))
-    if first.limit is not None:
-        yield limit_of(first)
+    if first_row.limit is not None:
+        yield limit_of(first_row)
     # the model's own answers, which are the same for all methods
     subjects = max(len(row.per_subject) for row in rows)
-    where = f" in {subjects} subject{'s' * (subjects > 1)}" if subjects else ""
-    right = [row.llm_accuracy for row in rows if row.llm_accuracy is not None]
-    of_model = f"; the model answers {span(right, percent)} % of them right" if right else ""
+    in_subjects = f" in {subjects} subject{'s' * (subjects > 1)}" if subjects else ""
+    accuracies = [row.llm_accuracy for row in rows if row.llm_accuracy is not None]
+    accuracy = f"; the model answers {span(accuracies, percent)} % of them right" if accuracies else ""
     if any(row.n is not None for row in rows):
-        yield f"n = {span([row.n for row in rows], count)} questions{where}{of_model}."
+        yield f"n = {span([row.n for row in rows], count)} questions{in_subjects}{accuracy}."
     yield too_few(rows)
     yield from _many("answer", "could not be read", (row.n_unparsed for row in rows))
     yield from _many("answer", "empty", (row.n_empty for row in rows))
@@ -103,13 +103,13 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     yield origins.source
     yield from counts_of(rows)
     yield origins.judge
-    learned = listed(row.train_on for row in rows if row.train_on is not None)
-    yield f"Methods learned from {learned}." if learned else "No method learned from labels."
-    named = {"train_on", "tune", "judge", "judge_model", "judge_url", "answers", *first.deviations}
-    settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in named]
+    train_sets = listed(row.train_on for row in rows if row.train_on is not None)
+    yield f"Methods learned from {train_sets}." if train_sets else "No method learned from labels."
+    shown_elsewhere = {"train_on", "tune", "judge", "judge_model", "judge_url", "answers", *first_row.deviations}
+    settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in shown_elsewhere]
     if settings:
         yield f"Settings: {', '.join(settings)}."
-    deviations = [f"{name}={common[name]}" for name in sorted(first.deviations) if name in common]
+    deviations = [f"{name}={common[name]}" for name in sorted(first_row.deviations) if name in common]
     if deviations:
         yield f"Overridden constants: {', '.join(deviations)}."
     if group.hidden:
@@ -117,15 +117,15 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
         yield f"{n} partial or deviating result{'s are' if n > 1 else ' is'} not shown."
 
 
-def _many(what: str, happened: str, values: Iterable[int | None]) -> Iterable[str]:
+def _many(noun: str, participle: str, values: Iterable[int | None]) -> Iterable[str]:
     """Sentence on how many there are, e.g. `3 answers were empty.`; none where there are none, or that isn't known."""
     known = [value for value in values if value is not None]
     if not any(known):
         return
-    name, *rest = what.split(" ", 1)
+    name, *rest = noun.split(" ", 1)
     subject = " ".join((name + "s" * (set(known) != {1}), *rest))
-    verb = "" if happened.startswith("could") else "was " if set(known) == {1} else "were "
-    yield f"{span(known, count)} {subject} {verb}{happened}."
+    verb = "" if participle.startswith("could") else "was " if set(known) == {1} else "were "
+    yield f"{span(known, count)} {subject} {verb}{participle}."
 
 
 def counts_of(rows: Sequence[ResultRow]) -> Iterable[str]:
@@ -134,4 +134,4 @@ def counts_of(rows: Sequence[ResultRow]) -> Iterable[str]:
     for row in rows:
         for what, n in row.counts.items():
             counts[what].add(n)
-    yield from (f"{what}: {span(found, count)}." for what, found in sorted(counts.items()))
+    yield from (f"{what}: {span(values, count)}." for what, values in sorted(counts.items()))

@@ -16,7 +16,7 @@ from bench.report.text import ARROWS, EN_DASH, count, interval_text, percent, sh
 
 DASH = Cell(EN_DASH)
 BLANK = Cell("")
-_SPARED = {"aucpr": 1, "acc": 2}
+_DROP_PRIORITY = {"aucpr": 1, "acc": 2}
 """Metrics that a terminal too narrow for all leaves out, the largest number first, unless they were asked for."""
 _ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
@@ -28,16 +28,16 @@ def label_of(table: Table, *more: str) -> str:
 
 def column_of(name: str, table: Table, *, span: str = "", is_bare: bool = False) -> Column:
     """Column of a metric; an ECE's heading names the floors after the slash, unless bare."""
-    metric, is_spared = METRICS[name], table.metrics is None and name != table.headline
+    metric, is_droppable = METRICS[name], table.metrics is None and name != table.headline
     floor = "/floor" * (name == "ece" and not is_bare and any("ece_floor" in li.estimates for li in table.lines))
     label = metric.label + floor + ARROWS[metric.higher_is_better]
     sentence = legend.ACC if name == "acc" else ""
-    return Column(label, span, droppable=_SPARED.get(name, 0) * is_spared, is_metric=True, sentence=sentence)
+    return Column(label, span, droppable=_DROP_PRIORITY.get(name, 0) * is_droppable, is_metric=True, sentence=sentence)
 
 
-def name_of(line: Line, *, leads: bool = False) -> Cell:
+def name_of(line: Line, *, is_leader: bool = False) -> Cell:
     """First cell of a row, with the footnotes of its method."""
-    return Cell(line.method, bold=leads, notes=line.notes + (line.reasons if line.status == "ok" else ()))
+    return Cell(line.method, bold=is_leader, notes=line.notes + (line.reasons if line.status == "ok" else ()))
 
 
 def parts(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
@@ -74,8 +74,8 @@ def ranks(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
     leaders = {line.key for line in table.leaders()}
 
     def rank(line: Line) -> Cell:
-        found, leads = line.rank(table.headline), line.key in leaders
-        return DASH if found is None else Cell(f"{legend.LEADS * leads}{found}", bold=leads)
+        value, is_leader = line.rank(table.headline), line.key in leaders
+        return DASH if value is None else Cell(f"{legend.LEADS * is_leader}{value}", bold=is_leader)
 
     has_ranks = any(line.rank(table.headline) is not None for line in table.lines)
     return [(Column("rank"), rank)] * has_ranks
@@ -95,8 +95,8 @@ def extras(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[Line], 
         train, validation, gold = (span((getattr(seen, name) for seen in line.labels), count) for name in names)
         if {train, validation, gold} == {"0"}:
             return Cell("none")
-        learned = train if gold == "0" else f"{gold} gold" if train == "0" else f"{train}+{gold} gold"
-        return Cell(f"{learned}/{validation}")
+        training = train if gold == "0" else f"{gold} gold" if train == "0" else f"{train}+{gold} gold"
+        return Cell(f"{training}/{validation}")
 
     columns: list[tuple[Column, Callable[[Line], Cell]]] = []
     if _seeds_differ(table.lines):
@@ -126,9 +126,9 @@ def order_in_words(tables: Sequence[Table]) -> Iterator[str]:
 
 def remarks_of(table: Table) -> tuple[str, ...]:
     """Footnotes of the table itself."""
-    found = any(table.cell(line.method, name) for line in table.lines for name in table.columns)
-    nothing = f"The paper has nothing to compare {table.facts[0]} with."
-    return (*table.remarks, *[nothing] * (table.published is not None and not found))
+    has_published = any(table.cell(line.method, name) for line in table.lines for name in table.columns)
+    missing = f"The paper has nothing to compare {table.facts[0]} with."
+    return (*table.remarks, *[missing] * (table.published is not None and not has_published))
 
 
 def published_rows(table: Table, method: str, line: Line | None, *, is_bare: bool = False) -> Iterator[list[Cell]]:
@@ -152,38 +152,38 @@ def published_rows(table: Table, method: str, line: Line | None, *, is_bare: boo
     yield from (cells for cells in (printed, differences) if any(cell.text for cell in cells[1:]))
 
 
-def interval_rows(line: Line, names: Sequence[str], first: Sequence[str] = ()) -> Iterator[list[Cell]]:
+def interval_rows(line: Line, names: Sequence[str], leading_texts: Sequence[str] = ()) -> Iterator[list[Cell]]:
     """Intervals of both kinds, the spread over subjects and the one between seeds, where there are any.
 
     Args:
         line: a method.
         names: metrics.
-        first: what stands before these in the first row.
+        leading_texts: cells before the metrics in the first row.
     """
     rows: dict[str, list[str]] = {}
     for name in names:
-        own, metric = line.estimate(name), METRICS[name]
+        estimate, metric = line.estimate(name), METRICS[name]
         for label, estimand in _ESTIMANDS.items():
-            ends = getattr(own.standing, estimand).ends if own.standing else None
+            ends = getattr(estimate.standing, estimand).ends if estimate.standing else None
             text = interval_text(metric, *ends) if ends else ""
             text = text if ends and ends[0] < 0 else text.replace(" to ", EN_DASH)
             rows.setdefault(label, []).append(text)
-        for label, value in (("std over subjects", own.std), ("std between seeds", own.spread)):
+        for label, value in (("std over subjects", estimate.std), ("std between seeds", estimate.spread)):
             rows.setdefault(label, []).append("" if value is None else shown(metric, value))
-    before = first
+    leading = leading_texts
     for label, texts in rows.items():
         if any(texts):
-            yield [*map(Cell, (label, *before, *texts))]
-            before = [""] * len(first)
+            yield [*map(Cell, (label, *leading, *texts))]
+            leading = [""] * len(leading_texts)
 
 
 def no_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
     """Why intervals are missing."""
     for label, estimand in _ESTIMANDS.items():
-        found = [
-            getattr(e.standing, estimand)
+        cis = [
+            getattr(value.standing, estimand)
             for line in lines
-            for n, e in line.estimates.items()
-            if n in names and e.standing
+            for name, value in line.estimates.items()
+            if name in names and value.standing
         ]
-        yield from dict.fromkeys(f"no interval ({label}): {range_.reason}" for range_ in found if range_.reason)
+        yield from dict.fromkeys(f"no interval ({label}): {ci.reason}" for ci in cis if ci.reason)

@@ -45,14 +45,14 @@ def chosen_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
     Raises:
         UserError: a name that no row has.
     """
-    for option, what, names in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
-        for name in names if rows else ():
-            require(option, what, name, {getattr(row, what) for row in rows}, of="result of ")
+    for option, field, requested in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
+        for name in requested if rows else ():
+            require(option, field, name, {getattr(row, field) for row in rows}, of="result of ")
     models, tasks = selection.models, selection.tasks
-    found = [row for row in rows if (not models or row.model in models) and (not tasks or row.task in tasks)]
-    if rows and not found:
+    selected = [row for row in rows if (not models or row.model in models) and (not tasks or row.task in tasks)]
+    if rows and not selected:
         raise UserError(f"no result of {listed(models)} on {listed(tasks)}; leave out one of --models and --tasks")
-    return found
+    return selected
 
 
 def chosen(tables: Sequence[Table], selection: Selection) -> list[Table]:
@@ -62,9 +62,9 @@ def chosen(tables: Sequence[Table], selection: Selection) -> list[Table]:
         UserError: a method, or a group of methods, that no table has.
     """
     metrics = tuple(METRICS) if ALL in selection.metrics else tuple(dict.fromkeys(selection.metrics)) or None
-    found = [replace(t.ordered_by(selection.headline or HEADLINE), metrics=metrics) for t in tables]
+    selected = [replace(t.ordered_by(selection.headline or HEADLINE), metrics=metrics) for t in tables]
     if not selection.methods:
-        return found
+        return selected
     # methods by name, with those of a group in its place; of a method that is not built in, it is where it stands
     built_in, names = registry.built_in()[0], dict[str, set[str]]()
     for line in (line for table in tables for line in table.lines):
@@ -73,26 +73,26 @@ def chosen(tables: Sequence[Table], selection: Selection) -> list[Table]:
         names.setdefault(line.key.method, set()).update((line.key.method, ALL, *groups))
     methods: dict[str, None] = {}
     for name in selection.methods:
-        of_name = [method for method, own in names.items() if name in own]
-        if not of_name and name in registry.GROUPS:
+        matching = [method for method, present in names.items() if name in present]
+        if not matching and name in registry.GROUPS:
             raise UserError(f"--method: no result of a method of group {name!r}; there are {listed(names)}")
-        if not of_name:
+        if not matching:
             hint = did_you_mean(name, (*names, *registry.GROUPS))
             every = ", ".join(registry.GROUPS)
             raise UserError(
                 f"--method: no result of method {name!r}; there are {listed(names)}, and the groups {every}.{hint}"
             )
-        methods |= dict.fromkeys(of_name)
-    for i, table in enumerate(found):
-        own = {line.key.method for line in table.lines}
-        shown, whole = own & methods.keys(), len(own)
-        if shown != own:
+        methods |= dict.fromkeys(matching)
+    for i, table in enumerate(selected):
+        present = {line.key.method for line in table.lines}
+        shown, total = present & methods.keys(), len(present)
+        if shown != present:
             verb = "is" if len(shown) == 1 else "are"
-            fact = f"Shown {verb} {len(shown)} of {whole} methods; ranks, marks and the verdict are of all {whole}."
+            fact = f"Shown {verb} {len(shown)} of {total} methods; ranks, marks and the verdict are of all {total}."
             part = table.only({line.key for line in table.lines if line.key.method in shown})
-            missing = tuple(table.not_run(name) for name in methods if name not in own)
-            found[i] = replace(part, facts=(*table.facts, fact), remarks=(*table.remarks, *missing))
-    return found
+            missing = tuple(table.not_run(name) for name in methods if name not in present)
+            selected[i] = replace(part, facts=(*table.facts, fact), remarks=(*table.remarks, *missing))
+    return selected
 
 
 def require(option: str, what: str, name: str, known: Collection[str], of: str = "") -> None:

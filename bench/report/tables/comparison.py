@@ -59,9 +59,9 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
         # where all metrics were asked for, that is those with a test
         if judged_by(metric) not in TESTED and set(tables[0].metrics or ()) != set(METRICS):
             raise UserError(f"--compare: {metric} has no test; there are tests of ece, {listed(TESTED)}")
-    chosen = [(table, _chosen(table, names)) for table in tables]
+    selected = [(table, _chosen(table, names)) for table in tables]
     return TableViews(
-        [_grid(table, pairs, names) for table, pairs in chosen],
+        [_grid(table, pairs, names) for table, pairs in selected],
         lambda: [
             table.head
             | {
@@ -70,7 +70,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
                 "clustered_low": pair.clustered.low, "clustered_high": pair.clustered.high, "p": pair.p,
                 "p_corrected": pair.p_corrected, "verdict": verdict(pair), "caption": table.caption,
             }
-            for table, pairs in chosen
+            for table, pairs in selected
             for pair in pairs
         ],
         lambda: [
@@ -80,7 +80,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
                 "comparisons": [pair_record(pair) | {"verdict": verdict(pair)} for pair in pairs],
                 "missing": _missing(table, names),
             }
-            for table, pairs in chosen
+            for table, pairs in selected
         ],
     )  # fmt: skip
 
@@ -97,13 +97,13 @@ def _chosen(table: Table, names: Sequence[str]) -> list[Pair]:
     """Pairs of different named methods, the one named first as the first."""
     pairs = table.standings.pairs if table.standings else ()
     metrics = TESTED if table.metrics is None else tuple(dict.fromkeys(map(judged_by, table.metrics)))
-    found = [
+    selected = [
         pair if names.index(pair.first.method) <= names.index(pair.second.method) else pair.reversed()
         for pair in pairs
         if {pair.first.method, pair.second.method} <= set(names) and pair.metric in metrics
     ]
     return sorted(
-        found,
+        selected,
         key=lambda pair: (
             names.index(pair.first.method), names.index(pair.second.method), pair.first.variant, pair.second.variant,
             metrics.index(pair.metric),
@@ -113,39 +113,39 @@ def _chosen(table: Table, names: Sequence[str]) -> list[Pair]:
 
 def _missing(table: Table, names: Sequence[str]) -> list[str]:
     """Why a pair isn't there."""
-    told = {key for pair in (table.standings.pairs if table.standings else ()) for key in (pair.first, pair.second)}
-    found = []
+    compared = {key for pair in (table.standings.pairs if table.standings else ()) for key in (pair.first, pair.second)}
+    reasons = []
     for name in names:
         lines = [line for line in table.lines if line.key.method == name]
         done = [line for line in lines if line.status == "ok"]
         if not lines:
-            found.append(table.not_run(name))
+            reasons.append(table.not_run(name))
         elif not done:
-            found += [f"{plain(name)} {reason}" for reason in lines[0].reasons]
-        elif not any(line.key in told for line in done):
-            found.append(f"{plain(name)} shares its answers and labels with no other method here")
-    return found
+            reasons += [f"{plain(name)} {reason}" for reason in lines[0].reasons]
+        elif not any(line.key in compared for line in done):
+            reasons.append(f"{plain(name)} shares its answers and labels with no other method here")
+    return reasons
 
 
 def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
     rows: list[GridRow] = []
-    before = None
+    previous = None
     for pair in pairs:
-        ends = pair.first, pair.second
+        keys = pair.first, pair.second
         metric, interval = METRICS[pair.metric], pair.fixed
-        shown = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
+        interval_cell = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
         if interval.ends is not None:
-            shown = Cell(interval_text(metric, *interval.ends))
-        told, found = verdict(pair), table.standings.lines if table.standings else {}
-        why = (f"{key.label}: {reason}" for key in ends if (reason := found[key].unordered))
+            interval_cell = Cell(interval_text(metric, *interval.ends))
+        verdict_text, standings = verdict(pair), table.standings.lines if table.standings else {}
+        notes = (f"{key.label}: {reason}" for key in keys if (reason := standings[key].unordered))
         p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_corrected)]
         cells = [
-            *(Cell(key.label) for key in ends), Cell(with_arrow(pair.metric)),
-            Cell("+" * (pair.difference > ROUNDING) + precise(metric, pair.difference)), shown, *p,
-            Cell(told, notes=tuple(why) if told == _NO_VERDICT else ()),
+            *(Cell(key.label) for key in keys), Cell(with_arrow(pair.metric)),
+            Cell("+" * (pair.difference > ROUNDING) + precise(metric, pair.difference)), interval_cell, *p,
+            Cell(verdict_text, notes=tuple(notes) if verdict_text == _NO_VERDICT else ()),
         ]  # fmt: skip
-        rows.append(GridRow(cells, is_apart=before not in {None, ends}))
-        before = ends
+        rows.append(GridRow(cells, is_apart=previous not in {None, keys}))
+        previous = keys
     title, *facts = table.facts
     legend = tuple(sentence.format(of=averaged(table.average)) for sentence in _LEGEND)
     return Grid(

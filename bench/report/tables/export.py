@@ -30,13 +30,13 @@ def records(tables: Sequence[Table], *, stats: bool = False) -> list[dict[str, A
 
 def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     standing = line.standing
-    seen = line.labels[0] if line.labels else None
+    labels_seen = line.labels[0] if line.labels else None
     record: dict[str, Any] = table.head | {
         "group": line.group, "method": line.method, "variant": line.variant, "sorted_by": table.headline,
         "rank": line.rank(table.headline), "leading": int(line in table.leaders()), "status": line.status, "n": line.n,
         "seeds": len(line.seeds), "runs": line.runs,
-        "labels_train": seen and seen.train, "labels_validation": seen and seen.validation,
-        "labels_gold": seen and seen.gold,
+        "labels_train": labels_seen and labels_seen.train, "labels_validation": labels_seen and labels_seen.validation,
+        "labels_gold": labels_seen and labels_seen.gold,
         "ece_floor": line.estimate("ece_floor").mean,
         "p_calibrated": standing and standing.calibrated_p,
         "orders_answers": None if standing is None or standing.orders_answers is None else int(standing.orders_answers),
@@ -46,11 +46,11 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     }  # fmt: skip
     record |= {f"rank_{name}": standing and standing.ranks.get(name) for name in TESTED}
     for name in names:
-        own, cell = line.estimate(name), table.cell(line.method, name)
-        fixed = own.standing and own.standing.fixed
+        estimate, cell = line.estimate(name), table.cell(line.method, name)
+        fixed = estimate.standing and estimate.standing.fixed
         of_metric: dict[str, Any] = {
-            "mean": own.mean, "half": own.half, "low": fixed and fixed.low, "high": fixed and fixed.high,
-            "std": own.std, "seed_std": own.spread, "best": own.best,
+            "mean": estimate.mean, "half": estimate.half, "low": fixed and fixed.low, "high": fixed and fixed.high,
+            "std": estimate.std, "seed_std": estimate.spread, "best": estimate.best,
         }  # fmt: skip
         if table.published is not None:
             of_metric |= {
@@ -63,8 +63,8 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     record |= {name: training.mean_of(line.training, name) for name in training.LOSSES}
     record["base_rate"] = line.base_rate
     record |= _costs(line)
-    of_cells = (note for name in names if name in line.estimates for note in line.estimates[name].notes)
-    record["notes"] = "; ".join(dict.fromkeys([*line.notes, *line.reasons, *of_cells]))
+    metric_notes = (note for name in names if name in line.estimates for note in line.estimates[name].notes)
+    record["notes"] = "; ".join(dict.fromkeys([*line.notes, *line.reasons, *metric_notes]))
     return record | {"too_few": table.too_few, "caption": table.caption}
 
 
@@ -78,7 +78,7 @@ def _costs(line: Line) -> dict[str, float | None]:
 
 def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
     """All that is known of each table."""
-    found: list[dict[str, Any]] = []
+    json_tables: list[dict[str, Any]] = []
     for table in tables:
         # paired differences between lines shown, in the metrics that were asked for
         shown = {line.key for line in table.lines}
@@ -91,7 +91,7 @@ def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
             for pair in table.standings.pairs
             if {pair.first, pair.second} <= shown and pair.metric in metrics
         ]
-        found.append(
+        json_tables.append(
             table.head
             | {
                 "task_version": table.task_version, "facts": list(table.facts), "too_few": table.too_few,
@@ -99,7 +99,7 @@ def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
                 "lines": [_line(table, line) for line in table.lines], "comparisons": pairs,
             }
         )  # fmt: skip
-    return found
+    return json_tables
 
 
 def pair_record(pair: Pair) -> dict[str, Any]:
@@ -121,11 +121,11 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
         metrics[name] = {
             "mean": estimate.mean, "std": estimate.std, "best": estimate.best, "notes": list(estimate.notes),
         }  # fmt: skip
-        if (own := estimate.standing) is not None:
+        if (est := estimate.standing) is not None:
             metrics[name] |= {
-                "half": estimate.half, "interval": _range(own.fixed), "clustered": _range(own.clustered),
-                "by_seed": [None if value is None else counted(name, value) for value in own.by_seed],
-                "seed_std": estimate.spread, "n_undefined": own.n_undefined,
+                "half": estimate.half, "interval": _range(est.fixed), "clustered": _range(est.clustered),
+                "by_seed": [None if value is None else counted(name, value) for value in est.by_seed],
+                "seed_std": estimate.spread, "n_undefined": est.n_undefined,
             }  # fmt: skip
     record: dict[str, Any] = {
         "group": line.group, "method": line.method, "variant": line.variant, "rank": line.rank(table.headline),

@@ -20,7 +20,7 @@ from bench.store.files import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table as Drawn
+    from rich.table import Table as RichTable
 
     from bench.report.tables.grid import Column, Grid, TableViews
 
@@ -39,10 +39,10 @@ _LATEX_MARKS = str.maketrans(
     }
 )  # fmt: skip
 """Brackets and stars are guarded because they would be read as arguments of a preceding `\\\\`."""
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 """Text that a spreadsheet would run as a formula; a leading apostrophe keeps it text."""
 _LATEX_HEAD = r"% Needs \usepackage{booktabs,graphicx} and \usepackage[table]{xcolor}."
-_MEASURED = 10_000
+_MAX_WIDTH = 10_000
 """Columns within which a table's natural width is measured."""
 
 
@@ -96,9 +96,9 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
     shown: set[Column] = set()
     for grid in grids:
         panels = _panels(grid, console)
-        own = [column for i, column in enumerate(grid.columns) if any(i in panel for panel in panels)]
-        dropped = [column.label for column in grid.columns if column not in own]
-        shown.update(own)
+        visible_columns = [column for i, column in enumerate(grid.columns) if any(i in panel for panel in panels)]
+        dropped = [column.label for column in grid.columns if column not in visible_columns]
+        shown.update(visible_columns)
         console.print(Text(grid.facts[0], style="bold"))
         for lead, rest in grid.verdicts:
             console.print(Text(lead, style="bold").append(f"\n{rest}" * bool(rest), style="not bold"), highlight=False)
@@ -107,8 +107,8 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
         console.print()
         for panel in panels if grid.rows else ():
             # further apart where there is room
-            drawn = _drawn(grid, panel, gap=1)
-            console.print(drawn if _fits(drawn, console) else _drawn(grid, panel, gap=0))
+            table = _drawn(grid, panel, gap=1)
+            console.print(table if _fits(table, console) else _drawn(grid, panel, gap=0))
             console.print()
         notes = [f"{str(k).translate(_SUPERSCRIPTS)} {note}" for k, note in enumerate(grid.footnotes, start=1)]
         for text in (*notes, *grid.remarks):
@@ -131,11 +131,11 @@ def legend_of(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[s
     unexplained = {column.sentence for column in dropped}
     merged: list[str] = []
     for grid in grids:
-        place = 0
-        for shown in (sentence for sentence in grid.legend if sentence not in unexplained):
-            if shown not in merged:
-                merged.insert(place, shown)
-            place = merged.index(shown) + 1
+        position = 0
+        for sentence in (sentence for sentence in grid.legend if sentence not in unexplained):
+            if sentence not in merged:
+                merged.insert(position, sentence)
+            position = merged.index(sentence) + 1
     return merged
 
 
@@ -145,37 +145,37 @@ def _panels(grid: Grid, console: Console) -> list[list[int]]:
     def fits(numbers: Sequence[int]) -> bool:
         return _fits(_drawn(grid, numbers, gap=0), console)
 
-    kept = list(range(len(grid.columns)))
-    for number in sorted(kept, key=lambda i: -grid.columns[i].droppable):
-        if grid.columns[number].droppable and not fits(kept):
-            kept.remove(number)
-    if grid.is_folded or fits(kept):
-        return [kept]
-    kept = [i for i, column in enumerate(grid.columns) if column.is_metric or not column.droppable]
+    remaining = list(range(len(grid.columns)))
+    for number in sorted(remaining, key=lambda i: -grid.columns[i].droppable):
+        if grid.columns[number].droppable and not fits(remaining):
+            remaining.remove(number)
+    if grid.is_folded or fits(remaining):
+        return [remaining]
+    remaining = [i for i, column in enumerate(grid.columns) if column.is_metric or not column.droppable]
     names = 1 + sum(1 for _ in takewhile(lambda column: column.is_left, grid.columns[1:]))
-    head = list(range(names))
-    panels = [[*head]]
-    for _, span in groupby(kept[names:], key=lambda i: grid.columns[i].span):
+    name_columns = list(range(names))
+    panels = [[*name_columns]]
+    for _, span in groupby(remaining[names:], key=lambda i: grid.columns[i].span):
         numbers = list(span)
-        together = fits([*head, *numbers]) and bool(grid.columns[numbers[0]].span)
-        for piece in [numbers] if together else [[number] for number in numbers]:
+        fits_whole = fits([*name_columns, *numbers]) and bool(grid.columns[numbers[0]].span)
+        for piece in [numbers] if fits_whole else [[number] for number in numbers]:
             if len(panels[-1]) > names and not fits([*panels[-1], *piece]):
-                panels.append([*head])
+                panels.append([*name_columns])
             panels[-1] += piece
     return panels
 
 
-def _fits(drawn: Drawn, console: Console) -> bool:
-    return drawn.__rich_measure__(console, console.options.update(max_width=_MEASURED)).maximum <= console.width
+def _fits(table: RichTable, console: Console) -> bool:
+    return table.__rich_measure__(console, console.options.update(max_width=_MAX_WIDTH)).maximum <= console.width
 
 
-def _drawn(grid: Grid, numbers: Sequence[int], *, gap: int) -> Drawn:
+def _drawn(grid: Grid, numbers: Sequence[int], *, gap: int) -> RichTable:
     """These columns."""
     from rich import box
-    from rich.table import Table as Drawn
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = Drawn(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
+    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
     signs = [[cell.mark + grid.numbers(cell).translate(_SUPERSCRIPTS) for cell in row.cells] for row in grid.rows]
     spans = {""}
     for i in numbers:
@@ -184,20 +184,20 @@ def _drawn(grid: Grid, numbers: Sequence[int], *, gap: int) -> Drawn:
         if any(grid.columns[k].span for k in numbers):
             label = f"{'' if column.span in spans else column.span}\n{label}"
             spans.add(column.span)
-        drawn.add_column(Text(label), justify="left" if column.is_left else "right", overflow="fold")
+        table.add_column(Text(label), justify="left" if column.is_left else "right", overflow="fold")
     for number, row in enumerate(grid.rows):
         if row.is_apart and number:
-            drawn.add_section()
+            table.add_section()
         if row.is_under and all(row.cells[i].text in {"", EN_DASH} for i in numbers[1:]):
             continue
         cells = []
         for i in numbers:  # signs hang out to the right, so that the digits of a column stand below one another
-            tail = 0 if grid.columns[i].is_left else max(len(own[i]) for own in signs)
+            tail = 0 if grid.columns[i].is_left else max(len(row_signs[i]) for row_signs in signs)
             text = row.cells[i].text.replace(" ±", "±").replace(" / ", "/")
             shown = Text("  " * (row.is_under and i == 0)).append(text, style="bold" if row.cells[i].bold else "")
             cells.append(shown.append(signs[number][i].ljust(tail)))
-        drawn.add_row(*cells, style="dim" if row.is_under else None)
-    return drawn
+        table.add_row(*cells, style="dim" if row.is_under else None)
+    return table
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
@@ -267,11 +267,11 @@ def latex(grids: Sequence[Grid]) -> str:
 
 
 def _latex_lines(grid: Grid, label: str) -> list[str]:
-    kept = [i for i, column in enumerate(grid.columns) if column.is_in_latex]
+    shown_columns = [i for i, column in enumerate(grid.columns) if column.is_in_latex]
     sentences = {column.sentence for column in grid.columns if not column.is_in_latex}
     grid = replace(
-        grid, columns=tuple(grid.columns[i] for i in kept),
-        rows=tuple(row._replace(cells=[row.cells[i] for i in kept]) for row in grid.rows),
+        grid, columns=tuple(grid.columns[i] for i in shown_columns),
+        rows=tuple(row._replace(cells=[row.cells[i] for i in shown_columns]) for row in grid.rows),
         legend=tuple(sentence for sentence in grid.legend if sentence not in sentences),
     )  # fmt: skip
     notes = [rf"\textbf{{{_latex_text(lead)}}} {_latex_text(rest)}".rstrip() for lead, rest in grid.verdicts]
@@ -279,11 +279,11 @@ def _latex_lines(grid: Grid, label: str) -> list[str]:
     notes += [_latex_text(remark) for remark in grid.remarks]
     notes.append(_latex_text(" ".join(grid.legend)))
     rows: list[str] = []
-    has_pieces = any(row.is_under for row in grid.rows)
+    has_subrows = any(row.is_under for row in grid.rows)
     for row in grid.rows:
         if rows and row.is_apart:
             rows.append(r"\midrule")
-        elif rows and has_pieces and not row.is_under:
+        elif rows and has_subrows and not row.is_under:
             rows.append(r"\addlinespace[2pt]")
         shaded = [cell.shaded for cell in row.cells]
         shade = r"\cellcolor{black!8}" * (any(shaded) and not all(shaded))
@@ -343,6 +343,6 @@ def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
     writer = csv.DictWriter(stream, fieldnames=names, lineterminator="\n")
     writer.writeheader()
     for record in records:
-        formulas = {k: f"'{v}" for k, v in record.items() if isinstance(v, str) and v.startswith(_FORMULA_STARTS)}
+        formulas = {k: f"'{v}" for k, v in record.items() if isinstance(v, str) and v.startswith(_FORMULA_PREFIXES)}
         writer.writerow({**record, **formulas})
     return stream.getvalue()

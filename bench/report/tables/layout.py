@@ -100,8 +100,8 @@ def _further(table: Table, title: str, names: Sequence[str], *, chance: bool) ->
     sentences = [legend.mean(table.average, nats=True), legend.HALF, *legend.marks([table], names)]
     sentences += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.intervals([table])]
     columns = (_NAME, *[Column("p calibrated")] * chance, *(column_of(name, table) for name in names))
-    said = tuple(no_intervals(table.lines, table.columns))
-    reasons = tuple(reason for reason in no_intervals(table.lines, names) if reason not in said)
+    already_given = tuple(no_intervals(table.lines, table.columns))
+    reasons = tuple(reason for reason in no_intervals(table.lines, names) if reason not in already_given)
     titles, label = (f"{table.facts[0]}: {title}",), label_of(table, title)
     return Grid(titles, columns, tuple(rows), tuple(sentences), reasons, label=label)
 
@@ -124,13 +124,13 @@ def _trained(table: Table) -> Grid:
 
 def overview(tables: Sequence[Table]) -> Grid:
     """Who leads: a row for each benchmark."""
-    found = summary_of(tables)
+    summary = summary_of(tables)
     rows = [
         GridRow([*map(Cell, (row.task, str(row.models), row.leads, row.sure, row.by, row.orders, row.cost))])
-        for row in found.rows
+        for row in summary.rows
     ]
     labels = ("benchmark", "models", "leads", "sure", "by", "orders answers best", "cost")
     columns = tuple(Column(label, is_left=label != "models") for label in labels)
-    several = [_MODELS] * any(row.models > 1 for row in found.rows)
-    title = f"Who leads, by {metric_name(judged_by(found.metric))}"
+    several = [_MODELS] * any(row.models > 1 for row in summary.rows)
+    title = f"Who leads, by {metric_name(judged_by(summary.metric))}"
     return Grid((title,), columns, tuple(rows), (_LEADS, *several, _BY, _COST), is_folded=True)

@@ -78,7 +78,7 @@ PUBLISHED = (
     "Published numbers are the paper's, from a single run, ± the standard deviation over its subjects, which is no"
     " error. The difference is ours minus published, in percentage points{}."
 )
-_OWN_HALF = ", ± half the width of our interval alone"
+_OUR_HALF_WIDTH = ", ± half the width of our interval alone"
 FIXED = "The 95 % interval for these subjects is one for other questions of the same subjects."
 _CLUSTERED = "The 95 % interval for other subjects takes the subjects as a sample of subjects."
 _STD = "Std is a standard deviation: of a metric over the subjects, or between the seeds."
@@ -112,7 +112,7 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
         sentences += [LABELS]
         sentences += [SEEDS] if len({(len(line.seeds), line.runs) for line in lines}) > 1 else []
     if any(table.cell(line.method, name) for table in tables for line in table.lines for name in names):
-        sentences += [PUBLISHED.format("" if is_bare else _OWN_HALF)]
+        sentences += [PUBLISHED.format("" if is_bare else _OUR_HALF_WIDTH)]
     sentences += intervals(tables) if stats else []
     return tuple(sentences)
 
@@ -190,10 +190,10 @@ def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> Iterator[s
         names: of the metrics shown.
     """
     lines = [line for table in tables for line in table.lines]
-    found = {line.estimates[name].best for line in lines for name in names if name in line.estimates}
+    marks_present = {line.estimates[name].best for line in lines for name in names if name in line.estimates}
     group = _group(lines)
-    yield from (sentence.format(group=group) for best, sentence in _BEST.items() if best in found)
-    if found - {None, "not tested"}:
+    yield from (sentence.format(group=group) for best, sentence in _BEST.items() if best in marks_present)
+    if marks_present - {None, "not tested"}:
         yield _TESTS.format(group=group)
     if "rmsce" in names and any(line.estimates.get("rmsce") for line in lines):
         yield _BY_SQUARE

@@ -65,9 +65,9 @@ class MetricValue:
     @property
     def spread(self) -> float | None:
         """Standard deviation (ddof 1) between seeds, 0 where it is rounding; None with one seed."""
-        alone = statistics.stdev(self.by_seed) if len(self.by_seed) > 1 else None
-        found = self.standing.spread if self.standing else alone
-        return 0.0 if found is not None and found < ROUNDING else found
+        std = statistics.stdev(self.by_seed) if len(self.by_seed) > 1 else None
+        spread = self.standing.spread if self.standing else std
+        return 0.0 if spread is not None and spread < ROUNDING else spread
 
 
 @dataclass(frozen=True)
@@ -340,8 +340,8 @@ def distinct(texts: Iterable[str]) -> tuple[str, ...]:
 
 def methods_of(tables: Sequence[Table]) -> list[Line]:
     """A line for each method of some tables, in the order in which figures and legends list them."""
-    found = {line.key.method: line for table in tables for line in table.lines}
-    return sorted(found.values(), key=lambda line: line.place)
+    by_method = {line.key.method: line for table in tables for line in table.lines}
+    return sorted(by_method.values(), key=lambda line: line.place)
 
 
 def _known(values: Iterable[float | None]) -> tuple[float, ...]:

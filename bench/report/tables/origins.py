@@ -36,7 +36,7 @@ class Origins:
     @property
     def judge(self) -> str:
         """The sentence that says who graded; empty where nobody had to."""
-        judges = {value for found in self._judges.values() for value in found}
+        judges = {value for names in self._judges.values() for value in names}
         if len(judges) < SEVERAL:
             return f"Answers were graded by {listed(judges)}." if judges else ""
         return (
@@ -55,9 +55,9 @@ class Origins:
         if _differs(key, self._judges):
             yield f"graded by {listed(self._judges[key])}"
         if _differs(key, self._revisions):
-            found = listed(revision[:_REVISION_LENGTH] for revision in self._revisions[key])
+            revisions = listed(revision[:_REVISION_LENGTH] for revision in self._revisions[key])
             usual = _usual(self._revisions)[:_REVISION_LENGTH]
-            yield f"with revision {found} of the model, lines without such a note with {usual}"
+            yield f"with revision {revisions} of the model, lines without such a note with {usual}"
         plugins = {_revision(row, f"{PLUGIN}{base_of(row.method)}") for row in self._done[key]}
         if len(plugins) >= SEVERAL:
             yield "its seeds were run with different versions of the plugin"
@@ -83,7 +83,7 @@ def _revision(row: ResultRow, of: str = "") -> str:
 
 def _usual(values: Values) -> str:
     """The value that most lines have; of several such, the first in the alphabet."""
-    lines = Counter(value for found in values.values() for value in found)
+    lines = Counter(value for line_values in values.values() for value in line_values)
     return min(lines, key=lambda value: (-lines[value], value))
 
 

@@ -57,14 +57,14 @@ def read(results: Path) -> Mapping[Key, Published]:
     cells: dict[Key, Published] = {}
     for line in lines_of(folder / "results.csv", COLUMNS):
         key = (line["model"], line["task"], line["method"], line["metric"])
-        fitting = (
-            why
-            for pattern, why in reasons
-            if all(wanted in {_ANY, value} for wanted, value in zip(pattern, key, strict=True))
+        matching_reasons = (
+            reason
+            for pattern, reason in reasons
+            if all(expected in {_ANY, value} for expected, value in zip(pattern, key, strict=True))
         )
         try:
             std = finite(line["std"]) / 100 if line["std"] else None
-            cells[key] = Published(finite(line["mean"]) / 100, std, line["table"], next(fitting, ""))
+            cells[key] = Published(finite(line["mean"]) / 100, std, line["table"], next(matching_reasons, ""))
         except ValueError as error:
             raise UserError(f"{folder / 'results.csv'}: expected numbers for {'/'.join(key)}, {error}") from error
     return cells
@@ -89,7 +89,7 @@ def published_folder(results: Path) -> Path | None:
 
 
 def values_of(
-    results: Path, name: str, columns: tuple[str, ...], of: Callable[[Mapping[str, str]], T], expected: str
+    results: Path, name: str, columns: tuple[str, ...], parse: Callable[[Mapping[str, str]], T], expected: str
 ) -> list[T]:
     """Values of the lines of a file of published numbers; none where there is no such file.
 
@@ -100,7 +100,7 @@ def values_of(
     if not name or folder is None or not (folder / name).is_file():
         return []
     try:
-        return [of(line) for line in lines_of(folder / name, columns)]
+        return [parse(line) for line in lines_of(folder / name, columns)]
     except ValueError as error:
         raise UserError(f"{folder / name}: expected {expected}, {error}") from error
 

@@ -60,7 +60,7 @@ class Judgement(Competition):
         """The pair, turned so that its difference is how far the line is ahead; None where it isn't there."""
         first, second = (line, other) if METRICS[self.metric].higher_is_better else (other, line)
         pair = self._pairs.get((first.key, second.key))
-        return pair or (turned.reversed() if (turned := self._pairs.get((second.key, first.key))) else None)
+        return pair or (reverse.reversed() if (reverse := self._pairs.get((second.key, first.key))) else None)
 
     @cached_property
     def _pairs(self) -> Mapping[tuple[Key, Key], Pair]:
@@ -149,19 +149,19 @@ def judged(table: Table, metric: str | None = None) -> list[Judgement]:
         table: with or without standings.
         metric: in `METRICS`; that of the table by default.
     """
-    whole = table.whole()
-    found = []
-    for kind in sorted({line.key.recalibration for line in whole.lines}):
-        of = whole.competition(metric, kind)
+    full = table.whole()
+    judgements = []
+    for kind in sorted({line.key.recalibration for line in full.lines}):
+        comp = full.competition(metric, kind)
         known, unknown = list[tuple[float, tuple[object, ...], Line]](), list[Line]()
-        for line in (line for line in whole.lines if line.key.recalibration == kind):
-            bad = line.badness(of.metric)
-            unknown += [line] if bad is None else []
-            known += [] if bad is None else [(bad, line.place, line)]
-        in_order = tuple(line for *_, line in sorted(known, key=lambda each: each[:2]))
-        found.append(
+        for line in (line for line in full.lines if line.key.recalibration == kind):
+            value = line.badness(comp.metric)
+            unknown += [line] if value is None else []
+            known += [] if value is None else [(value, line.place, line)]
+        ordered = tuple(line for *_, line in sorted(known, key=lambda item: item[:2]))
+        judgements.append(
             Judgement(
-                of.metric, of.recalibration, of.comparable, of.excluded, in_order, tuple(unknown), whole.standings
+                comp.metric, comp.recalibration, comp.comparable, comp.excluded, ordered, tuple(unknown), full.standings
             )
         )
-    return found
+    return judgements

@@ -116,5 +116,5 @@ def costs_of(line: Line) -> Iterator[str]:
 
 def _mean(values: Sequence[float]) -> float:
     """Mean over seeds; infinity where unknown."""
-    found = mean_of(values)
-    return math.inf if found is None else found
+    mean = mean_of(values)
+    return math.inf if mean is None else mean

@@ -62,29 +62,29 @@ def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
         source = "" if row.answers_source == "generate" else f"answers from {row.answers_source}"
         tuned = f"tuned, {budget_of(row)} configurations" if budget_of(row) else ""
         by_task[table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}", tuned].append(table)
-    shown, rows = METRICS[judged_by(metric)], []
-    for (task, *own), of_task in by_task.items():
-        same_task = [others for other, *others in by_task if other == task]
-        differing = [text for text, *others in zip(own, *same_task, strict=True) if text and len(set(others)) > 1]
+    shown_metric, rows = METRICS[judged_by(metric)], []
+    for (task, *facts), group in by_task.items():
+        same_task = [rest for other, *rest in by_task if other == task]
+        differing = [text for text, *rest in zip(facts, *same_task, strict=True) if text and len(set(rest)) > 1]
         title = f"{task} ({', '.join(differing)})" if differing else task
-        if len(of_task) == 1:
-            brief = verdict_of(of_task[0], metric).brief
+        if len(group) == 1:
+            brief = verdict_of(group[0], metric).brief
             rows.append(SummaryRow(title, 1, brief.leads, brief.sure, brief.by, brief.orders, brief.cost))
             continue
-        blocks = [judged(table, metric)[0] for table in of_task]
-        decided, few = [block for block in blocks if block.is_decided], sum(bool(table.too_few) for table in of_task)
+        blocks = [judged(table, metric)[0] for table in group]
+        decided, few = [block for block in blocks if block.is_decided], sum(bool(table.too_few) for table in group)
         leads = sorted({lead.difference for block in decided if (lead := block.lead(*block.ranked[:SEVERAL]))})
         sure = f"{sum(block.state == 'sure' for block in blocks)} of {len(blocks)}" if decided else "not tested"
-        row_of = SummaryRow(
+        summary = SummaryRow(
             task=title,
-            models=len({table.model for table in of_task}),
+            models=len({table.model for table in group}),
             leads=_leading(blocks),
             sure=sure + f", {few}{FEW.removeprefix(',')}" * bool(decided and few),
-            by=_ends([f"{'+' * (lead > 0)}{precise(shown, lead)}" for lead in leads]),
-            orders=_leading([judged(table, ORDER)[0] for table in of_task]),
+            by=_ends([f"{'+' * (lead > 0)}{precise(shown_metric, lead)}" for lead in leads]),
+            orders=_leading([judged(table, ORDER)[0] for table in group]),
             cost=_ends(list(map(in_brief, cheapest_first([block.cheapest[0] for block in decided])))),
         )
-        rows.append(row_of)
+        rows.append(summary)
     return BenchmarkSummary(metric, tuple(rows))
 
 

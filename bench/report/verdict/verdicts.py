@@ -132,9 +132,9 @@ def _on_leaders(block: Judgement) -> Iterator[str]:
         yield f"Nobody leads {by}: {block.why_nobody}{mean}."
         return
     best = block.leaders[0]
-    following = [other for other in block.others if other not in block.rivals][:1]
-    next_ = [ahead(lead, other) for other in following if (lead := block.lead(best, other))]
-    behind = "".join(f"; {name(best)} is {distance}" for distance in next_)
+    next_lines = [other for other in block.others if other not in block.rivals][:1]
+    next_leads = [ahead(lead, other) for other in next_lines if (lead := block.lead(best, other))]
+    behind = "".join(f"; {name(best)} is {distance}" for distance in next_leads)
     if len(leaders) > 1:
         yield f"Tied {by}: {named(leaders)} can't be distinguished{behind}."
     elif block.rivals:
@@ -142,7 +142,7 @@ def _on_leaders(block: Judgement) -> Iterator[str]:
         yield f"Leading {by}: {leaders[0]}, but it can't be distinguished from {rivals}{behind}."
     else:
         than = f"each of the {len(block.others)} other ranked methods" if len(block.others) > 1 else "the other one"
-        yield f"Best {by}: {', '.join([leaders[0], f'significantly better than {than}', *next_])}."
+        yield f"Best {by}: {', '.join([leaders[0], f'significantly better than {than}', *next_leads])}."
     useless = [line for line in block.leaders if block.metric == "brier" and line.is_worse_than_constant]
     if useless:  # a constant confidence does as well
         constant = useless[0].standing.constant if useless[0].standing else None
@@ -166,11 +166,11 @@ def _on_leaders(block: Judgement) -> Iterator[str]:
             yield f"No number of questions that one would ask decides between {between}: they hardly differ."
     # of the ranked ones, where the best mean saw labels
     unlabelled = (line for line in block.ranked if line.labels and not labels(line))
-    if labels(block.ranked[0]) and (free := next(unlabelled, None)):
-        distance = ", tied with the best" if free in block.leaders else ""
-        if not distance and (pair := block.lead(best, free)):
-            distance = f"; {name(best)} is {ahead(pair, free)}"
-        yield f"Best without labelled answers: {with_value(free, block.metric)}{distance}."
+    if labels(block.ranked[0]) and (unlabelled_line := next(unlabelled, None)):
+        distance = ", tied with the best" if unlabelled_line in block.leaders else ""
+        if not distance and (pair := block.lead(best, unlabelled_line)):
+            distance = f"; {name(best)} is {ahead(pair, unlabelled_line)}"
+        yield f"Best without labelled answers: {with_value(unlabelled_line, block.metric)}{distance}."
 
 
 def _second(what: str, block: Judgement) -> str:
