@@ -1,6 +1,6 @@
 """Reliability bins: answers by confidence, with the share of right ones and its interval, over one or several seeds.
 
-Example: `bins_of([records]).rate` is the share of right answers in each of ten bins.
+Example: `bin_records([records]).rate` is the share of right answers in each of ten bins.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class DiagramBins(NamedTuple):
     """(s, b): share of right answers of each seed."""
 
 
-def joined(bins: DiagramBins) -> tuple[FloatArray, FloatArray]:
+def connected_bins(bins: DiagramBins) -> tuple[FloatArray, FloatArray]:
     """Mean confidences and rates of bins to join by a line; NaN where the line is broken by a bin with few answers."""
     filled = bins.answers > 0
     few = bins.answers[filled] < FEW
     return np.where(few, np.nan, bins.confidence[filled]), np.where(few, np.nan, bins.rate[filled])
 
 
-def bins_of(records: Sequence[Records]) -> DiagramBins:
+def bin_records(records: Sequence[Records]) -> DiagramBins:
     """Answers of one or several seeds by confidence, in the bins of `bench.metrics.ece`.
 
     The questions of several seeds are the same ones, so intervals are as wide as one seed's: seeds add no questions.

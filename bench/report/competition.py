@@ -34,10 +34,10 @@ _UNMARKED = ("ece", "ece_debiased", "ece_ref", "ece_ref_closed", "ece_mass", "sm
 """Raw calibration errors. Confidences that are less spread have less of them by chance alone."""
 
 
-def judged_by(metric: str) -> str:
+def ranked_by(metric: str) -> str:
     """The metric that another one is ordered, ranked and tested by; usually itself.
 
-    >>> judged_by("ece"), judged_by("brier")
+    >>> ranked_by("ece"), ranked_by("brier")
     ('rmsce', 'brier')
     """
     return _JUDGED_BY.get(metric, metric)
@@ -106,13 +106,13 @@ def rank(
         recalibration: of the methods that compete; by default the first one of the table, which is none where there are
             methods without.
     """
-    all_lines, name = tuple(lines), judged_by(metric)
+    all_lines, name = tuple(lines), ranked_by(metric)
     kind = min((line.key.recalibration for line in all_lines), default="") if recalibration is None else recalibration
     candidates = sorted(
         (line for line in all_lines if line.key.recalibration == kind),
         key=lambda line: (line.badness(name) or 0.0, line.place),
     )
-    excluded = {line.key: reason for line in candidates if (reason := _excluded(line, standings, name))}
+    excluded = {line.key: reason for line in candidates if (reason := _exclusion_reason(line, standings, name))}
     eligible = [line for line in candidates if line.key not in excluded]
     # labels that most methods of a table rest on have the smallest number
     labels = min(map(_labels, [line for line in eligible if line.rank(name) is not None] or eligible), default=0)
@@ -124,17 +124,17 @@ def rank(
     return Competition(name, kind, tuple(line for line in eligible if _labels(line) == labels), excluded)
 
 
-def groups(lines: Sequence[Line], standings: Standings | None, metric: str) -> list[list[Line]]:
+def comparable_groups(lines: Sequence[Line], standings: Standings | None, metric: str) -> list[list[Line]]:
     """Methods that can be compared with each other by a metric: each recalibration, on each set of labels."""
-    name = judged_by(metric)
+    name = ranked_by(metric)
     by_labels: dict[tuple[str, int], list[Line]] = {}
     for line in lines:
-        if not _excluded(line, standings, name):
+        if not _exclusion_reason(line, standings, name):
             by_labels.setdefault((line.key.recalibration, _labels(line)), []).append(line)
     return list(by_labels.values())
 
 
-def best_of(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dict[str, Best]]:
+def find_best(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dict[str, Best]]:
     """The best numbers of each column of a table: one rule for every format.
 
     A best mean is *beyond chance* where every other method that it competes with is significantly worse, *not beyond
@@ -148,7 +148,7 @@ def best_of(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dic
     for name, metric in METRICS.items():
         if metric.higher_is_better is None or name in _UNMARKED:
             continue
-        for group in groups(lines, standings, name):
+        for group in comparable_groups(lines, standings, name):
             values = {line.key: counted(name, mean) for line in group if (mean := line.estimate(name).mean) is not None}
             if len(values) < SEVERAL:
                 continue
@@ -164,7 +164,7 @@ def best_of(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dic
     return marks
 
 
-def _excluded(line: Line, standings: Standings | None, metric: str) -> str:
+def _exclusion_reason(line: Line, standings: Standings | None, metric: str) -> str:
     """Why a method takes no part, whatever the others are like; empty where it does."""
     if line.status != "ok":
         return line.status

@@ -1,7 +1,7 @@
 """Pareto fronts of a table: methods than which no other one is both better and cheaper.
 
 Methods that are not shown count too: otherwise one could choose one's rivals. Example:
-`front(table, "brier", "tokens", {""})`.
+`pareto_front(table, "brier", "tokens", {""})`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from bench.report.grouping import Key
 from bench.report.tables.model import Line, Table
 
 
-def front_of(points: Sequence[tuple[float, float]]) -> list[int]:
+def pareto_indices(points: Sequence[tuple[float, float]]) -> list[int]:
     """Points of (cost, badness) than which no other is at least as good in both and better in one, the cheapest first.
 
-    >>> front_of([(1.0, 0.3), (2.0, 0.2), (2.0, 0.25), (3.0, 0.2)])
+    >>> pareto_indices([(1.0, 0.3), (2.0, 0.2), (2.0, 0.25), (3.0, 0.2)])
     [0, 1]
     """
     indices = [
@@ -27,7 +27,7 @@ def front_of(points: Sequence[tuple[float, float]]) -> list[int]:
     return sorted(indices, key=lambda i: points[i])
 
 
-def front(table: Table, metric: str, cost: str, kinds: Collection[str]) -> list[Key]:
+def pareto_front(table: Table, metric: str, cost: str, kinds: Collection[str]) -> list[Key]:
     """Lines on the front, shown or not, the cheapest first.
 
     Args:
@@ -37,15 +37,15 @@ def front(table: Table, metric: str, cost: str, kinds: Collection[str]) -> list[
         kinds: recalibrations of the lines that compete; empty for none.
     """
     points: dict[Key, tuple[float, float]] = {}
-    for line in competing(table, metric):
+    for line in front_candidates(table, metric):
         bad, price = line.badness(metric), mean_of(getattr(line, cost))
         if line.key.recalibration in kinds and bad is not None and price is not None:
             points[line.key] = (price, bad)
     keys = list(points)
-    return [keys[i] for i in front_of(list(points.values()))]
+    return [keys[i] for i in pareto_indices(list(points.values()))]
 
 
-def competing(table: Table, metric: str) -> list[Line]:
+def front_candidates(table: Table, metric: str) -> list[Line]:
     """Lines that can be on a front, shown or not: the ranked ones of each recalibration, on the labels of the leaders.
 
     Where the metric has no ranks, all that can be compared.

@@ -1,8 +1,8 @@
-"""Groups of result rows that belong in one table, and those of them that are one line of it.
+"""Group result rows into tables, and the rows of a table into lines.
 
-A table has one model, task, preset, limit, protocol, source of answers and budget of tuning. A line is a method with
-one set of settings; its rows are its seeds. Example: `lines_of(rows, styles)[Key("ccps", "")]` are the seeds of `ccps`
-as it is.
+A table has one model, task, preset, limit, protocol, source of answers and tuning budget. A line is a method with one
+set of settings; its rows are its seeds. Example: `rows_by_line(rows, styles)[Key("ccps", "")]` has the seeds of `ccps`
+with the common settings.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Group(NamedTuple):
     """Partial or deviating rows of the same model and task that were not asked for."""
 
 
-def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, partial: bool) -> list[Group]:
+def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, partial: bool) -> list[Group]:
     """Rows by table, in the order of model and task.
 
     Partial runs, runs of another protocol or with other answers, and tuned ones are groups of their own.
@@ -90,16 +90,16 @@ def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, 
     groups: dict[tuple[str, ...], list[ResultRow]] = defaultdict(list)
     for row in shown:
         source = row.answers_source.removeprefix("generate")  # the model's own answers come first
-        groups[row.model, row.task, row.preset, str(row.limit), row.protocol, source, f"{budget_of(row):06}"].append(
-            row
-        )
+        groups[
+            row.model, row.task, row.preset, str(row.limit), row.protocol, source, f"{tuning_budget(row):06}"
+        ].append(row)
     return [
         Group(group, [row for row in hidden if (row.model, row.task) == (group[0].model, group[0].task)])
         for _, group in sorted(groups.items())
     ]
 
 
-def lines_of(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[ResultRow]]:
+def rows_by_line(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[ResultRow]]:
     """The lines of one table in the order of figures, recalibrated ones last; each with its seeds ascending.
 
     Args:
@@ -120,7 +120,7 @@ def lines_of(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[Result
     return dict(sorted(lines.items(), key=lambda item: (styles.place(item[0].method), item[0].variant)))
 
 
-def budget_of(row: ResultRow) -> int:
+def tuning_budget(row: ResultRow) -> int:
     """Configurations that each method with a search space got in the row's run; 0 where constants are the preset's."""
     return 0 if row.tuning is None else row.tuning.n
 

@@ -56,10 +56,10 @@ def rows_of(
     paths = cells.found(folder, partial=partial).cells or cells.found(folder, partial=True).cells
     rows = {id(row): (row, path) for row, path in zip(map(cells.shown, paths), paths, strict=True)}
     selected = chosen([row for row, _ in rows.values()])
-    return [_computed(*rows[id(row)], cache, say_once) for row in selected]
+    return [_recompute(*rows[id(row)], cache, say_once) for row in selected]
 
 
-def _computed(row: ResultRow, path: Path, cache: Path | None, say: Callable[[str], None]) -> ResultRow:
+def _recompute(row: ResultRow, path: Path, cache: Path | None, say: Callable[[str], None]) -> ResultRow:
     if row.status != "ok":
         return row
     cached = None
@@ -68,7 +68,7 @@ def _computed(row: ResultRow, path: Path, cache: Path | None, say: Callable[[str
     if cached is not None:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             content = cached.read_bytes()
-            return msgspec.msgpack.decode(content, type=_Lacking).added_to(row) if content else row
+            return msgspec.msgpack.decode(content, type=_Metrics).added_to(row) if content else row
     say("computing the numbers of results from their Parquet files; remembered for next time")
     records = results.read_records(path)
     if not records.id:
@@ -81,14 +81,14 @@ def _computed(row: ResultRow, path: Path, cache: Path | None, say: Callable[[str
         return replace(computed, notes=(*row.notes, _OTHERWISE))
     added = None
     if computed.metrics.keys() - row.metrics.keys():
-        added = _Lacking(dict(computed.metrics), {name: dict(values) for name, values in computed.per_subject.items()})
+        added = _Metrics(dict(computed.metrics), {name: dict(values) for name, values in computed.per_subject.items()})
     if cached is not None:
         with contextlib.suppress(OSError):
             write_whole(cached, msgspec.msgpack.encode(added) if added else b"")
     return added.added_to(row) if added else row
 
 
-class _Lacking(msgspec.Struct):
+class _Metrics(msgspec.Struct):
     """Metrics of a result, some of which its JSON file lacks."""
 
     metrics: dict[str, MetricSummary]

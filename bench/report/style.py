@@ -165,7 +165,7 @@ class Styles:
 @functools.cache
 def built_in() -> Styles:
     """The built-in methods' styles."""
-    return Styles(_parsed((resources.files(BUILT_IN) / FILE).read_text(encoding="utf-8"), f"{BUILT_IN}/{FILE}"))
+    return Styles(_parse((resources.files(BUILT_IN) / FILE).read_text(encoding="utf-8"), f"{BUILT_IN}/{FILE}"))
 
 
 def read(results: Path) -> Styles:
@@ -176,7 +176,7 @@ def read(results: Path) -> Styles:
     """
     path = results / FILE
     try:
-        folder_styles = _parsed(path.read_text(encoding="utf-8"), str(path))
+        folder_styles = _parse(path.read_text(encoding="utf-8"), str(path))
     except (FileNotFoundError, NotADirectoryError):
         return built_in()
     except (OSError, UnicodeDecodeError) as error:
@@ -185,7 +185,7 @@ def read(results: Path) -> Styles:
     return Styles({**folder_styles, **others})
 
 
-def _parsed(text: str, where: str) -> dict[str, Style]:
+def _parse(text: str, where: str) -> dict[str, Style]:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

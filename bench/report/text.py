@@ -179,7 +179,7 @@ def span(values: Iterable[float | None], text: Callable[[float], str]) -> str:
     return EN_DASH.join(ends)
 
 
-def leaves_out(label: str, left_out: Sequence[int], total: int | None = None) -> str:
+def omission(label: str, left_out: Sequence[int], total: int | None = None) -> str:
     """The words for subjects that a metric's mean leaves out.
 
     Args:
@@ -187,7 +187,7 @@ def leaves_out(label: str, left_out: Sequence[int], total: int | None = None) ->
         left_out: how many subjects, for each of the means meant.
         total: of how many; None where that differs.
 
-    >>> leaves_out("AUROC", [2], 8), leaves_out("AUROC", [1])
+    >>> omission("AUROC", [2], 8), omission("AUROC", [1])
     ('AUROC leaves out 2 of 8 subjects, where it is undefined', 'AUROC leaves out 1 subject, where it is undefined')
     """
     of_total = "" if total is None else f" of {total}"

@@ -86,8 +86,8 @@ def drawing(
 
     width, height = size
     beside_key = 0.4 + max((len(short(name)) for name, _ in key), default=0) / _LETTERS if key else 0.0
-    note_lines, title_lines = _wrapped(note, width * _LETTERS), _wrapped(title, (width - beside_key) * _TITLE_LETTERS)
-    figure = Figure(figsize=(width, height + height_of(note_lines, title_lines)), dpi=RC["savefig.dpi"])
+    note_lines, title_lines = _wrap(note, width * _LETTERS), _wrap(title, (width - beside_key) * _TITLE_LETTERS)
+    figure = Figure(figsize=(width, height + text_height(note_lines, title_lines)), dpi=RC["savefig.dpi"])
     FigureCanvasAgg(figure)
     figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02)
     figure.suptitle(title_lines, x=0.005, ha="left", fontsize=TITLE, linespacing=1.15)
@@ -101,13 +101,13 @@ def drawing(
     return figure, figure.subplots(*shape, squeeze=False, **settings)
 
 
-def _wrapped(text: str, letters: float) -> str:
+def _wrap(text: str, letters: float) -> str:
     """Text in lines; a percent sign stays with its number."""
     words = " ".join(filter(None, map(plain, text.replace(" %", "\u00a0%").split(" "))))
     return "\n".join(textwrap.wrap(words, int(letters)))
 
 
-def height_of(note: str, title: str) -> float:
+def text_height(note: str, title: str) -> float:
     """Inches that note and title take."""
     lines = [len(text.split("\n")) if text else 0 for text in (note, title)]
     return LINE * lines[0] + LINE * TITLE / SMALL * lines[1] + 0.1
@@ -137,7 +137,7 @@ def beside(axes: Axes, row: float, words: str, **settings: Any) -> None:
     axes.text(1.02, row, words, transform=axes.get_yaxis_transform(), va="center_baseline", **settings)
 
 
-def absent(axes: Axes, reason: str) -> None:
+def no_data(axes: Axes, reason: str) -> None:
     """Axes without numbers, which say why."""
     axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", color=MUTED)
     axes.tick_params(length=0, labelbottom=False, labelleft=False)
@@ -147,10 +147,10 @@ def absent(axes: Axes, reason: str) -> None:
 
 def scale(axis: Axis, metric: str, most: int = 5) -> None:
     """Round ticks, in percent where the metric is a fraction."""
-    ticks(axis, most, percent=METRICS[metric].is_fraction)
+    set_ticks(axis, most, percent=METRICS[metric].is_fraction)
 
 
-def ticks(axis: Axis, most: int = 5, *, percent: bool = True) -> None:
+def set_ticks(axis: Axis, most: int = 5, *, percent: bool = True) -> None:
     """Round ticks, at most so many."""
     from matplotlib.ticker import MaxNLocator
 
@@ -179,7 +179,7 @@ def quantity(value: float) -> str:
     return f"{value:g}"
 
 
-def around(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
+def padded_limits(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
     """Ends of an axis around all values, with some room; `least` where they are all the same."""
     room = 0.06 * (max(values) - min(values)) or least
     return min(values) - room, max(values) + room
@@ -195,7 +195,7 @@ def segments(axes: Axes, points: Any, label: str, **settings: Any) -> None:
     axes.add_collection(LineCollection(list(np.asarray(points)), label=label, **settings), autolim=False)
 
 
-def upright(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+def vertical_lines(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
     """Vertical lines, (k, 2, 2), from low to high at x, (b,) each; those that are NaN are left out."""
     ends = np.stack([np.column_stack([x, low]), np.column_stack([x, high])], axis=1)
     lines: FloatArray = ends[~np.isnan(ends).any(axis=(1, 2))]
@@ -214,7 +214,7 @@ def boxes(axes: Axes, corners: Any, label: str, **settings: Any) -> None:
     axes.add_patch(PathPatch(Outline.make_compound_path(*outlines), label=label, linewidth=0, **settings))
 
 
-def dot_row(
+def draw_dot(
     axes: Axes, row: int, value: float, ends: Sequence[float | None], label: tuple[str, str], style: Style,
     *, hollow: bool = False,
 ) -> None:  # fmt: skip
@@ -236,7 +236,7 @@ def dot_row(
     axes.plot([value], [row], label=f"{who}/{what}", zorder=2, **dot_settings(style, hollow=hollow))
 
 
-def seed_marks(axes: Axes, x: Any, y: Any, label: str, *, colour: str, marker: str = "_") -> None:
+def draw_seeds(axes: Axes, x: Any, y: Any, label: str, *, colour: str, marker: str = "_") -> None:
     """Thin dashes at the values of single seeds."""
     size = 3.0 if marker == "_" else 4.5
     axes.plot(
@@ -269,13 +269,13 @@ def dot_settings(style: Style, size: float = MARKER_SIZE, *, hollow: bool = Fals
 
 def difference_axis(axes: Axes, values: Sequence[float | None], most: int = 5, *, percent: bool) -> None:
     """An axis around 0 and all known values, with the line at 0 that differences are read against."""
-    axes.set_xlim(*around([0.0, *(value for value in values if value is not None)]))
-    ticks(axes.xaxis, most, percent=percent)
+    axes.set_xlim(*padded_limits([0.0, *(value for value in values if value is not None)]))
+    set_ticks(axes.xaxis, most, percent=percent)
     axes.grid(axis="x")
-    vertical_zero(axes)
+    draw_zero_line(axes)
 
 
-def vertical_zero(axes: Axes) -> None:
+def draw_zero_line(axes: Axes) -> None:
     """The line at 0."""
     axes.axvline(0, color=INK, linewidth=0.6, zorder=0.6, label="zero")
 
@@ -285,11 +285,11 @@ def vertical_zero(axes: Axes) -> None:
 
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure in the format of the path's suffix: whole or not at all, the same bytes for the same figure."""
-    write_whole(path, content(figure, path.suffix.removeprefix(".")))
+    write_whole(path, figure_bytes(figure, path.suffix.removeprefix(".")))
     return path
 
 
-def content(figure: Figure, kind: str, **settings: Any) -> bytes:
+def figure_bytes(figure: Figure, kind: str, **settings: Any) -> bytes:
     """A figure in a format of matplotlib, without a date."""
     from matplotlib.layout_engine import PlaceHolderLayoutEngine
 

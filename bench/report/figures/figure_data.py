@@ -1,6 +1,6 @@
 """Tables -> what a figure draws: their lines in one order on models and tasks, with gaps where a method was not run.
 
-Example: `board_of(tables).column("tiny", "atlas-oe")[0].estimate("auroc").mean`.
+Example: `build_figure_data(tables).column("tiny", "atlas-oe")[0].estimate("auroc").mean`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.competition import NOT_TESTED, counted
-from bench.report.grouping import Key, budget_of
+from bench.report.grouping import Key, tuning_budget
 from bench.report.style import Style
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import Line, Table
-from bench.report.text import count, leaves_out, plain, setting, span
+from bench.report.text import count, omission, plain, setting, span
 from bench.results.records import Records
 from bench.results.row import ResultRow
 
@@ -148,12 +148,12 @@ class FigureData:
             basis.append(f"partial: --limit {', '.join(map(str, limits))}")
         if self.n_seeds > 1:
             basis.append(f"{span({len(line.done) for line in lines}, count)} seeds")
-        basis += [f"tuned over {n} configurations" for n in sorted({budget_of(row) for row in rows} - {0})]
+        basis += [f"tuned over {n} configurations" for n in sorted({tuning_budget(row) for row in rows} - {0})]
         deviations = sorted({f"{name}={setting(value)}" for row in rows for name, value in row.deviations.items()})
         if deviations:
             basis.append(f"deviations {', '.join(deviations)}")
         undefined = {name: [line.estimate(name).n_undefined for line in lines] for name in metrics}
-        left_out = [f"{leaves_out(METRICS[name].label, counts)}." for name, counts in undefined.items() if any(counts)]
+        left_out = [f"{omission(METRICS[name].label, counts)}." for name, counts in undefined.items() if any(counts)]
         return " ".join(filter(None, [*what, f"{'; '.join(basis)}.", *left_out, self._gaps(), remark]))
 
     def _gaps(self) -> str:
@@ -185,7 +185,7 @@ def _only(values: Sequence[str], kind: str) -> str:
     return values[0]
 
 
-def board_of(tables: Sequence[Table]) -> FigureData:
+def build_figure_data(tables: Sequence[Table]) -> FigureData:
     """The board of some tables, one for each model and task.
 
     Raises:
@@ -197,7 +197,7 @@ def board_of(tables: Sequence[Table]) -> FigureData:
         raise UserError(f"none of the {n} results is ok, so there is nothing to draw; see the table for reasons")
     by_place: dict[tuple[str, str], Table] = {}
     for table in tables:
-        place = place_of(table)
+        place = table_id(table)
         if place in by_place:
             raise UserError(
                 f"results of {plain(place[0])} on {plain(place[1])} have different --limit or protocol, which don't"
@@ -213,13 +213,13 @@ def board_of(tables: Sequence[Table]) -> FigureData:
     )
 
 
-def place_of(table: Table) -> tuple[str, str]:
+def table_id(table: Table) -> tuple[str, str]:
     """Model and task as they are registered, which name files; a table's own are made printable."""
     row = table.rows[0]
     return row.model, row.task
 
 
-def unranked(table: Table, column: Sequence[Line]) -> dict[Key, str]:
+def unranked_reasons(table: Table, column: Sequence[Line]) -> dict[Key, str]:
     """Lines with results that stand outside the ranks of the others, and why; none where nothing was tested."""
     reasons = {}
     for line in column:
@@ -230,21 +230,21 @@ def unranked(table: Table, column: Sequence[Line]) -> dict[Key, str]:
     return reasons
 
 
-def on_unranked(table: Table, column: Sequence[Line], so: str = "") -> str:
+def unranked_note(table: Table, column: Sequence[Line], so: str = "") -> str:
     """The sentence on lines with results that stand outside the ranks; empty where there are none."""
     by_reason: dict[str, list[str]] = defaultdict(list)
-    for key, why in unranked(table, column).items():
+    for key, why in unranked_reasons(table, column).items():
         by_reason[why].append(key.label)
     named = "; ".join(f"{', '.join(labels)} ({why})" for why, labels in by_reason.items())
     return f"Not ranked{so}: {named}." if named else ""
 
 
-def leading_first(lines: Sequence[Line], leading: Sequence[Key]) -> list[Line]:
+def leaders_first(lines: Sequence[Line], leading: Sequence[Key]) -> list[Line]:
     """The leading group before all others, which keep their order."""
     return sorted(lines, key=lambda line: leading.index(line.key) if line.key in leading else len(leading))
 
 
-def marked(column: Sequence[Line], leading: Sequence[Line]) -> list[str]:
+def mark_leaders(column: Sequence[Line], leading: Sequence[Line]) -> list[str]:
     """Labels of lines, with the sign of the leading group before those that are in it."""
     keys = {line.key for line in leading}
     return [f"{LEADS} {line.key.label}" if line.key in keys else line.key.label for line in column]

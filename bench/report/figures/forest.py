@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.metrics import METRICS
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.figures.drawing import (
     AXIS,
     beside,
     difference_axis,
-    dot_row,
     dot_settings,
+    draw_dot,
     drawing,
     name_rows,
     short,
     styled,
 )
-from bench.report.figures.figure_data import board_of, marked, on_unranked
+from bench.report.figures.figure_data import build_figure_data, mark_leaders, unranked_note
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.style import MUTED, PANEL_WIDTH, TEXT_WIDTH
@@ -46,13 +46,13 @@ class Differences(NamedTuple):
     alpha: float
 
 
-def all_differences(table: Table, metrics: Sequence[str] = ()) -> list[Differences]:
+def differences_by_metric(table: Table, metrics: Sequence[str] = ()) -> list[Differences]:
     """The lines of a table against the first of its leading group, by each metric with tests.
 
     By default it is the headline metric and AUROC.
     """
     differences, shown = [], {line.key for line in table.lines}
-    for metric in metrics or dict.fromkeys((judged_by(table.headline), SECOND)):
+    for metric in metrics or dict.fromkeys((ranked_by(table.headline), SECOND)):
         leaders, pairs = table.leaders(metric), {}
         for pair in table.standings.pairs if table.standings and leaders else ():
             if pair.metric == metric and leaders[0].key in {pair.first, pair.second}:
@@ -77,9 +77,9 @@ def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (),
         UserError: as `board_of`.
         ValueError: the table has no tested pair.
     """
-    board = board_of(tables)
+    board = build_figure_data(tables)
     model, task, table = board.single
-    all_metrics = all_differences(table, metrics)
+    all_metrics = differences_by_metric(table, metrics)
     if not all_metrics:
         raise ValueError("expected a table with tested pairs, got none")
     column, leading = board.sorted_column(model, task), board.leading(model, task)
@@ -88,7 +88,7 @@ def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (),
         f" {100 * (1 - all_metrics[0].alpha):g} % interval of this pair alone. Filled: significantly different,"
         " corrected for all pairs; hollow, and ≈: can't be distinguished from the best. Rows are sorted as in the"
         f" table; {LEADS}: no ranked method is significantly better by {METRICS[table.headline].label}.",
-        on_unranked(table, column),
+        unranked_note(table, column),
         remark=remark,
     )
     figure, axes = drawing(
@@ -96,12 +96,12 @@ def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (),
         title=f"{model} on {task}: differences to the best method", note=note, sharey=True,
     )  # fmt: skip
     for here, differences in zip(axes.flat, all_metrics, strict=True):
-        _draw(here, differences, column)
-        name_rows(here, marked(column, leading))
+        _draw_differences(here, differences, column)
+        name_rows(here, mark_leaders(column, leading))
     return figure
 
 
-def _draw(axes: Axes, differences: Differences, column: Sequence[Line]) -> None:
+def _draw_differences(axes: Axes, differences: Differences, column: Sequence[Line]) -> None:
     name, best, pairs, alpha = differences
     metric = METRICS[name]
     axes.set_label(name)
@@ -119,7 +119,7 @@ def _draw(axes: Axes, differences: Differences, column: Sequence[Line]) -> None:
             beside(axes, i, line.status if not line.done else "no test", color=MUTED)
         else:
             low, high, is_tie = pair.fixed.low, pair.fixed.high, pair.winner(alpha) is None
-            dot_row(axes, i, pair.difference, (low, high), (label, "difference"), style, hollow=is_tie)
+            draw_dot(axes, i, pair.difference, (low, high), (label, "difference"), style, hollow=is_tie)
             words = f"{'≈ ' * is_tie}{'+' * (pair.difference > ROUNDING)}{precise(metric, pair.difference)}"
             interval = "" if low is None or high is None else f" ({interval_text(metric, low, high)})"
             beside(axes, i, words + interval)

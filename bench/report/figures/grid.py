@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bench.report.figures.drawing import absent, drawing, fractions, short
-from bench.report.figures.figure_data import FigureData, leading_first
+from bench.report.figures.drawing import drawing, fractions, no_data, short
+from bench.report.figures.figure_data import FigureData, leaders_first
 from bench.report.style import MAX_HEIGHT, TEXT_WIDTH
 from bench.report.tables.model import Line
 
@@ -47,7 +47,7 @@ def method_grid(
         lines = board.column(model, task)
         if len(tasks) == 1:
             leading = [line.key for line in board.leading(model, task)]
-            lines = leading_first(board.sorted_column(model, task), leading)
+            lines = leaders_first(board.sorted_column(model, task), leading)
         for i in range(rows * per_task):
             row, column = divmod(i, per_task)
             here = axes[row, k * per_task + column]
@@ -63,7 +63,7 @@ def method_grid(
             if line.has_confidences:
                 draw(here, line)
             else:
-                absent(here, "only an order" if line.done else line.status)
+                no_data(here, "only an order" if line.done else line.status)
             if i + per_task >= len(lines):
                 here.set_xlabel(axis_labels[0])
             if not (k or column) and (row == rows // 2 or height >= SIDE):

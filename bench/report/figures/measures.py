@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.report.figures.drawing import AXIS, absent, beside, difference_axis, dot_row, drawing, name_rows, styled
+from bench.report.figures.drawing import AXIS, beside, difference_axis, draw_dot, drawing, name_rows, no_data, styled
 from bench.report.measures import interval_text, title, value_text
 from bench.report.style import TEXT_WIDTH, built_in
 from bench.stats.measured import Measured
@@ -36,7 +36,7 @@ def dots_of_measures(measured: Measured) -> Figure | None:
     axes.set_label(column.key)
     axes.set_title(column.label, loc="left")
     if not shown:
-        absent(axes, "not known")
+        no_data(axes, "not known")
         return figure
     name_rows(axes, [str(row[measured.naming]) for row, _ in shown])
     types = (int, float)
@@ -48,7 +48,7 @@ def dots_of_measures(measured: Measured) -> Figure | None:
     difference_axis(axes, all_values, 6, percent=column.kind in {"percent", "points"})
     style = built_in().of(measured.method)._replace(marker="o", fill="full")
     for i, ((row, value), interval) in enumerate(zip(shown, ends, strict=True)):
-        dot_row(axes, i, value, interval, (str(i), "value"), style)
+        draw_dot(axes, i, value, interval, (str(i), "value"), style)
         interval_label = interval_text(column, row)
         beside(axes, i, value_text(column, value) + f" ({interval_label})" * bool(interval_label))
     return figure

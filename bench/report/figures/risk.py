@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.report.figures.drawing import absent, drawing, line_settings, short, styled, ticks
-from bench.report.figures.figure_data import RecordsOf, board_of
-from bench.report.figures.numbers import RiskCurve, curve_of
+from bench.report.figures.drawing import drawing, line_settings, no_data, set_ticks, short, styled
+from bench.report.figures.figure_data import RecordsOf, build_figure_data
+from bench.report.figures.numbers import RiskCurve, risk_curve
 from bench.report.style import INK, MUTED, PANEL_WIDTH, TEXT_WIDTH
 from bench.report.tables.model import Line, Table
 
@@ -41,7 +41,7 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
     Raises:
         UserError: as `board_of`.
     """
-    board = board_of(tables)
+    board = build_figure_data(tables)
     model, n_tasks = board.model, len(board.tasks)
     note = board.note(
         "Share of mistakes among the most confident answers, all subjects together; within equal confidences the"
@@ -64,21 +64,21 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
         if n_tasks > 1:
             here.set_title(short(task, 24))
         lines = [line for line in board.column(model, task) if line.done]
-        _curves(here, [(line, curve_of([records_of(row) for row in line.done])) for line in lines])
+        _draw_curves(here, [(line, risk_curve([records_of(row) for row in line.done])) for line in lines])
     return figure
 
 
-def _curves(axes: Axes, lines: Sequence[tuple[Line, RiskCurve]]) -> None:
+def _draw_curves(axes: Axes, lines: Sequence[tuple[Line, RiskCurve]]) -> None:
     if not lines:
-        absent(axes, "no result")
+        no_data(axes, "no result")
         return
     highest = max(
         LEAST,
         *(float(curve.risk.mean(axis=0)[curve.coverage >= min(FIRST, curve.coverage[-1])].max()) for _, curve in lines),
     )
     axes.set(xlim=(0, 1), ylim=(0, 1.04 * highest))
-    ticks(axes.xaxis)
-    ticks(axes.yaxis)
+    set_ticks(axes.xaxis)
+    set_ticks(axes.yaxis)
     first_curve = lines[0][1]
     total = float(first_curve.risk[0, -1])
     axes.plot([0, 1], [total, total], label="all kept", color=INK, linewidth=0.5, dashes=(1, 2), zorder=0.5)

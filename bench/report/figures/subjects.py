@@ -9,17 +9,17 @@ from bench.metrics import METRICS
 from bench.report.competition import badness
 from bench.report.figures.drawing import (
     AXIS,
-    around,
     beside,
     dot_settings,
+    draw_zero_line,
     drawing,
     name_rows,
+    padded_limits,
     scale,
     short,
     styled,
-    vertical_zero,
 )
-from bench.report.figures.figure_data import board_of
+from bench.report.figures.figure_data import build_figure_data
 from bench.report.style import MAX_HEIGHT, MUTED, TEXT_WIDTH
 from bench.report.tables.model import Line, Table
 from bench.report.text import averaged, plain, shown, with_arrow
@@ -52,11 +52,11 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
     Raises:
         UserError: as `board_of`.
     """
-    board = board_of(tables)
+    board = build_figure_data(tables)
     model, task, table = board.single
     column = [line for line in board.sorted_column(model, task) if line.done]
     label = METRICS[metric].label
-    leader = leader_of(table, metric)
+    leader = reference_line(table, metric)
     by_subject = _by_subject(leader, metric) if leader else {}
     counts = {s: values.get("n") or 0 for line in column for row in line.done for s, values in row.per_subject.items()}
     ordered = sorted(counts, key=lambda s: (by_subject.get(s) is None, -(by_subject.get(s) or 0.0), s))
@@ -106,11 +106,11 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
         pairs = enumerate((by_subject.get(row), base.get(row)) for row in rows)
         differences.append([(i, a - b) for i, (a, b) in pairs if a is not None and b is not None])
     known = [difference for points in differences for _, difference in points]
-    axes.set_xlim(*around([*known, *[0.0] * (not is_alone or not known)], 0.05))
+    axes.set_xlim(*padded_limits([*known, *[0.0] * (not is_alone or not known)], 0.05))
     scale(axes.xaxis, metric, 7)
     axes.grid(axis="x")
     if not is_alone:
-        vertical_zero(axes)
+        draw_zero_line(axes)
     for k, (line, points) in enumerate(zip(column, differences, strict=True)):
         shift = 0.0 if len(column) == 1 else SPREAD * (k / (len(column) - 1) - 0.5)
         x, y = [difference for _, difference in points], [i + shift for i, _ in points]
@@ -121,7 +121,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
     return figure
 
 
-def leader_of(table: Table, metric: str) -> Line | None:
+def reference_line(table: Table, metric: str) -> Line | None:
     """The line that others are compared with: the first leader, else the best mean; None where none has a value."""
     leading = table.leaders(metric)
     if leading:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.report.figures.drawing import AXIS, beside, difference_axis, dot_row, drawing, name_rows, styled
+from bench.report.figures.drawing import AXIS, beside, difference_axis, draw_dot, drawing, name_rows, styled
 from bench.report.style import TEXT_WIDTH, built_in
 from bench.report.text import interval_text, signed, with_arrow
 from bench.report.variants import is_long, sorted_rows, tested, title
@@ -58,5 +58,5 @@ def differences_of_variants(data: Variants) -> Figure:
             ci = "" if diff.low is None or diff.high is None else f" ({interval_text(metric, diff.low, diff.high)})"
             beside(here, i, f"{signed(metric, diff.value)}{ci}")
             decided = row.p_corrected is not None and row.p_corrected < _ALPHA
-            dot_row(here, i, diff.value, (diff.low, diff.high), (row.variant, "difference"), style, hollow=not decided)
+            draw_dot(here, i, diff.value, (diff.low, diff.high), (row.variant, "difference"), style, hollow=not decided)
     return figure

@@ -13,7 +13,7 @@ from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
 from bench.report import figures
 from bench.report.figures.drawing import styled
-from bench.report.figures.figure_data import RecordsOf, place_of
+from bench.report.figures.figure_data import RecordsOf, table_id
 from bench.report.figures.wins import has_matrix
 from bench.report.figures.write import MOST_COMPARED, MOST_METHODS, MOST_MODELS, MOST_TASKS
 from bench.report.tables.model import COLUMNS, Table
@@ -59,15 +59,15 @@ class Figures:
 
     def metrics(self, *, metrics: Names = COLUMNS, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Metrics of one model with their intervals, by method."""
-        names = _names(metrics)
+        names = _split_names(metrics)
         for name in names:
-            _known("metrics", name, METRICS)
+            _require_known("metrics", name, METRICS)
         draw = partial(figures.metric_intervals, metrics=names)
         return self._drawn(draw, model, task, methods, most=MOST_COMPARED)
 
     def subjects(self, *, metric: str = "auroc", model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Differences of a metric to the leader, in every subject of one task."""
-        _known("metric", metric, METRICS)
+        _require_known("metric", metric, METRICS)
         return self._drawn(
             partial(figures.subject_differences, metric=metric), model, task, methods, one=_MODEL_AND_TASK
         )
@@ -92,10 +92,10 @@ class Figures:
         """
         kinds = [name for name in vars(Figures) if not name.startswith("_")]
         name = kind.replace("-", "_")
-        _known("figure", name, kinds)
+        _require_known("figure", name, kinds)
         draw = getattr(self, name)
         for option in options:
-            _known(f"figure {name!r}, option", option, inspect.signature(draw).parameters)
+            _require_known(f"figure {name!r}, option", option, inspect.signature(draw).parameters)
         return draw(**options)  # type: ignore[no-any-return]
 
     def _drawn(
@@ -117,7 +117,7 @@ class Figures:
         """
         tables = self._chosen(model, task, methods)
         values = {
-            kind: list(dict.fromkeys(place_of(table)[i] for table in tables)) for i, kind in enumerate(_MODEL_AND_TASK)
+            kind: list(dict.fromkeys(table_id(table)[i] for table in tables)) for i, kind in enumerate(_MODEL_AND_TASK)
         }
         for kind in one:
             if len(values[kind]) > 1:
@@ -135,20 +135,20 @@ class Figures:
         if draw in {figures.differences_to_best, figures.win_matrix} and not has_matrix(tables[0]):
             raise UserError("no two of these methods were tested against each other, so there is nothing to draw")
         figure = draw(tables)
-        figure.__class__ = _kind()  # shown by itself, whether matplotlib was set up there or not
+        figure.__class__ = _png_figure_class()  # shown by itself, whether matplotlib was set up there or not
         return figure
 
     def _chosen(self, model: Names, task: Names, methods: Names) -> list[Table]:
         """The tables of these models and tasks, with the lines of these methods."""
-        models, tasks, requested = _names(model), _names(task), _names(methods)
+        models, tasks, requested = _split_names(model), _split_names(task), _split_names(methods)
         tables = list(self._tables)
         for kind, names, number in (("model", models, 0), ("task", tasks, 1)):
             for name in names:
-                _known(kind, name, {place_of(table)[number] for table in self._tables})
-            tables = [table for table in tables if not names or place_of(table)[number] in names]
+                _require_known(kind, name, {table_id(table)[number] for table in self._tables})
+            tables = [table for table in tables if not names or table_id(table)[number] in names]
         known = {line.key.method for table in tables for line in table.lines}
         for name in requested:
-            _known("methods", name, known)
+            _require_known("methods", name, known)
         not_recalibrated = {name for name in known if not recalibration_of(name)} or known
         shown = (
             table.only({line.key for line in table.lines if line.key.method in (requested or not_recalibrated)})
@@ -160,19 +160,19 @@ class Figures:
         return selected
 
 
-def _names(names: Names) -> tuple[str, ...]:
+def _split_names(names: Names) -> tuple[str, ...]:
     texts = [names] if isinstance(names, str) else names
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
-def _known(kind: str, name: str, allowed: Iterable[str]) -> None:
+def _require_known(kind: str, name: str, allowed: Iterable[str]) -> None:
     choices = list(allowed)
     if name not in choices:
         raise UserError(f"{kind}: expected one of {', '.join(choices)}, got {name!r}.{did_you_mean(name, choices)}")
 
 
 @cache
-def _kind() -> type[Figure]:
+def _png_figure_class() -> type[Figure]:
     from matplotlib.figure import Figure as Base
 
     class Figure(Base):

@@ -167,8 +167,8 @@ class Results:
             return ShownTable(comparison.build(self._chosen(replace(view, methods=())), view.compare))
         tables = self._chosen(view)
         if view.against:
-            tables = build.against(tables, published.read(self.folder))
-        return ShownTable(build.views(tables, stats=view.stats, models=view.layout == Layout.MODELS))
+            tables = build.add_published(tables, published.read(self.folder))
+        return ShownTable(build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS))
 
     def verdict(self) -> Sentences:
         """Sentences on which methods are best by the tests; those of a table begin with its model and task.

@@ -45,15 +45,15 @@ from typing import Any
 
 from bench.api import UserError
 from bench.metrics import METRICS
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.page import disagreements, pairs, questions, transfer, verdict
-from bench.report.page.lines import Footnotes, line_of, missing_line
-from bench.report.page.static_table import name_of
+from bench.report.page.lines import Footnotes, line_data, missing_line
+from bench.report.page.static_table import block_name
 from bench.report.tables import legend
-from bench.report.tables.caption import apart, limit_of, preset_of
-from bench.report.tables.export import records
-from bench.report.tables.formats import comma_separated
-from bench.report.tables.model import COLUMNS, GROUPS, HEADLINE, Line, Table, methods_of
+from bench.report.tables.caption import apart, limit_of, preset_sentence
+from bench.report.tables.export import csv_records
+from bench.report.tables.formats import csv_text
+from bench.report.tables.model import COLUMNS, GROUPS, HEADLINE, Line, Table, one_line_per_method
 from bench.report.text import plain
 from bench.results.questions import QuestionText
 from bench.results.records import Records
@@ -120,18 +120,20 @@ def payload(
     presets = sorted({table.preset for table in tables})
     if len(presets) > 1:
         raise UserError(f"results have presets {', '.join(presets)}; one page shows one, choose it with --preset")
-    methods, rows = methods_of(tables), [row for table in tables for row in table.rows]
+    methods, rows = one_line_per_method(tables), [row for table in tables for row in table.rows]
     standings = [line.standing for table in tables for line in table.lines if line.standing]
     first, average = tables[0].headline if tables else HEADLINE, tables[0].average if tables else "questions"
-    headlines = {first: legend.for_page(methods, average, first)}
+    headlines = {first: legend.page_legend(methods, average, first)}
     for name in METRICS:
         if name != first and any(name in standing.ranks for standing in standings):
-            headlines[name] = legend.for_page(methods, average, name)
+            headlines[name] = legend.page_legend(methods, average, name)
     texts = questions.QuestionTexts(questions.FEW if len(tables) > _MANY else questions.EACH)
-    page = _Page(methods, records_of, functools.cache(texts_of), list(headlines), texts, disagreements.depth_of(tables))
+    page = _Page(
+        methods, records_of, functools.cache(texts_of), list(headlines), texts, disagreements.fit_depth(tables)
+    )
     labels = apart([table.rows[0] for table in tables])
     blocks = [page.block(table, label) for table, label in zip(tables, labels, strict=True)]
-    names = list(map(name_of, blocks))
+    names = list(map(block_name, blocks))
     parts = sorted({line.part for line in methods})
     costs = [line["costs"] for block in blocks for line in block["lines"] if line["status"] == "ok"]
     values = {name: {line.get(name) for line in costs} for name in _COSTS}  # n and seeds only where they differ
@@ -144,7 +146,7 @@ def payload(
             "dirty": sum(isinstance(code, Mapping) and bool(code.get("dirty")) for code in codes),
         },
         "metrics": list(map(_metric, METRICS)),
-        "sets": _sets(tables[0].metrics if tables else None),
+        "sets": _column_sets(tables[0].metrics if tables else None),
         "methods": [
             {"name": line.method, "colour": line.style.colour, "group": line.group, "part": parts.index(line.part)}
             for line in methods
@@ -160,14 +162,14 @@ def payload(
             for name, (label, title) in _COSTS.items()
             if (len(values[name]) > 1 if name in {"n", "seeds"} else values[name] - {None})
         ],
-        "verdict": verdict.of(tables, names) if tables else None,
+        "verdict": verdict.verdict_data(tables, names) if tables else None,
         "blocks": blocks,
         "verdicts": pairs.VERDICTS,
         "words": headlines[first],
         "asked": texts.shortened(blocks),
         "asked_limit": texts.limit,
-        "csv": comma_separated(records(tables)).splitlines(),
-        "differences": [pairs.differences(table, name) for table, name in zip(tables, names, strict=True)],
+        "csv": csv_text(csv_records(tables)).splitlines(),
+        "differences": [pairs.differences_table(table, name) for table, name in zip(tables, names, strict=True)],
         "transfer": transfer.section(shift) if shift else "",
         "disagreements": [*page.depth, texts.brief_limit],
         "footnotes": page.footnotes.texts,
@@ -199,9 +201,9 @@ class _Page:
             {s: n for s, values in row.per_subject.items() if (n := values.get("n")) is not None} for row in table.rows
         ]
         main = (k for k, line in enumerate(table.placed) if line.done and line.standing and not line.standing.labels)
-        shown = questions.chosen(
+        shown = questions.select_questions(
             first, answers, subjects, self.texts_of(first.task, first.task_version), self.texts,
-            disputed=disagreements.wanted(table, self.depth), each_way=self.depth.each, base=next(main, None),
+            disputed=disagreements.select_pairs(table, self.depth), each_way=self.depth.each, base=next(main, None),
         )  # fmt: skip
         ordered, lines = self._ordered(table), []
         index = {line.key.method: i for i, line in enumerate(self.methods)}
@@ -210,14 +212,14 @@ class _Page:
                 lines.append({"method": line, "column": None, **missing_line(self.footnotes)})
             else:
                 position = {"method": index[line.key.method], "column": column[line.key], "csv": next(self.rows)}
-                lines.append({**position, **line_of(line, subjects, self.footnotes)})
+                lines.append({**position, **line_data(line, subjects, self.footnotes)})
         places = {line if isinstance(line, int) else line.key: i for i, line in enumerate(ordered)}
         headlines = {}
         for name in self.headlines:
             order = (line if isinstance(line, int) else line.key for line in self._ordered(table.ordered_by(name)))
             leads = (line.key for line in table.leaders(name) if line.key in places)
             headlines[name] = {"order": [places[key] for key in order], "leads": [places[key] for key in leads]}
-        titles = set(map(plain, (f"{first.model} on {first.task}", preset_of(first), limit_of(first))))
+        titles = set(map(plain, (f"{first.model} on {first.task}", preset_sentence(first), limit_of(first))))
         return {
             "model": table.model,
             "task": table.task,
@@ -229,7 +231,7 @@ class _Page:
             "lines": lines,
             "headlines": headlines,
             "questions": shown,
-            "pairs": pairs.of(table),
+            "pairs": pairs.pair_data(table),
             "textless": shown is not None and -1 in shown["asked"],
         }
 
@@ -256,14 +258,14 @@ def _metric(name: str) -> dict[str, Any]:
         "label": metric.label,
         "note": _NOTES.get(name, ""),
         "better": better,
-        "judged_by": judged_by(name),
+        "judged_by": ranked_by(name),
         "percent": metric.is_fraction,
         "about": " ".join(about.replace("`", "").split()),
         "source": metric.reference,
     }
 
 
-def _sets(requested: Sequence[str] | None) -> list[dict[str, Any]]:
+def _column_sets(requested: Sequence[str] | None) -> list[dict[str, Any]]:
     names = list(METRICS)
     sets = {**({"Chosen": requested} if requested else {}), **_SETS}
     known = {label: [names.index(name) for name in members if name in METRICS] for label, members in sets.items()}
@@ -275,15 +277,15 @@ def _provenance(rows: Sequence[ResultRow]) -> Iterator[list[Any]]:
     facts: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         versions = {"schema version": row.schema_version, "task version": {row.task: row.task_version}}
-        for name, value in _flat({**versions, "protocol": row.protocol, **row.provenance}):
+        for name, value in _flatten({**versions, "protocol": row.protocol, **row.provenance}):
             facts[name][value] += 1
     for name, values in facts.items():
         yield [plain(name), [[plain(value), count] for value, count in sorted(values.items())]]
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}: ")
+            yield from _flatten(value, f"{prefix}{name}: ")
         elif value is not None:
             yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)

@@ -27,8 +27,7 @@ from bench.report import training
 from bench.report.averages import mean_of
 from bench.report.tables.model import Line, MetricValue
 from bench.report.text import count, plain, probability, shown
-from bench.report.verdict.phrases import compact
-from bench.report.verdict.phrases import labels as labels_of
+from bench.report.verdict.phrases import compact, n_labels
 
 DIGITS = 6
 """Decimals of means, which are sorted by."""
@@ -51,7 +50,7 @@ class Footnotes:
         return self.texts.index(text) + 1
 
 
-def line_of(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
+def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
     """One line without its method's index and its column.
 
     Args:
@@ -70,7 +69,12 @@ def line_of(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[s
     }
     if line.status != "ok":
         return data
-    first, labels_seen, seconds, labels = line.done[0], line.done[0].labels_seen, mean_of(line.seconds), labels_of(line)
+    first, labels_seen, seconds, labels = (
+        line.done[0],
+        line.done[0].labels_seen,
+        mean_of(line.seconds),
+        n_labels(line),
+    )
     amounts = {"tokens": mean_of(line.tokens), "generated": mean_of(line.generated), "parameters": first.n_parameters}
     costs = {} if line.n is None else {"n": count(line.n)}
     costs["seeds"] = str(line.runs) if len(line.seeds) == line.runs else f"{len(line.seeds)} of {line.runs}"
@@ -84,7 +88,7 @@ def line_of(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[s
         "parameters": first.n_parameters,
         **{name: n if n is None else round(n) for name, n in amounts.items() if name != "parameters"},
         "seconds": None if seconds is None else round(seconds, 2),
-        "training": training.sentences(line.training),
+        "training": training.training_facts(line.training),
         "costs": costs,
         **{name: [] for name in ("mean", "text", "std", "best", "remarks", "between", "subjects")},
     }

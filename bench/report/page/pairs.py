@@ -14,14 +14,14 @@ from itertools import combinations
 from typing import Any
 
 from bench.metrics import METRICS
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.grouping import Key
 from bench.report.page.elements import el, html
 from bench.report.page.elements import table as table_of
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, interval_text, plain, precise, probability
-from bench.report.verdict.judgement import judged
+from bench.report.verdict.judgement import judge_table
 from bench.stats import TESTED
 
 _ALPHA = 0.05
@@ -33,29 +33,29 @@ _NUMBERS = 3
 _ALONE = "shares its answers and labels with no other method here"
 
 
-def of(table: Table) -> dict[str, Any] | None:
+def pair_data(table: Table) -> dict[str, Any] | None:
     """All pairs of the lines that the table shows; None where nothing was tested.
 
     Args:
         table: of the block; its lines that are not shown are in no pair, but p values are corrected for them too.
     """
-    by_ends, columns = _by_ends(table), columns_of(table)
+    by_ends, columns = _pairs_by_ends(table), tested_columns(table)
     if not columns:
         return None
     key_pairs = list(combinations((table.placed[k].key for k in columns), 2))
     metrics = {metric for _, _, metric in by_ends}
     return {
         "columns": columns,
-        "best": {kind: columns.index(k) for kind, k in best_of(table).items()},
+        "best": {kind: columns.index(k) for kind, k in best_columns(table).items()},
         "metrics": {
-            name: [_told(pair) if (pair := by_ends.get((*keys, name))) else None for keys in key_pairs]
+            name: [_pair_texts(pair) if (pair := by_ends.get((*keys, name))) else None for keys in key_pairs]
             for name in TESTED
             if name in metrics
         },
     }
 
 
-def _by_ends(table: Table) -> dict[tuple[Key, Key, str], Pair]:
+def _pairs_by_ends(table: Table) -> dict[tuple[Key, Key, str], Pair]:
     """Pairs by first, second and metric, the line that is placed first as the first."""
     position, by_ends = {line.key: i for i, line in enumerate(table.placed)}, {}
     for pair in table.standings.pairs if table.standings else ():
@@ -65,19 +65,19 @@ def _by_ends(table: Table) -> dict[tuple[Key, Key, str], Pair]:
     return by_ends
 
 
-def columns_of(table: Table) -> list[int]:
+def tested_columns(table: Table) -> list[int]:
     """Places in `table.placed` of the lines that were tested with another one that is shown."""
-    tested = {key for *ends, _ in _by_ends(table) for key in ends}
+    tested = {key for *ends, _ in _pairs_by_ends(table) for key in ends}
     return [k for k, line in enumerate(table.placed) if line.key in tested]
 
 
-def best_of(table: Table) -> dict[str, int]:
+def best_columns(table: Table) -> dict[str, int]:
     """Recalibration -> place in `table.placed` of its best line that was tested, by the headline metric.
 
     It is the leader with the best mean; where none is tested, the line with the best mean.
     """
-    position, best = {table.placed[k].key: k for k in columns_of(table)}, {}
-    for block in judged(table, table.headline):
+    position, best = {table.placed[k].key: k for k in tested_columns(table)}, {}
+    for block in judge_table(table, table.headline):
         lines = (*block.leaders, *block.ranked, *block.known, *block.unknown)
         positions = [position[line.key] for line in lines if line.key in position]
         if positions:
@@ -85,7 +85,7 @@ def best_of(table: Table) -> dict[str, int]:
     return best
 
 
-def _told(pair: Pair) -> list[str]:
+def _pair_texts(pair: Pair) -> list[str]:
     """Difference, interval, corrected p value as texts, and the verdict on the first: one of `VERDICTS`."""
     metric, low, high, p = METRICS[pair.metric], pair.fixed.low, pair.fixed.high, pair.p_corrected
     winner = None if p is None else pair.winner(_ALPHA)
@@ -98,19 +98,19 @@ def _told(pair: Pair) -> list[str]:
     ]
 
 
-def differences(table: Table, where: str) -> str:
+def differences_table(table: Table, where: str) -> str:
     """Markup of a table: each line that was tested minus the best one by the headline metric, the best first.
 
     Args:
         table: with or without standings.
         where: its name.
     """
-    by_ends, best = _by_ends(table), next(iter(best_of(table).values()), None)
+    by_ends, best = _pairs_by_ends(table), next(iter(best_columns(table).values()), None)
     if best is None:
         return html(el("p", {"class": "muted"}, _NOTHING))
     reference = table.placed[best]
     metrics = {metric for _, _, metric in by_ends}
-    name = next(name for name in (judged_by(table.headline), *TESTED) if name in metrics)
+    name = next(name for name in (ranked_by(table.headline), *TESTED) if name in metrics)
     pairs = [pair for (*ends, metric), pair in by_ends.items() if metric == name and reference.key in ends]
     metric, labels = METRICS[name], {line.key: plain(line.key.label) for line in table.placed}
     rows = [pair if pair.second == reference.key else pair.reversed() for pair in pairs]
@@ -120,20 +120,20 @@ def differences(table: Table, where: str) -> str:
     caption = f"{where}: {metric.label} of each method minus that of {label}, in {unit}; {better} is better"
     scope = {"scope": "col"}
     names = ("Difference", "95 % interval", "p corrected", f"Beside {label}")
-    headings = [el("th", scope, "Method"), *(el("th", scope, _class(i), name) for i, name in enumerate(names))]
+    headings = [el("th", scope, "Method"), *(el("th", scope, _cell_class(i), name) for i, name in enumerate(names))]
     body = []
     for pair in rows:
-        *texts, verdict = _told(pair)
-        cells = (el("td", _class(i), text) for i, text in enumerate((*texts, VERDICTS[verdict])))
+        *texts, verdict = _pair_texts(pair)
+        cells = (el("td", _cell_class(i), text) for i, text in enumerate((*texts, VERDICTS[verdict])))
         body.append(el("tr", el("th", {"scope": "row"}, labels[pair.first]), *cells))
     markup = table_of({"class": "cards"}, el("caption", el("span", caption)), headings, el("tbody", *body))
-    left_out, tested = table.standings.left_out if table.standings else {}, columns_of(table)
+    left_out, tested = table.standings.left_out if table.standings else {}, tested_columns(table)
     others = (line.key for k, line in enumerate(table.placed) if line.done and k not in tested)
     not_compared = "; ".join(f"{labels[key]} ({plain(left_out.get(key, _ALONE))})" for key in others)
     note = el("p", {"class": "muted legend"}, f"Not compared: {not_compared}.") if not_compared else None
     return html(el("div", {"class": "wide"}, markup), note)
 
 
-def _class(cell: int) -> dict[str, str]:
+def _cell_class(cell: int) -> dict[str, str]:
     """Class of a cell after the method: numbers, then words."""
     return {"class": "num"} if cell < _NUMBERS else {}

@@ -18,7 +18,7 @@ from bench.api import BoolArray, FloatArray, IntArray, PromptStyle, Question
 from bench.api.protocol import Protocol
 from bench.grading.grade import parse_letter
 from bench.prompts import templates
-from bench.report.page.disagreements import most
+from bench.report.page.disagreements import largest_disagreements
 from bench.results.questions import QuestionText
 from bench.results.records import Records
 from bench.results.row import ResultRow
@@ -90,7 +90,7 @@ class QuestionTexts:
         limit, is_cut = _limit(parts, _BUDGET, _LIMITS)
         self.limit = limit if is_cut else None
         for column in answers:
-            column[:] = [cut(text, limit) for text in column]
+            column[:] = [trim(text, limit) for text in column]
         if sum(_size(part) for part in brief) > _BRIEF_BUDGET:
             self.brief_limit, _ = _limit([self._texts[i][0] for i in self._brief], _BRIEF_BUDGET, _BRIEF_LIMITS)
         texts: list[list[Any]] = []
@@ -99,7 +99,7 @@ class QuestionTexts:
                 size = min(limit, self.brief_limit)
                 texts.append([text if len(text) <= size else f"{text[:size]}…", [], gold[:size]])
             else:
-                texts.append([cut(text, limit), [cut(option, limit) for option in options], cut(gold, limit)])
+                texts.append([trim(text, limit), [trim(option, limit) for option in options], trim(gold, limit)])
         return texts
 
 
@@ -114,10 +114,10 @@ def _limit(texts: Sequence[str], budget: int, limits: Sequence[int]) -> tuple[in
     return limit, any(size > limit for size in sizes)
 
 
-def cut(text: str, limit: int) -> str:
+def trim(text: str, limit: int) -> str:
     """The text, or its two ends with a word on how much is missing between them.
 
-    >>> cut("abcdefgh", 4)
+    >>> trim("abcdefgh", 4)
     'ab [4 characters left out] gh'
     """
     if len(text) <= limit:
@@ -129,7 +129,7 @@ def cut(text: str, limit: int) -> str:
 # --- which ones -------------------------------------------------------------------------------------------------------
 
 
-def chosen(
+def select_questions(
     row: ResultRow,
     records: Sequence[Runs],
     subjects: Sequence[str],
@@ -165,7 +165,11 @@ def chosen(
     if not with_results:
         return None
     shown = with_results[0] if base is None else records[base][0]
-    correct, ref, answers = shown.correct, _by_id(shown, shown.correct), dict(zip(shown.id, shown.answer, strict=True))
+    correct, ref, answers = (
+        shown.correct,
+        _by_id(shown, shown.correct),
+        dict(zip(shown.id, shown.answer, strict=True)),
+    )
     # mean over seeds of each shown question, (lines, n); NaN where a line doesn't have it
     seeds = [[_by_id(run, run.confidence) for run in runs] or [{}] for runs in records]
     confidence = np.array([np.mean([[run.get(key, np.nan) for key in ref] for run in runs], axis=0) for runs in seeds])
@@ -175,7 +179,7 @@ def chosen(
     groups = pick(mean, correct, int.from_bytes(seed[:8], "big"), texts.each)
     labels = [[_by_id(run, run.correct) for run in runs] for runs in records]
     agreeing = {line for line, runs in enumerate(labels) if runs and all(run == ref for run in runs)}
-    disagreements = most(confidence, [ends for ends in disputed if set(ends) <= agreeing], each_way)
+    disagreements = largest_disagreements(confidence, [ends for ends in disputed if set(ends) <= agreeing], each_way)
     idx = np.unique(np.concatenate([*groups.values(), *(rows for _, _, *sides in disagreements for rows in sides)]))
     grouped = {int(i) for group in groups.values() for i in group}
     subject_index, rows = {name: i for i, name in enumerate(subjects)}, idx.tolist()

@@ -17,7 +17,7 @@ from bench.api import UserError
 from bench.progress import visible
 from bench.report.page.elements import hash_of
 from bench.report.page.pictures import Pictures
-from bench.report.page.static_table import board, colours
+from bench.report.page.static_table import render_parts, swatch_style
 from bench.store.files import write_whole
 
 _STYLES = ("page.css", "figures.css", "transfer.css")
@@ -63,9 +63,9 @@ def html(payload: Mapping[str, Any], pictures: Sequence[Pictures] = ()) -> str:
     """The whole file as text."""
     shown: dict[str, Any] = _visible(payload)
     shift = shown["transfer"]
-    parts = board(shown, pictures)
+    parts = render_parts(shown, pictures)
     del shown["transfer"], shown["differences"]  # markup, which stands there already
-    style = "\n".join([*map(_asset, _STYLES), colours(shown)])
+    style = "\n".join([*map(_asset, _STYLES), swatch_style(shown)])
     script = "\n".join(map(_asset, _SCRIPTS))
     policy = (
         "default-src 'none'",

@@ -1,6 +1,6 @@
 """The parts of the page that are tables and words, as plain HTML: the script sorts, filters and folds what stands here.
 
-All are made of the payload. Example: `board(payload)["verdict"]`.
+All are made of the payload. Example: `render_parts(payload)["verdict"]`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.report.averages import mean_of
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.page.elements import Element, el, html, table
 from bench.report.page.pictures import Pictures
 from bench.report.tables.legend import LEADS
@@ -22,7 +22,7 @@ _NOTHING = "There is nothing to note."
 Data = Mapping[str, Any]
 
 
-def board(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
+def render_parts(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
     """Markup of each part: facts, verdict, table, legend, comparison, overview, footnotes, metrics, provenance.
 
     Args:
@@ -40,7 +40,7 @@ def board(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
             ("Quality against cost", figures.costs),
         )
         sections = "".join(f"{html(el('h4', title))}{part}" for title, part in parts if part)
-        opening = f'<div data-block="{k}">{html(el("h3", el("bdi", name_of(block))))}'
+        opening = f'<div data-block="{k}">{html(el("h3", el("bdi", block_name(block))))}'
         compared.append(f"{opening}{sections}</div>")
         if figures.reliability:
             diagrams.append(f"{opening}{figures.reliability}</div>")
@@ -51,16 +51,16 @@ def board(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
         "compare": "".join(compared),
         "reliability": "".join(diagrams),
         "overview": html(*_overview(payload)),
-        **_words(payload),
+        **_text_parts(payload),
     }
 
 
-def colours(payload: Data) -> str:
+def swatch_style(payload: Data) -> str:
     """Style of the methods' swatches, whose colours an element of a page without inline styles can't have itself."""
     return "\n".join(f".m{i} {{ --c: {method['colour']}; }}" for i, method in enumerate(payload["methods"]))
 
 
-def name_of(block: Data) -> str:
+def block_name(block: Data) -> str:
     """Model and task of a block, and what tells it from others of both."""
     return " · ".join(filter(None, (block["model"], block["task"], block["label"])))
 
@@ -119,10 +119,10 @@ class _StaticTable:
             metric = payload["metrics"][m]
             attributes = {
                 "scope": "col", "class": "num metric", "data-key": metric["name"], "data-m": str(m),
-                "data-first": _first(metric), "title": metric["about"], "hidden": None if m in self.shown else "",
+                "data-first": _order(metric), "title": metric["about"], "hidden": None if m in self.shown else "",
             }  # fmt: skip
             note = el("small", metric["note"]) if metric["note"] else None
-            headings.append(el("th", attributes, label_of(metric), note))
+            headings.append(el("th", attributes, metric_heading(metric), note))
         for cost in payload["costs"]:
             key = cost["key"]
             attributes = {"scope": "col", "class": f"num cost {key}", "data-key": key, "title": cost["title"]}
@@ -130,7 +130,7 @@ class _StaticTable:
         span, bodies = {"scope": "rowgroup", "colspan": str(len(headings))}, []
         for k, block in enumerate(payload["blocks"]):
             facts = el("span", {"class": "facts"}, " ".join(block["facts"]))
-            title = el("div", el("bdi", {"class": "where"}, name_of(block)), " ", facts)
+            title = el("div", el("bdi", {"class": "where"}, block_name(block)), " ", facts)
             rows, part = [el("tr", {"class": "group"}, el("th", span, title))], None
             for i, line in enumerate(block["lines"]):
                 line_part = payload["methods"][line["method"]]["part"]
@@ -168,29 +168,29 @@ class _StaticTable:
         """Name, rank, metrics and costs of a line."""
         ok = line["status"] == "ok"
         tag = None if ok or line["status"] == "missing" else el("small", {"class": "tag"}, line["status"])
-        marks = _marks([*line["notes"], *(line["reasons"] if ok else [])])
-        yield _named(line["method"], self.payload["methods"][line["method"]]["name"], tag, *marks)
+        marks = _footnote_links([*line["notes"], *(line["reasons"] if ok else [])])
+        yield _method_header(line["method"], self.payload["methods"][line["method"]]["name"], tag, *marks)
         if self.is_ranked:
-            rank = line.get("rank", {}).get(judged_by(self.payload["headline"]))
+            rank = line.get("rank", {}).get(ranked_by(self.payload["headline"]))
             text = f"{LEADS * leads}{rank}" if rank else EN_DASH
-            yield el("td", {"class": "num rank", "data-label": "Rank", "data-v": _value(rank)}, text)
+            yield el("td", {"class": "num rank", "data-label": "Rank", "data-v": _sort_value(rank)}, text)
         yield from (self._number(line, m) for m in self.columns)
         sums = {"seeds": len(line["seeds"]), "labels": sum(line.get("labels", ()))}
         for cost in self.payload["costs"]:
             key = cost["key"]
-            value = _value(sums.get(key, line.get(key))) if ok else None
+            value = _sort_value(sums.get(key, line.get(key))) if ok else None
             attributes = {"class": f"num cost {key}", "data-label": cost["label"], "data-v": value}
             yield el("td", attributes, line.get("costs", {}).get(key, EN_DASH))
 
     def _number(self, line: Data, m: int) -> Element:
         metric = self.payload["metrics"][m]
         attributes = {
-            "class": "num metric", "data-label": label_of(metric), "data-m": str(m),
+            "class": "num metric", "data-label": metric_heading(metric), "data-m": str(m),
             "hidden": None if m in self.shown else "",
         }  # fmt: skip
         if line["status"] != "ok" or line["text"][m] is None:
             notes = line["remarks"][m] if line["status"] == "ok" else line["reasons"]
-            return el("td", attributes, EN_DASH, *_marks(notes))
+            return el("td", attributes, EN_DASH, *_footnote_links(notes))
         text, signs, floor, half_width = line["text"][m], self._signs(line, m), None, None
         if self.widths[m]:
             half = line["half"][m] if "half" in line else None
@@ -202,8 +202,8 @@ class _StaticTable:
         signed = el("span", {"class": "signs", "aria-hidden": "true"}, "".join(sign for sign, _ in signs))
         spoken = (el("span", {"class": "hidden"}, f", {spoken}") for _, spoken in signs)
         value = el("span", {"class": "best"}, text) if line["best"][m] == "beyond chance" else text
-        return el("td", {**attributes, "data-v": _value(line["mean"][m])}, value, floor, signed, *spoken,
-                  *_marks(line["remarks"][m]), half_width)  # fmt: skip
+        return el("td", {**attributes, "data-v": _sort_value(line["mean"][m])}, value, floor, signed, *spoken,
+                  *_footnote_links(line["remarks"][m]), half_width)  # fmt: skip
 
     def _signs(self, line: Data, m: int) -> list[tuple[str, str]]:
         """Signs after a number, and what a screen reader says of each."""
@@ -216,11 +216,11 @@ class _StaticTable:
         return tested_signs + best_signs if name == "ece" else best_signs + tested_signs
 
 
-def _value(value: float | None) -> str | None:
+def _sort_value(value: float | None) -> str | None:
     return None if value is None else f"{value:g}" if isinstance(value, int) else str(value)
 
 
-def _first(metric: Data) -> str:
+def _order(metric: Data) -> str:
     """The way in which a first press of the heading sorts: the best first."""
     return "-1" if metric["better"] > 0 else "1"
 
@@ -229,19 +229,19 @@ def _arrow(metric: Data) -> str:
     return ARROWS[{1: True, -1: False, 0: None}[metric["better"]]]
 
 
-def label_of(metric: Data) -> str:
+def metric_heading(metric: Data) -> str:
     """Heading of a metric, which says that a floor stands with ECE, and where it is better."""
     return f"{metric['label']}{'/floor' if metric['name'] == 'ece' else ''}{_arrow(metric)}"
 
 
-def _named(method: int, name: str, *others: Element | None) -> Element:
+def _method_header(method: int, name: str, *others: Element | None) -> Element:
     """First cell of a row: a swatch and the name of a method."""
     swatch = el("span", {"class": f"swatch m{method}", "aria-hidden": "true"})
     named = el("span", {"class": "method"}, swatch, el("bdi", name), *others)
     return el("th", {"scope": "row", "class": "name"}, named)
 
 
-def _marks(numbers: Sequence[int]) -> list[Element]:
+def _footnote_links(numbers: Sequence[int]) -> list[Element]:
     return [
         el("sup", el("a", {"href": f"#fn-{number}", "aria-label": f"footnote {number}"}, str(number)))
         for number in sorted(set(numbers))
@@ -260,7 +260,7 @@ def _overview(payload: Data) -> Iterator[Element]:
     for m in dict.fromkeys((headline, *payload["sets"][0]["metrics"])) if len(blocks) > 1 else ():
         metric, bodies = metrics[m], []
         headings = [el("th", {"scope": "col", "class": "name"}, "Method")]
-        headings += [el("th", {"scope": "col", "class": "num", "data-first": _first(metric)}, name) for name in columns]
+        headings += [el("th", {"scope": "col", "class": "num", "data-first": _order(metric)}, name) for name in columns]
         for model in dict.fromkeys(block["model"] for block in blocks):
             lines_by_method: dict[tuple[int, str], dict[str, Data]] = {}
             for name, block in zip(names, blocks, strict=True):
@@ -283,16 +283,16 @@ def _overview(payload: Data) -> Iterator[Element]:
                     cells.append(el("td", {**attributes, "data-v": str(means[-1])}, shown))
                 sort_key = -len(means), -metric["better"] * (mean_of(means) or 0.0), method, variant
                 label = payload["methods"][method]["name"] + (f" ({variant})" if variant else "")
-                rows.append((sort_key, el("tr", _named(method, label), *cells)))
+                rows.append((sort_key, el("tr", _method_header(method, label), *cells)))
             rows.sort(key=lambda row: row[0])
             title = el("th", {"scope": "rowgroup", "colspan": str(len(columns) + 1)}, el("bdi", model))
             bodies.append(el("tbody", el("tr", {"class": "group"}, title), *(row for _, row in rows)))
-        caption = el("caption", f"{label_of(metric)} of all methods, models and benchmarks, the best mean first")
+        caption = el("caption", f"{metric_heading(metric)} of all methods, models and benchmarks, the best mean first")
         attributes = {"class": "cards", "data-m": str(m), "hidden": None if m == headline else ""}
         yield table(attributes, caption, headings, *bodies)
 
 
-def _words(payload: Data) -> dict[str, str]:
+def _text_parts(payload: Data) -> dict[str, str]:
     """Facts, footnotes, metrics and provenance."""
     blocks, (results, ok, dirty) = payload["blocks"], (payload["count"][name] for name in ("results", "ok", "dirty"))
     labels = {block["label"] for block in blocks}

@@ -45,14 +45,14 @@ def section(shift: Shift) -> str:
             reason = f"There is a matrix of {model}, which is not shown: {plain(matrix.reason)}."
             children += [el("h3", model), el("p", reason)]
         else:
-            children += _shown(matrix, shift)
+            children += _matrix_elements(matrix, shift)
     title = el("h2", {"id": "transfer-title"}, TITLE)
     about = el("p", {"class": "muted legend"}, _ABOUT)
     attributes = {"id": "transfer", "aria-labelledby": "transfer-title", "tabindex": "-1"}
     return html(el("section", attributes, title, about, *children))
 
 
-def _shown(matrix: Matrix, shift: Shift) -> Iterator[Element]:
+def _matrix_elements(matrix: Matrix, shift: Shift) -> Iterator[Element]:
     about, all_methods = matrix.about, matrix.methods
     names = [name for name in all_methods if shift.methods is None or name in shift.methods]
     if len(shift.matrices) > 1:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.metrics import METRICS
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, metric_name
 from bench.report.verdict import summary_of, verdict_of
@@ -46,7 +46,7 @@ _MISSING = {
 _ORDERS = {"none": "no method, beyond chance"}
 
 
-def of(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
+def verdict_data(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
     """The verdict on all tables of a page.
 
     Args:
@@ -54,7 +54,7 @@ def of(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
         names: of the tables, for the sentences.
     """
     full = [table.whole() for table in tables]
-    name = judged_by(tables[0].headline)
+    name = ranked_by(tables[0].headline)
     metric, label = METRICS[name], metric_name(name)
     better = {True: "more is better", False: "less is better", None: "neither more nor less is better"}
     about = _BRIER if name == "brier" else f"Methods are judged by {label}: {better[metric.higher_is_better]}."

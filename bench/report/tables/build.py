@@ -18,17 +18,17 @@ from bench.metrics import METRICS
 from bench.metrics.summary import Average, MetricSummary
 from bench.report import style, training
 from bench.report.averages import mean_of
-from bench.report.competition import CALIBRATION, best_of, counted
-from bench.report.grouping import Key, grouped, lines_of
+from bench.report.competition import CALIBRATION, counted, find_best
+from bench.report.grouping import Key, group_rows, rows_by_line
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
 from bench.report.tables import export, formats, layout, side_by_side
-from bench.report.tables.caption import facts_of, too_few
+from bench.report.tables.caption import build_facts, too_few
 from bench.report.tables.grid import TableViews
-from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, distinct
+from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, unique
 from bench.report.tables.origins import Origins
 from bench.report.tables.published import Published
-from bench.report.text import REASON_LENGTH, leaves_out, listed, plain
+from bench.report.text import REASON_LENGTH, listed, omission, plain
 from bench.results.files import base_of
 from bench.results.row import ResultRow
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "COLUMNS", "REASON_LENGTH", "StandingsOf", "against", "build", "marked", "plain", "print_terminal", "render",
-    "views",
+    "COLUMNS", "REASON_LENGTH", "StandingsOf", "add_published", "build", "marked", "plain", "print_terminal", "render",
+    "table_views",
 ]  # fmt: skip
 
 StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
@@ -77,11 +77,11 @@ def build(
             a file that the standings are computed from is not as it must be.
     """
     tables, styles = [], styles or style.built_in()
-    for group in grouped(rows, preset=preset, deviations=deviations, partial=partial):
-        runs, first = lines_of(group.rows, styles), group.rows[0]
+    for group in group_rows(rows, preset=preset, deviations=deviations, partial=partial):
+        runs, first = rows_by_line(group.rows, styles), group.rows[0]
         standings, origins = standings_of(runs) if standings_of else None, Origins(runs)
-        plain_lines = [_line(key, seeds, average, standings, origins, styles) for key, seeds in runs.items()]
-        best, lines = best_of(plain_lines, standings), []
+        plain_lines = [_build_line(key, seeds, average, standings, origins, styles) for key, seeds in runs.items()]
+        best, lines = find_best(plain_lines, standings), []
         for line in plain_lines:
             notes = line.notes
             if line.standing and line.standing.labels:  # it names the lines with which alone it is compared
@@ -91,19 +91,19 @@ def build(
                     if peer.key != line.key and peer.standing and peer.standing.labels == labels
                 ]  # fmt: skip
                 ranked_with = f"ranked and compared only with {listed(peers)}" if peers else "compared with none"
-                notes = distinct((*notes, f"{_OTHER_LABELS}: {ranked_with}"))
+                notes = unique((*notes, f"{_OTHER_LABELS}: {ranked_with}"))
             estimates = {name: replace(e, best=best[line.key].get(name)) for name, e in line.estimates.items()}
             lines.append(replace(line, notes=notes, estimates=estimates))
         table = Table(
             model=plain(first.model), task=plain(first.task), preset=plain(first.preset),
-            task_version=first.task_version, facts=facts_of(group, origins), lines=tuple(lines), standings=standings,
+            task_version=first.task_version, facts=build_facts(group, origins), lines=tuple(lines), standings=standings,
             average=average, too_few=too_few(group.rows),
         )  # fmt: skip
         tables.append(table.ordered_by(HEADLINE))
     return tables
 
 
-def against(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], Published]) -> list[Table]:
+def add_published(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], Published]) -> list[Table]:
     """The tables with the published cells beside ours.
 
     Args:
@@ -133,7 +133,7 @@ def marked(tables: Sequence[Table], built_in: Collection[str]) -> list[Table]:
     return marked_tables
 
 
-def views(tables: Sequence[Table], *, stats: bool = False, models: bool = False) -> TableViews:
+def table_views(tables: Sequence[Table], *, stats: bool = False, models: bool = False) -> TableViews:
     """The tables for every format.
 
     Args:
@@ -144,10 +144,10 @@ def views(tables: Sequence[Table], *, stats: bool = False, models: bool = False)
     Raises:
         UserError: models can't stand side by side.
     """
-    grids = side_by_side.models(tables) if models else layout.methods(tables, stats=stats)
+    grids = side_by_side.model_grids(tables) if models else layout.method_grids(tables, stats=stats)
     if len(tables) > _FEW:
-        grids = [layout.overview([table.whole() for table in tables]), *grids]
-    return TableViews(grids, partial(export.records, tables, stats=stats), partial(export.as_json, tables))
+        grids = [layout.overview_grid([table.whole() for table in tables]), *grids]
+    return TableViews(grids, partial(export.csv_records, tables, stats=stats), partial(export.json_records, tables))
 
 
 def render(tables: Sequence[Table], kind: str, *, width: int | None = None) -> str:
@@ -161,18 +161,18 @@ def render(tables: Sequence[Table], kind: str, *, width: int | None = None) -> s
     Raises:
         UserError: unknown kind.
     """
-    return formats.render(views(tables), kind, width=width)
+    return formats.render(table_views(tables), kind, width=width)
 
 
 def print_terminal(tables: Sequence[Table], console: Console) -> None:
     """Print the tables on a rich console."""
-    formats.print_terminal(views(tables).grids, console)
+    formats.print_terminal(table_views(tables).grids, console)
 
 
 # --- one line ---------------------------------------------------------------------------------------------------------
 
 
-def _line(
+def _build_line(
     key: Key, rows: Sequence[ResultRow], average: Average, standings: Standings | None, origins: Origins, styles: Styles
 ) -> Line:
     """The line of one method from its seeds."""
@@ -191,13 +191,13 @@ def _line(
     notes = [f"with {key.variant}"] if key.variant else []
     if standings and key in standings.left_out:
         notes.append(standings.left_out[key])
-    if training.cut_short(line.training):
-        notes.append(training.cut_short(line.training, training.published_training(base_of(key.method))))
+    if training.cut_short_note(line.training):
+        notes.append(training.cut_short_note(line.training, training.published_training(base_of(key.method))))
     notes += [*origins.notes(key), *(note for row in rows for note in row.notes)]
-    return replace(line, estimates={name: _estimate(line, name, average) for name in names}, notes=distinct(notes))
+    return replace(line, estimates={name: _value(line, name, average) for name in names}, notes=unique(notes))
 
 
-def _estimate(line: Line, name: str, average: Average) -> MetricValue:
+def _value(line: Line, name: str, average: Average) -> MetricValue:
     """Mean over seeds of one metric with its footnotes, for a line that has no estimates yet."""
     summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in line.done]
     by_seed = tuple(value for summary in summaries if (value := summary.of(average)) is not None)
@@ -209,7 +209,7 @@ def _estimate(line: Line, name: str, average: Average) -> MetricValue:
         where = " in every subject" * (average == "subjects")
         notes.append(f"{label} is undefined{where}" if computed else f"{label} needs probabilities, not scores")
     elif undefined:
-        notes.append(leaves_out(label, [undefined], len(line.done[0].per_subject)))
+        notes.append(omission(label, [undefined], len(line.done[0].per_subject)))
     clipped = max((row.n_clipped or 0 for row in line.done), default=0) if name == "nll" else 0
     if clipped:
         notes.append(f"{label} takes p as 2^-24 where a mistake was surer than that: {clipped} times")
@@ -221,5 +221,5 @@ def _estimate(line: Line, name: str, average: Average) -> MetricValue:
         by_seed=tuple(counted(name, value) for value in by_seed),
         n_undefined=undefined,
         standing=line.standing.metrics.get(name) if line.standing else None,
-        notes=distinct(notes),
+        notes=unique(notes),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from bench.report.grouping import Group, budget_of, common_settings
+from bench.report.grouping import Group, common_settings, tuning_budget
 from bench.report.tables.origins import Origins
 from bench.report.text import count, listed, percent, plain, span
 from bench.results.files import base_of
@@ -19,7 +19,7 @@ _GENERATED = "generate"
 """Source of answers that the model gave here and now."""
 
 
-def facts_of(group: Group, origins: Origins) -> tuple[str, ...]:
+def build_facts(group: Group, origins: Origins) -> tuple[str, ...]:
     """The facts of a table's rows; the first names model and task, the others are sentences.
 
     Args:
@@ -44,7 +44,7 @@ def too_few(rows: Sequence[ResultRow]) -> str:
     return f"Too few to tell methods apart unless they differ much: {listed(few)}." if few else ""
 
 
-def preset_of(row: ResultRow) -> str:
+def preset_sentence(row: ResultRow) -> str:
     """The sentence that names the preset."""
     return f"The preset is {row.preset}."
 
@@ -64,7 +64,7 @@ def apart(rows: Sequence[ResultRow]) -> list[str]:
     for row in rows:
         same = [other for other in rows if (other.model, other.task, other.limit) == (row.model, row.task, row.limit)]
         words = [] if row.limit is None else [f"partial, --limit {row.limit}"]
-        words += [f"tuned, {budget_of(row)} configurations"] if budget_of(row) else []
+        words += [f"tuned, {tuning_budget(row)} configurations"] if tuning_budget(row) else []
         words += [f"protocol {row.protocol[:8]}"] if len({other.protocol for other in same}) > 1 else []
         if row.answers_source != _GENERATED and len({other.answers_source for other in same}) > 1:
             words.append(f"answers from {row.answers_source}")
@@ -75,11 +75,11 @@ def apart(rows: Sequence[ResultRow]) -> list[str]:
 def _facts(group: Group, origins: Origins) -> Iterable[str]:
     rows, first_row, common = group.rows, group.rows[0], common_settings(group.rows)
     yield f"{first_row.model} on {first_row.task}"
-    yield preset_of(first_row)
-    if budget_of(first_row):
+    yield preset_sentence(first_row)
+    if tuning_budget(first_row):
         yield (
             "Constants of each method with a search space were chosen on validation, among"
-            f" {budget_of(first_row)} configurations: the same budget for all."
+            f" {tuning_budget(first_row)} configurations: the same budget for all."
         )
         reasons: dict[str, set[str]] = defaultdict(set)
         for row in rows:
@@ -96,10 +96,10 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     if any(row.n is not None for row in rows):
         yield f"n = {span([row.n for row in rows], count)} questions{in_subjects}{accuracy}."
     yield too_few(rows)
-    yield from _many("answer", "could not be read", (row.n_unparsed for row in rows))
-    yield from _many("answer", "empty", (row.n_empty for row in rows))
-    yield from _many("answer without a verdict", "left out", (row.n_undecided for row in rows))
-    yield from _many("exemplar", "dropped for lack of room", (row.n_shots_dropped for row in rows))
+    yield from _count_sentence("answer", "could not be read", (row.n_unparsed for row in rows))
+    yield from _count_sentence("answer", "empty", (row.n_empty for row in rows))
+    yield from _count_sentence("answer without a verdict", "left out", (row.n_undecided for row in rows))
+    yield from _count_sentence("exemplar", "dropped for lack of room", (row.n_shots_dropped for row in rows))
     yield origins.source
     yield from counts_of(rows)
     yield origins.judge
@@ -117,7 +117,7 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
         yield f"{n} partial or deviating result{'s are' if n > 1 else ' is'} not shown."
 
 
-def _many(noun: str, participle: str, values: Iterable[int | None]) -> Iterable[str]:
+def _count_sentence(noun: str, participle: str, values: Iterable[int | None]) -> Iterable[str]:
     """Sentence on how many there are, e.g. `3 answers were empty.`; none where there are none, or that isn't known."""
     known = [value for value in values if value is not None]
     if not any(known):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from bench.metrics import METRICS
-from bench.report.competition import SIGNS, judged_by
+from bench.report.competition import SIGNS, ranked_by
 from bench.report.tables import legend
 from bench.report.tables.grid import Cell, Column
 from bench.report.tables.model import Line, Table
@@ -21,12 +21,12 @@ _DROP_PRIORITY = {"aucpr": 1, "acc": 2}
 _ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
 
-def label_of(table: Table, *more: str) -> str:
+def latex_label(table: Table, *more: str) -> str:
     """Name by which LaTeX refers to a table."""
     return "-".join((table.model, table.task, *more))
 
 
-def column_of(name: str, table: Table, *, span: str = "", is_bare: bool = False) -> Column:
+def metric_column(name: str, table: Table, *, span: str = "", is_bare: bool = False) -> Column:
     """Column of a metric; an ECE's heading names the floors after the slash, unless bare."""
     metric, is_droppable = METRICS[name], table.metrics is None and name != table.headline
     floor = "/floor" * (name == "ece" and not is_bare and any("ece_floor" in li.estimates for li in table.lines))
@@ -35,12 +35,12 @@ def column_of(name: str, table: Table, *, span: str = "", is_bare: bool = False)
     return Column(label, span, droppable=_DROP_PRIORITY.get(name, 0) * is_droppable, is_metric=True, sentence=sentence)
 
 
-def name_of(line: Line, *, is_leader: bool = False) -> Cell:
+def method_cell(line: Line, *, is_leader: bool = False) -> Cell:
     """First cell of a row, with the footnotes of its method."""
     return Cell(line.method, bold=is_leader, notes=line.notes + (line.reasons if line.status == "ok" else ()))
 
 
-def parts(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
+def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
     """Lines, and whether each begins a part: recalibrated methods stand apart, and so do groups."""
     before = None
     for line in lines:
@@ -48,7 +48,7 @@ def parts(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
         before = line.part
 
 
-def numbers_of(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list[Cell]:
+def metric_cells(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list[Cell]:
     """Means; with ± and an ECE's floor unless bare."""
     if line.status != "ok":
         return [Cell(line.status, notes=line.reasons)] * len(names)
@@ -69,7 +69,7 @@ def numbers_of(line: Line, names: Sequence[str], *, is_bare: bool = False) -> li
     return cells
 
 
-def ranks(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
+def rank_columns(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
     """The column of ranks, if there are any, with what stands in it."""
     leaders = {line.key for line in table.leaders()}
 
@@ -81,7 +81,7 @@ def ranks(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
     return [(Column("rank"), rank)] * has_ranks
 
 
-def extras(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[Line], Cell]]]:
+def extra_columns(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[Line], Cell]]]:
     """Columns after the metrics that this table needs, with what stands in them."""
 
     def seeds(line: Line) -> Cell:
@@ -110,21 +110,21 @@ def _seeds_differ(lines: Sequence[Line]) -> bool:
     return len({line.runs for line in lines}) > 1 or any(0 < len(line.seeds) < line.runs for line in lines)
 
 
-def seeds_in_words(lines: Sequence[Line]) -> Iterator[str]:
+def seed_sentences(lines: Sequence[Line]) -> Iterator[str]:
     """Sentence on the seeds, where they are the same for all methods."""
     if lines and lines[0].runs > 1 and not _seeds_differ(lines):
         yield f"Every method ran with {lines[0].runs} seeds."
 
 
-def order_in_words(tables: Sequence[Table]) -> Iterator[str]:
+def order_sentences(tables: Sequence[Table]) -> Iterator[str]:
     """Sentence on the metric that rows are ordered by, where no column has it."""
     headline = tables[0].headline
-    if judged_by(headline) not in tables[0].columns:
+    if ranked_by(headline) not in tables[0].columns:
         lines = [line for table in tables for line in table.lines]
-        yield f"{legend.order_alone(lines, headline)[:-1]}, which is not shown."
+        yield f"{legend.order_sentence(lines, headline)[:-1]}, which is not shown."
 
 
-def remarks_of(table: Table) -> tuple[str, ...]:
+def table_remarks(table: Table) -> tuple[str, ...]:
     """Footnotes of the table itself."""
     has_published = any(table.cell(line.method, name) for line in table.lines for name in table.columns)
     missing = f"The paper has nothing to compare {table.facts[0]} with."
@@ -177,7 +177,7 @@ def interval_rows(line: Line, names: Sequence[str], leading_texts: Sequence[str]
             leading = [""] * len(leading_texts)
 
 
-def no_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
+def missing_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
     """Why intervals are missing."""
     for label, estimand in _ESTIMANDS.items():
         cis = [

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.tables.export import pair_record
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
@@ -57,9 +57,9 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
         raise UserError(f"--compare: expected at least two different methods, got {listed(names) or 'none'}")
     for metric in next((table.metrics for table in tables if table.metrics), ()):
         # where all metrics were asked for, that is those with a test
-        if judged_by(metric) not in TESTED and set(tables[0].metrics or ()) != set(METRICS):
+        if ranked_by(metric) not in TESTED and set(tables[0].metrics or ()) != set(METRICS):
             raise UserError(f"--compare: {metric} has no test; there are tests of ece, {listed(TESTED)}")
-    selected = [(table, _chosen(table, names)) for table in tables]
+    selected = [(table, _select_pairs(table, names)) for table in tables]
     return TableViews(
         [_grid(table, pairs, names) for table, pairs in selected],
         lambda: [
@@ -78,7 +78,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
             | {
                 "facts": list(table.facts),
                 "comparisons": [pair_record(pair) | {"verdict": verdict(pair)} for pair in pairs],
-                "missing": _missing(table, names),
+                "missing": _missing_reasons(table, names),
             }
             for table, pairs in selected
         ],
@@ -93,10 +93,10 @@ def verdict(pair: Pair) -> str:
     return _UNDECIDED if winner is None else f"{winner.label} is better"
 
 
-def _chosen(table: Table, names: Sequence[str]) -> list[Pair]:
+def _select_pairs(table: Table, names: Sequence[str]) -> list[Pair]:
     """Pairs of different named methods, the one named first as the first."""
     pairs = table.standings.pairs if table.standings else ()
-    metrics = TESTED if table.metrics is None else tuple(dict.fromkeys(map(judged_by, table.metrics)))
+    metrics = TESTED if table.metrics is None else tuple(dict.fromkeys(map(ranked_by, table.metrics)))
     selected = [
         pair if names.index(pair.first.method) <= names.index(pair.second.method) else pair.reversed()
         for pair in pairs
@@ -111,7 +111,7 @@ def _chosen(table: Table, names: Sequence[str]) -> list[Pair]:
     )  # fmt: skip
 
 
-def _missing(table: Table, names: Sequence[str]) -> list[str]:
+def _missing_reasons(table: Table, names: Sequence[str]) -> list[str]:
     """Why a pair isn't there."""
     compared = {key for pair in (table.standings.pairs if table.standings else ()) for key in (pair.first, pair.second)}
     reasons = []
@@ -149,6 +149,6 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
     title, *facts = table.facts
     legend = tuple(sentence.format(of=averaged(table.average)) for sentence in _LEGEND)
     return Grid(
-        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), legend, tuple(_missing(table, names)),
+        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), legend, tuple(_missing_reasons(table, names)),
         label=f"{table.model}-{table.task}-differences", is_folded=True,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report import training
 from bench.report.averages import mean_of
-from bench.report.competition import counted, judged_by
+from bench.report.competition import counted, ranked_by
 from bench.report.standings.compute import Pair
 from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.text import plain
@@ -19,16 +19,16 @@ from bench.stats import TESTED, Interval
 # --- CSV --------------------------------------------------------------------------------------------------------------
 
 
-def records(tables: Sequence[Table], *, stats: bool = False) -> list[dict[str, Any]]:
+def csv_records(tables: Sequence[Table], *, stats: bool = False) -> list[dict[str, Any]]:
     """One record for each method shown of each table; with statistics, metrics are all unless some were asked for."""
     return [
-        _flat(table, line, table.metrics or (tuple(METRICS) if stats else COLUMNS))
+        _csv_record(table, line, table.metrics or (tuple(METRICS) if stats else COLUMNS))
         for table in tables
         for line in table.lines
     ]
 
 
-def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
+def _csv_record(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     standing = line.standing
     labels_seen = line.labels[0] if line.labels else None
     record: dict[str, Any] = table.head | {
@@ -58,17 +58,17 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
                 "difference": table.difference(line, name), "no_target": cell and cell.reason,
             }  # fmt: skip
         record |= {f"{name}_{key}": value for key, value in of_metric.items()}
-    record |= {f"steps_{name}": training.total(line.training, name) for name in ("limit", "taken", "kept")}
-    record["epochs"] = training.total(line.training, "epochs")
-    record |= {name: training.mean_of(line.training, name) for name in training.LOSSES}
+    record |= {f"steps_{name}": training.sum_of_stages(line.training, name) for name in ("limit", "taken", "kept")}
+    record["epochs"] = training.sum_of_stages(line.training, "epochs")
+    record |= {name: training.mean_of_field(line.training, name) for name in training.LOSSES}
     record["base_rate"] = line.base_rate
-    record |= _costs(line)
+    record |= _token_costs(line)
     metric_notes = (note for name in names if name in line.estimates for note in line.estimates[name].notes)
     record["notes"] = "; ".join(dict.fromkeys([*line.notes, *line.reasons, *metric_notes]))
     return record | {"too_few": table.too_few, "caption": table.caption}
 
 
-def _costs(line: Line) -> dict[str, float | None]:
+def _token_costs(line: Line) -> dict[str, float | None]:
     """Tokens of the method alone, mean over seeds."""
     return {"forward_tokens_alone": mean_of(line.tokens), "generated_tokens_alone": mean_of(line.generated)}
 
@@ -76,13 +76,13 @@ def _costs(line: Line) -> dict[str, float | None]:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
+def json_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
     """All that is known of each table."""
     json_tables: list[dict[str, Any]] = []
     for table in tables:
         # paired differences between lines shown, in the metrics that were asked for
         shown = {line.key for line in table.lines}
-        metrics = TESTED if table.metrics is None else tuple(map(judged_by, table.metrics))
+        metrics = TESTED if table.metrics is None else tuple(map(ranked_by, table.metrics))
         verdict = verdict_of(table).record()
         if table.others:  # its leaders are numbers of the lines shown
             verdict["leaders"].sort()
@@ -96,7 +96,7 @@ def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
             | {
                 "task_version": table.task_version, "facts": list(table.facts), "too_few": table.too_few,
                 "sorted_by": table.headline, "verdict": verdict,
-                "lines": [_line(table, line) for line in table.lines], "comparisons": pairs,
+                "lines": [_json_line(table, line) for line in table.lines], "comparisons": pairs,
             }
         )  # fmt: skip
     return json_tables
@@ -107,12 +107,12 @@ def pair_record(pair: Pair) -> dict[str, Any]:
     first, second = ({"method": plain(key.method), "variant": plain(key.variant)} for key in (pair.first, pair.second))
     return {
         "metric": pair.metric, "first": first, "second": second, "difference": pair.difference,
-        "interval": _range(pair.fixed), "clustered": _range(pair.clustered), "p": pair.p,
+        "interval": _interval(pair.fixed), "clustered": _interval(pair.clustered), "p": pair.p,
         "p_corrected": pair.p_corrected, "error": pair.error, "critical": pair.critical,
     }  # fmt: skip
 
 
-def _line(table: Table, line: Line) -> dict[str, Any]:
+def _json_line(table: Table, line: Line) -> dict[str, Any]:
     standing = line.standing
     metrics: dict[str, dict[str, Any]] = {}
     for name, estimate in line.estimates.items():
@@ -123,7 +123,7 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
         }  # fmt: skip
         if (est := estimate.standing) is not None:
             metrics[name] |= {
-                "half": estimate.half, "interval": _range(est.fixed), "clustered": _range(est.clustered),
+                "half": estimate.half, "interval": _interval(est.fixed), "clustered": _interval(est.clustered),
                 "by_seed": [None if value is None else counted(name, value) for value in est.by_seed],
                 "seed_std": estimate.spread, "n_undefined": est.n_undefined,
             }  # fmt: skip
@@ -131,7 +131,7 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
         "group": line.group, "method": line.method, "variant": line.variant, "rank": line.rank(table.headline),
         "leading": line in table.leaders(), "status": line.status, "reasons": list(line.reasons),
         "notes": list(line.notes), "n": line.n, "seeds": list(line.seeds), "runs": line.runs,
-        "labels_seen": [asdict(labels) for labels in line.labels], "base_rate": line.base_rate, **_costs(line),
+        "labels_seen": [asdict(labels) for labels in line.labels], "base_rate": line.base_rate, **_token_costs(line),
         "training": [asdict(of_seed) for of_seed in line.training],
         "standing": standing and {
             "p_calibrated": standing.calibrated_p, "ranks": dict(standing.ranks),
@@ -149,7 +149,7 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
     return record
 
 
-def _range(interval: Interval) -> dict[str, Any]:
+def _interval(interval: Interval) -> dict[str, Any]:
     """Without what is empty: an interval, or why there is none."""
     if interval.low is None:
         return {"estimand": interval.estimand, "reason": interval.reason}

@@ -60,7 +60,7 @@ def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
     writers: Mapping[str, Callable[[], str]] = {
         "terminal": lambda: visible(terminal(views.grids, width)),
         "md": lambda: visible(markdown(views.grids)),
-        "csv": lambda: visible(comma_separated(views.records())),
+        "csv": lambda: visible(csv_text(views.records())),
         "tex": lambda: visible(latex(views.grids)),
         "json": lambda: visible_json(json_text(views.data())),
     }
@@ -107,8 +107,8 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
         console.print()
         for panel in panels if grid.rows else ():
             # further apart where there is room
-            table = _drawn(grid, panel, gap=1)
-            console.print(table if _fits(table, console) else _drawn(grid, panel, gap=0))
+            table = _rich_table(grid, panel, gap=1)
+            console.print(table if _fits(table, console) else _rich_table(grid, panel, gap=0))
             console.print()
         notes = [f"{str(k).translate(_SUPERSCRIPTS)} {note}" for k, note in enumerate(grid.footnotes, start=1)]
         for text in (*notes, *grid.remarks):
@@ -118,10 +118,10 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
         if notes or grid.remarks or dropped:
             console.print()
     unseen = {column for grid in grids for column in grid.columns} - shown
-    console.print(Text(" ".join(legend_of(grids, unseen)), style="dim"), highlight=False)
+    console.print(Text(" ".join(merge_legends(grids, unseen)), style="dim"), highlight=False)
 
 
-def legend_of(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str]:
+def merge_legends(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str]:
     """Sentences of all grids, each once; those of a later grid stand where they stand there.
 
     Args:
@@ -143,7 +143,7 @@ def _panels(grid: Grid, console: Console) -> list[list[int]]:
     """Numbers of the columns that are shown, in pieces that fit; each begins with the columns that name a row."""
 
     def fits(numbers: Sequence[int]) -> bool:
-        return _fits(_drawn(grid, numbers, gap=0), console)
+        return _fits(_rich_table(grid, numbers, gap=0), console)
 
     remaining = list(range(len(grid.columns)))
     for number in sorted(remaining, key=lambda i: -grid.columns[i].droppable):
@@ -169,7 +169,7 @@ def _fits(table: RichTable, console: Console) -> bool:
     return table.__rich_measure__(console, console.options.update(max_width=_MAX_WIDTH)).maximum <= console.width
 
 
-def _drawn(grid: Grid, numbers: Sequence[int], *, gap: int) -> RichTable:
+def _rich_table(grid: Grid, numbers: Sequence[int], *, gap: int) -> RichTable:
     """These columns."""
     from rich import box
     from rich.table import Table as RichTable
@@ -226,7 +226,7 @@ def markdown(grids: Sequence[Grid]) -> str:
         lines += [f"{number}. {markdown_text(note)}" for number, note in enumerate(grid.footnotes, start=1)]
         lines += [""] * bool(grid.footnotes)
         lines += [line for remark in grid.remarks for line in (markdown_text(remark), "")]
-    return "\n".join([*lines, markdown_text(" ".join(legend_of(grids))), ""])
+    return "\n".join([*lines, markdown_text(" ".join(merge_legends(grids))), ""])
 
 
 def markdown_table(labels: Sequence[str], rows: Iterable[Sequence[str]], align: str = "l") -> list[str]:
@@ -336,7 +336,7 @@ def _latex_text(text: str) -> str:
 # --- CSV --------------------------------------------------------------------------------------------------------------
 
 
-def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
+def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
     """Records as CSV with one heading for all; empty where there is no number."""
     stream = io.StringIO()
     names = list(dict.fromkeys(key for record in records for key in record))

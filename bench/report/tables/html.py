@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from bench.progress import visible
-from bench.report.tables.formats import legend_of
+from bench.report.tables.formats import merge_legends
 
 if TYPE_CHECKING:
     from bench.report.tables.grid import Grid
@@ -44,7 +44,7 @@ def fragment(grids: Sequence[Grid]) -> str:
             notes = "".join(f"<li>{_text(note)}</li>" for note in grid.footnotes)
             lines.append(f'<ol style="{_NOTE}">{notes}</ol>')
         lines += [_paragraph(remark, _NOTE) for remark in grid.remarks]
-    return "\n".join([*lines, _paragraph(" ".join(legend_of(grids)), _NOTE), "</div>"])
+    return "\n".join([*lines, _paragraph(" ".join(merge_legends(grids)), _NOTE), "</div>"])
 
 
 def paragraphs(texts: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from bench.metrics import METRICS
 from bench.metrics.summary import Average
 from bench.report.averages import mean_of
-from bench.report.competition import Best, Competition, badness, counted, judged_by, rank
+from bench.report.competition import Best, Competition, badness, counted, rank, ranked_by
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, LineStanding, Standings
 from bench.report.style import Style
@@ -155,7 +155,7 @@ class Line:
             f"{row.status}{f' (seed {row.seed})' if several else ''}: {row.reason or 'no reason given'}"
             for row in self.others
         )
-        return distinct(reasons)
+        return unique(reasons)
 
     @property
     def training(self) -> tuple[Training, ...]:
@@ -170,22 +170,22 @@ class Line:
     @property
     def parameters(self) -> tuple[float, ...]:
         """Trained parameters, by seed, where they are known; so are the next three."""
-        return _known(row.n_parameters for row in self.done)
+        return _not_none(row.n_parameters for row in self.done)
 
     @property
     def tokens(self) -> tuple[float, ...]:
         """Token positions that the model must read for this method alone; many go through it in one pass."""
-        return _known(row.forward_tokens_alone for row in self.done)
+        return _not_none(row.forward_tokens_alone for row in self.done)
 
     @property
     def generated(self) -> tuple[float, ...]:
         """Tokens that the model must write for this method alone; each waits for the one before."""
-        return _known(row.generated_tokens_alone for row in self.done)
+        return _not_none(row.generated_tokens_alone for row in self.done)
 
     @property
     def seconds(self) -> tuple[float, ...]:
         """Seconds of its own stages."""
-        return _known(sum(row.timings.values()) if row.timings else None for row in self.done)
+        return _not_none(sum(row.timings.values()) if row.timings else None for row in self.done)
 
     @property
     def is_calibrated(self) -> bool:
@@ -211,16 +211,16 @@ class Line:
 
         ECE has the rank of `rmsce`.
         """
-        return self.standing.ranks.get(judged_by(metric)) if self.standing else None
+        return self.standing.ranks.get(ranked_by(metric)) if self.standing else None
 
     def badness(self, metric: str) -> float | None:
         """Mean by which lines are ordered, the best first; None where there is none."""
-        mean = self.estimate(judged_by(metric)).mean
-        return None if mean is None else badness(judged_by(metric), mean)
+        mean = self.estimate(ranked_by(metric)).mean
+        return None if mean is None else badness(ranked_by(metric), mean)
 
     def in_subject(self, subject: str, metric: str) -> float | None:
         """A metric in one subject, mean over seeds; None where it is undefined."""
-        mean = METRICS[metric].mean(_known(row.per_subject.get(subject, {}).get(metric) for row in self.done))
+        mean = METRICS[metric].mean(_not_none(row.per_subject.get(subject, {}).get(metric) for row in self.done))
         return None if mean is None else counted(metric, mean)
 
     def not_run(self) -> Line:
@@ -333,16 +333,16 @@ class Table:
 _UNKNOWN = MetricValue()
 
 
-def distinct(texts: Iterable[str]) -> tuple[str, ...]:
+def unique(texts: Iterable[str]) -> tuple[str, ...]:
     """Texts as lines of printable text, each once."""
     return tuple(dict.fromkeys(map(plain, texts)))
 
 
-def methods_of(tables: Sequence[Table]) -> list[Line]:
+def one_line_per_method(tables: Sequence[Table]) -> list[Line]:
     """A line for each method of some tables, in the order in which figures and legends list them."""
     by_method = {line.key.method: line for table in tables for line in table.lines}
     return sorted(by_method.values(), key=lambda line: line.place)
 
 
-def _known(values: Iterable[float | None]) -> tuple[float, ...]:
+def _not_none(values: Iterable[float | None]) -> tuple[float, ...]:
     return tuple(value for value in values if value is not None)

@@ -40,7 +40,7 @@ class Origins:
         if len(judges) < SEVERAL:
             return f"Answers were graded by {listed(judges)}." if judges else ""
         return (
-            f"Answers were graded by different judges: by {_usual(self._judges)} unless a footnote says otherwise;"
+            f"Answers were graded by different judges: by {_mode(self._judges)} unless a footnote says otherwise;"
             " numbers of different judges can't be compared."
         )
 
@@ -56,7 +56,7 @@ class Origins:
             yield f"graded by {listed(self._judges[key])}"
         if _differs(key, self._revisions):
             revisions = listed(revision[:_REVISION_LENGTH] for revision in self._revisions[key])
-            usual = _usual(self._revisions)[:_REVISION_LENGTH]
+            usual = _mode(self._revisions)[:_REVISION_LENGTH]
             yield f"with revision {revisions} of the model, lines without such a note with {usual}"
         plugins = {_revision(row, f"{PLUGIN}{base_of(row.method)}") for row in self._done[key]}
         if len(plugins) >= SEVERAL:
@@ -81,7 +81,7 @@ def _revision(row: ResultRow, of: str = "") -> str:
     return str(revisions.get(of or row.model) or "") if isinstance(revisions, Mapping) else ""
 
 
-def _usual(values: Values) -> str:
+def _mode(values: Values) -> str:
     """The value that most lines have; of several such, the first in the alphabet."""
     lines = Counter(value for line_values in values.values() for value in line_values)
     return min(lines, key=lambda value: (-lines[value], value))
@@ -89,4 +89,4 @@ def _usual(values: Values) -> str:
 
 def _differs(key: Key, values: Values) -> bool:
     """Whether a line has something else than most lines, or several things."""
-    return bool(values[key]) and values[key] != {_usual(values)}
+    return bool(values[key]) and values[key] != {_mode(values)}

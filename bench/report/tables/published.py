@@ -52,10 +52,10 @@ def read(results: Path) -> Mapping[Key, Published]:
         )
     reasons = [
         (tuple(line[name] for name in _REASON_COLUMNS[:4]), line["reason"])
-        for line in lines_of(folder / "not_targets.csv", _REASON_COLUMNS)
+        for line in read_csv_rows(folder / "not_targets.csv", _REASON_COLUMNS)
     ]
     cells: dict[Key, Published] = {}
-    for line in lines_of(folder / "results.csv", COLUMNS):
+    for line in read_csv_rows(folder / "results.csv", COLUMNS):
         key = (line["model"], line["task"], line["method"], line["metric"])
         matching_reasons = (
             reason
@@ -100,12 +100,12 @@ def values_of(
     if not name or folder is None or not (folder / name).is_file():
         return []
     try:
-        return [parse(line) for line in lines_of(folder / name, columns)]
+        return [parse(line) for line in read_csv_rows(folder / name, columns)]
     except ValueError as error:
         raise UserError(f"{folder / name}: expected {expected}, {error}") from error
 
 
-def lines_of(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+def read_csv_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     """Lines of a CSV file of published numbers.
 
     Raises:

@@ -47,8 +47,8 @@ def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _:
     if view.compare is not None:
         return comparison.build(tables, view.compare)
     if view.against:
-        tables = build.against(tables, published.read(view.results))
-    return build.views(tables, stats=view.stats, models=view.layout == Layout.MODELS)
+        tables = build.add_published(tables, published.read(view.results))
+    return build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS)
 
 
 def tables_of(

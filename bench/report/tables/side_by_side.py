@@ -12,14 +12,14 @@ from bench.report.tables import legend
 from bench.report.tables.cells import (
     BLANK,
     DASH,
-    column_of,
-    name_of,
-    numbers_of,
-    order_in_words,
-    parts,
+    lines_with_breaks,
+    method_cell,
+    metric_cells,
+    metric_column,
+    order_sentences,
     published_rows,
-    ranks,
-    remarks_of,
+    rank_columns,
+    table_remarks,
 )
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
 from bench.report.tables.model import Line, Table
@@ -27,7 +27,7 @@ from bench.report.text import EN_DASH, listed
 from bench.report.verdict import verdict_of
 
 
-def models(tables: Sequence[Table]) -> list[Grid]:
+def model_grids(tables: Sequence[Table]) -> list[Grid]:
     """The paper's main table: for each task, blocks of two models, means only.
 
     Models stand in the order of `bench list models`, others after them.
@@ -56,16 +56,16 @@ def models(tables: Sequence[Table]) -> list[Grid]:
                 " folder of their own"
             )
         task_tables.sort(key=lambda t: (order.index(t.model) if t.model in order else len(order), t.model))
-        grids += [_side_by_side(task_tables[i : i + 2]) for i in range(0, len(task_tables), 2)]
+        grids += [_pair_grid(task_tables[i : i + 2]) for i in range(0, len(task_tables), 2)]
     return grids
 
 
-def _side_by_side(tables: Sequence[Table]) -> Grid:
+def _pair_grid(tables: Sequence[Table]) -> Grid:
     columns = [Column("method", is_left=True)]
     for table in tables:
         span = table.model if len(tables) > 1 else ""
-        columns += [replace(column, span=span) for column, _ in ranks(table)]
-        columns += [column_of(name, table, span=span, is_bare=True) for name in table.columns]
+        columns += [replace(column, span=span) for column, _ in rank_columns(table)]
+        columns += [metric_column(name, table, span=span, is_bare=True) for name in table.columns]
     keys = dict.fromkeys(line.key for table in tables for line in table.lines)
     lines = {key: [next((li for li in table.lines if li.key == key), None) for table in tables] for key in keys}
     leaders = [{line.key for line in table.leaders()} for table in tables]
@@ -78,10 +78,10 @@ def _side_by_side(tables: Sequence[Table]) -> Grid:
 
     rows: list[GridRow] = []
     first_lines = (next(line for line in entries if line) for entries in lines.values())
-    for line, is_apart in parts(sorted(first_lines, key=sort_key)):
+    for line, is_apart in lines_with_breaks(sorted(first_lines, key=sort_key)):
         entries = lines[line.key]
         # a footnote that doesn't hold for all the models that the method was run with names its model
-        notes, all_notes = list[str](), [name_of(entry).notes if entry else None for entry in entries]
+        notes, all_notes = list[str](), [method_cell(entry).notes if entry else None for entry in entries]
         for line_notes, table in zip(all_notes, tables, strict=True):
             for note in line_notes or ():
                 is_common = all(note in others for others in all_notes if others is not None)
@@ -90,9 +90,12 @@ def _side_by_side(tables: Sequence[Table]) -> Grid:
         for table, entry, leading_keys in zip(tables, entries, leaders, strict=True):
             if entry is None:
                 missing = Cell(EN_DASH, notes=(table.not_run(line.key.method),))
-                cells += [DASH] * len(ranks(table)) + [missing] * len(table.columns)
+                cells += [DASH] * len(rank_columns(table)) + [missing] * len(table.columns)
             else:
-                items = [*(text(entry) for _, text in ranks(table)), *numbers_of(entry, table.columns, is_bare=True)]
+                items = [
+                    *(text(entry) for _, text in rank_columns(table)),
+                    *metric_cells(entry, table.columns, is_bare=True),
+                ]
                 cells += [replace(cell, shaded=line.key in leading_keys) for cell in items]
         leads = all(cell.shaded for cell in cells[1:])
         cells[0] = replace(cells[0], bold=leads, shaded=leads)
@@ -104,7 +107,7 @@ def _side_by_side(tables: Sequence[Table]) -> Grid:
             cells = [Cell(label)]
             for table, block in zip(tables, blocks, strict=True):
                 numbers = next((row[1:] for row in block if row[0].text == label), [BLANK] * len(table.columns))
-                cells += [BLANK] * len(ranks(table)) + numbers
+                cells += [BLANK] * len(rank_columns(table)) + numbers
             if any(cell.text for cell in cells[1:]):
                 rows.append(GridRow(cells, is_under=True))
     # facts that are the same for both models once, and the rest with the model before it
@@ -116,10 +119,10 @@ def _side_by_side(tables: Sequence[Table]) -> Grid:
         paragraphs.append(len(sentences))
         opening, *others = verdict_of(table).sentences
         sentences += [f"{table.model}: " * (len(tables) > 1) + opening, *others]
-    remarks = dict.fromkeys(remark for table in tables for remark in remarks_of(table))
+    remarks = dict.fromkeys(remark for table in tables for remark in table_remarks(table))
     names = [table.model for table in tables]
     return Grid(
-        (f"{' and '.join(names)} on {tables[0].task}", *facts, *order_in_words(tables)), tuple(columns), tuple(rows),
+        (f"{' and '.join(names)} on {tables[0].task}", *facts, *order_sentences(tables)), tuple(columns), tuple(rows),
         legend.legend(tables, is_bare=True), tuple(remarks), tuple(sentences), tuple(paragraphs),
         label="-".join((*names, tables[0].task)),
     )  # fmt: skip

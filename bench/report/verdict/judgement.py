@@ -1,6 +1,6 @@
 """Judgement of methods that were recalibrated alike, by one metric: who leads, by how much, and what is not decided.
 
-All of it follows from the pairs of the table's standings. Example: `judged(table, "brier")[0].leaders`.
+All of it follows from the pairs of the table's standings. Example: `judge_table(table, "brier")[0].leaders`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.report.grouping import Key
 from bench.report.standings.compute import Pair, Standings
 from bench.report.tables.model import Line, Table
 from bench.report.text import metric_name
-from bench.report.verdict.phrases import cheapest_first
+from bench.report.verdict.phrases import sort_by_cost
 
 State = Literal["sure", "tied", "not tested", "none"]
 POWER = 0.8
@@ -79,7 +79,7 @@ class Judgement(Competition):
     @property
     def cheapest(self) -> list[Line]:
         """Leaders, or the only method with a value, the cheapest first; none where several were not tested."""
-        return cheapest_first(self.leaders or (self.known if len(self.known) == 1 else ()))
+        return sort_by_cost(self.leaders or (self.known if len(self.known) == 1 else ()))
 
     def questions(self, line: Line) -> float | None:
         """Questions that decide between the best and this line with probability POWER, if the difference is as seen.
@@ -133,16 +133,16 @@ def questions_needed(n: int, difference: float, error: float, critical: float) -
     return n * ((critical + _POWER_QUANTILE) * error / abs(difference)) ** 2
 
 
-def rounded(value: float) -> int:
+def two_digits(value: float) -> int:
     """A count with two significant digits.
 
-    >>> rounded(4347.1), rounded(97.2), rounded(996)
+    >>> two_digits(4347.1), two_digits(97.2), two_digits(996)
     (4300, 97, 1000)
     """
     return int(float(f"{value:.1e}"))
 
 
-def judged(table: Table, metric: str | None = None) -> list[Judgement]:
+def judge_table(table: Table, metric: str | None = None) -> list[Judgement]:
     """The judgements of a table's recalibrations, lines that are not shown included; without recalibration first.
 
     Args:
