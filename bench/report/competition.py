@@ -1,6 +1,6 @@
-"""Who competes with whom by a metric, and who leads: one rule for tables, verdicts, figures, page and analyses.
+"""Which methods are ranked against each other by a metric, and which lead: one rule for all views of a table.
 
-Methods compete that were recalibrated alike and rest on the same answers and labels. Example:
+Methods are compared if they have the same recalibration, answers and labels. Example:
 `rank(table.lines, table.standings, "brier").leaders`.
 """
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from bench.report.tables.model import Line
 
 CALIBRATION = "rmsce"
-"""Metric that calibration is judged by: part of an ECE is chance, and a larger one where confidences are near 50 %."""
+"""Metric that ranks calibration: a part of the ECE is chance, which grows where confidences are near 50 %."""
 _JUDGED_BY = MappingProxyType({"ece": CALIBRATION})
 SEVERAL = 2
-"""Ranked methods without which nobody leads."""
+"""Minimum number of ranked methods for a leader."""
 NOT_TESTED = "not tested"
 OTHER_LABELS = "other answers or labels"
 Best = Literal["beyond chance", "not beyond chance", "not tested"]
 SIGNS: Mapping[Best, str] = MappingProxyType({"beyond chance": "*", "not beyond chance": "~", "not tested": "?"})
-"""After a number; plain characters, which survive print, pipes and terminals without colour."""
+"""Signs after a number, in ASCII for print, pipes and terminals without colour."""
 _UNMARKED = ("ece", "ece_debiased", "ece_ref", "ece_ref_closed", "ece_mass", "smece", "brier_mcb")
-"""Raw calibration errors. Confidences that are less spread have less of them by chance alone."""
+"""Raw calibration errors, never marked as best: less spread confidences have smaller ones by chance alone."""
 
 
 def ranked_by(metric: str) -> str:
-    """The metric that another one is ordered, ranked and tested by; usually itself.
+    """Return the metric by which a metric is sorted, ranked and tested; usually itself.
 
     >>> ranked_by("ece"), ranked_by("brier")
     ('rmsce', 'brier')
@@ -44,7 +44,7 @@ def ranked_by(metric: str) -> str:
 
 
 def counted(name: str, value: float) -> float:
-    """A metric's value as it is ordered by.
+    """Return a metric's value as it is sorted and shown: a negative root metric becomes 0.
 
     >>> counted("rmsce", -0.01), counted("brier", 0.2)
     (0.0, 0.2)
@@ -53,7 +53,7 @@ def counted(name: str, value: float) -> float:
 
 
 def badness(name: str, value: float) -> float:
-    """A metric's value with the sign with which less is better; as counted.
+    """Return a metric's value with the sign that makes less better, after `counted`.
 
     >>> badness("auroc", 0.8), badness("brier", 0.2)
     (-0.8, 0.2)
@@ -63,14 +63,14 @@ def badness(name: str, value: float) -> float:
 
 @dataclass(frozen=True)
 class Competition:
-    """Methods of one table that were recalibrated alike, by one metric."""
+    """Ranking of the methods of a table with one recalibration, by one metric."""
 
     metric: str
-    """Metric that judges: `rmsce` where ECE was asked for."""
+    """Metric that ranks: `rmsce` for ECE."""
     recalibration: str
     """Recalibration of these methods; empty for none."""
     comparable: tuple[Line, ...]
-    """Methods with a value on the answers and labels that most rest on, the best mean first, tested or not."""
+    """Methods with a value that use the answers and labels most methods use, the best mean first, tested or not."""
     excluded: Mapping[Key, str]
     """Why each other method, and each comparable one that was not tested, is not ranked."""
 
@@ -81,23 +81,22 @@ class Competition:
 
     @cached_property
     def first(self) -> tuple[Line, ...]:
-        """Ranked methods than which none of the table is significantly better."""
+        """Ranked methods of rank 1: no method of the table is significantly better."""
         return tuple(line for line in self.ranked if line.rank(self.metric) == 1)
 
     @property
     def leaders(self) -> tuple[Line, ...]:
-        """The first ones where several were ranked: one ranked method alone leads nobody."""
+        """The methods of rank 1, if at least two methods were ranked."""
         return self.first if len(self.ranked) >= SEVERAL else ()
 
 
 def rank(
     lines: Iterable[Line], standings: Standings | None, metric: str, recalibration: str | None = None
 ) -> Competition:
-    """The competition of methods by a metric.
+    """Rank methods by a metric.
 
-    Left out are methods without results, whose training was cut short, without a value, on other answers or labels than
-    most ranked ones, and in calibration those that don't order answers, as a constant confidence is calibrated, too, or
-    of which that can't be told.
+    Excluded are methods without results or without a value, with a training cut short, or with other answers or labels
+    than most ranked ones; for calibration also those not known to order answers, as a constant is calibrated, too.
 
     Args:
         lines: of a table, those that are not shown included.
@@ -125,7 +124,7 @@ def rank(
 
 
 def comparable_groups(lines: Sequence[Line], standings: Standings | None, metric: str) -> list[list[Line]]:
-    """Methods that can be compared with each other by a metric: each recalibration, on each set of labels."""
+    """Group methods by recalibration and set of labels; those of a group can be compared by the metric."""
     name = ranked_by(metric)
     by_labels: dict[tuple[str, int], list[Line]] = {}
     for line in lines:
@@ -135,10 +134,10 @@ def comparable_groups(lines: Sequence[Line], standings: Standings | None, metric
 
 
 def find_best(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dict[str, Best]]:
-    """The best numbers of each column of a table: one rule for every format.
+    """Find the best numbers of each column of a table, for all formats.
 
-    A best mean is *beyond chance* where every other method that it competes with is significantly worse, *not beyond
-    chance* where one of them isn't, *not tested* where there is no test.
+    A best mean is *beyond chance* if every other method of its group is significantly worse, *not beyond chance* if one
+    is not, *not tested* if there is no test.
 
     Args:
         lines: of the table.
@@ -165,7 +164,7 @@ def find_best(lines: Sequence[Line], standings: Standings | None) -> dict[Key, d
 
 
 def _exclusion_reason(line: Line, standings: Standings | None, metric: str) -> str:
-    """Why a method takes no part, whatever the others are like; empty where it does."""
+    """Return why a method is excluded regardless of the other methods; empty if it is not."""
     if line.status != "ok":
         return line.status
     if standings is not None and line.key in standings.left_out:
@@ -179,5 +178,5 @@ def _exclusion_reason(line: Line, standings: Standings | None, metric: str) -> s
 
 
 def _labels(line: Line) -> int:
-    """Number of the answers and labels that a method rests on; 0 where nothing was compared."""
+    """Return the index of a method's set of answers and labels; 0 without standings."""
     return line.standing.labels if line.standing else 0

@@ -1,6 +1,6 @@
-"""Pareto fronts of a table: methods than which no other one is both better and cheaper.
+"""Pareto fronts of cost and quality: methods that no other method dominates.
 
-Methods that are not shown count too: otherwise one could choose one's rivals. Example:
+Hidden methods count too, so that a selection can't change the front. Example:
 `pareto_front(table, "brier", "tokens", {""})`.
 """
 
@@ -14,7 +14,7 @@ from bench.report.tables.model import Line, Table
 
 
 def pareto_indices(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Points of (cost, badness) than which no other is at least as good in both and better in one, the cheapest first.
+    """Return the indices of the non-dominated points (cost, badness), the cheapest first.
 
     >>> pareto_indices([(1.0, 0.3), (2.0, 0.2), (2.0, 0.25), (3.0, 0.2)])
     [0, 1]
@@ -28,7 +28,7 @@ def pareto_indices(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def pareto_front(table: Table, metric: str, cost: str, kinds: Collection[str]) -> list[Key]:
-    """Lines on the front, shown or not, the cheapest first.
+    """Return the lines on the Pareto front, shown or hidden, the cheapest first.
 
     Args:
         table: with or without standings.
@@ -46,9 +46,9 @@ def pareto_front(table: Table, metric: str, cost: str, kinds: Collection[str]) -
 
 
 def front_candidates(table: Table, metric: str) -> list[Line]:
-    """Lines that can be on a front, shown or not: the ranked ones of each recalibration, on the labels of the leaders.
+    """Return the candidates for a front, shown or hidden: ranked lines of each recalibration with the leaders' labels.
 
-    Where the metric has no ranks, all that can be compared.
+    Without ranks for the metric, all comparable lines.
     """
     kinds = sorted({line.key.recalibration for line in (*table.lines, *table.others)})
     competitions = [table.competition(metric, kind) for kind in (None, *kinds)]

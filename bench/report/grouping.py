@@ -21,7 +21,7 @@ from bench.results.row import ResultRow
 
 
 class Key(NamedTuple):
-    """Method and settings, which distinguish a line of a table from others."""
+    """Identifies a line of a table: method and settings."""
 
     method: str
     variant: str
@@ -43,13 +43,13 @@ class Group(NamedTuple):
 
     rows: Sequence[ResultRow]
     hidden: Sequence[ResultRow]
-    """Partial or deviating rows of the same model and task that were not asked for."""
+    """Partial or deviating rows of the same model and task that are not shown."""
 
 
 def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, partial: bool) -> list[Group]:
-    """Rows by table, in the order of model and task.
+    """Group rows into tables, sorted by model and task.
 
-    Partial runs, runs of another protocol or with other answers, and tuned ones are groups of their own.
+    Partial runs, other protocols, other answers and tuned runs form separate groups.
 
     Args:
         rows: what `bench.results.cells.read_all` gives.
@@ -100,7 +100,7 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
 
 
 def rows_by_line(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[ResultRow]]:
-    """The lines of one table in the order of figures, recalibrated ones last; each with its seeds ascending.
+    """Group the rows of a table by line, in the order of figures, recalibrated ones last; seeds ascending.
 
     Args:
         rows: of a group.
@@ -121,19 +121,19 @@ def rows_by_line(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[Re
 
 
 def tuning_budget(row: ResultRow) -> int:
-    """Configurations that each method with a search space got in the row's run; 0 where constants are the preset's."""
+    """Return the number of configurations tried per tuned method in the row's run; 0 without tuning."""
     return 0 if row.tuning is None else row.tuning.n
 
 
 def ece_bins_of(row: ResultRow) -> int:
-    """Bins of the expected calibration error by which a row was scored."""
+    """Return the number of ECE bins with which a row was scored."""
     return int(row.deviations.get("protocol.ece_bins", Protocol().ece_bins))
 
 
 def common_settings(rows: Sequence[ResultRow]) -> Mapping[str, str]:
-    """Settings that the caption can say once for all lines.
+    """Return the settings that all lines share, which the caption states once.
 
-    `train_on` concerns only rows that learn, so it is common where it is the same for these.
+    `train_on` is shared if it is the same for all trained methods.
     """
     settings = [_settings(row) for row in rows]
     common = {name: value for name, value in settings[0].items() if all(other.get(name) == value for other in settings)}
@@ -142,5 +142,5 @@ def common_settings(rows: Sequence[ResultRow]) -> Mapping[str, str]:
 
 
 def _settings(row: ResultRow) -> dict[str, str]:
-    """Everything in which a run differs from a default one."""
+    """Return the settings of a run that differ from the defaults."""
     return {name: setting(value) for name, value in {**row.config, **row.deviations}.items()}

@@ -1,8 +1,7 @@
-"""Rows of a results folder with the numbers that their Parquet files give, whatever their JSON files say.
+"""Load the rows of a results folder with their metrics recomputed from the Parquet files.
 
-Metrics that a JSON file lacks, because another version of the program wrote it, are computed too. That takes a tenth of
-a second for each result, so the outcome is remembered in a file of the cache, named by the digest of both files and of
-the program that computes: it is empty where the JSON file says all of it. Example:
+Metrics that a JSON file lacks, as an older version wrote it, are computed too. That takes 0.1 s a result, so they are
+cached in a file named by the digests of both files and of the code, empty if the JSON file was complete. Example:
 `rows_of(Path("results"), cache)[0].metrics["brier"].mean`.
 """
 
@@ -40,14 +39,14 @@ def rows_of(
     say: Callable[[str], None] = lambda _: None,
     chosen: Callable[[list[ResultRow]], list[ResultRow]] = lambda rows: rows,
 ) -> list[ResultRow]:
-    """All rows below a results folder, in the order of their paths.
+    """Load all rows below a results folder, sorted by path.
 
     Args:
         folder: of results.
-        cache: folder where it is remembered what was computed; None remembers nothing.
-        partial: also the rows of runs with `--limit`, which are given anyway where there are no others.
-        say: told before long computations.
-        chosen: those whose numbers are computed and given, of all rows as their JSON files say them.
+        cache: cache folder; None disables the cache.
+        partial: include runs with `--limit`; they are always included if there are no others.
+        say: called with a message before long computations.
+        chosen: selects rows to recompute and return, given all rows as stored in JSON.
 
     Raises:
         UserError: there is no such folder, or a file in it is not as it must be.
@@ -89,13 +88,13 @@ def _recompute(row: ResultRow, path: Path, cache: Path | None, say: Callable[[st
 
 
 class _Metrics(msgspec.Struct):
-    """Metrics of a result, some of which its JSON file lacks."""
+    """Recomputed metrics of a result whose JSON file lacks some (cache entry)."""
 
     metrics: dict[str, MetricSummary]
     per_subject: dict[str, dict[str, float | None]]
 
     def added_to(self, row: ResultRow) -> ResultRow:
-        """The row with all of them."""
+        """Return the row with these metrics."""
         return replace(row, metrics=self.metrics, per_subject=self.per_subject)
 
 

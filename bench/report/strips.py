@@ -1,7 +1,7 @@
-"""Texts coloured by numbers, as one HTML page that needs nothing else: no script, no font, no request.
+"""Render texts coloured by numbers as one self-contained HTML page: no script, font or request.
 
-A colour stands for a number on a scale from 0; the same number stands above each piece, and marks are lines below it,
-so that the page can be read on paper and with any kind of colour vision.
+Colours encode numbers on a scale from 0; the number is also printed above each piece, and marks are underlines, so the
+page is readable in print and with any colour vision.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ rt { font-size: .55em; color: #444; user-select: none; }
 
 
 def page(title: str, strips: Strips) -> str:
-    """The whole file as text.
+    """Render the page as text.
 
     Args:
-        title: what the page is about, e.g. method, analysis, model and task.
+        title: heading of the page, e.g. method, analysis, model and task.
         strips: the texts, checked.
     """
     values = [piece.value for strip in strips.strips for piece in strip.pieces if piece.value is not None]
@@ -72,7 +72,7 @@ def page(title: str, strips: Strips) -> str:
 
 
 def _piece(piece: Piece, mark: str, max_value: float) -> Element | str:
-    """A piece in the colour of its number; 0 and 0 alone may stay white."""
+    """Render a piece in the colour of its number; only 0 is white."""
     text = visible(piece.text)
     if piece.value is None:
         return el("span", {"class": mark, "title": piece.told or None}, text) if mark else text

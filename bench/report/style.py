@@ -1,7 +1,7 @@
-"""Looks of figures and page: sizes, type, and one colour, marker and dash per method, as data without matplotlib.
+"""Style of figures and page: sizes, fonts, and a colour, marker and dash per method; needs no matplotlib.
 
-A method looks the same everywhere. `methods/style.toml` says how the built-in ones do, and `style.toml` in a folder of
-results how others do, or these instead; a method that neither names is drawn by a hash of its name. Example:
+Styles of built-in methods are in `methods/style.toml`; `style.toml` in a results folder adds to or overrides them. Any
+other method gets a style by a hash of its name. Example:
 `read(Path("results")).of("ccps+isotonic")` has the colour of `ccps`, and a hollow marker.
 """
 
@@ -152,7 +152,7 @@ class Styles:
         return style._replace(fill=RECALIBRATED_FILLS.get(recalibration, "none")) if recalibration else style
 
     def place(self, method: str) -> tuple[str, int, str]:
-        """A key that sorts methods: as they are before recalibrated ones, named before others, these by name.
+        """Return a sort key: methods before recalibrated ones, listed methods before others, which are sorted by name.
 
         >>> styles = Styles(dict.fromkeys(["ptrue", "ccps"]))
         >>> sorted(["zeta", "ccps+platt", "ccps", "alpha", "ptrue"], key=styles.place)
@@ -169,7 +169,7 @@ def built_in() -> Styles:
 
 
 def read(results: Path) -> Styles:
-    """The styles of a folder of results: the built-in methods', after those that the folder's own `style.toml` names.
+    """Load the styles of a results folder: those of its `style.toml`, then the built-in ones.
 
     Raises:
         UserError: that file is not as it must be.

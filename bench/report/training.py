@@ -1,6 +1,6 @@
-"""Account of a training for tables and the page: steps, passes over the rows, and losses, over the seeds.
+"""Format the training of a method for tables and the page: steps, epochs and losses over the seeds.
 
-Example: `format_stages(trainings)[0].kept` is `1,250` where every seed kept step 1,250.
+Example: `format_stages(trainings)[0].best` is `1,250` if every seed kept the weights of step 1,250.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Stage(NamedTuple):
 
 
 def format_stages(trainings: Sequence[Training]) -> list[Stage]:
-    """Each stage over the seeds."""
+    """Format each stage, over the seeds."""
     by_stage = zip(*(training.stages for training in trainings), strict=False)
     return [
         Stage(
@@ -80,7 +80,7 @@ def published_training(method: str) -> str:
 
 
 def training_facts(trainings: Sequence[Training]) -> list[tuple[str, str]]:
-    """Names and texts, for the page."""
+    """Return pairs of name and text for the page."""
     if not trainings:
         return []
     facts = [
