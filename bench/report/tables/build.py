@@ -1,7 +1,7 @@
-"""Result rows -> one comparison table per model and task, the same for every view of it.
+"""Build one comparison table per model and task from result rows; all views are made of it.
 
-A line is a method; its cells are metrics with half the width of their intervals, or "skipped" / "failed" with a
-footnote that says why. Lines are in the order of the mean of the headline metric. Example:
+A line is a method; its cells are metrics with half-widths of their intervals, or "skipped" / "failed" with a footnote.
+Lines are sorted by the mean of the headline metric. Example:
 `print(render(build(read_all(Path("results"))), "md"))`.
 """
 
@@ -41,10 +41,10 @@ __all__ = [
 ]  # fmt: skip
 
 StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
-"""Lines of a table -> how sure its numbers are, e.g. `bench.report.standings.cache.StandingsReader`."""
+"""Maps the lines of a table to their intervals, tests and ranks, e.g. `StandingsReader`."""
 
 _FEW = 2
-"""Tables that need no overview before them."""
+"""Maximum number of tables without an overview before them."""
 _OTHER_LABELS = "rests on other answers or labels than the lines that are judged"
 _NOT_BUILT_IN = "not built in: a plugin's method, which this package neither contains nor checks"
 
@@ -59,18 +59,18 @@ def build(
     standings_of: StandingsOf | None = None,
     styles: Styles | None = None,
 ) -> list[Table]:
-    """Tables in the order of model and task; partial runs, and runs of another protocol, get tables of their own.
+    """Build tables sorted by model and task; partial runs and other protocols get separate tables.
 
-    Runs of a method with different settings are lines of one table, distinguished by a footnote.
+    Runs of a method with different settings are separate lines of one table, with a footnote.
 
     Args:
         rows: what `bench.results.cells.read_all` gives.
-        average: what metrics are of; `standings_of` must be of the same.
-        preset: shows this preset only.
-        deviations: also shows rows with overridden constants.
-        partial: also shows rows of runs with `--limit`.
+        average: what metrics average over; `standings_of` must use the same.
+        preset: show this preset only.
+        deviations: include rows with overridden constants.
+        partial: include runs with `--limit`.
         standings_of: computes intervals, tests and ranks; without it the best numbers are marked as not tested.
-        styles: say how methods are drawn and in which order; by default those of the built-in ones.
+        styles: styles and order of methods; by default those of the built-in ones.
 
     Raises:
         UserError: nothing to show, the rows of a model and task differ in schema, preset, task version or protocol, or
@@ -104,7 +104,7 @@ def build(
 
 
 def add_published(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], Published]) -> list[Table]:
-    """The tables with the published cells beside ours.
+    """Return the tables with the published cells beside ours.
 
     Args:
         tables: from `build`.
@@ -117,7 +117,7 @@ def add_published(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, s
 
 
 def marked(tables: Sequence[Table], built_in: Collection[str]) -> list[Table]:
-    """The tables with a footnote at each method that is not one of these.
+    """Return the tables with a footnote at each method that is not built in.
 
     Args:
         tables: from `build`.
@@ -134,11 +134,11 @@ def marked(tables: Sequence[Table], built_in: Collection[str]) -> list[Table]:
 
 
 def table_views(tables: Sequence[Table], *, stats: bool = False, models: bool = False) -> TableViews:
-    """The tables for every format.
+    """Lay out the tables for all formats.
 
     Args:
         tables: from `build`.
-        stats: also intervals and the metrics beyond the paper's.
+        stats: include intervals and the metrics beyond the paper's.
         models: two models side by side, instead of one table for each model and task.
 
     Raises:
@@ -151,7 +151,7 @@ def table_views(tables: Sequence[Table], *, stats: bool = False, models: bool = 
 
 
 def render(tables: Sequence[Table], kind: str, *, width: int | None = None) -> str:
-    """The tables as text.
+    """Render the tables as text.
 
     Args:
         tables: from `build`.
@@ -175,8 +175,8 @@ def print_terminal(tables: Sequence[Table], console: Console) -> None:
 def _build_line(
     key: Key, rows: Sequence[ResultRow], average: Average, standings: Standings | None, origins: Origins, styles: Styles
 ) -> Line:
-    """The line of one method from its seeds."""
-    # of one that is not built in, the group follows from whether it learned
+    """Build the line of one method from the rows of its seeds."""
+    # the group of a plugin's method follows from whether it was trained
     is_trained = any(row.train_on is not None for row in rows)
     line = Line(
         key=key,
@@ -186,7 +186,7 @@ def _build_line(
         rows=tuple(rows),
         standing=standings.lines.get(key) if standings else None,
     )
-    computed = {name for row in line.done for name in row.metrics}  # the paper's are told where they weren't, too
+    computed = {name for row in line.done for name in row.metrics}  # the paper's always
     names = [name for name in METRICS if line.done and (name in COLUMNS or name in computed)]
     notes = [f"with {key.variant}"] if key.variant else []
     if standings and key in standings.left_out:
@@ -198,7 +198,7 @@ def _build_line(
 
 
 def _value(line: Line, name: str, average: Average) -> MetricValue:
-    """Mean over seeds of one metric with its footnotes, for a line that has no estimates yet."""
+    """Compute the mean of one metric over seeds, with footnotes; the line has no estimates yet."""
     summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in line.done]
     by_seed = tuple(value for summary in summaries if (value := summary.of(average)) is not None)
     mean = METRICS[name].mean(by_seed)

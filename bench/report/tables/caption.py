@@ -1,4 +1,4 @@
-"""Facts of a table's caption: what a reader must know to read its numbers, in sentences."""
+"""Caption of a table: data, settings, answers and exclusions, in sentences."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from bench.results.files import base_of
 from bench.results.row import ResultRow
 
 MANY = 100
-"""Questions below which a table is said to rest on too few."""
+"""Minimum number of questions; the caption warns of fewer."""
 ENOUGH = 20
-"""Right answers, and wrong ones, below which it is said so too."""
+"""Minimum number of right and of wrong answers."""
 _GENERATED = "generate"
-"""Source of answers that the model gave here and now."""
+"""`answers_source` of answers that the run generated."""
 
 
 def build_facts(group: Group, origins: Origins) -> tuple[str, ...]:
-    """The facts of a table's rows; the first names model and task, the others are sentences.
+    """Build the caption: first a title of model and task, then sentences.
 
     Args:
-        group: the rows.
-        origins: of the lines that they are.
+        group: rows of the table.
+        origins: origins of its lines.
     """
     return tuple(plain(fact) for fact in _facts(group, origins) if fact)
 
 
 def too_few(rows: Sequence[ResultRow]) -> str:
-    """Sentence on a table that rests on few answers; empty where there are enough."""
+    """Return a warning if a table has few answers; empty if it has enough."""
     sizes = [(row.n, round(row.n * row.llm_accuracy)) for row in rows if row.n and row.llm_accuracy is not None]
     counts = {
         "questions": (MANY, [n for n, _ in sizes]), "right answers": (ENOUGH, [right for _, right in sizes]),
@@ -55,10 +55,10 @@ def limit_of(row: ResultRow) -> str:
 
 
 def apart(rows: Sequence[ResultRow]) -> list[str]:
-    """Words that tell tables of one model and task apart; empty where there are no others.
+    """Return labels that distinguish tables of one model and task; empty for a single table.
 
     Args:
-        rows: one of each table.
+        rows: one row of each table.
     """
     labels = []
     for row in rows:
@@ -118,7 +118,7 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
 
 
 def _count_sentence(noun: str, participle: str, values: Iterable[int | None]) -> Iterable[str]:
-    """Sentence on how many there are, e.g. `3 answers were empty.`; none where there are none, or that isn't known."""
+    """Yield a sentence with a count, e.g. `3 answers were empty.`, unless the count is 0 or unknown."""
     known = [value for value in values if value is not None]
     if not any(known):
         return
@@ -129,7 +129,7 @@ def _count_sentence(noun: str, participle: str, values: Iterable[int | None]) ->
 
 
 def counts_of(rows: Sequence[ResultRow]) -> Iterable[str]:
-    """Sentences on what was left out of the data or is odd in it."""
+    """Yield sentences on excluded or anomalous data."""
     counts: dict[str, set[int]] = defaultdict(set)
     for row in rows:
         for what, n in row.counts.items():

@@ -1,6 +1,6 @@
-"""Cells, columns and rows that every table of methods is made of.
+"""Cells, columns and subrows of tables of methods.
 
-Rows below a method's are the published numbers and the difference, or intervals and spreads.
+Subrows below a method's row hold published numbers and differences, or intervals and standard deviations.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from bench.report.text import ARROWS, EN_DASH, count, interval_text, percent, sh
 DASH = Cell(EN_DASH)
 BLANK = Cell("")
 _DROP_PRIORITY = {"aucpr": 1, "acc": 2}
-"""Metrics that a terminal too narrow for all leaves out, the largest number first, unless they were asked for."""
+"""Metrics that a narrow terminal drops, the largest number first, unless `--metrics` names them."""
 _ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
 
 def latex_label(table: Table, *more: str) -> str:
-    """Name by which LaTeX refers to a table."""
+    """Return the LaTeX label of a table."""
     return "-".join((table.model, table.task, *more))
 
 
 def metric_column(name: str, table: Table, *, span: str = "", is_bare: bool = False) -> Column:
-    """Column of a metric; an ECE's heading names the floors after the slash, unless bare."""
+    """Return the column of a metric; the heading of ECE also names its floor, unless bare."""
     metric, is_droppable = METRICS[name], table.metrics is None and name != table.headline
     floor = "/floor" * (name == "ece" and not is_bare and any("ece_floor" in li.estimates for li in table.lines))
     label = metric.label + floor + ARROWS[metric.higher_is_better]
@@ -36,12 +36,12 @@ def metric_column(name: str, table: Table, *, span: str = "", is_bare: bool = Fa
 
 
 def method_cell(line: Line, *, is_leader: bool = False) -> Cell:
-    """First cell of a row, with the footnotes of its method."""
+    """Return the first cell of a row: the method with its footnotes."""
     return Cell(line.method, bold=is_leader, notes=line.notes + (line.reasons if line.status == "ok" else ()))
 
 
 def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
-    """Lines, and whether each begins a part: recalibrated methods stand apart, and so do groups."""
+    """Yield each line and whether it begins a new block (recalibration or group)."""
     before = None
     for line in lines:
         yield line, before not in {None, line.part}
@@ -49,7 +49,7 @@ def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
 
 
 def metric_cells(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list[Cell]:
-    """Means; with ± and an ECE's floor unless bare."""
+    """Return the metric cells of a line: means, with ± and the floor of ECE unless bare."""
     if line.status != "ok":
         return [Cell(line.status, notes=line.reasons)] * len(names)
     cells, floor = [], line.estimate("ece_floor").mean
@@ -70,7 +70,7 @@ def metric_cells(line: Line, names: Sequence[str], *, is_bare: bool = False) -> 
 
 
 def rank_columns(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
-    """The column of ranks, if there are any, with what stands in it."""
+    """Return the rank column with the function that fills it; empty without ranks."""
     leaders = {line.key for line in table.leaders()}
 
     def rank(line: Line) -> Cell:
@@ -82,7 +82,7 @@ def rank_columns(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
 
 
 def extra_columns(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[Line], Cell]]]:
-    """Columns after the metrics that this table needs, with what stands in them."""
+    """Return the columns after the metrics (seeds, n, labels) with the functions that fill them."""
 
     def seeds(line: Line) -> Cell:
         return Cell(f"{len(line.seeds)} of " * (len(line.seeds) != line.runs) + str(line.runs))
@@ -111,13 +111,13 @@ def _seeds_differ(lines: Sequence[Line]) -> bool:
 
 
 def seed_sentences(lines: Sequence[Line]) -> Iterator[str]:
-    """Sentence on the seeds, where they are the same for all methods."""
+    """Yield a sentence on the number of seeds if all methods have the same."""
     if lines and lines[0].runs > 1 and not _seeds_differ(lines):
         yield f"Every method ran with {lines[0].runs} seeds."
 
 
 def order_sentences(tables: Sequence[Table]) -> Iterator[str]:
-    """Sentence on the metric that rows are ordered by, where no column has it."""
+    """Yield a sentence on the metric that sorts the rows if no column shows it."""
     headline = tables[0].headline
     if ranked_by(headline) not in tables[0].columns:
         lines = [line for table in tables for line in table.lines]
@@ -125,16 +125,16 @@ def order_sentences(tables: Sequence[Table]) -> Iterator[str]:
 
 
 def table_remarks(table: Table) -> tuple[str, ...]:
-    """Footnotes of the table itself."""
+    """Return the footnotes of the table itself."""
     has_published = any(table.cell(line.method, name) for line in table.lines for name in table.columns)
     missing = f"The paper has nothing to compare {table.facts[0]} with."
     return (*table.remarks, *[missing] * (table.published is not None and not has_published))
 
 
 def published_rows(table: Table, method: str, line: Line | None, *, is_bare: bool = False) -> Iterator[list[Cell]]:
-    """The published numbers, which are there also where ours are not, and the differences; nothing without them.
+    """Yield the subrows of published numbers (also without ours) and of differences, if there are any.
 
-    Of ours minus published, ± is half the width of our interval unless bare.
+    Differences are ours minus published; ± is the half-width of our interval unless bare.
     """
     printed, differences = [Cell("published")], [Cell("difference")]
     for name in table.columns:
@@ -153,7 +153,7 @@ def published_rows(table: Table, method: str, line: Line | None, *, is_bare: boo
 
 
 def interval_rows(line: Line, names: Sequence[str], leading_texts: Sequence[str] = ()) -> Iterator[list[Cell]]:
-    """Intervals of both kinds, the spread over subjects and the one between seeds, where there are any.
+    """Yield the subrows of intervals of both estimands, std over subjects and std between seeds.
 
     Args:
         line: a method.
@@ -178,7 +178,7 @@ def interval_rows(line: Line, names: Sequence[str], leading_texts: Sequence[str]
 
 
 def missing_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
-    """Why intervals are missing."""
+    """Yield why intervals are missing."""
     for label, estimand in _ESTIMANDS.items():
         cis = [
             getattr(value.standing, estimand)

@@ -1,6 +1,6 @@
-"""Choice of methods, models, tasks, metrics and order, which tables, page and figures have in common.
+"""Select methods, models, tasks, metrics and order, for tables, page and figures alike.
 
-Ranks, marks, tests and the verdict stay those among all methods: otherwise one could choose one's rivals. Example:
+Ranks, marks, tests and the verdict are always among all methods, so that a selection can't change them. Example:
 `chosen(tables, Selection(methods=("ccps",), headline="auroc"))`.
 """
 
@@ -24,10 +24,10 @@ ALL = "all"
 
 
 def refuse_unknown_metrics(selection: Selection) -> None:
-    """Check the names of metrics, before anything is read.
+    """Check the names of metrics before any file is read.
 
     Raises:
-        UserError: one is unknown, or the one to sort by has no better side.
+        UserError: a metric is unknown, or the one to sort by has no better direction.
     """
     for name in selection.metrics:
         require("--metrics", "metric", name, (*METRICS, ALL))
@@ -40,10 +40,10 @@ def refuse_unknown_metrics(selection: Selection) -> None:
 
 
 def chosen_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultRow]:
-    """The rows of the chosen models and tasks.
+    """Select the rows of the requested models and tasks.
 
     Raises:
-        UserError: a name that no row has.
+        UserError: no row has a requested name.
     """
     for option, field, requested in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
         for name in requested if rows else ():
@@ -56,16 +56,16 @@ def chosen_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
 
 
 def chosen(tables: Sequence[Table], selection: Selection) -> list[Table]:
-    """The tables in the chosen order, with the chosen methods and metrics; their captions say what isn't shown.
+    """Apply a selection of methods, metrics and order to tables; captions say what is hidden.
 
     Raises:
-        UserError: a method, or a group of methods, that no table has.
+        UserError: no table has a requested method or group.
     """
     metrics = tuple(METRICS) if ALL in selection.metrics else tuple(dict.fromkeys(selection.metrics)) or None
     selected = [replace(t.ordered_by(selection.headline or HEADLINE), metrics=metrics) for t in tables]
     if not selection.methods:
         return selected
-    # methods by name, with those of a group in its place; of a method that is not built in, it is where it stands
+    # method -> names that select it: itself, all, and its groups; a plugin's group is that of its line
     built_in, names = registry.built_in()[0], dict[str, set[str]]()
     for line in (line for table in tables for line in table.lines):
         base = base_of(line.key.method)
@@ -96,10 +96,10 @@ def chosen(tables: Sequence[Table], selection: Selection) -> list[Table]:
 
 
 def require(option: str, what: str, name: str, known: Collection[str], of: str = "") -> None:
-    """Check that a name that an option gives is known.
+    """Check that the value of an option is known.
 
     Raises:
-        UserError: it is not.
+        UserError: it is unknown.
     """
     if name not in known:
         there = listed(known) if of else ", ".join(known)

@@ -1,4 +1,4 @@
-"""Comparison of some methods, and how sure it is: paired differences on the same questions, in words.
+"""Paired differences between named methods on the same questions, with intervals and tests (`--compare`).
 
 Example: `build(tables, ["ccps", "litcab"])` has, for each model and task, the differences in every metric with a test.
 """
@@ -33,7 +33,7 @@ _LEGEND = (
 )
 _UNDECIDED = "can't be distinguished"
 _NO_VERDICT = "no verdict"
-"""Where the better one takes no part in calibration."""
+"""The better method is excluded from ranking by calibration."""
 _ALPHA = 0.05
 _TWO = 2
 
@@ -43,10 +43,10 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
 
     Args:
         tables: from `bench.report.tables.build.build`, with standings.
-        names: of methods, at least two, in the order in which differences are taken.
+        names: at least two methods; a difference is an earlier one minus a later one.
 
     Raises:
-        UserError: fewer than two names, one that comes twice, or one that no table has; or metrics without tests.
+        UserError: fewer than two names, a repeated or unknown name, or a metric without test.
     """
     known = sorted({line.key.method for table in tables for line in table.lines})
     for name in names:
@@ -86,7 +86,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
 
 
 def verdict(pair: Pair) -> str:
-    """Verdict of the corrected p value, in words."""
+    """Return the verdict by the corrected p value as text."""
     if pair.p_corrected is None:
         return "no test" if pair.p is None else _NO_VERDICT
     winner = pair.winner(_ALPHA)
@@ -94,7 +94,7 @@ def verdict(pair: Pair) -> str:
 
 
 def _select_pairs(table: Table, names: Sequence[str]) -> list[Pair]:
-    """Pairs of different named methods, the one named first as the first."""
+    """Return the pairs of named methods, in the order of the names."""
     pairs = table.standings.pairs if table.standings else ()
     metrics = TESTED if table.metrics is None else tuple(dict.fromkeys(map(ranked_by, table.metrics)))
     selected = [
@@ -112,7 +112,7 @@ def _select_pairs(table: Table, names: Sequence[str]) -> list[Pair]:
 
 
 def _missing_reasons(table: Table, names: Sequence[str]) -> list[str]:
-    """Why a pair isn't there."""
+    """Return why pairs are missing."""
     compared = {key for pair in (table.standings.pairs if table.standings else ()) for key in (pair.first, pair.second)}
     reasons = []
     for name in names:

@@ -1,4 +1,4 @@
-"""Comparison tables as data: CSV records and JSON, fractions with all their digits, None where there is no number."""
+"""Export comparison tables as CSV records and JSON: fractions with all digits, None for missing numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bench.stats import TESTED, Interval
 
 
 def csv_records(tables: Sequence[Table], *, stats: bool = False) -> list[dict[str, Any]]:
-    """One record for each method shown of each table; with statistics, metrics are all unless some were asked for."""
+    """Return a CSV record per table and method; `stats` adds all metrics unless a selection names some."""
     return [
         _csv_record(table, line, table.metrics or (tuple(METRICS) if stats else COLUMNS))
         for table in tables
@@ -69,7 +69,7 @@ def _csv_record(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any
 
 
 def _token_costs(line: Line) -> dict[str, float | None]:
-    """Tokens of the method alone, mean over seeds."""
+    """Return the tokens of the method alone, mean over seeds."""
     return {"forward_tokens_alone": mean_of(line.tokens), "generated_tokens_alone": mean_of(line.generated)}
 
 
@@ -77,7 +77,7 @@ def _token_costs(line: Line) -> dict[str, float | None]:
 
 
 def json_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """All that is known of each table."""
+    """Return the JSON objects of the tables."""
     json_tables: list[dict[str, Any]] = []
     for table in tables:
         # paired differences between lines shown, in the metrics that were asked for
@@ -103,7 +103,7 @@ def json_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
 
 
 def pair_record(pair: Pair) -> dict[str, Any]:
-    """A paired difference."""
+    """Return a paired difference as JSON."""
     first, second = ({"method": plain(key.method), "variant": plain(key.variant)} for key in (pair.first, pair.second))
     return {
         "metric": pair.metric, "first": first, "second": second, "difference": pair.difference,
@@ -150,7 +150,7 @@ def _json_line(table: Table, line: Line) -> dict[str, Any]:
 
 
 def _interval(interval: Interval) -> dict[str, Any]:
-    """Without what is empty: an interval, or why there is none."""
+    """Return an interval as JSON, or why there is none."""
     if interval.low is None:
         return {"estimand": interval.estimand, "reason": interval.reason}
     return {

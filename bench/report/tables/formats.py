@@ -1,6 +1,6 @@
-"""Formats of grids: rich terminal, Markdown, LaTeX, and CSV and JSON for data; all text is escaped in each.
+"""Render grids as terminal text, Markdown, LaTeX, CSV and JSON; text is escaped for each format.
 
-What a reader sees is rounded; CSV and JSON give fractions with all their digits.
+Numbers are rounded for readers; CSV and JSON have fractions with all digits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹˒")
 _MARKDOWN_MARKS = re.compile(r"([\\`*_{}\[\]()#+!|~$^])")
 _HTML_MARKS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _BREAK = "\u200b"
-"""Put between two hyphens, which LaTeX would join to a dash; `plain` has removed any other."""
+"""Separates two hyphens, which LaTeX would join to a dash; `plain` has removed any other."""
 _LATEX_MARKS = str.maketrans(
     {
         "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%",
@@ -43,11 +43,11 @@ _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 """Text that a spreadsheet would run as a formula; a leading apostrophe keeps it text."""
 _LATEX_HEAD = r"% Needs \usepackage{booktabs,graphicx} and \usepackage[table]{xcolor}."
 _MAX_WIDTH = 10_000
-"""Columns within which a table's natural width is measured."""
+"""Width limit, in characters, for measuring a table's natural width."""
 
 
 def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
-    """The views of some tables as text.
+    """Render views as text.
 
     Args:
         views: from `bench.report.tables.build.views` or `bench.report.tables.comparison.build`.
@@ -73,7 +73,7 @@ def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
 
 
 def terminal(grids: Sequence[Grid], width: int | None) -> str:
-    """Grids as plain text, as wide as the terminal."""
+    """Render grids as plain text of the terminal's width."""
     from rich.console import Console
 
     console = Console(
@@ -86,10 +86,10 @@ def terminal(grids: Sequence[Grid], width: int | None) -> str:
 
 
 def print_terminal(grids: Sequence[Grid], console: Console) -> None:
-    """Print on a rich console; everything goes through `Text`, which knows no markup. Legends come once, at the end.
+    """Print grids on a rich console, as `Text` without markup; the merged legend comes last.
 
-    Where the console is too narrow, columns that can be spared are left out one after the other, and named; if that
-    is not enough, columns go below one another.
+    If the console is too narrow, droppable columns are left out in turn and listed; if that is not enough, columns
+    are split into panels below one another.
     """
     from rich.text import Text
 
@@ -122,11 +122,11 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
 
 
 def merge_legends(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str]:
-    """Sentences of all grids, each once; those of a later grid stand where they stand there.
+    """Merge the legends of grids: each sentence once, keeping the order within each grid.
 
     Args:
-        grids: that have legends.
-        dropped: columns that none of them shows, and which must not be explained.
+        grids: grids with legends.
+        dropped: columns that no grid shows, whose sentences are left out.
     """
     unexplained = {column.sentence for column in dropped}
     merged: list[str] = []
@@ -140,7 +140,7 @@ def merge_legends(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> li
 
 
 def _panels(grid: Grid, console: Console) -> list[list[int]]:
-    """Numbers of the columns that are shown, in pieces that fit; each begins with the columns that name a row."""
+    """Split column indices into panels that fit the console; each begins with the columns that name a row."""
 
     def fits(numbers: Sequence[int]) -> bool:
         return _fits(_rich_table(grid, numbers, gap=0), console)
@@ -170,7 +170,7 @@ def _fits(table: RichTable, console: Console) -> bool:
 
 
 def _rich_table(grid: Grid, numbers: Sequence[int], *, gap: int) -> RichTable:
-    """These columns."""
+    """Build the rich table of these columns."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -191,7 +191,7 @@ def _rich_table(grid: Grid, numbers: Sequence[int], *, gap: int) -> RichTable:
         if row.is_under and all(row.cells[i].text in {"", EN_DASH} for i in numbers[1:]):
             continue
         cells = []
-        for i in numbers:  # signs hang out to the right, so that the digits of a column stand below one another
+        for i in numbers:  # pad signs on the right, so that the digits of a column are aligned
             tail = 0 if grid.columns[i].is_left else max(len(row_signs[i]) for row_signs in signs)
             text = row.cells[i].text.replace(" ±", "±").replace(" / ", "/")
             shown = Text("  " * (row.is_under and i == 0)).append(text, style="bold" if row.cells[i].bold else "")
@@ -204,7 +204,7 @@ def _rich_table(grid: Grid, numbers: Sequence[int], *, gap: int) -> RichTable:
 
 
 def markdown(grids: Sequence[Grid]) -> str:
-    """Grids as GitHub's Markdown, one section per grid, and the legend once."""
+    """Render grids as GitHub Markdown: a section per grid, one legend."""
     lines: list[str] = []
     for grid in grids:
         lines += [f"### {markdown_text(grid.facts[0])}", ""]
@@ -230,7 +230,7 @@ def markdown(grids: Sequence[Grid]) -> str:
 
 
 def markdown_table(labels: Sequence[str], rows: Iterable[Sequence[str]], align: str = "l") -> list[str]:
-    """Lines of a table of escaped cells.
+    """Return the lines of a Markdown table.
 
     Args:
         labels: of the columns.
@@ -245,7 +245,7 @@ def markdown_table(labels: Sequence[str], rows: Iterable[Sequence[str]], align: 
 
 
 def markdown_text(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escape text for Markdown."""
     return _MARKDOWN_MARKS.sub(r"\\\1", text).translate(_HTML_MARKS)
 
 
@@ -253,10 +253,9 @@ def markdown_text(text: str) -> str:
 
 
 def latex(grids: Sequence[Grid]) -> str:
-    """Grids as `table` environments, shrunk where wider than a line; a comment says which packages they need.
+    """Render grids as `table` environments, shrunk to the line width; a comment lists the packages.
 
-    The leading group is shaded. A paper would not print the columns of a run's labels: they stand there only with
-    statistics.
+    The leading group is shaded. The column of labels is included only with statistics.
     """
     # without signs that LaTeX would read as something else
     labels = ["tab:" + "-".join(re.findall(r"[A-Za-z0-9.]+", grid.label)) for grid in grids]
@@ -328,7 +327,7 @@ def _latex_lines(grid: Grid, label: str) -> list[str]:
 
 
 def _latex_text(text: str) -> str:
-    """Escaped; characters that pdflatex's standard fonts lack become question marks."""
+    """Escape text for LaTeX; characters that pdflatex's standard fonts lack become question marks."""
     escaped = re.sub(r"-(?=-)", f"-{_BREAK}", text).translate(_LATEX_MARKS)
     return "".join(c if c.isascii() or "\u00a1" <= c <= "\u00ff" else "?" for c in escaped)
 
@@ -337,7 +336,7 @@ def _latex_text(text: str) -> str:
 
 
 def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """Records as CSV with one heading for all; empty where there is no number."""
+    """Render records as CSV with the union of their fields; missing values are empty."""
     stream = io.StringIO()
     names = list(dict.fromkeys(key for record in records for key in record))
     writer = csv.DictWriter(stream, fieldnames=names, lineterminator="\n")
