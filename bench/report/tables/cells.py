@@ -35,9 +35,9 @@ def metric_column(name: str, table: Table, *, span: str = "", is_bare: bool = Fa
     return Column(label, span, droppable=_DROP_PRIORITY.get(name, 0) * is_droppable, is_metric=True, sentence=sentence)
 
 
-def method_cell(line: Line, *, is_leader: bool = False) -> Cell:
+def method_cell(line: Line, *, leads: bool = False) -> Cell:
     """Return the first cell of a row: the method with its footnotes."""
-    return Cell(line.method, bold=is_leader, notes=line.notes + (line.reasons if line.status == "ok" else ()))
+    return Cell(line.method, bold=leads, notes=line.notes + (line.reasons if line.status == "ok" else ()))
 
 
 def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:

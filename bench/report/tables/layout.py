@@ -62,7 +62,7 @@ def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
         rows: list[GridRow] = []
         for line, is_apart in lines_with_breaks(table.lines):
             leads = line.key in leaders
-            cells = [method_cell(line, is_leader=leads), *(text(line) for _, text in before), *metric_cells(line, names)]
+            cells = [method_cell(line, leads=leads), *(text(line) for _, text in before), *metric_cells(line, names)]
             cells += [text(line) for _, text in after]
             rows.append(GridRow([replace(cell, shaded=leads) for cell in cells], is_apart=is_apart))
             under = list(published_rows(table, line.method, line)) if table.published is not None else []
