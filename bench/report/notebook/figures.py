@@ -85,10 +85,10 @@ class Figures:
         return self._drawn(figures.win_matrix, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def __call__(self, kind: str, **options: Any) -> Figure:
-        """The figure of this name.
+        """Draw the figure of this name.
 
         Raises:
-            UserError: there is none, or it has no such option.
+            UserError: unknown figure or option.
         """
         kinds = [name for name in vars(Figures) if not name.startswith("_")]
         name = kind.replace("-", "_")
@@ -102,15 +102,15 @@ class Figures:
         self, draw: Callable[[Sequence[Table]], Figure], model: Names, task: Names, methods: Names,
         *, one: Sequence[str] = ("model",), most: int = MOST_METHODS,
     ) -> Figure:  # fmt: skip
-        """The figure of the tables that were chosen, as one that a notebook shows by itself.
+        """Draw a figure of the selected tables, with a PNG representation for notebooks.
 
         Args:
-            draw: the figure of some tables.
-            model: models that were asked for.
-            task: tasks that were asked for.
-            methods: methods that were asked for.
-            one: of `_MODEL_AND_TASK`, what the figure shows only one of.
-            most: methods on one figure.
+            draw: draws tables.
+            model: requested models.
+            task: requested tasks.
+            methods: requested methods.
+            one: those of `_MODEL_AND_TASK` of which the figure shows only one.
+            most: maximum number of methods on the figure.
 
         Raises:
             UserError: an unknown name, nothing to draw, or more than fits on the figure.
@@ -135,7 +135,7 @@ class Figures:
         if draw in {figures.differences_to_best, figures.win_matrix} and not has_matrix(tables[0]):
             raise UserError("no two of these methods were tested against each other, so there is nothing to draw")
         figure = draw(tables)
-        figure.__class__ = _png_figure_class()  # shown by itself, whether matplotlib was set up there or not
+        figure.__class__ = _png_figure_class()  # notebooks show it without matplotlib's inline backend
         return figure
 
     def _chosen(self, model: Names, task: Names, methods: Names) -> list[Table]:

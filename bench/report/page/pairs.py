@@ -1,4 +1,4 @@
-"""Paired comparisons of a block of the page, as texts, and the table of differences to the best.
+"""Paired differences of a block of the page as JSON-ready texts, and the table of differences to the best.
 
     {"columns": [column of questions' confidences, ...],     the k lines that were tested with another one
      "best": {recalibration: place in `columns`},            the best by the headline metric
@@ -34,10 +34,10 @@ _ALONE = "shares its answers and labels with no other method here"
 
 
 def pair_data(table: Table) -> dict[str, Any] | None:
-    """All pairs of the lines that the table shows; None where nothing was tested.
+    """Return all pairs of shown lines as JSON-ready data; None without tests.
 
     Args:
-        table: of the block; its lines that are not shown are in no pair, but p values are corrected for them too.
+        table: table of the block; p values are also corrected for its hidden lines.
     """
     by_ends, columns = _pairs_by_ends(table), tested_columns(table)
     if not columns:
@@ -56,7 +56,7 @@ def pair_data(table: Table) -> dict[str, Any] | None:
 
 
 def _pairs_by_ends(table: Table) -> dict[tuple[Key, Key, str], Pair]:
-    """Pairs by first, second and metric, the line that is placed first as the first."""
+    """Return pairs by (first, second, metric), oriented by the order of lines."""
     position, by_ends = {line.key: i for i, line in enumerate(table.placed)}, {}
     for pair in table.standings.pairs if table.standings else ():
         if pair.first in position and pair.second in position:
@@ -66,15 +66,15 @@ def _pairs_by_ends(table: Table) -> dict[tuple[Key, Key, str], Pair]:
 
 
 def tested_columns(table: Table) -> list[int]:
-    """Places in `table.placed` of the lines that were tested with another one that is shown."""
+    """Return the indices into `table.placed` of lines that were tested against a shown line."""
     tested = {key for *ends, _ in _pairs_by_ends(table) for key in ends}
     return [k for k, line in enumerate(table.placed) if line.key in tested]
 
 
 def best_columns(table: Table) -> dict[str, int]:
-    """Recalibration -> place in `table.placed` of its best line that was tested, by the headline metric.
+    """Map each recalibration to the index into `table.placed` of its best tested line by the headline metric.
 
-    It is the leader with the best mean; where none is tested, the line with the best mean.
+    That is the leader with the best mean, or without leaders the line with the best mean.
     """
     position, best = {table.placed[k].key: k for k in tested_columns(table)}, {}
     for block in judge_table(table, table.headline):
@@ -86,7 +86,7 @@ def best_columns(table: Table) -> dict[str, int]:
 
 
 def _pair_texts(pair: Pair) -> list[str]:
-    """Difference, interval, corrected p value as texts, and the verdict on the first: one of `VERDICTS`."""
+    """Format difference, interval and corrected p value; last the verdict on the first, one of `VERDICTS`."""
     metric, low, high, p = METRICS[pair.metric], pair.fixed.low, pair.fixed.high, pair.p_corrected
     winner = None if p is None else pair.winner(_ALPHA)
     verdict = "=" if winner is None else "+" if winner == pair.first else "-"
@@ -99,7 +99,7 @@ def _pair_texts(pair: Pair) -> list[str]:
 
 
 def differences_table(table: Table, where: str) -> str:
-    """Markup of a table: each line that was tested minus the best one by the headline metric, the best first.
+    """Render the HTML table of each tested line minus the best one by the headline metric, the best first.
 
     Args:
         table: with or without standings.

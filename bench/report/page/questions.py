@@ -1,7 +1,7 @@
-"""Questions that the page shows of a model and task, and their texts within a budget.
+"""Select the questions that the page shows of a model and task, and fit their texts into a budget of bytes.
 
-The most confident mistakes, the least confident hits (both by the mean confidence over methods), and some at random,
-the same for all models; whole result files would make the page too large to open.
+Shown are the most confident mistakes, the least confident hits (by mean confidence over methods) and a random sample,
+which is the same for all models; all questions would make the page too large.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
 
 @dataclass
 class QuestionTexts:
-    """The texts of questions, each once, however many models were asked."""
+    """Texts of questions, stored once for all models."""
 
     each: int = EACH
     """Questions that a block shows of each kind."""
@@ -58,9 +58,9 @@ class QuestionTexts:
     _brief: set[int] = field(default_factory=set)
 
     def add(self, task: str, version: int, question_text: QuestionText | None, *, brief: bool = False) -> int:
-        """Index of a question's text; -1 where it is not at hand. Brief ones share a smaller budget.
+        """Store a question's text and return its index; -1 without a text. Brief texts share a smaller budget.
 
-        Options are taken out of the text where they are written the usual way.
+        Options are removed from the text if they have the default format.
         """
         if question_text is None:
             return -1
@@ -81,7 +81,7 @@ class QuestionTexts:
         return index
 
     def shortened(self, blocks: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-        """All texts, cut in the middle where all together are too long; answers in the blocks are cut with them."""
+        """Return all texts, trimmed to the budget; answers in the blocks are trimmed in place."""
         answers = [block["questions"]["answer"] for block in blocks if block["questions"]]
         parts = [part for column in answers for part in column]
         brief: list[str] = []
@@ -108,14 +108,14 @@ def _size(text: str) -> int:
 
 
 def _limit(texts: Sequence[str], budget: int, limits: Sequence[int]) -> tuple[int, bool]:
-    """The first limit with which texts fit into a budget of bytes, else the last, and whether one is longer."""
+    """Return the first limit at which texts fit into a budget of bytes, else the last; and whether a text is longer."""
     sizes = list(map(_size, texts))
     limit = next((limit for limit in limits if sum(min(size, limit) for size in sizes) <= budget), limits[-1])
     return limit, any(size > limit for size in sizes)
 
 
 def trim(text: str, limit: int) -> str:
-    """The text, or its two ends with a word on how much is missing between them.
+    """Cut the middle out of a long text and say how much was left out.
 
     >>> trim("abcdefgh", 4)
     'ab [4 characters left out] gh'
@@ -140,7 +140,7 @@ def select_questions(
     each_way: int,
     base: int | None = None,
 ) -> dict[str, Any] | None:
-    """The questions to show of a block; None where no line is ok.
+    """Select the questions to show of a block; None without an ok line.
 
     Returns:
         {"id", "subject", "answer", "letter", "correct", "parsed", "asked": columns over the k questions; `letter` is
@@ -222,7 +222,7 @@ def _by_id(records: Records, values: npt.NDArray[Any]) -> dict[str, Any]:
 
 
 def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = EACH) -> dict[str, IntArray]:
-    """Rows of the most confident mistakes, the least confident hits, and of as many at random.
+    """Pick the most confident mistakes, the least confident hits, and as many questions at random.
 
     Args:
         confidence: shape (n,), in [0, 1].

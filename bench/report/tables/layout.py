@@ -1,4 +1,4 @@
-"""Tables as grids of cells, one method a row, and with statistics the tables of further metrics and of training."""
+"""Lay out tables as grids, one method a row; statistics add grids of further metrics and of training."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
 
 
 def _metrics_grid(table: Table, title: str, names: Sequence[str], *, chance: bool) -> Grid:
-    """Metrics beyond the paper's, without those that the main table has."""
+    """Lay out metrics beyond the paper's that the main table does not show."""
     names = [n for n in names if n not in table.columns and any(n in line.estimates for line in table.lines)]
     names = names if table.metrics is None else []
     rows: list[GridRow] = []
@@ -107,7 +107,7 @@ def _metrics_grid(table: Table, title: str, names: Sequence[str], *, chance: boo
 
 
 def _training_grid(table: Table) -> Grid:
-    """Training: a row for each method that trained, and one below for each further stage."""
+    """Lay out training: a row per trained method, a subrow per further stage."""
     columns = ("kept step", "taken", "limit", "epochs", "train NLL", "validation NLL", "constant's NLL")
     rows: list[GridRow] = []
     for line in table.lines:
@@ -123,7 +123,7 @@ def _training_grid(table: Table) -> Grid:
 
 
 def overview_grid(tables: Sequence[Table]) -> Grid:
-    """Who leads: a row for each benchmark."""
+    """Lay out who leads, a row per benchmark."""
     summary = summary_of(tables)
     rows = [
         GridRow([*map(Cell, (row.task, str(row.models), row.leads, row.sure, row.by, row.orders, row.cost))])

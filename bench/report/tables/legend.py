@@ -1,4 +1,4 @@
-"""Meaning of a table's numbers and signs, in sentences that can be read aloud.
+"""Legend of a table: sentences that explain its numbers and signs.
 
 Only what occurs in a table is explained. Example: `" ".join(legend([table]))`.
 """
@@ -17,7 +17,7 @@ DAGGER = "†"
 WORSE = "!"
 
 LEADS = "▸"
-"""Before a rank: one of the leading group."""
+"""Sign before the rank of a leader."""
 
 _MEAN = (
     "Numbers are {of}, and means over seeds where there are several, in percent{nats}; ↑ says that more is better, ↓"
@@ -118,7 +118,7 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
 
 
 def page_legend(methods: Sequence[Line], average: Average, headline: str = HEADLINE) -> dict[str, Any]:
-    """Signs with their sentences, for a page of several blocks that shows what occurs.
+    """Return signs with their sentences for the page, which shows those that occur.
 
     Args:
         methods: a line of each method of the page.
@@ -157,12 +157,12 @@ def mean_sentence(average: Average, *, nats: bool = False) -> str:
 
 
 def interval_sentences(tables: Sequence[Table]) -> list[str]:
-    """Sentences on the rows below a method."""
+    """Return the sentences on subrows."""
     return [*([FIXED, _CLUSTERED] if any(table.standings for table in tables) else []), _STD]
 
 
 def rank_sentence(tables: Sequence[Table]) -> str:
-    """The sentence on the order of rows, and on the column of ranks where there is one."""
+    """Return the sentence on ranks, or only on the order of rows if there are none."""
     lines = [line for table in tables for line in table.lines]
     headline = tables[0].headline
     if not any(line.rank(headline) is not None for line in lines):
@@ -183,7 +183,7 @@ def order_sentence(lines: Sequence[Line], headline: str) -> str:
 
 
 def sign_sentences(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> Iterator[str]:
-    """Sentences on the signs that occur.
+    """Yield the sentences on the signs that occur.
 
     Args:
         tables: that hold them.
@@ -204,10 +204,10 @@ def sign_sentences(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> I
 
 
 def has_groups(lines: Sequence[Line]) -> bool:
-    """Whether methods of more than one group stand there."""
+    """Return whether the lines belong to several groups of methods."""
     return len({line.group for line in lines}) > 1
 
 
 def _group_noun(lines: Sequence[Line]) -> str:
-    """Name of the methods that compete."""
+    """Return what methods are ranked within: `block` or `table`."""
     return "block" if len({line.key.recalibration for line in lines}) > 1 else "table"

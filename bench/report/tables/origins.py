@@ -1,7 +1,7 @@
-"""Differences between the lines of one table in judge and revision of the model, and its answers' source, in words.
+"""Differences between the lines of a table in judge and model revision, and the source of its answers.
 
-A sentence of the caption says that they differ, and a footnote of a line in what: lines without one have what most
-lines have. Example: `list(Origins(runs).notes(Key("ccps", "")))`.
+The caption says that lines differ, and footnotes say how; lines without a footnote have the most common value. Example:
+`list(Origins(runs).notes(Key("ccps", "")))`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.results.row import ResultRow
 _REVISION_LENGTH = 12
 """Characters of a revision that are shown."""
 SEVERAL = 2
-"""Judges from which on they differ."""
+"""Minimum number of values that differ."""
 
 Values = Mapping[Key, frozenset[str]]
 """Judges or revisions of the seeds of each line; empty where that is not known."""
@@ -31,11 +31,11 @@ class Origins:
     """Origins of the lines of one table."""
 
     runs: Mapping[Key, Sequence[ResultRow]]
-    """Seeds of each line; only those that are ok count."""
+    """Rows of each line, one per seed; only ok ones count."""
 
     @property
     def judge(self) -> str:
-        """The sentence that says who graded; empty where nobody had to."""
+        """Sentence on who graded; empty without judges."""
         judges = {value for names in self._judges.values() for value in names}
         if len(judges) < SEVERAL:
             return f"Answers were graded by {listed(judges)}." if judges else ""
@@ -46,7 +46,7 @@ class Origins:
 
     @property
     def source(self) -> str:
-        """The sentence that says where answers come from; empty where the model gave them here and now."""
+        """Sentence on the source of answers; empty if the runs generated them."""
         sources = {row.answers_source for rows in self.runs.values() for row in rows}
         return f"Answers are {listed(sources)}." if sources - {"generate"} else ""
 
@@ -76,17 +76,17 @@ class Origins:
 
 
 def _revision(row: ResultRow, of: str = "") -> str:
-    """Revision of the row's model, or of something else; empty where its file, which may hold anything, tells none."""
+    """Return the revision of the row's model or of `of`; empty if the file, which may hold anything, has none."""
     revisions = row.provenance.get("revisions")
     return str(revisions.get(of or row.model) or "") if isinstance(revisions, Mapping) else ""
 
 
 def _mode(values: Values) -> str:
-    """The value that most lines have; of several such, the first in the alphabet."""
+    """Return the most common value; of equally common ones, the first in the alphabet."""
     lines = Counter(value for line_values in values.values() for value in line_values)
     return min(lines, key=lambda value: (-lines[value], value))
 
 
 def _differs(key: Key, values: Values) -> bool:
-    """Whether a line has something else than most lines, or several things."""
+    """Return whether a line has another value than the most common one, or several values."""
     return bool(values[key]) and values[key] != {_mode(values)}

@@ -1,4 +1,4 @@
-"""Answers to `bench table` from a folder of results.
+"""Build the views of `bench table` from a folder of results.
 
 Example: `shown(View(Path("results"), against=Against.PAPER), cache)` is the comparison beside the paper's numbers.
 """
@@ -22,7 +22,7 @@ from bench.results.row import ResultRow
 
 
 def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> TableViews:
-    """Contents that the view asks for.
+    """Build the requested views.
 
     Args:
         view: the request.
@@ -57,13 +57,13 @@ def tables_of(
     say: Callable[[str], None] = lambda _: None,
     rows: Sequence[ResultRow] | None = None,
 ) -> list[Table]:
-    """The tables of the results that a selection chooses, with intervals, tests and ranks.
+    """Load the tables of a selection of results, with intervals, tests and ranks.
 
     Args:
         selection: the request.
         cache: folder where intervals and tests are kept; None keeps none.
         say: told before long computations.
-        rows: of the selection's folder, of a run that has just written them; None reads them all.
+        rows: rows just written to the selection's folder by a run; None reads all of the folder.
 
     Raises:
         UserError: nothing to show, or a result that is not as it must be.

@@ -1,4 +1,4 @@
-"""Tables as grids of cells, two models side by side, as in the paper's main table."""
+"""Lay out tables as grids with two models side by side, as in the paper's main table."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from bench.report.verdict import verdict_of
 
 
 def model_grids(tables: Sequence[Table]) -> list[Grid]:
-    """The paper's main table: for each task, blocks of two models, means only.
+    """Lay out each task with two models per grid, means only.
 
-    Models stand in the order of `bench list models`, others after them.
+    Models are in the order of `bench list models`, others after them.
 
     Raises:
         UserError: the tables of a task differ in preset or task version, or a model has two tables of it.
@@ -71,7 +71,7 @@ def _pair_grid(tables: Sequence[Table]) -> Grid:
     leaders = [{line.key for line in table.leaders()} for table in tables]
 
     def sort_key(line: Line) -> tuple[object, ...]:
-        """Sorts lines by part, and in it by the mean over the models; lines that lack a number come last."""
+        """Sort by part, then by mean over the models; lines that lack a value come last."""
         entries = zip(lines[line.key], tables, strict=True)
         values = [value for entry, table in entries if entry and (value := entry.badness(table.headline)) is not None]
         return line.part, len(values) < len(tables), not values, sum(values) / max(len(values), 1), line.place

@@ -1,6 +1,6 @@
-"""Judgement of methods that were recalibrated alike, by one metric: who leads, by how much, and what is not decided.
+"""Judge the methods of one recalibration by one metric: who leads, by how much, and what is undecided.
 
-All of it follows from the pairs of the table's standings. Example: `judge_table(table, "brier")[0].leaders`.
+Everything follows from the tested pairs of the standings. Example: `judge_table(table, "brier")[0].leaders`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.report.verdict.phrases import sort_by_cost
 
 State = Literal["sure", "tied", "not tested", "none"]
 POWER = 0.8
-"""Probability with which a test of the questions that are asked for decides."""
+"""Power of the test with the number of questions that a verdict names."""
 _POWER_QUANTILE = NormalDist().inv_cdf(POWER)
 HOPELESS = 0.1
 """Share of its interval's width below which a difference is too small to say how many questions would decide it."""
@@ -30,7 +30,7 @@ HOPELESS = 0.1
 
 @dataclass(frozen=True)
 class Judgement(Competition):
-    """Methods of a table that were recalibrated alike, judged by one metric."""
+    """Ranking of the methods of one recalibration, with pairs and undecided cases."""
 
     known: tuple[Line, ...]
     """Lines that have a value in this metric, whether ranked or not, the best mean first."""
@@ -57,7 +57,7 @@ class Judgement(Competition):
         return bool(self.leaders)
 
     def lead(self, line: Line, other: Line) -> Pair | None:
-        """The pair, turned so that its difference is how far the line is ahead; None where it isn't there."""
+        """Return the pair, oriented so that a positive difference means `line` is better; None if untested."""
         first, second = (line, other) if METRICS[self.metric].higher_is_better else (other, line)
         pair = self._pairs.get((first.key, second.key))
         return pair or (reverse.reversed() if (reverse := self._pairs.get((second.key, first.key))) else None)
@@ -71,7 +71,7 @@ class Judgement(Competition):
     def rivals(self) -> tuple[Line, ...]:
         """Ranked lines that may be best as well: the other leaders.
 
-        Where there are none, the lines that the only leader is not significantly better than.
+        With a single leader, the lines that it does not beat significantly.
         """
         beaten = self.standings.beaten.get((self.metric, self.leaders[0].key), ()) if self.standings else ()
         return self.leaders[1:] or tuple(line for line in self.others if line.key not in beaten)
@@ -82,9 +82,10 @@ class Judgement(Competition):
         return sort_by_cost(self.leaders or (self.known if len(self.known) == 1 else ()))
 
     def questions(self, line: Line) -> float | None:
-        """Questions that decide between the best and this line with probability POWER, if the difference is as seen.
+        """Return the number of questions that would separate the best from this line with probability POWER.
 
-        Infinity where the difference is a small part of its interval; None where there is no test or interval.
+        Assumes that the observed difference is the true one. Infinity if it is a small part of its interval, None
+        without test or interval.
         """
         pair = self.lead(self.leaders[0], line)
         if pair is None:
@@ -98,7 +99,7 @@ class Judgement(Competition):
 
     @property
     def why_nobody(self) -> str:
-        """Why nobody leads, where that is so: what there is instead of a test."""
+        """Why there is no leader."""
         from bench.stats import TESTED
 
         if METRICS[self.metric].higher_is_better is None:
@@ -122,19 +123,19 @@ class Judgement(Competition):
 
 
 def questions_needed(n: int, difference: float, error: float, critical: float) -> float:
-    """Questions with which a difference reaches its critical value with probability POWER.
+    """Return the number of questions at which a difference reaches its critical value with probability POWER.
 
     Args:
-        n: questions that were tested.
-        difference: that was seen and is taken as true.
+        n: number of questions tested.
+        difference: observed difference, taken as the true one.
         error: its standard error with n questions, which falls with the square root of n.
-        critical: standard errors that the test asks for.
+        critical: critical value of the test, in standard errors.
     """
     return n * ((critical + _POWER_QUANTILE) * error / abs(difference)) ** 2
 
 
 def two_digits(value: float) -> int:
-    """A count with two significant digits.
+    """Round a count to two significant digits.
 
     >>> two_digits(4347.1), two_digits(97.2), two_digits(996)
     (4300, 97, 1000)
@@ -143,7 +144,7 @@ def two_digits(value: float) -> int:
 
 
 def judge_table(table: Table, metric: str | None = None) -> list[Judgement]:
-    """The judgements of a table's recalibrations, lines that are not shown included; without recalibration first.
+    """Judge each recalibration of a table, hidden lines included; without recalibration first.
 
     Args:
         table: with or without standings.

@@ -1,4 +1,4 @@
-"""Phrases of which sentences are made: methods, differences, counts, and costs: tokens, labels, parameters."""
+"""Phrases of the verdict's sentences: methods, differences, counts and costs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bench.report.tables.model import Line
 from bench.report.text import count, interval_text, precise, shown
 
 _NAMED = 4
-"""Methods that a sentence names; of more, one fewer is, and the others are counted."""
+"""Maximum number of methods named; of more, one fewer is named and the rest counted."""
 _TEN, _THOUSAND, _MILLION = 10, 10_000, 1_000_000
 UNKNOWN = "tokens unknown"
-"""Words for a cost in brief where it isn't known how many tokens the model read."""
+"""Cost of a method whose number of tokens is unknown."""
 
 
 def label(line: Line) -> str:
@@ -31,7 +31,7 @@ def with_value(line: Line, metric: str) -> str:
 
 
 def joined(texts: Sequence[str]) -> str:
-    """Texts with commas between, and "and" before the last.
+    """Join texts with commas, and "and" before the last.
 
     >>> joined(["a", "b", "c"]), joined(["a"])
     ('a, b and c', 'a')
@@ -40,7 +40,7 @@ def joined(texts: Sequence[str]) -> str:
 
 
 def named(texts: Sequence[str], most: int = _NAMED) -> str:
-    """Texts, of which the first few are named and the others are counted.
+    """Join the first few texts and count the others.
 
     >>> named(["a", "b", "c", "d", "e"])
     'a, b, c and 2 others'
@@ -70,7 +70,7 @@ def lead_phrase(lead: Pair, other: Line) -> str:
 
 
 def compact(number: float) -> str:
-    """A count in few characters.
+    """Format a count in few characters.
 
     >>> compact(2.34), compact(812), compact(73_412), compact(1_234_567), compact(0.4e6)
     ('2.3', '812', '73 k', '1.2 M', '400 k')
@@ -83,17 +83,17 @@ def compact(number: float) -> str:
 
 
 def sort_by_cost(lines: Sequence[Line]) -> list[Line]:
-    """Lines by token positions, labels and parameters; what isn't known comes last."""
+    """Sort lines by token positions, labels and parameters; unknown costs come last."""
     return sorted(lines, key=lambda line: (_mean(line.tokens), n_labels(line), _mean(line.parameters), line.place))
 
 
 def n_labels(line: Line) -> int:
-    """Answers or questions that it was told right or wrong, of the seed with the most."""
+    """Return the number of labels that a method uses, of the seed with the most."""
     return max((seen.train + seen.validation + seen.gold for seen in line.labels), default=0)
 
 
 def brief_cost(line: Line) -> str:
-    """Cost in a few words, e.g. `25 k tokens, 1,600 labels`."""
+    """Format the cost briefly, e.g. `25 k tokens, 1,600 labels`."""
     tokens = [f"{compact(_mean(line.tokens))} tokens" if line.tokens else UNKNOWN]
     tokens += [f"{compact(_mean(line.generated))} generated"] if any(line.generated) else []
     n = n_labels(line)
@@ -101,7 +101,7 @@ def brief_cost(line: Line) -> str:
 
 
 def cost_phrases(line: Line) -> Iterator[str]:
-    """What a method costs: tokens for each answer of the test with those of training, labels, trained parameters."""
+    """Yield the costs of a method: tokens per test answer (training included), labels, trained parameters."""
     if line.tokens and line.n:
         tokens = f"{compact(_mean(line.tokens) / line.n)} tokens read"
         tokens += f" and {compact(_mean(line.generated) / line.n)} generated" if any(line.generated) else ""
