@@ -33,17 +33,17 @@ def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf, *, rem
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
     """
-    board = build_figure_data(tables)
-    note = board.note(
+    data = build_figure_data(tables)
+    note = data.note(
         f"Shares of all answers in {HISTOGRAM_BINS} equal bins of confidence: right answers upwards in the method's"
-        f" colour, wrong ones downwards in grey{SEEDS if board.n_seeds > 1 else ''}. Each panel has its own scale;"
+        f" colour, wrong ones downwards in grey{SEEDS if data.n_seeds > 1 else ''}. Each panel has its own scale;"
         " the number is the share in the fullest bin. Dashed: a confidence of 50 %.",
         remark=remark,
     )
     return method_grid(
-        board, "confidence", ("confidence (%)", "answers"),
+        data, "confidence", ("confidence (%)", "answers"),
         lambda axes, line: _draw_histogram(axes, line, [records_of(row) for row in line.done]), note,
     )  # fmt: skip
 

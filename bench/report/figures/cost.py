@@ -60,11 +60,11 @@ def cost_quality(
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
     """
-    board = build_figure_data(tables)
-    model, task, table = board.single
-    column = [line for line in board.column(model, task) if line.done]
+    data = build_figure_data(tables)
+    model, task, table = data.single
+    column = [line for line in data.column(model, task) if line.done]
     hollow = unranked_reasons(table, column)
     kinds = {line.key.recalibration for line in column}
     fronts = {(metric, cost): pareto_front(table, metric, cost, kinds) for metric in metrics for cost in costs}
@@ -75,8 +75,8 @@ def cost_quality(
         for name, labels in without_cost
         if labels
     ]
-    note = board.note(
-        f"Values are {averaged(table.average)}{SEEDS if board.n_seeds > 1 else ''}. {board.on_whiskers(metrics)}",
+    note = data.note(
+        f"Values are {averaged(table.average)}{SEEDS if data.n_seeds > 1 else ''}. {data.on_whiskers(metrics)}",
         "Stepped line: the Pareto front, methods than which none is at once as cheap and better, or cheaper and as"
         f" good{'; methods that are not drawn count too' * hidden}.",
         unranked_note(table, column, ", so hollow and not on the front"),
@@ -95,7 +95,7 @@ def cost_quality(
         key=[(line.key.label, style) for line, style in zip(column, styles, strict=True)],
     )  # fmt: skip
     for i, metric in enumerate(metrics):
-        whiskers = [board.whisker(line, metric) for line in column]
+        whiskers = [data.whisker(line, metric) for line in column]
         values = [value for line in column for value in line.estimate(metric).by_seed]
         values += [end for ends in whiskers for end in ends or ()]
         for j, cost in enumerate(costs):

@@ -1,4 +1,4 @@
-"""Tables -> what a figure draws: their lines in one order on models and tasks, with gaps where a method was not run.
+"""Data of a figure: lines of tables by model and task in one order, with gaps for methods that were not run.
 
 Example: `build_figure_data(tables).column("tiny", "atlas-oe")[0].estimate("auroc").mean`.
 """
@@ -23,23 +23,23 @@ from bench.results.row import ResultRow
 RecordsOf = Callable[[ResultRow], Records]
 """Gives the questions of a result, e.g. through `bench.results.files.read_records`."""
 PLACES_NAMED = 2
-"""Cells that a note names one by one; of more it gives the number."""
+"""Maximum number of cells that a note lists; more are counted."""
 
 
 @dataclass(frozen=True)
 class FigureData:
-    """All lines of a figure."""
+    """Tables of a figure, with all methods, models and tasks."""
 
     models: tuple[str, ...]
     tasks: tuple[str, ...]
     methods: tuple[Line, ...]
-    """A line without rows for each method with its settings, in the order in which figures show them."""
+    """A line without rows for each method and settings, in the order of figures."""
     tables: Mapping[tuple[str, str], Table]
     """Tables by model and task."""
 
     @property
     def model(self) -> str:
-        """The model of a figure of one.
+        """The only model of the figure.
 
         Raises:
             ValueError: there are several.
@@ -48,12 +48,12 @@ class FigureData:
 
     @property
     def where(self) -> str:
-        """Model of a figure of one, with its task if there is no other; for titles."""
+        """Model, and task if there is only one, for titles."""
         return f"{self.model} on {self.tasks[0]}" if len(self.tasks) == 1 else self.model
 
     @property
     def single(self) -> tuple[str, str, Table]:
-        """Model, task and table of a figure of one table.
+        """Model, task and table of a figure with one table.
 
         Raises:
             ValueError: there are several.
@@ -67,19 +67,19 @@ class FigureData:
         return next((table.standings.level for table in self.tables.values() if table.standings), None)
 
     def column(self, model: str, task: str) -> list[Line]:
-        """All methods on one model and task, also those that were not run there."""
+        """Return all methods on a model and task, in the order of figures, including those not run."""
         by_key = {line.key: line for line in self.sorted_column(model, task)}
         return [by_key[method.key] for method in self.methods]
 
     def sorted_column(self, model: str, task: str) -> list[Line]:
-        """The same methods, by result as the table has them; those that were not run there last."""
+        """Return all methods on a model and task, in the order of the table; those not run come last."""
         table = self.tables.get((model, task))
         lines = table.lines if table else ()
         present = {line.key for line in lines}
         return [*lines, *(method for method in self.methods if method.key not in present)]
 
     def leading(self, model: str, task: str) -> tuple[Line, ...]:
-        """The leading group of a table, the best mean first; none where nothing was tested."""
+        """Return the leaders of a table, the best mean first; empty without tests."""
         table = self.tables.get((model, task))
         return table.leaders() if table else ()
 
@@ -99,9 +99,9 @@ class FigureData:
         return max((len(line.done) for line in self.lines), default=0)
 
     def whisker(self, line: Line, metric: str) -> tuple[float, float] | None:
-        """Ends around a mean within possible values: of its interval for these subjects and other questions.
+        """Return the ends of the interval (these subjects, other questions), clipped to the metric's bounds.
 
-        Where no intervals were computed, it is the standard deviation over subjects.
+        Without intervals: mean ± standard deviation over subjects.
         """
         estimate = line.estimate(metric)
         ends = estimate.ends
@@ -115,7 +115,7 @@ class FigureData:
         return None if ends is None else (max(low, ends[0]), min(high, ends[1]))
 
     def on_whiskers(self, metrics: Sequence[str]) -> str:
-        """The sentence for the note, with the number of means that have none."""
+        """Return the sentence of the note on whiskers and on how many means lack one."""
         shown = [(line, metric) for line in self.lines for metric in metrics if line.estimate(metric).mean is not None]
         lacking = [self.whisker(line, metric) is None for line, metric in shown]
         if self.level is not None:
@@ -128,7 +128,7 @@ class FigureData:
         return f"Whiskers: {kind}{none_for}."
 
     def note(self, *what: str, metrics: Sequence[str] = (), remark: str = "") -> str:
-        """The note below a figure: what is drawn, on how much it rests, and what is left out.
+        """Build the note below a figure: what is drawn, sample sizes and settings, and what is left out.
 
         Args:
             what: sentences about how to read it; empty ones are passed over.
@@ -157,7 +157,7 @@ class FigureData:
         return " ".join(filter(None, [*what, f"{'; '.join(basis)}.", *left_out, self._gaps(), remark]))
 
     def _gaps(self) -> str:
-        """Cells and seeds that are not shown, and how they ended: methods with the same gaps are named together."""
+        """List cells and seeds that are not shown with their status, grouped by equal gaps."""
         gaps: dict[tuple[str, str], list[str]] = defaultdict(list)
         for model in self.models:
             for task in self.tasks:
@@ -186,7 +186,7 @@ def _only(values: Sequence[str], kind: str) -> str:
 
 
 def build_figure_data(tables: Sequence[Table]) -> FigureData:
-    """The board of some tables, one for each model and task.
+    """Collect tables, one per model and task, for a figure.
 
     Raises:
         UserError: no line is ok, or a model and task have two tables.
@@ -214,13 +214,13 @@ def build_figure_data(tables: Sequence[Table]) -> FigureData:
 
 
 def table_id(table: Table) -> tuple[str, str]:
-    """Model and task as they are registered, which name files; a table's own are made printable."""
+    """Return model and task as registered, for file names; those of the table are made printable."""
     row = table.rows[0]
     return row.model, row.task
 
 
 def unranked_reasons(table: Table, column: Sequence[Line]) -> dict[Key, str]:
-    """Lines with results that stand outside the ranks of the others, and why; none where nothing was tested."""
+    """Map lines with results but without a rank to the reason; empty without tests."""
     reasons = {}
     for line in column:
         competition = table.competition(recalibration=line.key.recalibration)
@@ -231,7 +231,7 @@ def unranked_reasons(table: Table, column: Sequence[Line]) -> dict[Key, str]:
 
 
 def unranked_note(table: Table, column: Sequence[Line], so: str = "") -> str:
-    """The sentence on lines with results that stand outside the ranks; empty where there are none."""
+    """Return the sentence on lines with results but without a rank; empty if there are none."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for key, why in unranked_reasons(table, column).items():
         by_reason[why].append(key.label)
@@ -240,11 +240,11 @@ def unranked_note(table: Table, column: Sequence[Line], so: str = "") -> str:
 
 
 def leaders_first(lines: Sequence[Line], leading: Sequence[Key]) -> list[Line]:
-    """The leading group before all others, which keep their order."""
+    """Sort the leaders before all others, which keep their order."""
     return sorted(lines, key=lambda line: leading.index(line.key) if line.key in leading else len(leading))
 
 
 def mark_leaders(column: Sequence[Line], leading: Sequence[Line]) -> list[str]:
-    """Labels of lines, with the sign of the leading group before those that are in it."""
+    """Return the labels of lines, leaders with the sign of a leader."""
     keys = {line.key for line in leading}
     return [f"{LEADS} {line.key.label}" if line.key in keys else line.key.label for line in column]

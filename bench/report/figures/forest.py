@@ -74,16 +74,16 @@ def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (),
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
         ValueError: the table has no tested pair.
     """
-    board = build_figure_data(tables)
-    model, task, table = board.single
+    data = build_figure_data(tables)
+    model, task, table = data.single
     all_metrics = differences_by_metric(table, metrics)
     if not all_metrics:
         raise ValueError("expected a table with tested pairs, got none")
-    column, leading = board.sorted_column(model, task), board.leading(model, task)
-    note = board.note(
+    column, leading = data.sorted_column(model, task), data.leading(model, task)
+    note = data.note(
         f"Each method's value minus the best one's, on the same questions, with the"
         f" {100 * (1 - all_metrics[0].alpha):g} % interval of this pair alone. Filled: significantly different,"
         " corrected for all pairs; hollow, and ≈: can't be distinguished from the best. Rows are sorted as in the"

@@ -45,24 +45,24 @@ def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, rema
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
     """
-    board = build_figure_data(tables)
-    note = board.note(
+    data = build_figure_data(tables)
+    note = data.note(
         f"Curves: mean confidence and share of right answers in each of {BINS} equal bins, all subjects"
-        f"{' and seeds' if board.n_seeds > 1 else ''} together; the larger a marker, the more answers. Vertical"
-        f" lines: 95 % Wilson (binomial) intervals{' for one seed' if board.n_seeds > 1 else ''}. Bins with fewer"
+        f"{' and seeds' if data.n_seeds > 1 else ''} together; the larger a marker, the more answers. Vertical"
+        f" lines: 95 % Wilson (binomial) intervals{' for one seed' if data.n_seeds > 1 else ''}. Bins with fewer"
         f" than {FEW} answers are not joined.",
         remark=remark,
     )
-    several, shape = len(board.models) > 1, (len(board.models), len(board.tasks))
+    several, shape = len(data.models) > 1, (len(data.models), len(data.tasks))
     width = PANEL_WIDTH if shape[1] == 1 else TEXT_WIDTH
     figure, axes = drawing(
         shape, (width, min(HIGHEST, (MAX_HEIGHT - RESERVE) / shape[0], width / shape[1]) * shape[0]),
-        title="Reliability" if several else f"{board.models[0]}: reliability", note=note, key=board.legend,
+        title="Reliability" if several else f"{data.models[0]}: reliability", note=note, key=data.legend,
     )  # fmt: skip
-    for m, model in enumerate(board.models):
-        for k, task in enumerate(board.tasks):
+    for m, model in enumerate(data.models):
+        for k, task in enumerate(data.tasks):
             here = axes[m, k]
             here.set_label(f"{m}/{k}")
             fractions(here)
@@ -71,7 +71,7 @@ def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, rema
             here.set_xlabel(X_LABEL if m + 1 == shape[0] else "")
             name = f"{short(model.rsplit('/', 1)[-1], 24)}\n" if several else ""
             here.set_ylabel(f"{name}{Y_LABEL}" if not k else "")
-            column = board.column(model, task)
+            column = data.column(model, task)
             if not any(line.has_confidences for line in column):
                 states = ["only an order" if line.done else line.status for line in column]
                 no_data(here, " / ".join(dict.fromkeys(states)))

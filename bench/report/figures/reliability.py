@@ -39,15 +39,15 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
     """
-    board = build_figure_data(tables)
-    alone = sorted({line.key.label for line in board.lines if line.done and not line.has_confidences})
+    data = build_figure_data(tables)
+    alone = sorted({line.key.label for line in data.lines if line.done and not line.has_confidences})
     order = f"Only an order, so no diagram: {', '.join(alone)} (scores without a scale)." if alone else ""
     return method_grid(
-        board, "reliability", (X_LABEL, Y_LABEL),
+        data, "reliability", (X_LABEL, Y_LABEL),
         lambda axes, line: _draw_diagram(axes, line, [records_of(row) for row in line.done]),
-        board.note(diagram_note(seeds=board.n_seeds > 1), order, remark=remark),
+        data.note(diagram_note(seeds=data.n_seeds > 1), order, remark=remark),
     )  # fmt: skip
 
 

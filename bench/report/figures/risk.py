@@ -24,9 +24,9 @@ HEIGHT = 2.6
 MARKS = 5
 """Markers on each curve."""
 LEAST = 0.05
-"""Risk up to which an axis goes at least, as without any mistake."""
+"""Least upper limit of the risk axis."""
 FIRST = 0.05
-"""Coverage from which on the axis holds all curves; before it a few answers make them jump."""
+"""Lowest coverage that sets the y limit. Below it a curve rests on too few answers to mean anything."""
 
 
 @styled()
@@ -39,14 +39,14 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
     """
-    board = build_figure_data(tables)
-    model, n_tasks = board.model, len(board.tasks)
-    note = board.note(
+    data = build_figure_data(tables)
+    model, n_tasks = data.model, len(data.tasks)
+    note = data.note(
         "Share of mistakes among the most confident answers, all subjects together; within equal confidences the"
         " expected share."
-        f"{' Means over seeds; shaded: smallest to largest seed.' if board.n_seeds > 1 else ''}"
+        f"{' Means over seeds; shaded: smallest to largest seed.' if data.n_seeds > 1 else ''}"
         " Grey line: the best order possible; dotted: all answers kept. The area below a curve is AURC.",
         f"Curves may begin above the panel: it holds them from a coverage of {100 * FIRST:g} % on.",
         remark=remark,
@@ -54,16 +54,16 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
     shape = -(-n_tasks // ACROSS), min(ACROSS, n_tasks)
     figure, axes = drawing(
         shape, (PANEL_WIDTH if n_tasks == 1 else TEXT_WIDTH, HEIGHT * shape[0]),
-        title=f"{board.where}: risk and coverage", note=note, key=board.legend,
+        title=f"{data.where}: risk and coverage", note=note, key=data.legend,
     )  # fmt: skip
     for spare in axes.flat[n_tasks:]:
         spare.set_axis_off()
-    for here, task in zip(axes.flat, board.tasks, strict=False):
+    for here, task in zip(axes.flat, data.tasks, strict=False):
         here.set_label(task)
         here.set(xlabel="coverage: answers kept (%)", ylabel="mistakes (%)")
         if n_tasks > 1:
             here.set_title(short(task, 24))
-        lines = [line for line in board.column(model, task) if line.done]
+        lines = [line for line in data.column(model, task) if line.done]
         _draw_curves(here, [(line, risk_curve([records_of(row) for row in line.done])) for line in lines])
     return figure
 

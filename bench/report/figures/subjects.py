@@ -50,11 +50,11 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
     """
-    board = build_figure_data(tables)
-    model, task, table = board.single
-    column = [line for line in board.sorted_column(model, task) if line.done]
+    data = build_figure_data(tables)
+    model, task, table = data.single
+    column = [line for line in data.sorted_column(model, task) if line.done]
     label = METRICS[metric].label
     leader = reference_line(table, metric)
     by_subject = _by_subject(leader, metric) if leader else {}
@@ -68,9 +68,9 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
     top_row = "mean" if table.average == "subjects" else "all"
     rows = (top_row, *subjects)
     minus_leader = "" if is_alone else f" minus that of {name}"
-    note = board.note(
+    note = data.note(
         f"{label}{' of each method' * (not is_alone)} in each subject{minus_leader}"
-        f"{', means over seeds' if board.n_seeds > 1 else ''}; at the right,"
+        f"{', means over seeds' if data.n_seeds > 1 else ''}; at the right,"
         f" {'the number' if is_alone else f'the number of {name} itself'}."
         if leader
         else f"{label} is undefined for all methods.",

@@ -59,16 +59,16 @@ def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: 
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
         ValueError: the table has no tested pair.
     """
-    board = build_figure_data(tables)
-    model, task, table = board.single
+    data = build_figure_data(tables)
+    model, task, table = data.single
     shown = [differences.metric for differences in differences_by_metric(table, metrics)]
     if not has_matrix(table) or table.standings is None:
         raise ValueError("expected a table with tested pairs, got none")
-    column, leading = [line for line in board.sorted_column(model, task) if line.done], board.leading(model, task)
-    note = board.note(
+    column, leading = [line for line in data.sorted_column(model, task) if line.done], data.leading(model, task)
+    note = data.note(
         "Each row against each column, on the same questions: + the row is significantly better, \u2212 worse, dot:"
         " the two can't be distinguished, empty: not tested. P values are corrected for all pairs. Beside it: wins"
         f"{EN_DASH}ties{EN_DASH}losses. Rows and columns are sorted as in the table; {LEADS}: no ranked method is"

@@ -176,8 +176,8 @@ def _pages(kind: FigureKind) -> Iterator[tuple[Sequence[Table], str, str]]:
     tables = kind.tables
     if not _has_numbers(tables):
         return
-    board = build_figure_data(tables)
-    keys_in_order = [method.key for method in board.methods]
+    data = build_figure_data(tables)
+    keys_in_order = [method.key for method in data.methods]
     if len(tables) == 1:
         keys_in_order = [line.key for line in tables[0].lines]  # the best are on the first figure
     most_methods, most_tasks = MOST_METHODS, MOST_TASKS
@@ -186,8 +186,8 @@ def _pages(kind: FigureKind) -> Iterator[tuple[Sequence[Table], str, str]]:
         most_tasks = max(1, min(MOST_TASKS, MOST_ROWS // min(len(keys_in_order), most_methods)))
     portions = [
         _with_lines((table for table in tables if table_id(table)[0] in models and table_id(table)[1] in tasks), keys)
-        for models in _split_evenly(board.models, MOST_MODELS)
-        for tasks in _split_evenly(board.tasks, most_tasks)
+        for models in _split_evenly(data.models, MOST_MODELS)
+        for tasks in _split_evenly(data.tasks, most_tasks)
         for keys in _split_evenly(keys_in_order, most_methods)
     ]
     shown = list(filter(_has_numbers, portions))

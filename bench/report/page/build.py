@@ -9,20 +9,20 @@
       "methods": [{"name", "colour", "group": "paper" | "untrained" | "trained", "part": number}, ...],
       "headline": metric that lines are ordered and ranked by, "headlines": {metric: sentences},
       "parts": [name of each part of the methods, ...], "costs": [{"key", "label", "title"}, ...],
-      "verdict": {...},                                     see `verdict.of`
+      "verdict": {...},                                     see `verdict.verdict_data`
       "blocks": [{"model", "task", "label", "facts": [...], "caption", "subjects": [...], "sizes": [...],
-                  "lines": [...],                           see `lines.line_of`; `csv` is a row of "csv"
+                  "lines": [...],                           see `lines.line_data`; `csv` is a row of "csv"
                   "headlines": {metric: {"order": [line, ...], "leads": [line, ...]}},
-                  "questions": {...} | None,                see `questions.chosen`
-                  "pairs": {...} | None,                    see `pairs.of`
+                  "questions": {...} | None,                see `questions.select_questions`
+                  "pairs": {...} | None,                    see `pairs.pair_data`
                   "textless": bool}, ...],
-      "verdicts": {...},                                    what the signs of pairs mean, see `pairs.of`
-      "words": {...},                                       what the signs mean, see `legend.for_page`
+      "verdicts": {...},                                    what the signs of pairs mean, see `pairs.pair_data`
+      "words": {...},                                       what the signs mean, see `legend.page_legend`
       "asked": [[text, [option, ...], gold], ...],          texts that blocks point to
       "asked_limit": None | characters per text,
       "disagreements": [10, true, None],                    see `disagreements.Depth`, and the limit of their texts
       "csv": [row, ...],                                    what `bench table --format csv` has, its heading first
-      "differences": [markup of each block, ...],           see `pairs.differences`; no script gets it, nor
+      "differences": [markup of each block, ...],           see `pairs.differences_table`; no script gets it, nor
       "transfer": markup of the section on shift,           see `transfer`
       "footnotes": [...],                                   number k is at k - 1
       "provenance": [[name, [[value, results that have it], ...]], ...],

@@ -23,7 +23,7 @@ Data = Mapping[str, Any]
 
 
 def render_parts(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
-    """Markup of each part: facts, verdict, table, legend, comparison, overview, footnotes, metrics, provenance.
+    """Render each part: facts, verdict, table, legend, comparison, overview, footnotes, metrics, provenance.
 
     Args:
         payload: with the markup of "differences".
@@ -56,12 +56,12 @@ def render_parts(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
 
 
 def swatch_style(payload: Data) -> str:
-    """Style of the methods' swatches, whose colours an element of a page without inline styles can't have itself."""
+    """Return CSS with the colours of swatches; the page's policy forbids inline styles."""
     return "\n".join(f".m{i} {{ --c: {method['colour']}; }}" for i, method in enumerate(payload["methods"]))
 
 
 def block_name(block: Data) -> str:
-    """Model and task of a block, and what tells it from others of both."""
+    """Return the name of a block: model, task and a distinguishing label."""
     return " · ".join(filter(None, (block["model"], block["task"], block["label"])))
 
 
@@ -221,7 +221,7 @@ def _sort_value(value: float | None) -> str | None:
 
 
 def _order(metric: Data) -> str:
-    """The way in which a first press of the heading sorts: the best first."""
+    """Return the sort direction of the first click on a heading: the best first."""
     return "-1" if metric["better"] > 0 else "1"
 
 
