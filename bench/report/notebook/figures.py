@@ -42,20 +42,20 @@ class Figures:
 
     def reliability(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Reliability diagrams of one model: a panel for each method and task."""
-        return self._drawn(partial(figures.reliability, records_of=self._records_of), model, task, methods)
+        return self._draw(partial(figures.reliability, records_of=self._records_of), model, task, methods)
 
     def overview(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Reliability curves of all models and tasks, all methods in one panel."""
         draw = partial(figures.reliability_overview, records_of=self._records_of)
-        return self._drawn(draw, model, task, methods, one=())
+        return self._draw(draw, model, task, methods, one=())
 
     def risk_coverage(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Share of mistakes among the most confident answers, of one model."""
-        return self._drawn(partial(figures.risk_coverage, records_of=self._records_of), model, task, methods)
+        return self._draw(partial(figures.risk_coverage, records_of=self._records_of), model, task, methods)
 
     def confidence(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Histograms of the confidences of right and wrong answers, of one model."""
-        return self._drawn(partial(figures.confidence_histograms, records_of=self._records_of), model, task, methods)
+        return self._draw(partial(figures.confidence_histograms, records_of=self._records_of), model, task, methods)
 
     def metrics(self, *, metrics: Names = COLUMNS, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Metrics of one model with their intervals, by method."""
@@ -63,26 +63,26 @@ class Figures:
         for name in names:
             _require_known("metrics", name, METRICS)
         draw = partial(figures.metric_intervals, metrics=names)
-        return self._drawn(draw, model, task, methods, most=MOST_COMPARED)
+        return self._draw(draw, model, task, methods, most=MOST_COMPARED)
 
     def subjects(self, *, metric: str = "auroc", model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Differences of a metric to the leader, in every subject of one task."""
         _require_known("metric", metric, METRICS)
-        return self._drawn(
+        return self._draw(
             partial(figures.subject_differences, metric=metric), model, task, methods, one=_MODEL_AND_TASK
         )
 
     def cost(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Quality against what a method costs, on one task."""
-        return self._drawn(figures.cost_quality, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
+        return self._draw(figures.cost_quality, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def forest(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Differences to the best method with their intervals, on one task."""
-        return self._drawn(figures.differences_to_best, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
+        return self._draw(figures.differences_to_best, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def wins(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Matrix of which method is significantly better than which, on one task."""
-        return self._drawn(figures.win_matrix, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
+        return self._draw(figures.win_matrix, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def __call__(self, kind: str, **options: Any) -> Figure:
         """Draw the figure of this name.
@@ -98,7 +98,7 @@ class Figures:
             _require_known(f"figure {name!r}, option", option, inspect.signature(draw).parameters)
         return draw(**options)  # type: ignore[no-any-return]
 
-    def _drawn(
+    def _draw(
         self, draw: Callable[[Sequence[Table]], Figure], model: Names, task: Names, methods: Names,
         *, one: Sequence[str] = ("model",), most: int = MOST_METHODS,
     ) -> Figure:  # fmt: skip
