@@ -1,4 +1,4 @@
-"""Means over what is known: seeds that lack a number, or subjects in which it is undefined, are passed over."""
+"""Mean over seeds or subjects that skips missing values (None)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
-    """Mean of the values that are known; None where none is.
+    """Return the mean of the values that are not None, or None if all are.
 
     >>> mean_of([1.0, None, 3.0]), mean_of([None])
     (2.0, None)

@@ -1,6 +1,6 @@
-"""Reliability bins: answers by confidence, with the share of right ones and its interval, over one or several seeds.
+"""Reliability bins: accuracy by confidence with Wilson intervals, over one or several seeds.
 
-Example: `bins_of([records]).rate` is the share of right answers in each of ten bins.
+Example: `bin_records([records]).rate` is the share of right answers in each of ten bins.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from bench.metrics.answers import bin_of
 from bench.results.records import Records
 
 BINS = Protocol().ece_bins
-"""Number of bins of a reliability diagram: that of the ECE."""
+"""Number of bins of a reliability diagram, as for the ECE."""
 FEW = 5
-"""Answers, mean over seeds, below which a bin is dimmed and joined to no other."""
+"""A bin with fewer answers (mean over seeds) is drawn pale and not connected by a line."""
 Z = 1.959963984540054
 """Quantile of the normal distribution that leaves 2.5 % above it."""
 
@@ -41,17 +41,17 @@ class DiagramBins(NamedTuple):
     """(s, b): share of right answers of each seed."""
 
 
-def joined(bins: DiagramBins) -> tuple[FloatArray, FloatArray]:
-    """Mean confidences and rates of bins to join by a line; NaN where the line is broken by a bin with few answers."""
+def connected_bins(bins: DiagramBins) -> tuple[FloatArray, FloatArray]:
+    """Return mean confidences and rates of the non-empty bins for a line; NaN at bins with few answers breaks it."""
     filled = bins.answers > 0
     few = bins.answers[filled] < FEW
     return np.where(few, np.nan, bins.confidence[filled]), np.where(few, np.nan, bins.rate[filled])
 
 
-def bins_of(records: Sequence[Records]) -> DiagramBins:
-    """Answers of one or several seeds by confidence, in the bins of `bench.metrics.ece`.
+def bin_records(records: Sequence[Records]) -> DiagramBins:
+    """Bin the answers of one or several seeds by confidence, in the bins of `bench.metrics.ece`.
 
-    The questions of several seeds are the same ones, so intervals are as wide as one seed's: seeds add no questions.
+    Seeds share their questions, so intervals are as wide as for one seed.
     """
     count = np.zeros((len(records), BINS))
     right, total = np.zeros_like(count), np.zeros_like(count)

@@ -1,6 +1,6 @@
-"""Who competes with whom by a metric, and who leads: one rule for tables, verdicts, figures, page and analyses.
+"""Which methods are ranked against each other by a metric, and which lead: one rule for all views of a table.
 
-Methods compete that were recalibrated alike and rest on the same answers and labels. Example:
+Methods are compared if they have the same recalibration, answers and labels. Example:
 `rank(table.lines, table.standings, "brier").leaders`.
 """
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     from bench.report.tables.model import Line
 
 CALIBRATION = "rmsce"
-"""Metric that calibration is judged by: part of an ECE is chance, and a larger one where confidences are near 50 %."""
+"""Metric that ranks calibration: a part of the ECE is chance, which grows where confidences are near 50 %."""
 _JUDGED_BY = MappingProxyType({"ece": CALIBRATION})
 SEVERAL = 2
-"""Ranked methods without which nobody leads."""
+"""Minimum number of ranked methods for a leader."""
 NOT_TESTED = "not tested"
 OTHER_LABELS = "other answers or labels"
 Best = Literal["beyond chance", "not beyond chance", "not tested"]
 SIGNS: Mapping[Best, str] = MappingProxyType({"beyond chance": "*", "not beyond chance": "~", "not tested": "?"})
-"""After a number; plain characters, which survive print, pipes and terminals without colour."""
+"""Signs after a number, in ASCII for print, pipes and terminals without colour."""
 _UNMARKED = ("ece", "ece_debiased", "ece_ref", "ece_ref_closed", "ece_mass", "smece", "brier_mcb")
-"""Raw calibration errors. Confidences that are less spread have less of them by chance alone."""
+"""Raw calibration errors, never marked as best: less spread confidences have smaller ones by chance alone."""
 
 
-def judged_by(metric: str) -> str:
-    """The metric that another one is ordered, ranked and tested by; usually itself.
+def ranked_by(metric: str) -> str:
+    """Return the metric by which a metric is sorted, ranked and tested; usually itself.
 
-    >>> judged_by("ece"), judged_by("brier")
+    >>> ranked_by("ece"), ranked_by("brier")
     ('rmsce', 'brier')
     """
     return _JUDGED_BY.get(metric, metric)
 
 
 def counted(name: str, value: float) -> float:
-    """A metric's value as it is ordered by.
+    """Return a metric's value as it is sorted and shown: a negative root metric becomes 0.
 
     >>> counted("rmsce", -0.01), counted("brier", 0.2)
     (0.0, 0.2)
@@ -53,7 +53,7 @@ def counted(name: str, value: float) -> float:
 
 
 def badness(name: str, value: float) -> float:
-    """A metric's value with the sign with which less is better; as counted.
+    """Return a metric's value with the sign that makes less better, after `counted`.
 
     >>> badness("auroc", 0.8), badness("brier", 0.2)
     (-0.8, 0.2)
@@ -63,14 +63,14 @@ def badness(name: str, value: float) -> float:
 
 @dataclass(frozen=True)
 class Competition:
-    """Methods of one table that were recalibrated alike, by one metric."""
+    """Ranking of the methods of a table with one recalibration, by one metric."""
 
     metric: str
-    """Metric that judges: `rmsce` where ECE was asked for."""
+    """Metric that ranks: `rmsce` for ECE."""
     recalibration: str
     """Recalibration of these methods; empty for none."""
     comparable: tuple[Line, ...]
-    """Methods with a value on the answers and labels that most rest on, the best mean first, tested or not."""
+    """Methods with a value that use the answers and labels most methods use, the best mean first, tested or not."""
     excluded: Mapping[Key, str]
     """Why each other method, and each comparable one that was not tested, is not ranked."""
 
@@ -81,23 +81,22 @@ class Competition:
 
     @cached_property
     def first(self) -> tuple[Line, ...]:
-        """Ranked methods than which none of the table is significantly better."""
+        """Ranked methods of rank 1: no method of the table is significantly better."""
         return tuple(line for line in self.ranked if line.rank(self.metric) == 1)
 
     @property
     def leaders(self) -> tuple[Line, ...]:
-        """The first ones where several were ranked: one ranked method alone leads nobody."""
+        """The methods of rank 1, if at least two methods were ranked."""
         return self.first if len(self.ranked) >= SEVERAL else ()
 
 
 def rank(
     lines: Iterable[Line], standings: Standings | None, metric: str, recalibration: str | None = None
 ) -> Competition:
-    """The competition of methods by a metric.
+    """Rank methods by a metric.
 
-    Left out are methods without results, whose training was cut short, without a value, on other answers or labels than
-    most ranked ones, and in calibration those that don't order answers, as a constant confidence is calibrated, too, or
-    of which that can't be told.
+    Excluded are methods without results or without a value, with a training cut short, or with other answers or labels
+    than most ranked ones; for calibration also those not known to order answers, as a constant is calibrated, too.
 
     Args:
         lines: of a table, those that are not shown included.
@@ -106,49 +105,49 @@ def rank(
         recalibration: of the methods that compete; by default the first one of the table, which is none where there are
             methods without.
     """
-    every, name = tuple(lines), judged_by(metric)
-    kind = min((line.key.recalibration for line in every), default="") if recalibration is None else recalibration
-    own = sorted(
-        (line for line in every if line.key.recalibration == kind),
-        key=lambda each: (each.badness(name) or 0.0, each.place),
+    all_lines, name = tuple(lines), ranked_by(metric)
+    kind = min((line.key.recalibration for line in all_lines), default="") if recalibration is None else recalibration
+    candidates = sorted(
+        (line for line in all_lines if line.key.recalibration == kind),
+        key=lambda line: (line.badness(name) or 0.0, line.place),
     )
-    excluded = {line.key: reason for line in own if (reason := _excluded(line, standings, name))}
-    able = [line for line in own if line.key not in excluded]
+    excluded = {line.key: reason for line in candidates if (reason := _exclusion_reason(line, standings, name))}
+    eligible = [line for line in candidates if line.key not in excluded]
     # labels that most methods of a table rest on have the smallest number
-    labels = min(map(_labels, [line for line in able if line.rank(name) is not None] or able), default=0)
-    for line in able:
+    labels = min(map(_labels, [line for line in eligible if line.rank(name) is not None] or eligible), default=0)
+    for line in eligible:
         if _labels(line) != labels:
             excluded[line.key] = OTHER_LABELS
         elif line.rank(name) is None:
             excluded[line.key] = NOT_TESTED
-    return Competition(name, kind, tuple(line for line in able if _labels(line) == labels), excluded)
+    return Competition(name, kind, tuple(line for line in eligible if _labels(line) == labels), excluded)
 
 
-def groups(lines: Sequence[Line], standings: Standings | None, metric: str) -> list[list[Line]]:
-    """Methods that can be compared with each other by a metric: each recalibration, on each set of labels."""
-    name = judged_by(metric)
-    found: dict[tuple[str, int], list[Line]] = {}
+def comparable_groups(lines: Sequence[Line], standings: Standings | None, metric: str) -> list[list[Line]]:
+    """Group methods by recalibration and set of labels; those of a group can be compared by the metric."""
+    name = ranked_by(metric)
+    by_labels: dict[tuple[str, int], list[Line]] = {}
     for line in lines:
-        if not _excluded(line, standings, name):
-            found.setdefault((line.key.recalibration, _labels(line)), []).append(line)
-    return list(found.values())
+        if not _exclusion_reason(line, standings, name):
+            by_labels.setdefault((line.key.recalibration, _labels(line)), []).append(line)
+    return list(by_labels.values())
 
 
-def best_of(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dict[str, Best]]:
-    """The best numbers of each column of a table: one rule for every format.
+def find_best(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dict[str, Best]]:
+    """Find the best numbers of each column of a table, for all formats.
 
-    A best mean is *beyond chance* where every other method that it competes with is significantly worse, *not beyond
-    chance* where one of them isn't, *not tested* where there is no test.
+    A best mean is *beyond chance* if every other method of its group is significantly worse, *not beyond chance* if one
+    is not, *not tested* if there is no test.
 
     Args:
         lines: of the table.
         standings: of the table, where they were computed.
     """
-    found: dict[Key, dict[str, Best]] = {line.key: {} for line in lines}
+    marks: dict[Key, dict[str, Best]] = {line.key: {} for line in lines}
     for name, metric in METRICS.items():
         if metric.higher_is_better is None or name in _UNMARKED:
             continue
-        for group in groups(lines, standings, name):
+        for group in comparable_groups(lines, standings, name):
             values = {line.key: counted(name, mean) for line in group if (mean := line.estimate(name).mean) is not None}
             if len(values) < SEVERAL:
                 continue
@@ -160,12 +159,12 @@ def best_of(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dic
                 sure = [key for key in leading if set(values) - {key} <= standings.beaten.get((name, key), frozenset())]
                 leading, best = (sure, "beyond chance") if sure else (leading, "not beyond chance")
             for key in leading:
-                found[key][name] = best
-    return found
+                marks[key][name] = best
+    return marks
 
 
-def _excluded(line: Line, standings: Standings | None, metric: str) -> str:
-    """Why a method takes no part, whatever the others are like; empty where it does."""
+def _exclusion_reason(line: Line, standings: Standings | None, metric: str) -> str:
+    """Return why a method is excluded regardless of the other methods; empty if it is not."""
     if line.status != "ok":
         return line.status
     if standings is not None and line.key in standings.left_out:
@@ -173,11 +172,11 @@ def _excluded(line: Line, standings: Standings | None, metric: str) -> str:
     if any(training.is_cut_short for training in line.training):
         return "training cut short"
     if metric == CALIBRATION and not line.orders_answers:
-        told = line.standing and line.standing.orders_answers is not None
-        return "doesn't order answers beyond chance" if told else "it can't be told whether it orders answers"
+        is_tested = line.standing and line.standing.orders_answers is not None
+        return "doesn't order answers beyond chance" if is_tested else "it can't be told whether it orders answers"
     return f"{metric_name(metric)} undefined" if line.badness(metric) is None else ""
 
 
 def _labels(line: Line) -> int:
-    """Number of the answers and labels that a method rests on; 0 where nothing was compared."""
+    """Return the index of a method's set of answers and labels; 0 without standings."""
     return line.standing.labels if line.standing else 0

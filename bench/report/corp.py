@@ -1,8 +1,8 @@
-"""Isotonic reliability curves with consistency bands (CORP: Dimitriadis, Gneiting and Jordan, 2021), and what they sum.
+"""Isotonic reliability curves with consistency bands (CORP: Dimitriadis, Gneiting and Jordan, 2021).
 
-The curve is the isotonic regression of correctness on confidence: no bins. The band holds, at each confidence, the
-curve of answers that are right as often as the confidences say, in 95 % of draws; a curve that leaves it is
-miscalibrated there. Example: `curve_of([records]).rate` against `curve_of([records]).low` and `.high`.
+The curve is the isotonic regression of correctness on confidence, without bins. The band holds 95 % of the curves that
+calibrated confidences would give, at each confidence; a curve outside it is miscalibrated there. Example:
+`reliability_curve([records]).rate` against `.low` and `.high` of the same curve.
 """
 
 from __future__ import annotations
@@ -39,40 +39,40 @@ class ReliabilityCurve(NamedTuple):
     """(g,): upper end."""
 
 
-def curve_of(records: Sequence[Records], *, draws: int = DRAWS, seed: int = _SEED) -> ReliabilityCurve:
-    """The curve and its band, the same for the same records.
+def reliability_curve(records: Sequence[Records], *, draws: int = DRAWS, seed: int = _SEED) -> ReliabilityCurve:
+    """Compute the isotonic curve and its consistency band; deterministic for given records.
 
-    Seeds ask the same questions in the same order, so in a draw a question has one random number, which all seeds
-    share: seeds of one method aren't independent, and more of them make no band narrower than their confidences do.
+    All seeds have the same questions in the same order, so in each draw a question has one random number, which all
+    seeds share: seeds of one method are not independent, and adding seeds must not narrow the band.
 
     Args:
-        records: of the seeds of one method, with confidences.
-        draws: of answers that are right with the probability that the confidence says.
-        seed: of the random numbers.
+        records: records of each seed of one method, with confidences.
+        draws: number of simulated sets of labels, each right with the probability of its confidence.
+        seed: seed of the random numbers.
     """
     confidence = np.concatenate([run.confidence for run in records])
     order = np.argsort(confidence, kind="stable")
     ascending = confidence[order]
     start = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))  # of each different confidence
     size = np.diff(np.append(start, ascending.size))
-    at = value = ascending[start]
-    if value.size > POINTS:  # evenly in value and evenly in rank
-        even = np.linspace(value[0], value[-1], POINTS // 2 + 1)
+    points = distinct = ascending[start]
+    if distinct.size > POINTS:  # evenly in value and evenly in rank
+        even = np.linspace(distinct[0], distinct[-1], POINTS // 2 + 1)
         ranked = np.quantile(ascending, np.linspace(0, 1, POINTS - even.size + 2)[1:-1], method="nearest")
-        at = np.unique(np.concatenate([even, ranked]))
+        points = np.unique(np.concatenate([even, ranked]))
     correct = np.concatenate([run.correct for run in records])
     question = np.concatenate([np.arange(run.correct.size) for run in records])[order]
     rng = np.random.default_rng(seed)
-    drawn = np.empty((draws, at.size))
+    samples = np.empty((draws, points.size))
     for k in range(draws):
         outcome = rng.random(int(question.max()) + 1)[question] < ascending
-        drawn[k] = np.interp(at, value, _isotonic(outcome, start, size))
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    return ReliabilityCurve(at, np.interp(at, value, _isotonic(correct[order], start, size)), low, high)
+        samples[k] = np.interp(points, distinct, _isotonic(outcome, start, size))
+    low, high = np.quantile(samples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return ReliabilityCurve(points, np.interp(points, distinct, _isotonic(correct[order], start, size)), low, high)
 
 
-def pooled(records: Sequence[Records], bins: int = BINS) -> tuple[float, float]:
-    """ECE, and MCB, the miscalibration part of Brier, of the answers of all subjects and seeds together."""
+def pooled_errors(records: Sequence[Records], bins: int = BINS) -> tuple[float, float]:
+    """Compute ECE and MCB (miscalibration part of Brier) over the answers of all subjects and seeds."""
     confidence = np.concatenate([run.confidence for run in records])
     correct = np.concatenate([run.correct for run in records])
     return ece(confidence, correct, bins=bins), corp(confidence, correct).mcb

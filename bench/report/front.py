@@ -1,7 +1,7 @@
-"""Pareto fronts of a table: methods than which no other one is both better and cheaper.
+"""Pareto fronts of cost and quality: methods that no other method dominates.
 
-Methods that are not shown count too: otherwise one could choose one's rivals. Example:
-`front(table, "brier", "tokens", {""})`.
+Hidden methods count too, so that a selection can't change the front. Example:
+`pareto_front(table, "brier", "tokens", {""})`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from bench.report.grouping import Key
 from bench.report.tables.model import Line, Table
 
 
-def front_of(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Points of (cost, badness) than which no other is at least as good in both and better in one, the cheapest first.
+def pareto_indices(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the indices of the non-dominated points (cost, badness), the cheapest first.
 
-    >>> front_of([(1.0, 0.3), (2.0, 0.2), (2.0, 0.25), (3.0, 0.2)])
+    >>> pareto_indices([(1.0, 0.3), (2.0, 0.2), (2.0, 0.25), (3.0, 0.2)])
     [0, 1]
     """
-    on = [
+    indices = [
         i
         for i, (cost, bad) in enumerate(points)
         if not any(c <= cost and b <= bad and (c, b) != (cost, bad) for c, b in points)
     ]
-    return sorted(on, key=lambda i: points[i])
+    return sorted(indices, key=lambda i: points[i])
 
 
-def front(table: Table, metric: str, cost: str, kinds: Collection[str]) -> list[Key]:
-    """Lines on the front, shown or not, the cheapest first.
+def pareto_front(table: Table, metric: str, cost: str, kinds: Collection[str]) -> list[Key]:
+    """Return the lines on the Pareto front, shown or hidden, the cheapest first.
 
     Args:
         table: with or without standings.
@@ -37,22 +37,22 @@ def front(table: Table, metric: str, cost: str, kinds: Collection[str]) -> list[
         kinds: recalibrations of the lines that compete; empty for none.
     """
     points: dict[Key, tuple[float, float]] = {}
-    for line in competing(table, metric):
+    for line in front_candidates(table, metric):
         bad, price = line.badness(metric), mean_of(getattr(line, cost))
         if line.key.recalibration in kinds and bad is not None and price is not None:
             points[line.key] = (price, bad)
     keys = list(points)
-    return [keys[i] for i in front_of(list(points.values()))]
+    return [keys[i] for i in pareto_indices(list(points.values()))]
 
 
-def competing(table: Table, metric: str) -> list[Line]:
-    """Lines that can be on a front, shown or not: the ranked ones of each recalibration, on the labels of the leaders.
+def front_candidates(table: Table, metric: str) -> list[Line]:
+    """Return the candidates for a front, shown or hidden: ranked lines of each recalibration with the leaders' labels.
 
-    Where the metric has no ranks, all that can be compared.
+    Without ranks for the metric, all comparable lines.
     """
     kinds = sorted({line.key.recalibration for line in (*table.lines, *table.others)})
-    found = [table.competition(metric, kind) for kind in (None, *kinds)]
-    main, *of_kinds = (each.ranked or each.comparable for each in found)
+    competitions = [table.competition(metric, kind) for kind in (None, *kinds)]
+    main, *by_recalibration = (competition.ranked or competition.comparable for competition in competitions)
     labels = {line.standing.labels for line in main if line.standing}
-    lines = (line for own in of_kinds for line in own)
+    lines = (line for competitors in by_recalibration for line in competitors)
     return [line for line in lines if not labels or (line.standing and line.standing.labels in labels)]

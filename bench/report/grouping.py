@@ -1,8 +1,8 @@
-"""Groups of result rows that belong in one table, and those of them that are one line of it.
+"""Group result rows into tables, and the rows of a table into lines.
 
-A table has one model, task, preset, limit, protocol, source of answers and budget of tuning. A line is a method with
-one set of settings; its rows are its seeds. Example: `lines_of(rows, styles)[Key("ccps", "")]` are the seeds of `ccps`
-as it is.
+A table has one model, task, preset, limit, protocol, source of answers and tuning budget. A line is a method with one
+set of settings; its rows are its seeds. Example: `rows_by_line(rows, styles)[Key("ccps", "")]` has the seeds of `ccps`
+with the common settings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.results.row import ResultRow
 
 
 class Key(NamedTuple):
-    """Method and settings, which distinguish a line of a table from others."""
+    """Identifies a line of a table: method and settings."""
 
     method: str
     variant: str
@@ -43,13 +43,13 @@ class Group(NamedTuple):
 
     rows: Sequence[ResultRow]
     hidden: Sequence[ResultRow]
-    """Partial or deviating rows of the same model and task that were not asked for."""
+    """Partial or deviating rows of the same model and task that are not shown."""
 
 
-def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, partial: bool) -> list[Group]:
-    """Rows by table, in the order of model and task.
+def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, partial: bool) -> list[Group]:
+    """Group rows into tables, sorted by model and task.
 
-    Partial runs, runs of another protocol or with other answers, and tuned ones are groups of their own.
+    Partial runs, other protocols, other answers and tuned runs form separate groups.
 
     Args:
         rows: what `bench.results.cells.read_all` gives.
@@ -62,45 +62,45 @@ def grouped(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, 
     """
     if not rows:
         raise UserError("there are no results to show; run something first: bench run --method all --model tiny")
-    chosen = [row for row in rows if preset in {None, row.preset}]
-    if not chosen:
+    of_preset = [row for row in rows if preset in {None, row.preset}]
+    if not of_preset:
         raise UserError(f"no result has preset {preset!r}; there are {listed(row.preset for row in rows)}")
-    is_shown = [(deviations or not row.deviations) and (partial or row.limit is None) for row in chosen]
-    kept = list(compress(chosen, is_shown))
-    if not kept:
+    is_shown = [(deviations or not row.deviations) and (partial or row.limit is None) for row in of_preset]
+    shown = list(compress(of_preset, is_shown))
+    if not shown:
         raise UserError(
-            f"all {len(chosen)} results are partial (--limit) or deviate from their preset (--set), and tables leave"
+            f"all {len(of_preset)} results are partial (--limit) or deviate from their preset (--set), and tables leave"
             " these out; show them with --partial and --deviations, or run the whole task"
         )
     # a number may stand beside another only if both were made by the same rules
     rules: dict[tuple[str, ...], set[Any]] = defaultdict(set)
-    for row in kept:
+    for row in shown:
         for name in ("schema_version", "preset", "task_version"):
             rules[row.model, row.task, name].add(getattr(row, name))
         if not row.deviations:  # which may be deviations from the protocol
             rules[row.model, row.task, "protocol"].add(row.protocol)
     for (model, task, name), values in rules.items():
         if len(values) > 1:
-            way_out = "choose one with --preset" if name == "preset" else "delete the old ones or run them again"
+            remedy = "choose one with --preset" if name == "preset" else "delete the old ones or run them again"
             raise UserError(
                 f"results of {plain(model)} on {plain(task)} have {name.replace('_', ' ')}s {listed(values)}, which"
-                f" don't belong in one table; {way_out}"
+                f" don't belong in one table; {remedy}"
             )
-    hidden = [row for row, is_in in zip(chosen, is_shown, strict=True) if not is_in]
+    hidden = [row for row, is_in in zip(of_preset, is_shown, strict=True) if not is_in]
     groups: dict[tuple[str, ...], list[ResultRow]] = defaultdict(list)
-    for row in kept:
+    for row in shown:
         source = row.answers_source.removeprefix("generate")  # the model's own answers come first
-        groups[row.model, row.task, row.preset, str(row.limit), row.protocol, source, f"{budget_of(row):06}"].append(
-            row
-        )
+        groups[
+            row.model, row.task, row.preset, str(row.limit), row.protocol, source, f"{tuning_budget(row):06}"
+        ].append(row)
     return [
         Group(group, [row for row in hidden if (row.model, row.task) == (group[0].model, group[0].task)])
         for _, group in sorted(groups.items())
     ]
 
 
-def lines_of(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[ResultRow]]:
-    """The lines of one table in the order of figures, recalibrated ones last; each with its seeds ascending.
+def rows_by_line(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[ResultRow]]:
+    """Group the rows of a table by line, in the order of figures, recalibrated ones last; seeds ascending.
 
     Args:
         rows: of a group.
@@ -112,28 +112,28 @@ def lines_of(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[Result
     common = common_settings(rows)
     lines: dict[Key, list[ResultRow]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.seed):
-        own = ", ".join(f"{k}={v}" for k, v in sorted(_settings(row).items()) if k not in common)
-        lines[Key(row.method, own)].append(row)
+        variant = ", ".join(f"{k}={v}" for k, v in sorted(_settings(row).items()) if k not in common)
+        lines[Key(row.method, variant)].append(row)
     for key, seeds in lines.items():
         if len({row.seed for row in seeds}) < len(seeds):
             raise UserError(f"two results of {plain(key.method)} have one seed; delete one of the files")
     return dict(sorted(lines.items(), key=lambda item: (styles.place(item[0].method), item[0].variant)))
 
 
-def budget_of(row: ResultRow) -> int:
-    """Configurations that each method with a search space got in the row's run; 0 where constants are the preset's."""
+def tuning_budget(row: ResultRow) -> int:
+    """Return the number of configurations tried per tuned method in the row's run; 0 without tuning."""
     return 0 if row.tuning is None else row.tuning.n
 
 
 def ece_bins_of(row: ResultRow) -> int:
-    """Bins of the expected calibration error by which a row was scored."""
+    """Return the number of ECE bins with which a row was scored."""
     return int(row.deviations.get("protocol.ece_bins", Protocol().ece_bins))
 
 
 def common_settings(rows: Sequence[ResultRow]) -> Mapping[str, str]:
-    """Settings that the caption can say once for all lines.
+    """Return the settings that all lines share, which the caption states once.
 
-    `train_on` concerns only rows that learn, so it is common where it is the same for these.
+    `train_on` is shared if it is the same for all trained methods.
     """
     settings = [_settings(row) for row in rows]
     common = {name: value for name, value in settings[0].items() if all(other.get(name) == value for other in settings)}
@@ -142,5 +142,5 @@ def common_settings(rows: Sequence[ResultRow]) -> Mapping[str, str]:
 
 
 def _settings(row: ResultRow) -> dict[str, str]:
-    """Everything in which a run differs from a default one."""
+    """Return the settings of a run that differ from the defaults."""
     return {name: setting(value) for name, value in {**row.config, **row.deviations}.items()}

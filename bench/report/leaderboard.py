@@ -95,12 +95,12 @@ def write(folder: Path, cache: Path | None = None) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 2 where there is nothing to write."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if len(given) != 1:
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    if len(argv) != 1:
         sys.stderr.write("usage: python -m bench.report.leaderboard FOLDER\n")
         return 2
     try:
-        sys.stdout.write(f"wrote {write(Path(given[0]), cache_folder())}\n")
+        sys.stdout.write(f"wrote {write(Path(argv[0]), cache_folder())}\n")
     except UserError as error:
         sys.stderr.write(f"bench: {visible(str(error))}\n")
         return 2

@@ -1,8 +1,7 @@
-"""Rows of a results folder with the numbers that their Parquet files give, whatever their JSON files say.
+"""Load the rows of a results folder with their metrics recomputed from the Parquet files.
 
-Metrics that a JSON file lacks, because another version of the program wrote it, are computed too. That takes a tenth of
-a second for each result, so the outcome is remembered in a file of the cache, named by the digest of both files and of
-the program that computes: it is empty where the JSON file says all of it. Example:
+Metrics that a JSON file lacks, as an older version wrote it, are computed too. That takes 0.1 s a result, so they are
+cached in a file named by the digests of both files and of the code, empty if the JSON file was complete. Example:
 `rows_of(Path("results"), cache)[0].metrics["brier"].mean`.
 """
 
@@ -40,14 +39,14 @@ def rows_of(
     say: Callable[[str], None] = lambda _: None,
     chosen: Callable[[list[ResultRow]], list[ResultRow]] = lambda rows: rows,
 ) -> list[ResultRow]:
-    """All rows below a results folder, in the order of their paths.
+    """Load all rows below a results folder, sorted by path.
 
     Args:
         folder: of results.
-        cache: folder where it is remembered what was computed; None remembers nothing.
-        partial: also the rows of runs with `--limit`, which are given anyway where there are no others.
-        say: told before long computations.
-        chosen: those whose numbers are computed and given, of all rows as their JSON files say them.
+        cache: cache folder; None disables the cache.
+        partial: include runs with `--limit`; they are always included if there are no others.
+        say: called with a message before long computations.
+        chosen: selects rows to recompute and return, given all rows as stored in JSON.
 
     Raises:
         UserError: there is no such folder, or a file in it is not as it must be.
@@ -55,47 +54,47 @@ def rows_of(
     say_once = functools.cache(say)
     paths = cells.found(folder, partial=partial).cells or cells.found(folder, partial=True).cells
     rows = {id(row): (row, path) for row, path in zip(map(cells.shown, paths), paths, strict=True)}
-    wanted = chosen([row for row, _ in rows.values()])
-    return [_computed(*rows[id(row)], cache, say_once) for row in wanted]
+    selected = chosen([row for row, _ in rows.values()])
+    return [_recompute(*rows[id(row)], cache, say_once) for row in selected]
 
 
-def _computed(row: ResultRow, path: Path, cache: Path | None, say: Callable[[str], None]) -> ResultRow:
+def _recompute(row: ResultRow, path: Path, cache: Path | None, say: Callable[[str], None]) -> ResultRow:
     if row.status != "ok":
         return row
-    known = None
+    cached = None
     if cache:  # the JSON file names the digest of its Parquet file
-        known = cache / FOLDER / key_of({"result": digest_file(path), "records": row.records_digest, "code": _code()})
-    if known is not None:
+        cached = cache / FOLDER / key_of({"result": digest_file(path), "records": row.records_digest, "code": _code()})
+    if cached is not None:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            content = known.read_bytes()
-            return msgspec.msgpack.decode(content, type=_Lacking).added_to(row) if content else row
+            content = cached.read_bytes()
+            return msgspec.msgpack.decode(content, type=_Metrics).added_to(row) if content else row
     say("computing the numbers of results from their Parquet files; remembered for next time")
     records = results.read_records(path)
     if not records.id:
         raise UserError(f"result {path.with_suffix('.parquet')}: expected questions, got no question; run it again")
     try:
-        found = numbers.with_numbers_of(row, records)
+        computed = numbers.with_numbers_of(row, records)
     except UserError as error:
         raise UserError(f"result {path}: {error}") from error
-    if any(numbers.mismatches(row, found)):
-        return replace(found, notes=(*row.notes, _OTHERWISE))
-    lacking = None
-    if found.metrics.keys() - row.metrics.keys():
-        lacking = _Lacking(dict(found.metrics), {name: dict(values) for name, values in found.per_subject.items()})
-    if known is not None:
+    if any(numbers.mismatches(row, computed)):
+        return replace(computed, notes=(*row.notes, _OTHERWISE))
+    added = None
+    if computed.metrics.keys() - row.metrics.keys():
+        added = _Metrics(dict(computed.metrics), {name: dict(values) for name, values in computed.per_subject.items()})
+    if cached is not None:
         with contextlib.suppress(OSError):
-            write_whole(known, msgspec.msgpack.encode(lacking) if lacking else b"")
-    return lacking.added_to(row) if lacking else row
+            write_whole(cached, msgspec.msgpack.encode(added) if added else b"")
+    return added.added_to(row) if added else row
 
 
-class _Lacking(msgspec.Struct):
-    """Metrics of a result, some of which its JSON file lacks."""
+class _Metrics(msgspec.Struct):
+    """Recomputed metrics of a result whose JSON file lacks some (cache entry)."""
 
     metrics: dict[str, MetricSummary]
     per_subject: dict[str, dict[str, float | None]]
 
     def added_to(self, row: ResultRow) -> ResultRow:
-        """The row with all of them."""
+        """Return the row with these metrics."""
         return replace(row, metrics=self.metrics, per_subject=self.per_subject)
 
 

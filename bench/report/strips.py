@@ -1,7 +1,7 @@
-"""Texts coloured by numbers, as one HTML page that needs nothing else: no script, no font, no request.
+"""Render texts coloured by numbers as one self-contained HTML page: no script, font or request.
 
-A colour stands for a number on a scale from 0; the same number stands above each piece, and marks are lines below it,
-so that the page can be read on paper and with any kind of colour vision.
+Colours encode numbers on a scale from 0; the number is also printed above each piece, and marks are underlines, so the
+page is readable in print and with any colour vision.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ rt { font-size: .55em; color: #444; user-select: none; }
 """
 
 
-def page(title: str, given: Strips) -> str:
-    """The whole file as text.
+def page(title: str, strips: Strips) -> str:
+    """Render the page as text.
 
     Args:
-        title: what the page is about, e.g. method, analysis, model and task.
-        given: the texts, checked.
+        title: heading of the page, e.g. method, analysis, model and task.
+        strips: the texts, checked.
     """
-    values = [piece.value for strip in given.strips for piece in strip.pieces if piece.value is not None]
-    top, style = max(values, default=0.0), _STYLE
+    values = [piece.value for strip in strips.strips for piece in strip.pieces if piece.value is not None]
+    max_value, style = max(values, default=0.0), _STYLE
     for step in range(STEPS + 1):
         style += f".c{step} {{ background: {tint(_FULL, step / STEPS)}; }}\n"
-    for number, line in zip(range(len(given.marks)), _LINES, strict=False):
+    for number, line in zip(range(len(strips.marks)), _LINES, strict=False):
         style += f".m{number} {{ text-decoration: underline {line} 2px; text-underline-offset: 4px; }}\n"
     policy = f"default-src 'none'; style-src '{hash_of(style)}'; base-uri 'none'; form-action 'none'"
     head = el(
@@ -53,30 +53,30 @@ def page(title: str, given: Strips) -> str:
         el("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
         el("title", plain(title)), el("style", style),
     )  # fmt: skip
-    steps = [el("span", {"class": f"c{k}"}, format(top * k / STEPS, _NUMBER)) for k in range(0, STEPS + 1, 2)]
-    value = el("p", f"Colour and small number: {visible(given.value)} ", el("span", {"class": "scale"}, *steps))
-    body = el("body", el("h1", plain(title)), el("p", {"class": "about"}, visible(given.about)), value)
-    told: list[Element | str] = []
-    for number, meaning in enumerate(given.marks.values()):
-        told += ["; " if told else "Line below: ", el("span", {"class": f"m{number}"}, visible(meaning))]
-    if told:
-        body.append(el("p", {"class": "marks"}, *told))
-    marks = {mark: f"m{number}" for number, mark in enumerate(given.marks)}
-    for strip in given.strips:
+    steps = [el("span", {"class": f"c{k}"}, format(max_value * k / STEPS, _NUMBER)) for k in range(0, STEPS + 1, 2)]
+    value = el("p", f"Colour and small number: {visible(strips.value)} ", el("span", {"class": "scale"}, *steps))
+    body = el("body", el("h1", plain(title)), el("p", {"class": "about"}, visible(strips.about)), value)
+    mark_legend: list[Element | str] = []
+    for number, meaning in enumerate(strips.marks.values()):
+        mark_legend += ["; " if mark_legend else "Line below: ", el("span", {"class": f"m{number}"}, visible(meaning))]
+    if mark_legend:
+        body.append(el("p", {"class": "marks"}, *mark_legend))
+    marks = {mark: f"m{number}" for number, mark in enumerate(strips.marks)}
+    for strip in strips.strips:
         body.append(el("h2", plain(strip.title)))
         if strip.caption:
             body.append(el("p", {"class": "caption"}, visible(strip.caption)))
-        pieces = (_piece(piece, marks.get(piece.mark, ""), top) for piece in strip.pieces)
+        pieces = (_piece(piece, marks.get(piece.mark, ""), max_value) for piece in strip.pieces)
         body.append(el("p", {"class": "text"}, *pieces))
     return f"<!doctype html>\n{html(el('html', {'lang': 'en'}, head, body))}\n"
 
 
-def _piece(piece: Piece, mark: str, top: float) -> Element | str:
-    """A piece in the colour of its number; 0 and 0 alone may stay white."""
+def _piece(piece: Piece, mark: str, max_value: float) -> Element | str:
+    """Render a piece in the colour of its number; only 0 is white."""
     text = visible(piece.text)
     if piece.value is None:
         return el("span", {"class": mark, "title": piece.told or None}, text) if mark else text
-    step = max(1, min(STEPS, round(STEPS * piece.value / top))) if piece.value > 0 else 0
+    step = max(1, min(STEPS, round(STEPS * piece.value / max_value))) if piece.value > 0 else 0
     exact = format(piece.value, _EXACT) + (f": {piece.told}" if piece.told else "")
     inner = el("span", {"class": f"c{step} {mark}".rstrip()}, text)
     return el("ruby", {"title": visible(exact)}, inner, el("rt", format(piece.value, _NUMBER)))

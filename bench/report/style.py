@@ -1,7 +1,7 @@
-"""Looks of figures and page: sizes, type, and one colour, marker and dash per method, as data without matplotlib.
+"""Style of figures and page: sizes, fonts, and a colour, marker and dash per method; needs no matplotlib.
 
-A method looks the same everywhere. `methods/style.toml` says how the built-in ones do, and `style.toml` in a folder of
-results how others do, or these instead; a method that neither names is drawn by a hash of its name. Example:
+Styles of built-in methods are in `methods/style.toml`; `style.toml` in a results folder adds to or overrides them. Any
+other method gets a style by a hash of its name. Example:
 `read(Path("results")).of("ccps+isotonic")` has the colour of `ccps`, and a hollow marker.
 """
 
@@ -152,7 +152,7 @@ class Styles:
         return style._replace(fill=RECALIBRATED_FILLS.get(recalibration, "none")) if recalibration else style
 
     def place(self, method: str) -> tuple[str, int, str]:
-        """A key that sorts methods: as they are before recalibrated ones, named before others, these by name.
+        """Return a sort key: methods before recalibrated ones, listed methods before others, which are sorted by name.
 
         >>> styles = Styles(dict.fromkeys(["ptrue", "ccps"]))
         >>> sorted(["zeta", "ccps+platt", "ccps", "alpha", "ptrue"], key=styles.place)
@@ -165,41 +165,41 @@ class Styles:
 @functools.cache
 def built_in() -> Styles:
     """The built-in methods' styles."""
-    return Styles(_parsed((resources.files(BUILT_IN) / FILE).read_text(encoding="utf-8"), f"{BUILT_IN}/{FILE}"))
+    return Styles(_parse((resources.files(BUILT_IN) / FILE).read_text(encoding="utf-8"), f"{BUILT_IN}/{FILE}"))
 
 
 def read(results: Path) -> Styles:
-    """The styles of a folder of results: the built-in methods', after those that the folder's own `style.toml` names.
+    """Load the styles of a results folder: those of its `style.toml`, then the built-in ones.
 
     Raises:
         UserError: that file is not as it must be.
     """
     path = results / FILE
     try:
-        own = _parsed(path.read_text(encoding="utf-8"), str(path))
+        folder_styles = _parse(path.read_text(encoding="utf-8"), str(path))
     except (FileNotFoundError, NotADirectoryError):
         return built_in()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: expected a TOML file in UTF-8, but {error}") from error
-    others = {method: style for method, style in built_in().named.items() if method not in own}
-    return Styles({**own, **others})
+    others = {method: style for method, style in built_in().named.items() if method not in folder_styles}
+    return Styles({**folder_styles, **others})
 
 
-def _parsed(text: str, where: str) -> dict[str, Style]:
+def _parse(text: str, where: str) -> dict[str, Style]:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{where}: expected TOML, but {error}") from error
     styles = {}
     for method, values in tables.items():
-        at = f"{where}, [{method}]"
+        location = f"{where}, [{method}]"
         if not isinstance(values, dict) or set(values) != {"colour", "marker", "dash"}:
             got = listed(values) if isinstance(values, dict) else repr(values)
-            raise UserError(f"{at}: expected colour, marker and dash, got {got or 'nothing'}")
+            raise UserError(f"{location}: expected colour, marker and dash, got {got or 'nothing'}")
         if not re.fullmatch(r"#[0-9a-f]{6}", str(values["colour"])):
-            raise UserError(f"{at}: expected a colour such as '#1963de', got {values['colour']!r}")
-        for name, known in (("marker", MARKERS), ("dash", DASHES)):
-            if str(values[name]) not in known:
-                raise UserError(f"{at}: expected a {name} of {listed(known)}, got {values[name]!r}")
+            raise UserError(f"{location}: expected a colour such as '#1963de', got {values['colour']!r}")
+        for name, allowed in (("marker", MARKERS), ("dash", DASHES)):
+            if str(values[name]) not in allowed:
+                raise UserError(f"{location}: expected a {name} of {listed(allowed)}, got {values[name]!r}")
         styles[method] = Style(values["colour"], values["marker"], DASHES[values["dash"]])
     return styles

@@ -1,4 +1,4 @@
-"""Names, reasons and numbers as words on one line: the same in every table, figure and page."""
+"""Format names, reasons, numbers and intervals as text, the same in all tables, figures and pages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ EN_DASH = "\u2013"
 MINUS = "\u2212"
 NO_BREAK = "\u00a0"
 _METRIC_NAMES = {"brier": "Brier score", "rmsce": "RMS calibration error"}
-"""Metrics whose label is no name for a sentence."""
+"""Names of metrics in sentences, where the label does not serve."""
 _ROUNDING = 1e-12
-"""Values below it are rounding."""
+"""Smaller absolute values count as 0."""
 ARROWS = {True: " ↑", False: " ↓", None: ""}
-"""After the label of a metric: where it is better."""
+"""Suffix of a metric's label by `higher_is_better`."""
 
 
 def plain(text: str) -> str:
@@ -50,7 +50,7 @@ def metric_name(metric: str) -> str:
 
 
 def averaged(average: Average) -> str:
-    """Words for what metrics are of.
+    """Describe what a metric averages over.
 
     >>> averaged("questions"), averaged("subjects")
     ('of all questions at once', 'means over subjects')
@@ -59,7 +59,7 @@ def averaged(average: Average) -> str:
 
 
 def with_arrow(metric: str) -> str:
-    """Label of a metric with an arrow to where it is better; a yardstick has none.
+    """Return a metric's label with an arrow in the better direction; reference metrics have none.
 
     >>> with_arrow("brier"), with_arrow("ece_floor")
     ('Brier ↓', 'ECE floor')
@@ -73,7 +73,7 @@ def percent(fraction: float) -> str:
 
 
 def shown(metric: Metric, value: float) -> str:
-    """A value as tables print it: percent with one decimal, nats with three, a real minus.
+    """Format a value as in tables: percent with one decimal, nats with three, a real minus sign.
 
     >>> from bench.metrics import METRICS
     >>> shown(METRICS["ece"], 0.0812), shown(METRICS["nll"], 0.45)
@@ -100,7 +100,7 @@ def signed(metric: Metric, value: float) -> str:
 
 
 def precise(metric: Metric, value: float) -> str:
-    """A value as `shown`, with as many decimals as it takes to not look like 0 if it isn't 0.
+    """Format a value as `shown`, with more decimals if it would otherwise look like 0.
 
     >>> from bench.metrics import METRICS
     >>> precise(METRICS["brier"], 0.0812), precise(METRICS["brier"], 0.0003), precise(METRICS["brier"], 0.0)
@@ -111,12 +111,12 @@ def precise(metric: Metric, value: float) -> str:
 
 
 def rounded(number: float, decimals: int, *, never_zero: bool = False) -> str:
-    """A number with so many decimals and a real minus, which 0 never has.
+    """Format a number with a real minus sign, which 0 never has.
 
     Args:
         number: finite.
-        decimals: at least as many.
-        never_zero: take as many as it needs to not look like 0, unless it is 0.
+        decimals: minimum number of decimals.
+        never_zero: add decimals until a nonzero number does not look like 0.
 
     >>> rounded(-0.03, 1), rounded(0.03, 1, never_zero=True), rounded(1e-15, 1, never_zero=True)
     ('0.0', '0.03', '0.0')
@@ -129,7 +129,7 @@ def rounded(number: float, decimals: int, *, never_zero: bool = False) -> str:
 
 
 def interval_text(metric: Metric, low: float, high: float) -> str:
-    """Ends of an interval; rounding doesn't hide on which side of 0 one lies.
+    """Format an interval with enough decimals to show the sign of both ends.
 
     >>> from bench.metrics import METRICS
     >>> interval_text(METRICS["brier"], 0.0003, 0.012)
@@ -171,7 +171,7 @@ def seeds_text(seeds: Sequence[int]) -> str:
 
 
 def span(values: Iterable[float | None], text: Callable[[float], str]) -> str:
-    """One value, or the smallest and the largest; unknown ones are passed over."""
+    """Format the range of the known values: one value, or smallest and largest."""
     known = [value for value in values if value is not None]
     if not known:
         return "unknown"
@@ -179,24 +179,24 @@ def span(values: Iterable[float | None], text: Callable[[float], str]) -> str:
     return EN_DASH.join(ends)
 
 
-def leaves_out(label: str, left_out: Sequence[int], total: int | None = None) -> str:
-    """The words for subjects that a metric's mean leaves out.
+def omission(label: str, left_out: Sequence[int], total: int | None = None) -> str:
+    """Say how many subjects a metric's mean leaves out as undefined.
 
     Args:
         label: of the metric.
-        left_out: how many subjects, for each of the means meant.
-        total: of how many; None where that differs.
+        left_out: number of subjects left out, for each mean.
+        total: number of subjects; None if that differs between means.
 
-    >>> leaves_out("AUROC", [2], 8), leaves_out("AUROC", [1])
+    >>> omission("AUROC", [2], 8), omission("AUROC", [1])
     ('AUROC leaves out 2 of 8 subjects, where it is undefined', 'AUROC leaves out 1 subject, where it is undefined')
     """
-    of = "" if total is None else f" of {total}"
+    of_total = "" if total is None else f" of {total}"
     subjects = "subject" if total is None and max(left_out) == 1 else "subjects"
-    return f"{label} leaves out {span(left_out, count)}{of} {subjects}, where it is undefined"
+    return f"{label} leaves out {span(left_out, count)}{of_total} {subjects}, where it is undefined"
 
 
 def listed(values: Iterable[Any]) -> str:
-    """Different values, sorted, with commas between."""
+    """Join the distinct values, sorted, with commas."""
     return ", ".join(sorted({plain(str(value)) for value in values}))
 
 

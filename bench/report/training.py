@@ -1,6 +1,6 @@
-"""Account of a training for tables and the page: steps, passes over the rows, and losses, over the seeds.
+"""Format the training of a method for tables and the page: steps, epochs and losses over the seeds.
 
-Example: `stages(trainings)[0].kept` is `1,250` where every seed kept step 1,250.
+Example: `format_stages(trainings)[0].best` is `1,250` if every seed kept the weights of step 1,250.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ class Stage(NamedTuple):
     """One stage of training, as text."""
 
     name: str
-    kept: str
-    taken: str
+    best: str
+    steps: str
     limit: str
     epochs: str
 
 
-def stages(trainings: Sequence[Training]) -> list[Stage]:
-    """Each stage over the seeds."""
-    by_place = zip(*(training.stages for training in trainings), strict=False)
+def format_stages(trainings: Sequence[Training]) -> list[Stage]:
+    """Format each stage, over the seeds."""
+    by_stage = zip(*(training.stages for training in trainings), strict=False)
     return [
         Stage(
-            found[0].name,
-            span((stage.kept for stage in found), count),
-            span((stage.taken for stage in found), count),
-            span((stage.limit for stage in found), count),
-            span((stage.epochs for stage in found), tenths),
+            seeds[0].name,
+            span((stage.kept for stage in seeds), count),
+            span((stage.taken for stage in seeds), count),
+            span((stage.limit for stage in seeds), count),
+            span((stage.epochs for stage in seeds), one_decimal),
         )
-        for found in by_place
+        for seeds in by_stage
     ]
 
 
-def losses(trainings: Sequence[Training]) -> list[str]:
+def format_losses(trainings: Sequence[Training]) -> list[str]:
     """Mean over seeds of the negative log-likelihoods `LOSSES`, in nats; a dash where unknown."""
-    return [EN_DASH if mean is None else f"{mean:.3f}" for mean in (mean_of(trainings, name) for name in LOSSES)]
+    return [EN_DASH if mean is None else f"{mean:.3f}" for mean in (mean_of_field(trainings, name) for name in LOSSES)]
 
 
-def mean_of(trainings: Sequence[Training], name: str) -> float | None:
+def mean_of_field(trainings: Sequence[Training], name: str) -> float | None:
     """Mean over seeds of a field; None where no seed has it."""
     return averages.mean_of(getattr(training, name) for training in trainings)
 
 
-def total(trainings: Sequence[Training], name: str) -> float | None:
+def sum_of_stages(trainings: Sequence[Training], name: str) -> float | None:
     """Sum over stages of a field, mean over seeds; None without stages."""
     return averages.mean_of(float(sum(getattr(stage, name) for stage in t.stages)) for t in trainings if t.stages)
 
 
-def cut_short(trainings: Sequence[Training], published: str = "") -> str:
+def cut_short_note(trainings: Sequence[Training], published: str = "") -> str:
     """The footnote of a line whose training was cut short; empty where it was not.
 
     Args:
@@ -69,7 +69,7 @@ def cut_short(trainings: Sequence[Training], published: str = "") -> str:
         published: how long the published training is.
     """
     epochs = [stage.epochs for training in trainings for stage in training.stages if stage.cut_short]
-    return _CUT_SHORT.format(span(epochs, tenths), f" ({published})" if published else "") if epochs else ""
+    return _CUT_SHORT.format(span(epochs, one_decimal), f" ({published})" if published else "") if epochs else ""
 
 
 @cache
@@ -79,17 +79,17 @@ def published_training(method: str) -> str:
     return methods.get(method).published_training if method in methods.names() else ""
 
 
-def sentences(trainings: Sequence[Training]) -> list[tuple[str, str]]:
-    """Names and texts, for the page."""
+def training_facts(trainings: Sequence[Training]) -> list[tuple[str, str]]:
+    """Return pairs of name and text for the page."""
     if not trainings:
         return []
     facts = [
-        (f"Steps{f' ({stage.name})' if stage.name else ''}", f"{stage.kept} kept of {stage.taken}, limit {stage.limit}")
-        for stage in stages(trainings)
+        (f"Steps{f' ({stage.name})' if stage.name else ''}", f"{stage.best} kept of {stage.steps}, limit {stage.limit}")
+        for stage in format_stages(trainings)
     ]
-    facts += [("Epochs", " + ".join(stage.epochs for stage in stages(trainings)))] if facts else []
+    facts += [("Epochs", " + ".join(stage.epochs for stage in format_stages(trainings)))] if facts else []
     names = ("NLL in training", "NLL in validation", "NLL of a constant")
-    return facts + [(name, text) for name, text in zip(names, losses(trainings), strict=True) if text != EN_DASH]
+    return facts + [(name, text) for name, text in zip(names, format_losses(trainings), strict=True) if text != EN_DASH]
 
 
-tenths: Callable[[float], str] = "{:,.1f}".format
+one_decimal: Callable[[float], str] = "{:,.1f}".format

@@ -218,7 +218,7 @@ def same_as_terminal(page, tables):
     )
     labels = heads(page)
     rows = iter(shown)
-    for table, grid in zip(tables, layout.methods(tables), strict=True):
+    for table, grid in zip(tables, layout.method_grids(tables), strict=True):
         columns = [column.label for column in grid.columns]
         leaders = {line.key for line in table.leaders()}
         for line, row in zip(table.lines, grid.rows, strict=True):

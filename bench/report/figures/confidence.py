@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.report.figures.drawing import boxes, segments, styled, upright
-from bench.report.figures.figure_data import RecordsOf, board_of
+from bench.report.figures.drawing import boxes, segments, styled, vertical_lines
+from bench.report.figures.figure_data import RecordsOf, build_figure_data
 from bench.report.figures.grid import method_grid
-from bench.report.figures.numbers import HISTOGRAM_BINS, bin_boxes, histogram_of
+from bench.report.figures.numbers import HISTOGRAM_BINS, bin_boxes, compute_histogram
 from bench.report.style import FAINT, INK, WRONG
 from bench.report.tables.model import Line, Table
 from bench.results.records import Records
@@ -33,23 +33,23 @@ def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf, *, rem
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
     """
-    board = board_of(tables)
-    note = board.note(
+    data = build_figure_data(tables)
+    note = data.note(
         f"Shares of all answers in {HISTOGRAM_BINS} equal bins of confidence: right answers upwards in the method's"
-        f" colour, wrong ones downwards in grey{SEEDS if board.n_seeds > 1 else ''}. Each panel has its own scale;"
+        f" colour, wrong ones downwards in grey{SEEDS if data.n_seeds > 1 else ''}. Each panel has its own scale;"
         " the number is the share in the fullest bin. Dashed: a confidence of 50 %.",
         remark=remark,
     )
     return method_grid(
-        board, "confidence", ("confidence (%)", "answers"),
-        lambda axes, line: _histogram(axes, line, [records_of(row) for row in line.done]), note,
+        data, "confidence", ("confidence (%)", "answers"),
+        lambda axes, line: _draw_histogram(axes, line, [records_of(row) for row in line.done]), note,
     )  # fmt: skip
 
 
-def _histogram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
-    shares = histogram_of(records)
+def _draw_histogram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
+    shares = compute_histogram(records)
     right, wrong = shares.right.mean(axis=0), shares.wrong.mean(axis=0)
     up, down = HEADROOM * float(shares.right.max()), HEADROOM * float(shares.wrong.max())
     axes.set(ylim=(-max(down, 0.12 * up), max(up, 0.12 * down)), yticks=())
@@ -61,7 +61,7 @@ def _histogram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
         middles = (np.arange(HISTOGRAM_BINS) + 0.5) / HISTOGRAM_BINS
         for label, values in (("right", shares.right), ("wrong", -shares.wrong)):
             low, high = values.min(axis=0), values.max(axis=0)
-            ends = upright(middles, low, high)[low != high]
+            ends = vertical_lines(middles, low, high)[low != high]
             segments(axes, ends, f"{label} seeds", colors=INK, linewidths=0.4)
     both = np.concatenate([right, wrong])
     most = int(np.argmax(both))

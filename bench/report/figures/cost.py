@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 from bench.metrics import METRICS
 from bench.report.averages import mean_of
 from bench.report.figures.drawing import (
-    absent,
-    around,
     dot_settings,
+    draw_seeds,
     drawing,
+    no_data,
+    padded_limits,
     quantity,
     scale,
-    seed_marks,
     segments,
     styled,
 )
-from bench.report.figures.figure_data import board_of, on_unranked, unranked
-from bench.report.front import front
+from bench.report.figures.figure_data import build_figure_data, unranked_note, unranked_reasons
+from bench.report.front import pareto_front
 from bench.report.style import MUTED, PANEL_WIDTH, TEXT_WIDTH, Style
 from bench.report.tables.model import Line, Table
 from bench.report.text import averaged, with_arrow
@@ -60,26 +60,26 @@ def cost_quality(
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
     """
-    board = board_of(tables)
-    model, task, table = board.single
-    column = [line for line in board.column(model, task) if line.done]
-    hollow = unranked(table, column)
+    data = build_figure_data(tables)
+    model, task, table = data.single
+    column = [line for line in data.column(model, task) if line.done]
+    hollow = unranked_reasons(table, column)
     kinds = {line.key.recalibration for line in column}
-    fronts = {(metric, cost): front(table, metric, cost, kinds) for metric in metrics for cost in costs}
+    fronts = {(metric, cost): pareto_front(table, metric, cost, kinds) for metric in metrics for cost in costs}
     hidden = any({*keys} - {line.key for line in column} for keys in fronts.values())
-    lacking = [(COSTS[cost], [line.key.label for line in column if not getattr(line, cost)]) for cost in costs]
+    without_cost = [(COSTS[cost], [line.key.label for line in column if not getattr(line, cost)]) for cost in costs]
     unknown = [
         f"{name}: {'all methods' if len(labels) == len(column) else ', '.join(labels)}"
-        for name, labels in lacking
+        for name, labels in without_cost
         if labels
     ]
-    note = board.note(
-        f"Values are {averaged(table.average)}{SEEDS if board.n_seeds > 1 else ''}. {board.on_whiskers(metrics)}",
+    note = data.note(
+        f"Values are {averaged(table.average)}{SEEDS if data.n_seeds > 1 else ''}. {data.on_whiskers(metrics)}",
         "Stepped line: the Pareto front, methods than which none is at once as cheap and better, or cheaper and as"
         f" good{'; methods that are not drawn count too' * hidden}.",
-        on_unranked(table, column, ", so hollow and not on the front"),
+        unranked_note(table, column, ", so hollow and not on the front"),
         "Positions read: the least that the model must read for this method alone, training and test; many go"
         " through it in one pass. Generated: each token waits for the one before."
         + " Seconds: without the model's passes, on this run's machine."
@@ -95,7 +95,7 @@ def cost_quality(
         key=[(line.key.label, style) for line, style in zip(column, styles, strict=True)],
     )  # fmt: skip
     for i, metric in enumerate(metrics):
-        whiskers = [board.whisker(line, metric) for line in column]
+        whiskers = [data.whisker(line, metric) for line in column]
         values = [value for line in column for value in line.estimate(metric).by_seed]
         values += [end for ends in whiskers for end in ends or ()]
         for j, cost in enumerate(costs):
@@ -105,24 +105,24 @@ def cost_quality(
             here.set_ylabel("" if j else with_arrow(metric) + " (%)" * METRICS[metric].is_fraction)
             prices = [getattr(line, cost) for line in column]
             if not any(prices):
-                absent(here, "not known")
+                no_data(here, "not known")
                 continue
-            _logarithmic(here, [value for values in prices for value in values])
-            here.set_ylim(*(around(values, 0.05) if values else METRICS[metric].bounds))
+            _set_log_axis(here, [value for values in prices for value in values])
+            here.set_ylim(*(padded_limits(values, 0.05) if values else METRICS[metric].bounds))
             scale(here.yaxis, metric)
             here.grid(axis="y")
-            on = [line for key in fronts[metric, cost] for line in column if line.key == key]
-            points = [(mean_of(getattr(line, cost)), line.estimate(metric).mean) for line in on]
+            on_front = [line for key in fronts[metric, cost] for line in column if line.key == key]
+            points = [(mean_of(getattr(line, cost)), line.estimate(metric).mean) for line in on_front]
             if points:  # steps between the drawn methods of the front, the cheapest first, and on to the right end
                 x, y = zip(*points, (here.get_xlim()[1], points[-1][1]), strict=True)
                 here.step(x, y, where="post", label="front", color=MUTED, linewidth=0.8, zorder=0.8)
             for line, style, price, ends in zip(column, styles, prices, whiskers, strict=True):
                 if price:
-                    _method(here, line, metric, price, ends, style)
+                    _draw_method(here, line, metric, price, ends, style)
     return figure
 
 
-def _logarithmic(axes: Axes, prices: Sequence[float]) -> None:
+def _set_log_axis(axes: Axes, prices: Sequence[float]) -> None:
     """A logarithmic axis, with a place for 0 where something costs nothing."""
     positive = [price for price in prices if price > 0] or [1.0]
     low, high = math.floor(math.log10(min(positive)) + 1e-9), math.ceil(math.log10(max(positive)) - 1e-9)
@@ -141,7 +141,7 @@ def _logarithmic(axes: Axes, prices: Sequence[float]) -> None:
     axes.set_xticks([], minor=True)
 
 
-def _method(
+def _draw_method(
     axes: Axes, line: Line, metric: str, prices: Sequence[float], ends: tuple[float, float] | None, style: Style
 ) -> None:
     """Marker, whisker, range of costs and dashes of seeds of a method; none where the metric is undefined."""
@@ -151,8 +151,8 @@ def _method(
     if ends is not None:
         segments(axes, [[(x, ends[0]), (x, ends[1])]], f"{label}/whisker", colors=colour, linewidths=0.6)
     if len(set(prices)) > 1:
-        across = [[(min(prices), value.mean), (max(prices), value.mean)]]
-        segments(axes, across, f"{label}/costs", colors=colour, linewidths=0.6)
+        range_line = [[(min(prices), value.mean), (max(prices), value.mean)]]
+        segments(axes, range_line, f"{label}/costs", colors=colour, linewidths=0.6)
     if len(value.by_seed) > 1:
-        seed_marks(axes, [x] * len(value.by_seed), value.by_seed, f"{label}/seeds", colour=colour)
+        draw_seeds(axes, [x] * len(value.by_seed), value.by_seed, f"{label}/seeds", colour=colour)
     axes.plot([x], [value.mean], label=f"{label}/mean", **dot_settings(style, MARKER))

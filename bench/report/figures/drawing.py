@@ -1,6 +1,6 @@
-"""Figures on matplotlib's own axes: title above, axes side by side, a key at the right, and a note below.
+"""Drawing primitives on matplotlib axes: figure with title, key and note; axes settings; artists; files.
 
-Artists that show numbers have labels, and so have axes, so that what is drawn can be read back. Example:
+Axes and artists that show numbers have labels, so that tests can read the numbers back. Example:
 `figure, axes = drawing((1, 2), (TEXT_WIDTH, 2.0), title="tiny on atlas-oe", note="n 400")`.
 """
 
@@ -47,7 +47,7 @@ _LETTERS, _TITLE_LETTERS = 20.5, 15
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Matplotlib with the settings of `style.RC` on top of its own defaults, whatever the user's are."""
+    """Use `style.RC` on top of matplotlib's defaults, regardless of the user's settings."""
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():
@@ -69,7 +69,7 @@ def drawing(
     lines: bool = True,
     **settings: Any,
 ) -> tuple[Figure, Any]:
-    """A figure and its axes, an array of `shape`.
+    """Create a figure and its axes, an array of `shape`.
 
     Args:
         shape: rows and columns of axes.
@@ -86,12 +86,12 @@ def drawing(
 
     width, height = size
     beside_key = 0.4 + max((len(short(name)) for name, _ in key), default=0) / _LETTERS if key else 0.0
-    said, titles = _wrapped(note, width * _LETTERS), _wrapped(title, (width - beside_key) * _TITLE_LETTERS)
-    figure = Figure(figsize=(width, height + height_of(said, titles)), dpi=RC["savefig.dpi"])
+    note_lines, title_lines = _wrap(note, width * _LETTERS), _wrap(title, (width - beside_key) * _TITLE_LETTERS)
+    figure = Figure(figsize=(width, height + text_height(note_lines, title_lines)), dpi=RC["savefig.dpi"])
     FigureCanvasAgg(figure)
     figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02)
-    figure.suptitle(titles, x=0.005, ha="left", fontsize=TITLE, linespacing=1.15)
-    figure.supxlabel(said, x=0.005, ha="left", fontsize=SMALL, color=MUTED, linespacing=1.15)
+    figure.suptitle(title_lines, x=0.005, ha="left", fontsize=TITLE, linespacing=1.15)
+    figure.supxlabel(note_lines, x=0.005, ha="left", fontsize=SMALL, color=MUTED, linespacing=1.15)
     if key:
         handles = [
             Line2D([], [], label=short(name), **(line_settings(style) if lines else dot_settings(style)))
@@ -101,20 +101,20 @@ def drawing(
     return figure, figure.subplots(*shape, squeeze=False, **settings)
 
 
-def _wrapped(text: str, letters: float) -> str:
-    """Text in lines; a percent sign stays with its number."""
+def _wrap(text: str, letters: float) -> str:
+    """Wrap text into lines; a percent sign stays with its number."""
     words = " ".join(filter(None, map(plain, text.replace(" %", "\u00a0%").split(" "))))
     return "\n".join(textwrap.wrap(words, int(letters)))
 
 
-def height_of(note: str, title: str) -> float:
-    """Inches that note and title take."""
+def text_height(note: str, title: str) -> float:
+    """Return the height of note and title in inches."""
     lines = [len(text.split("\n")) if text else 0 for text in (note, title)]
     return LINE * lines[0] + LINE * TITLE / SMALL * lines[1] + 0.1
 
 
 def short(name: str, most: int = LONGEST) -> str:
-    """A name as one line of printable text, or its beginning with dots."""
+    """Shorten a name to one printable line of at most `most` characters."""
     name = plain(name)
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
@@ -123,7 +123,7 @@ def short(name: str, most: int = LONGEST) -> str:
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Rows at 0, 1, ... from the top, with their names at the left and faint lines through them."""
+    """Set up rows at y = 0, 1, ... from the top, with names at the left and grid lines."""
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_yticks(range(len(names)), [short(name) for name in names])
     axes.tick_params(axis="y", length=0)
@@ -133,12 +133,12 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def beside(axes: Axes, row: float, words: str, **settings: Any) -> None:
-    """Words at the right end of a row."""
+    """Write text at the right end of a row."""
     axes.text(1.02, row, words, transform=axes.get_yaxis_transform(), va="center_baseline", **settings)
 
 
-def absent(axes: Axes, reason: str) -> None:
-    """Axes without numbers, which say why."""
+def no_data(axes: Axes, reason: str) -> None:
+    """Show on empty axes why they have no data."""
     axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", color=MUTED)
     axes.tick_params(length=0, labelbottom=False, labelleft=False)
     for spine in axes.spines.values():
@@ -146,12 +146,12 @@ def absent(axes: Axes, reason: str) -> None:
 
 
 def scale(axis: Axis, metric: str, most: int = 5) -> None:
-    """Round ticks, in percent where the metric is a fraction."""
-    ticks(axis, most, percent=METRICS[metric].is_fraction)
+    """Set round ticks, in percent if the metric is a fraction."""
+    set_ticks(axis, most, percent=METRICS[metric].is_fraction)
 
 
-def ticks(axis: Axis, most: int = 5, *, percent: bool = True) -> None:
-    """Round ticks, at most so many."""
+def set_ticks(axis: Axis, most: int = 5, *, percent: bool = True) -> None:
+    """Set at most `most` round ticks."""
     from matplotlib.ticker import MaxNLocator
 
     factor = 100 if percent else 1
@@ -161,14 +161,14 @@ def ticks(axis: Axis, most: int = 5, *, percent: bool = True) -> None:
 
 
 def fractions(axes: Axes) -> None:
-    """Axes of fractions, from 0 to 1, named in percent."""
+    """Set both axes to [0, 1] with labels in percent."""
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{100 * value:g}")
 
 
 def quantity(value: float) -> str:
-    """A number on a logarithmic axis.
+    """Format a number on a logarithmic axis.
 
     >>> [quantity(value) for value in (0, 0.001, 1, 10_000, 1e9)]
     ['0', '0.001', '1', '10k', '1G']
@@ -179,8 +179,8 @@ def quantity(value: float) -> str:
     return f"{value:g}"
 
 
-def around(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
-    """Ends of an axis around all values, with some room; `least` where they are all the same."""
+def padded_limits(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
+    """Return axis limits around all values with a margin; `least` if all are equal."""
     room = 0.06 * (max(values) - min(values)) or least
     return min(values) - room, max(values) + room
 
@@ -188,22 +188,22 @@ def around(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
 # --- artists ----------------------------------------------------------------------------------------------------------
 
 
-def segments(axes: Axes, ends: Any, label: str, **settings: Any) -> None:
-    """Straight lines, (k, 2, 2): both points of each."""
+def segments(axes: Axes, points: Any, label: str, **settings: Any) -> None:
+    """Draw line segments, (k, 2, 2): both points of each."""
     from matplotlib.collections import LineCollection
 
-    axes.add_collection(LineCollection(list(np.asarray(ends)), label=label, **settings), autolim=False)
+    axes.add_collection(LineCollection(list(np.asarray(points)), label=label, **settings), autolim=False)
 
 
-def upright(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Vertical lines, (k, 2, 2), from low to high at x, (b,) each; those that are NaN are left out."""
+def vertical_lines(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+    """Return vertical segments, (k, 2, 2), from low to high at x, (b,) each, without NaN."""
     ends = np.stack([np.column_stack([x, low]), np.column_stack([x, high])], axis=1)
-    drawn: FloatArray = ends[~np.isnan(ends).any(axis=(1, 2))]
-    return drawn
+    lines: FloatArray = ends[~np.isnan(ends).any(axis=(1, 2))]
+    return lines
 
 
 def boxes(axes: Axes, corners: Any, label: str, **settings: Any) -> None:
-    """Rectangles of one look, (k, 4): left, bottom, right, top."""
+    """Draw rectangles, (k, 4): left, bottom, right, top."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
@@ -214,11 +214,11 @@ def boxes(axes: Axes, corners: Any, label: str, **settings: Any) -> None:
     axes.add_patch(PathPatch(Outline.make_compound_path(*outlines), label=label, linewidth=0, **settings))
 
 
-def dot_row(
+def draw_dot(
     axes: Axes, row: int, value: float, ends: Sequence[float | None], label: tuple[str, str], style: Style,
     *, hollow: bool = False,
 ) -> None:  # fmt: skip
-    """The dot of a value in a row, on the line of its interval where both ends are known.
+    """Draw a value as a dot in a row, with its interval if both ends are known.
 
     Args:
         axes: with rows from `name_rows`.
@@ -236,8 +236,8 @@ def dot_row(
     axes.plot([value], [row], label=f"{who}/{what}", zorder=2, **dot_settings(style, hollow=hollow))
 
 
-def seed_marks(axes: Axes, x: Any, y: Any, label: str, *, colour: str, marker: str = "_") -> None:
-    """Thin dashes at the values of single seeds."""
+def draw_seeds(axes: Axes, x: Any, y: Any, label: str, *, colour: str, marker: str = "_") -> None:
+    """Draw thin dashes at the values of single seeds."""
     size = 3.0 if marker == "_" else 4.5
     axes.plot(
         x, y, label=label, marker=marker, markersize=size, markeredgewidth=0.5, linestyle="none", color=colour,
@@ -268,14 +268,14 @@ def dot_settings(style: Style, size: float = MARKER_SIZE, *, hollow: bool = Fals
 
 
 def difference_axis(axes: Axes, values: Sequence[float | None], most: int = 5, *, percent: bool) -> None:
-    """An axis around 0 and all known values, with the line at 0 that differences are read against."""
-    axes.set_xlim(*around([0.0, *(value for value in values if value is not None)]))
-    ticks(axes.xaxis, most, percent=percent)
+    """Set up an x axis for differences: around 0 and all known values, with a line at 0."""
+    axes.set_xlim(*padded_limits([0.0, *(value for value in values if value is not None)]))
+    set_ticks(axes.xaxis, most, percent=percent)
     axes.grid(axis="x")
-    vertical_zero(axes)
+    draw_zero_line(axes)
 
 
-def vertical_zero(axes: Axes) -> None:
+def draw_zero_line(axes: Axes) -> None:
     """The line at 0."""
     axes.axvline(0, color=INK, linewidth=0.6, zorder=0.6, label="zero")
 
@@ -285,19 +285,19 @@ def vertical_zero(axes: Axes) -> None:
 
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure in the format of the path's suffix: whole or not at all, the same bytes for the same figure."""
-    write_whole(path, content(figure, path.suffix.removeprefix(".")))
+    write_whole(path, figure_bytes(figure, path.suffix.removeprefix(".")))
     return path
 
 
-def content(figure: Figure, kind: str, **settings: Any) -> bytes:
-    """A figure in a format of matplotlib, without a date."""
+def figure_bytes(figure: Figure, kind: str, **settings: Any) -> bytes:
+    """Render a figure in a format of matplotlib, without dates in the metadata."""
     from matplotlib.layout_engine import PlaceHolderLayoutEngine
 
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-    drawn = io.BytesIO()
+    stream = io.BytesIO()
     with styled():
         if not isinstance(figure.get_layout_engine(), PlaceHolderLayoutEngine):
             figure.draw_without_rendering()  # places the axes, once for all formats
             figure.set_layout_engine("none")
-        figure.savefig(drawn, format=kind, metadata=dates[kind], **settings)
-    return drawn.getvalue()
+        figure.savefig(stream, format=kind, metadata=dates[kind], **settings)
+    return stream.getvalue()

@@ -1,6 +1,6 @@
-"""Tables -> what a figure draws: their lines in one order on models and tasks, with gaps where a method was not run.
+"""Data of a figure: lines of tables by model and task in one order, with gaps for methods that were not run.
 
-Example: `board_of(tables).column("tiny", "atlas-oe")[0].estimate("auroc").mean`.
+Example: `build_figure_data(tables).column("tiny", "atlas-oe")[0].estimate("auroc").mean`.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from dataclasses import dataclass
 from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.competition import NOT_TESTED, counted
-from bench.report.grouping import Key, budget_of
+from bench.report.grouping import Key, tuning_budget
 from bench.report.style import Style
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import Line, Table
-from bench.report.text import count, leaves_out, plain, setting, span
+from bench.report.text import count, omission, plain, setting, span
 from bench.results.records import Records
 from bench.results.row import ResultRow
 
 RecordsOf = Callable[[ResultRow], Records]
 """Gives the questions of a result, e.g. through `bench.results.files.read_records`."""
 PLACES_NAMED = 2
-"""Cells that a note names one by one; of more it gives the number."""
+"""Maximum number of cells that a note lists; more are counted."""
 
 
 @dataclass(frozen=True)
 class FigureData:
-    """All lines of a figure."""
+    """Tables of a figure, with all methods, models and tasks."""
 
     models: tuple[str, ...]
     tasks: tuple[str, ...]
     methods: tuple[Line, ...]
-    """A line without rows for each method with its settings, in the order in which figures show them."""
+    """A line without rows for each method and settings, in the order of figures."""
     tables: Mapping[tuple[str, str], Table]
     """Tables by model and task."""
 
     @property
     def model(self) -> str:
-        """The model of a figure of one.
+        """The only model of the figure.
 
         Raises:
             ValueError: there are several.
@@ -48,12 +48,12 @@ class FigureData:
 
     @property
     def where(self) -> str:
-        """Model of a figure of one, with its task if there is no other; for titles."""
+        """Model, and task if there is only one, for titles."""
         return f"{self.model} on {self.tasks[0]}" if len(self.tasks) == 1 else self.model
 
     @property
     def single(self) -> tuple[str, str, Table]:
-        """Model, task and table of a figure of one table.
+        """Model, task and table of a figure with one table.
 
         Raises:
             ValueError: there are several.
@@ -67,19 +67,19 @@ class FigureData:
         return next((table.standings.level for table in self.tables.values() if table.standings), None)
 
     def column(self, model: str, task: str) -> list[Line]:
-        """All methods on one model and task, also those that were not run there."""
-        there = {line.key: line for line in self.sorted_column(model, task)}
-        return [there[method.key] for method in self.methods]
+        """Return all methods on a model and task, in the order of figures, including those not run."""
+        by_key = {line.key: line for line in self.sorted_column(model, task)}
+        return [by_key[method.key] for method in self.methods]
 
     def sorted_column(self, model: str, task: str) -> list[Line]:
-        """The same methods, by result as the table has them; those that were not run there last."""
+        """Return all methods on a model and task, in the order of the table; those not run come last."""
         table = self.tables.get((model, task))
         lines = table.lines if table else ()
-        there = {line.key for line in lines}
-        return [*lines, *(method for method in self.methods if method.key not in there)]
+        present = {line.key for line in lines}
+        return [*lines, *(method for method in self.methods if method.key not in present)]
 
     def leading(self, model: str, task: str) -> tuple[Line, ...]:
-        """The leading group of a table, the best mean first; none where nothing was tested."""
+        """Return the leaders of a table, the best mean first; empty without tests."""
         table = self.tables.get((model, task))
         return table.leaders() if table else ()
 
@@ -99,9 +99,9 @@ class FigureData:
         return max((len(line.done) for line in self.lines), default=0)
 
     def whisker(self, line: Line, metric: str) -> tuple[float, float] | None:
-        """Ends around a mean within possible values: of its interval for these subjects and other questions.
+        """Return the ends of the interval (these subjects, other questions), clipped to the metric's bounds.
 
-        Where no intervals were computed, it is the standard deviation over subjects.
+        Without intervals: mean ± standard deviation over subjects.
         """
         estimate = line.estimate(metric)
         ends = estimate.ends
@@ -115,7 +115,7 @@ class FigureData:
         return None if ends is None else (max(low, ends[0]), min(high, ends[1]))
 
     def on_whiskers(self, metrics: Sequence[str]) -> str:
-        """The sentence for the note, with the number of means that have none."""
+        """Return the sentence of the note on whiskers and on how many means lack one."""
         shown = [(line, metric) for line in self.lines for metric in metrics if line.estimate(metric).mean is not None]
         lacking = [self.whisker(line, metric) is None for line, metric in shown]
         if self.level is not None:
@@ -128,7 +128,7 @@ class FigureData:
         return f"Whiskers: {kind}{none_for}."
 
     def note(self, *what: str, metrics: Sequence[str] = (), remark: str = "") -> str:
-        """The note below a figure: what is drawn, on how much it rests, and what is left out.
+        """Build the note below a figure: what is drawn, sample sizes and settings, and what is left out.
 
         Args:
             what: sentences about how to read it; empty ones are passed over.
@@ -148,16 +148,16 @@ class FigureData:
             basis.append(f"partial: --limit {', '.join(map(str, limits))}")
         if self.n_seeds > 1:
             basis.append(f"{span({len(line.done) for line in lines}, count)} seeds")
-        basis += [f"tuned over {n} configurations" for n in sorted({budget_of(row) for row in rows} - {0})]
+        basis += [f"tuned over {n} configurations" for n in sorted({tuning_budget(row) for row in rows} - {0})]
         deviations = sorted({f"{name}={setting(value)}" for row in rows for name, value in row.deviations.items()})
         if deviations:
             basis.append(f"deviations {', '.join(deviations)}")
         undefined = {name: [line.estimate(name).n_undefined for line in lines] for name in metrics}
-        left_out = [f"{leaves_out(METRICS[name].label, counts)}." for name, counts in undefined.items() if any(counts)]
+        left_out = [f"{omission(METRICS[name].label, counts)}." for name, counts in undefined.items() if any(counts)]
         return " ".join(filter(None, [*what, f"{'; '.join(basis)}.", *left_out, self._gaps(), remark]))
 
     def _gaps(self) -> str:
-        """Cells and seeds that are not shown, and how they ended: methods with the same gaps are named together."""
+        """List cells and seeds that are not shown with their status, grouped by equal gaps."""
         gaps: dict[tuple[str, str], list[str]] = defaultdict(list)
         for model in self.models:
             for task in self.tasks:
@@ -166,14 +166,14 @@ class FigureData:
                     states = [f"{row.status}{f' with seed {row.seed}' * (line.runs > 1)}" for row in line.others]
                     for state in states if line.rows else [line.status]:
                         gaps[line.key.label, state].append(place)
-        alike: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+        by_gaps: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
         for (label, state), places in gaps.items():
-            alike[state, tuple(places)].append(label)
+            by_gaps[state, tuple(places)].append(label)
         total, parts = len(self.models) * len(self.tasks), []
-        for (state, there), labels in alike.items():
-            where = f" on {', '.join(there)}"
-            if len(there) > PLACES_NAMED:
-                where = " everywhere" if len(there) == total else f" in {len(there)} of {total} cells"
+        for (state, missing_places), labels in by_gaps.items():
+            where = f" on {', '.join(missing_places)}"
+            if len(missing_places) > PLACES_NAMED:
+                where = " everywhere" if len(missing_places) == total else f" in {len(missing_places)} of {total} cells"
             named = "all methods" if len(labels) == len(self.methods) else ", ".join(labels)
             parts.append(f"{named}: {state}{where * (total > 1)}")
         return f"Left out: {'; '.join(parts)} (reasons: tables)." if parts else ""
@@ -185,8 +185,8 @@ def _only(values: Sequence[str], kind: str) -> str:
     return values[0]
 
 
-def board_of(tables: Sequence[Table]) -> FigureData:
-    """The board of some tables, one for each model and task.
+def build_figure_data(tables: Sequence[Table]) -> FigureData:
+    """Collect tables, one per model and task, for a figure.
 
     Raises:
         UserError: no line is ok, or a model and task have two tables.
@@ -197,7 +197,7 @@ def board_of(tables: Sequence[Table]) -> FigureData:
         raise UserError(f"none of the {n} results is ok, so there is nothing to draw; see the table for reasons")
     by_place: dict[tuple[str, str], Table] = {}
     for table in tables:
-        place = place_of(table)
+        place = table_id(table)
         if place in by_place:
             raise UserError(
                 f"results of {plain(place[0])} on {plain(place[1])} have different --limit or protocol, which don't"
@@ -213,38 +213,38 @@ def board_of(tables: Sequence[Table]) -> FigureData:
     )
 
 
-def place_of(table: Table) -> tuple[str, str]:
-    """Model and task as they are registered, which name files; a table's own are made printable."""
+def table_id(table: Table) -> tuple[str, str]:
+    """Return model and task as registered, for file names; those of the table are made printable."""
     row = table.rows[0]
     return row.model, row.task
 
 
-def unranked(table: Table, column: Sequence[Line]) -> dict[Key, str]:
-    """Lines with results that stand outside the ranks of the others, and why; none where nothing was tested."""
-    found = {}
+def unranked_reasons(table: Table, column: Sequence[Line]) -> dict[Key, str]:
+    """Map lines with results but without a rank to the reason; empty without tests."""
+    reasons = {}
     for line in column:
         competition = table.competition(recalibration=line.key.recalibration)
         reason = competition.excluded.get(line.key, "")
         if line.done and reason and (competition.ranked or reason != NOT_TESTED):
-            found[line.key] = reason
-    return found
+            reasons[line.key] = reason
+    return reasons
 
 
-def on_unranked(table: Table, column: Sequence[Line], so: str = "") -> str:
-    """The sentence on lines with results that stand outside the ranks; empty where there are none."""
+def unranked_note(table: Table, column: Sequence[Line], so: str = "") -> str:
+    """Return the sentence on lines with results but without a rank; empty if there are none."""
     by_reason: dict[str, list[str]] = defaultdict(list)
-    for key, why in unranked(table, column).items():
+    for key, why in unranked_reasons(table, column).items():
         by_reason[why].append(key.label)
     named = "; ".join(f"{', '.join(labels)} ({why})" for why, labels in by_reason.items())
     return f"Not ranked{so}: {named}." if named else ""
 
 
-def leading_first(lines: Sequence[Line], leading: Sequence[Key]) -> list[Line]:
-    """The leading group before all others, which keep their order."""
+def leaders_first(lines: Sequence[Line], leading: Sequence[Key]) -> list[Line]:
+    """Sort the leaders before all others, which keep their order."""
     return sorted(lines, key=lambda line: leading.index(line.key) if line.key in leading else len(leading))
 
 
-def marked(column: Sequence[Line], leading: Sequence[Line]) -> list[str]:
-    """Labels of lines, with the sign of the leading group before those that are in it."""
+def mark_leaders(column: Sequence[Line], leading: Sequence[Line]) -> list[str]:
+    """Return the labels of lines, leaders with the sign of a leader."""
     keys = {line.key for line in leading}
     return [f"{LEADS} {line.key.label}" if line.key in keys else line.key.label for line in column]

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.metrics import METRICS
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.figures.drawing import (
     AXIS,
     beside,
     difference_axis,
-    dot_row,
     dot_settings,
+    draw_dot,
     drawing,
     name_rows,
     short,
     styled,
 )
-from bench.report.figures.figure_data import board_of, marked, on_unranked
+from bench.report.figures.figure_data import build_figure_data, mark_leaders, unranked_note
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.style import MUTED, PANEL_WIDTH, TEXT_WIDTH
@@ -46,22 +46,22 @@ class Differences(NamedTuple):
     alpha: float
 
 
-def all_differences(table: Table, metrics: Sequence[str] = ()) -> list[Differences]:
+def differences_by_metric(table: Table, metrics: Sequence[str] = ()) -> list[Differences]:
     """The lines of a table against the first of its leading group, by each metric with tests.
 
     By default it is the headline metric and AUROC.
     """
-    found, shown = [], {line.key for line in table.lines}
-    for metric in metrics or dict.fromkeys((judged_by(table.headline), SECOND)):
-        leading, pairs = table.leaders(metric), {}
-        for pair in table.standings.pairs if table.standings and leading else ():
-            if pair.metric == metric and leading[0].key in {pair.first, pair.second}:
-                turned = pair.reversed() if pair.first == leading[0].key else pair
-                if turned.first in shown:
-                    pairs[turned.first] = turned
+    differences, shown = [], {line.key for line in table.lines}
+    for metric in metrics or dict.fromkeys((ranked_by(table.headline), SECOND)):
+        leaders, pairs = table.leaders(metric), {}
+        for pair in table.standings.pairs if table.standings and leaders else ():
+            if pair.metric == metric and leaders[0].key in {pair.first, pair.second}:
+                to_best = pair.reversed() if pair.first == leaders[0].key else pair
+                if to_best.first in shown:
+                    pairs[to_best.first] = to_best
         if table.standings and pairs:
-            found.append(Differences(metric, leading[0], pairs, 1 - table.standings.level))
-    return found
+            differences.append(Differences(metric, leaders[0], pairs, 1 - table.standings.level))
+    return differences
 
 
 @styled()
@@ -74,44 +74,44 @@ def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (),
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
         ValueError: the table has no tested pair.
     """
-    board = board_of(tables)
-    model, task, table = board.single
-    found = all_differences(table, metrics)
-    if not found:
+    data = build_figure_data(tables)
+    model, task, table = data.single
+    all_metrics = differences_by_metric(table, metrics)
+    if not all_metrics:
         raise ValueError("expected a table with tested pairs, got none")
-    column, leading = board.sorted_column(model, task), board.leading(model, task)
-    note = board.note(
+    column, leading = data.sorted_column(model, task), data.leading(model, task)
+    note = data.note(
         f"Each method's value minus the best one's, on the same questions, with the"
-        f" {100 * (1 - found[0].alpha):g} % interval of this pair alone. Filled: significantly different,"
+        f" {100 * (1 - all_metrics[0].alpha):g} % interval of this pair alone. Filled: significantly different,"
         " corrected for all pairs; hollow, and ≈: can't be distinguished from the best. Rows are sorted as in the"
         f" table; {LEADS}: no ranked method is significantly better by {METRICS[table.headline].label}.",
-        on_unranked(table, column),
+        unranked_note(table, column),
         remark=remark,
     )
     figure, axes = drawing(
-        (1, len(found)), (TEXT_WIDTH if len(found) > 1 else PANEL_WIDTH, ROW * len(column) + AXIS),
+        (1, len(all_metrics)), (TEXT_WIDTH if len(all_metrics) > 1 else PANEL_WIDTH, ROW * len(column) + AXIS),
         title=f"{model} on {task}: differences to the best method", note=note, sharey=True,
     )  # fmt: skip
-    for here, differences in zip(axes.flat, found, strict=True):
-        _draw(here, differences, column)
-        name_rows(here, marked(column, leading))
+    for here, differences in zip(axes.flat, all_metrics, strict=True):
+        _draw_differences(here, differences, column)
+        name_rows(here, mark_leaders(column, leading))
     return figure
 
 
-def _draw(axes: Axes, differences: Differences, column: Sequence[Line]) -> None:
-    name, best, found, alpha = differences
+def _draw_differences(axes: Axes, differences: Differences, column: Sequence[Line]) -> None:
+    name, best, pairs, alpha = differences
     metric = METRICS[name]
     axes.set_label(name)
-    of = short(best.key.label, 20)
-    axes.set_title(f"{with_arrow(name)} minus that of {of}{', points' * metric.is_fraction}", loc="left")
+    best_label = short(best.key.label, 20)
+    axes.set_title(f"{with_arrow(name)} minus that of {best_label}{', points' * metric.is_fraction}", loc="left")
     axes.set_xlabel("\u2190 worse      better \u2192" if metric.higher_is_better else "\u2190 better      worse \u2192")
-    ends = [end for pair in found.values() for end in (pair.difference, pair.fixed.low, pair.fixed.high)]
+    ends = [end for pair in pairs.values() for end in (pair.difference, pair.fixed.low, pair.fixed.high)]
     difference_axis(axes, ends, percent=metric.is_fraction)
     for i, line in enumerate(column):
-        label, pair, style = line.key.label, found.get(line.key), line.style._replace(fill="full")
+        label, pair, style = line.key.label, pairs.get(line.key), line.style._replace(fill="full")
         if line.key == best.key:
             axes.plot([0], [i], label=f"{label}/best", zorder=2, **dot_settings(style))
             beside(axes, i, "best")
@@ -119,7 +119,7 @@ def _draw(axes: Axes, differences: Differences, column: Sequence[Line]) -> None:
             beside(axes, i, line.status if not line.done else "no test", color=MUTED)
         else:
             low, high, is_tie = pair.fixed.low, pair.fixed.high, pair.winner(alpha) is None
-            dot_row(axes, i, pair.difference, (low, high), (label, "difference"), style, hollow=is_tie)
+            draw_dot(axes, i, pair.difference, (low, high), (label, "difference"), style, hollow=is_tie)
             words = f"{'≈ ' * is_tie}{'+' * (pair.difference > ROUNDING)}{precise(metric, pair.difference)}"
-            between = "" if low is None or high is None else f" ({interval_text(metric, low, high)})"
-            beside(axes, i, words + between)
+            interval = "" if low is None or high is None else f" ({interval_text(metric, low, high)})"
+            beside(axes, i, words + interval)

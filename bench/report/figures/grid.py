@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bench.report.figures.drawing import absent, drawing, fractions, short
-from bench.report.figures.figure_data import FigureData, leading_first
+from bench.report.figures.drawing import drawing, fractions, no_data, short
+from bench.report.figures.figure_data import FigureData, leaders_first
 from bench.report.style import MAX_HEIGHT, TEXT_WIDTH
 from bench.report.tables.model import Line
 
@@ -23,12 +23,12 @@ ONE_TASK, SEVERAL_TASKS = 4, 6
 
 
 def method_grid(
-    board: FigureData, kind: str, axis_labels: tuple[str, str], draw: Callable[[Axes, Line], None], note: str
+    data: FigureData, kind: str, axis_labels: tuple[str, str], draw: Callable[[Axes, Line], None], note: str
 ) -> Figure:
     """Axes for each method and task of a model; tasks stand side by side.
 
     Args:
-        board: of one model.
+        data: tables of one model.
         kind: of figure, for the title.
         axis_labels: below the lowest axes and beside the leftmost.
         draw: fills axes from 0 to 1 with a method that has confidences.
@@ -37,17 +37,17 @@ def method_grid(
     Raises:
         ValueError: rows of several models.
     """
-    model, tasks = board.model, board.tasks
-    per_task = min(len(board.methods), ONE_TASK if len(tasks) == 1 else max(1, SEVERAL_TASKS // len(tasks)))
-    rows, across = -(-len(board.methods) // per_task), per_task * len(tasks)
+    model, tasks = data.model, data.tasks
+    per_task = min(len(data.methods), ONE_TASK if len(tasks) == 1 else max(1, SEVERAL_TASKS // len(tasks)))
+    rows, across = -(-len(data.methods) // per_task), per_task * len(tasks)
     width = min(TEXT_WIDTH, 0.6 + SIDE * across)
     height = min(SIDE, (width - 0.6) / across + 0.25, (MAX_HEIGHT - RESERVE) / rows)
-    figure, axes = drawing((rows, across), (width, height * rows + 0.3), title=f"{board.where}: {kind}", note=note)
+    figure, axes = drawing((rows, across), (width, height * rows + 0.3), title=f"{data.where}: {kind}", note=note)
     for k, task in enumerate(tasks):
-        lines = board.column(model, task)
+        lines = data.column(model, task)
         if len(tasks) == 1:
-            leading = [line.key for line in board.leading(model, task)]
-            lines = leading_first(board.sorted_column(model, task), leading)
+            leading = [line.key for line in data.leading(model, task)]
+            lines = leaders_first(data.sorted_column(model, task), leading)
         for i in range(rows * per_task):
             row, column = divmod(i, per_task)
             here = axes[row, k * per_task + column]
@@ -63,7 +63,7 @@ def method_grid(
             if line.has_confidences:
                 draw(here, line)
             else:
-                absent(here, "only an order" if line.done else line.status)
+                no_data(here, "only an order" if line.done else line.status)
             if i + per_task >= len(lines):
                 here.set_xlabel(axis_labels[0])
             if not (k or column) and (row == rows // 2 or height >= SIDE):

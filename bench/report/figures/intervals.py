@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING
 from bench.metrics import METRICS
 from bench.report.figures.drawing import (
     LINE,
-    around,
     dot_settings,
+    draw_seeds,
     drawing,
     name_rows,
+    padded_limits,
     scale,
-    seed_marks,
     segments,
     short,
     styled,
 )
-from bench.report.figures.figure_data import FigureData, board_of, marked, on_unranked, unranked
+from bench.report.figures.figure_data import (
+    FigureData,
+    build_figure_data,
+    mark_leaders,
+    unranked_note,
+    unranked_reasons,
+)
 from bench.report.style import INK, MAX_HEIGHT, MUTED, TEXT_WIDTH
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import COLUMNS, Table
@@ -46,16 +52,16 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
     """
-    board = board_of(tables)
-    model, tasks, rows = board.model, board.tasks, len(board.methods)
-    leads = f"; {LEADS}: no ranked method is significantly better" * any(board.leading(model, t) for t in tasks)
-    floor = "ece" in metrics and any(FLOOR in row.metrics for line in board.lines for row in line.done)
-    note = board.note(
-        f"Dots: {averaged(tables[0].average)}{SEEDS if board.n_seeds > 1 else ''}. {board.on_whiskers(metrics)}",
+    data = build_figure_data(tables)
+    model, tasks, rows = data.model, data.tasks, len(data.methods)
+    leads = f"; {LEADS}: no ranked method is significantly better" * any(data.leading(model, t) for t in tasks)
+    floor = "ece" in metrics and any(FLOOR in row.metrics for line in data.lines for row in line.done)
+    note = data.note(
+        f"Dots: {averaged(tables[0].average)}{SEEDS if data.n_seeds > 1 else ''}. {data.on_whiskers(metrics)}",
         f"Rows are sorted by {METRICS[tables[0].headline].label} within each group of methods{leads}.",
-        *_hollow(board),
+        *_unranked_sentences(data),
         "Stroke in a row of ECE: what perfectly calibrated confidences like these would have." if floor else "",
         "Axes don't begin at 0.",
         metrics=metrics,
@@ -64,13 +70,13 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
     room = (MAX_HEIGHT - RESERVE) / len(tasks) - AXIS
     height = max(LINE, min(ROW, room / rows)) * rows + AXIS
     figure, axes = drawing(
-        (len(tasks), len(metrics)), (TEXT_WIDTH, height * len(tasks)), title=f"{board.where}: metrics of all methods",
+        (len(tasks), len(metrics)), (TEXT_WIDTH, height * len(tasks)), title=f"{data.where}: metrics of all methods",
         note=note, sharey="row", sharex="col",
     )  # fmt: skip
     for j, metric in enumerate(metrics):
         values: list[float] = []  # the same axis for all tasks
-        for line in board.lines:
-            values += [*line.estimate(metric).by_seed, *(board.whisker(line, metric) or ())]
+        for line in data.lines:
+            values += [*line.estimate(metric).by_seed, *(data.whisker(line, metric) or ())]
             floor_ = line.estimate(FLOOR).mean if metric == "ece" and line.done else None
             values += [] if floor_ is None else [floor_]
         low, high = METRICS[metric].bounds
@@ -80,26 +86,26 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
             unit = " (%)" * METRICS[metric].is_fraction
             here.set_title(with_arrow(metric) + unit if not i else "", loc="left")
             here.set_ylabel(short(task, 24) if len(tasks) > 1 and not j else "")
-            here.set_xlim(*(around(values, 0.02) if values else (max(low, 0.0), min(high, 1.0))))
+            here.set_xlim(*(padded_limits(values, 0.02) if values else (max(low, 0.0), min(high, 1.0))))
             scale(here.xaxis, metric, 3)
             here.grid(axis="x")
-            name_rows(here, marked(board.sorted_column(model, task), board.leading(model, task)))
-            _dots(here, board, task, metric)
+            name_rows(here, mark_leaders(data.sorted_column(model, task), data.leading(model, task)))
+            _draw_dots(here, data, task, metric)
     return figure
 
 
-def _hollow(board: FigureData) -> list[str]:
+def _unranked_sentences(data: FigureData) -> list[str]:
     """Sentences on lines outside the ranks, each once and with its task where there are several."""
-    found = [(task, on_unranked(table, table.lines, ", so hollow")) for (_, task), table in board.tables.items()]
-    told = [(task, sentence) for task, sentence in found if sentence]
-    if len({sentence for _, sentence in told}) == 1 and len(told) == len(found):
-        return [told[0][1]]
-    return [f"On {plain(task)}: {sentence[0].lower()}{sentence[1:]}" for task, sentence in told]
+    by_task = [(task, unranked_note(table, table.lines, ", so hollow")) for (_, task), table in data.tables.items()]
+    sentences = [(task, sentence) for task, sentence in by_task if sentence]
+    if len({sentence for _, sentence in sentences}) == 1 and len(sentences) == len(by_task):
+        return [sentences[0][1]]
+    return [f"On {plain(task)}: {sentence[0].lower()}{sentence[1:]}" for task, sentence in sentences]
 
 
-def _dots(axes: Axes, board: FigureData, task: str, metric: str) -> None:
-    column, table = board.sorted_column(board.model, task), board.tables.get((board.model, task))
-    hollow = unranked(table, column) if table else {}
+def _draw_dots(axes: Axes, data: FigureData, task: str, metric: str) -> None:
+    column, table = data.sorted_column(data.model, task), data.tables.get((data.model, task))
+    hollow = unranked_reasons(table, column) if table else {}
     for i, line in enumerate(column):
         estimate, label = line.estimate(metric), line.key.label
         if estimate.mean is None:
@@ -108,13 +114,13 @@ def _dots(axes: Axes, board: FigureData, task: str, metric: str) -> None:
                 words = "undefined" if line.has_confidences else "only an order"
             axes.text(0.03, i, words, transform=axes.get_yaxis_transform(), va="center", color=MUTED)
             continue
-        ends = board.whisker(line, metric)
+        ends = data.whisker(line, metric)
         if ends is not None:
             across = [[(ends[0], i), (ends[1], i)]]
             segments(axes, across, f"{label}/whisker", colors=line.style.colour, linewidths=1.1)
         if len(estimate.by_seed) > 1:
             at = [i] * len(estimate.by_seed)
-            seed_marks(axes, estimate.by_seed, at, f"{label}/seeds", colour=INK, marker="|")
+            draw_seeds(axes, estimate.by_seed, at, f"{label}/seeds", colour=INK, marker="|")
         floor = line.estimate(FLOOR).mean if metric == "ece" else None
         if floor is not None:
             stroke = [[(floor, i - 0.35), (floor, i + 0.35)]]

@@ -1,7 +1,7 @@
 """The numbers that figures draw, from records: histograms of confidence, and risk-coverage curves.
 
 Several seeds are several records of the same questions; what is drawn is their mean, beside what each has. Example:
-`curve_of([records]).risk` is the share of mistakes at growing coverage.
+`risk_curve([records]).risk` is the share of mistakes at growing coverage.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Histogram(NamedTuple):
     """(s, b): wrong answers."""
 
 
-def histogram_of(records: Sequence[Records], bins: int = HISTOGRAM_BINS) -> Histogram:
+def compute_histogram(records: Sequence[Records], bins: int = HISTOGRAM_BINS) -> Histogram:
     """Confidences in equal-width bins, right and wrong answers apart; the shares of a seed sum to 1."""
     right, wrong = np.zeros((len(records), bins)), np.zeros((len(records), bins))
     for s, run in enumerate(records):
@@ -51,7 +51,7 @@ class RiskCurve(NamedTuple):
     """(k,): of the order that has all right answers first."""
 
 
-def curve_of(records: Sequence[Records], points: int = CURVE_POINTS) -> RiskCurve:
+def risk_curve(records: Sequence[Records], points: int = CURVE_POINTS) -> RiskCurve:
     """Risk-coverage curves of the seeds, at up to `points` coverages."""
     n = records[0].correct.size
     k = np.unique(np.linspace(1, n, min(points, n)).round())

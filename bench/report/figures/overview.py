@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.report.bins import BINS, FEW, bins_of, joined
+from bench.report.bins import BINS, FEW, bin_records, connected_bins
 from bench.report.figures.drawing import (
     REFERENCE,
-    absent,
     drawing,
     fractions,
     marker_settings,
+    no_data,
     segments,
     short,
     styled,
-    upright,
+    vertical_lines,
 )
-from bench.report.figures.figure_data import RecordsOf, board_of
+from bench.report.figures.figure_data import RecordsOf, build_figure_data
 from bench.report.figures.reliability import X_LABEL, Y_LABEL
 from bench.report.style import MAX_HEIGHT, PANEL_WIDTH, TEXT_WIDTH
 from bench.report.tables.model import Line, Table
@@ -45,24 +45,24 @@ def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, rema
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
     """
-    board = board_of(tables)
-    note = board.note(
+    data = build_figure_data(tables)
+    note = data.note(
         f"Curves: mean confidence and share of right answers in each of {BINS} equal bins, all subjects"
-        f"{' and seeds' if board.n_seeds > 1 else ''} together; the larger a marker, the more answers. Vertical"
-        f" lines: 95 % Wilson (binomial) intervals{' for one seed' if board.n_seeds > 1 else ''}. Bins with fewer"
+        f"{' and seeds' if data.n_seeds > 1 else ''} together; the larger a marker, the more answers. Vertical"
+        f" lines: 95 % Wilson (binomial) intervals{' for one seed' if data.n_seeds > 1 else ''}. Bins with fewer"
         f" than {FEW} answers are not joined.",
         remark=remark,
     )
-    several, shape = len(board.models) > 1, (len(board.models), len(board.tasks))
+    several, shape = len(data.models) > 1, (len(data.models), len(data.tasks))
     width = PANEL_WIDTH if shape[1] == 1 else TEXT_WIDTH
     figure, axes = drawing(
         shape, (width, min(HIGHEST, (MAX_HEIGHT - RESERVE) / shape[0], width / shape[1]) * shape[0]),
-        title="Reliability" if several else f"{board.models[0]}: reliability", note=note, key=board.legend,
+        title="Reliability" if several else f"{data.models[0]}: reliability", note=note, key=data.legend,
     )  # fmt: skip
-    for m, model in enumerate(board.models):
-        for k, task in enumerate(board.tasks):
+    for m, model in enumerate(data.models):
+        for k, task in enumerate(data.tasks):
             here = axes[m, k]
             here.set_label(f"{m}/{k}")
             fractions(here)
@@ -71,25 +71,25 @@ def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, rema
             here.set_xlabel(X_LABEL if m + 1 == shape[0] else "")
             name = f"{short(model.rsplit('/', 1)[-1], 24)}\n" if several else ""
             here.set_ylabel(f"{name}{Y_LABEL}" if not k else "")
-            column = board.column(model, task)
+            column = data.column(model, task)
             if not any(line.has_confidences for line in column):
                 states = ["only an order" if line.done else line.status for line in column]
-                absent(here, " / ".join(dict.fromkeys(states)))
+                no_data(here, " / ".join(dict.fromkeys(states)))
                 continue
             here.plot([0, 1], [0, 1], label="diagonal", **REFERENCE)
             for line in column:
                 if line.has_confidences:
-                    _curve(here, line, [records_of(row) for row in line.done])
+                    _draw_curve(here, line, [records_of(row) for row in line.done])
     return figure
 
 
-def _curve(axes: Axes, line: Line, records: Sequence[Records]) -> None:
-    bins, colour, label = bins_of(records), line.style.colour, line.key.label
+def _draw_curve(axes: Axes, line: Line, records: Sequence[Records]) -> None:
+    bins, colour, label = bin_records(records), line.style.colour, line.key.label
     filled = bins.answers > 0
-    ends = upright(bins.confidence, bins.low, bins.high)
+    ends = vertical_lines(bins.confidence, bins.low, bins.high)
     segments(axes, ends, f"{label}/interval", colors=colour, linewidths=0.4, alpha=0.45, zorder=1.0)
     dashes: dict[str, Any] = {"dashes": line.style.dash} if line.style.dash else {}
-    axes.plot(*joined(bins), label=f"{label}/rate", color=colour, linewidth=0.6, **dashes)
+    axes.plot(*connected_bins(bins), label=f"{label}/rate", color=colour, linewidth=0.6, **dashes)
     sizes = SMALLEST + (LARGEST - SMALLEST) * np.sqrt(bins.answers[filled] / bins.answers.sum())
     for place, height, size in zip(bins.confidence[filled], bins.rate[filled], sizes, strict=True):
         axes.plot([place], [height], label=f"{label}/marker", **marker_settings(line.style, float(size)))

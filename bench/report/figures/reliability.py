@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.report import corp
-from bench.report.bins import BINS, FEW, bins_of, joined
-from bench.report.figures.drawing import REFERENCE, boxes, dot_settings, seed_marks, segments, styled, upright
-from bench.report.figures.figure_data import RecordsOf, board_of
+from bench.report.bins import BINS, FEW, bin_records, connected_bins
+from bench.report.figures.drawing import REFERENCE, boxes, dot_settings, draw_seeds, segments, styled, vertical_lines
+from bench.report.figures.figure_data import RecordsOf, build_figure_data
 from bench.report.figures.grid import method_grid
 from bench.report.figures.numbers import bin_boxes
 from bench.report.grouping import ece_bins_of
@@ -39,19 +39,19 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
     """
-    board = board_of(tables)
-    alone = sorted({line.key.label for line in board.lines if line.done and not line.has_confidences})
+    data = build_figure_data(tables)
+    alone = sorted({line.key.label for line in data.lines if line.done and not line.has_confidences})
     order = f"Only an order, so no diagram: {', '.join(alone)} (scores without a scale)." if alone else ""
     return method_grid(
-        board, "reliability", (X_LABEL, Y_LABEL),
-        lambda axes, line: _diagram(axes, line, [records_of(row) for row in line.done]),
-        board.note(explained(seeds=board.n_seeds > 1), order, remark=remark),
+        data, "reliability", (X_LABEL, Y_LABEL),
+        lambda axes, line: _draw_diagram(axes, line, [records_of(row) for row in line.done]),
+        data.note(diagram_note(seeds=data.n_seeds > 1), order, remark=remark),
     )  # fmt: skip
 
 
-def explained(*, seeds: bool) -> str:
+def diagram_note(*, seeds: bool) -> str:
     """Sentences on what a diagram shows, of one seed or of several."""
     together = f"of all subjects{' and seeds' if seeds else ''} together"
     of_one = " for as many answers as one seed has; dashes: each seed" if seeds else ""
@@ -64,9 +64,9 @@ def explained(*, seeds: bool) -> str:
     )
 
 
-def _diagram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
-    bins, style = bins_of(records), line.style
-    curve, (ece, mcb) = corp.curve_of(records), corp.pooled(records, ece_bins_of(line.done[0]))
+def _draw_diagram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
+    bins, style = bin_records(records), line.style
+    curve, (ece, mcb) = corp.reliability_curve(records), corp.pooled_errors(records, ece_bins_of(line.done[0]))
     if curve.confidence.size == 1:  # a stroke, where all confidences are the same
         curve = corp.ReliabilityCurve(*(np.repeat(values, 2) for values in curve))
         curve = curve._replace(confidence=curve.confidence + np.array([-0.02, 0.02]))
@@ -77,13 +77,13 @@ def _diagram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
     height = COUNTS * bins.answers / bins.answers.max()
     boxes(axes, bin_boxes(height), "counts", facecolor=style.colour, alpha=0.4, transform=axes.get_xaxis_transform())
     few = bins.answers < FEW
-    for name, some, alpha in (("interval", ~few, 1.0), ("few interval", few, PALE)):
-        ends = upright(bins.confidence[some], bins.low[some], bins.high[some])
+    for name, selected, alpha in (("interval", ~few, 1.0), ("few interval", few, PALE)):
+        ends = vertical_lines(bins.confidence[selected], bins.low[selected], bins.high[selected])
         segments(axes, ends, name, colors=style.colour, linewidths=0.6, alpha=alpha)
     if len(records) > 1:
         for run, rates in enumerate(bins.by_seed):
-            seed_marks(axes, bins.confidence[~few], rates[~few], f"seed {run}", colour=style.colour)
-    axes.plot(*joined(bins), label="joined", color=style.colour, linewidth=0.4, dashes=(1.5, 1.5))
+            draw_seeds(axes, bins.confidence[~few], rates[~few], f"seed {run}", colour=style.colour)
+    axes.plot(*connected_bins(bins), label="joined", color=style.colour, linewidth=0.4, dashes=(1.5, 1.5))
     axes.plot(curve.confidence, curve.rate, label="curve", color=style.colour, linewidth=1.1, zorder=1.9)
     pale = few & (bins.answers > 0)
     axes.plot(bins.confidence[~few], bins.rate[~few], label="rate", **dot_settings(style, 2.2))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.report.figures.drawing import absent, drawing, line_settings, short, styled, ticks
-from bench.report.figures.figure_data import RecordsOf, board_of
-from bench.report.figures.numbers import RiskCurve, curve_of
+from bench.report.figures.drawing import drawing, line_settings, no_data, set_ticks, short, styled
+from bench.report.figures.figure_data import RecordsOf, build_figure_data
+from bench.report.figures.numbers import RiskCurve, risk_curve
 from bench.report.style import INK, MUTED, PANEL_WIDTH, TEXT_WIDTH
 from bench.report.tables.model import Line, Table
 
@@ -24,9 +24,9 @@ HEIGHT = 2.6
 MARKS = 5
 """Markers on each curve."""
 LEAST = 0.05
-"""Risk up to which an axis goes at least, as without any mistake."""
+"""Least upper limit of the risk axis."""
 FIRST = 0.05
-"""Coverage from which on the axis holds all curves; before it a few answers make them jump."""
+"""Lowest coverage that sets the y limit. Below it a curve rests on too few answers to mean anything."""
 
 
 @styled()
@@ -39,14 +39,14 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
     """
-    board = board_of(tables)
-    model, n_tasks = board.model, len(board.tasks)
-    note = board.note(
+    data = build_figure_data(tables)
+    model, n_tasks = data.model, len(data.tasks)
+    note = data.note(
         "Share of mistakes among the most confident answers, all subjects together; within equal confidences the"
         " expected share."
-        f"{' Means over seeds; shaded: smallest to largest seed.' if board.n_seeds > 1 else ''}"
+        f"{' Means over seeds; shaded: smallest to largest seed.' if data.n_seeds > 1 else ''}"
         " Grey line: the best order possible; dotted: all answers kept. The area below a curve is AURC.",
         f"Curves may begin above the panel: it holds them from a coverage of {100 * FIRST:g} % on.",
         remark=remark,
@@ -54,36 +54,36 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
     shape = -(-n_tasks // ACROSS), min(ACROSS, n_tasks)
     figure, axes = drawing(
         shape, (PANEL_WIDTH if n_tasks == 1 else TEXT_WIDTH, HEIGHT * shape[0]),
-        title=f"{board.where}: risk and coverage", note=note, key=board.legend,
+        title=f"{data.where}: risk and coverage", note=note, key=data.legend,
     )  # fmt: skip
     for spare in axes.flat[n_tasks:]:
         spare.set_axis_off()
-    for here, task in zip(axes.flat, board.tasks, strict=False):
+    for here, task in zip(axes.flat, data.tasks, strict=False):
         here.set_label(task)
         here.set(xlabel="coverage: answers kept (%)", ylabel="mistakes (%)")
         if n_tasks > 1:
             here.set_title(short(task, 24))
-        lines = [line for line in board.column(model, task) if line.done]
-        _curves(here, [(line, curve_of([records_of(row) for row in line.done])) for line in lines])
+        lines = [line for line in data.column(model, task) if line.done]
+        _draw_curves(here, [(line, risk_curve([records_of(row) for row in line.done])) for line in lines])
     return figure
 
 
-def _curves(axes: Axes, drawn: Sequence[tuple[Line, RiskCurve]]) -> None:
-    if not drawn:
-        absent(axes, "no result")
+def _draw_curves(axes: Axes, lines: Sequence[tuple[Line, RiskCurve]]) -> None:
+    if not lines:
+        no_data(axes, "no result")
         return
     highest = max(
         LEAST,
-        *(float(curve.risk.mean(axis=0)[curve.coverage >= min(FIRST, curve.coverage[-1])].max()) for _, curve in drawn),
+        *(float(curve.risk.mean(axis=0)[curve.coverage >= min(FIRST, curve.coverage[-1])].max()) for _, curve in lines),
     )
     axes.set(xlim=(0, 1), ylim=(0, 1.04 * highest))
-    ticks(axes.xaxis)
-    ticks(axes.yaxis)
-    some = drawn[0][1]
-    total = float(some.risk[0, -1])
+    set_ticks(axes.xaxis)
+    set_ticks(axes.yaxis)
+    first_curve = lines[0][1]
+    total = float(first_curve.risk[0, -1])
     axes.plot([0, 1], [total, total], label="all kept", color=INK, linewidth=0.5, dashes=(1, 2), zorder=0.5)
-    axes.plot(some.coverage, some.best, label="best order", color=MUTED, linewidth=0.6, zorder=0.5)
-    for i, (line, curve) in enumerate(drawn):
+    axes.plot(first_curve.coverage, first_curve.best, label="best order", color=MUTED, linewidth=0.6, zorder=0.5)
+    for i, (line, curve) in enumerate(lines):
         if len(curve.risk) > 1:
             low, high = curve.risk.min(axis=0), curve.risk.max(axis=0)
             axes.fill_between(
@@ -91,7 +91,7 @@ def _curves(axes: Axes, drawn: Sequence[tuple[Line, RiskCurve]]) -> None:
                 linewidth=0, zorder=1,
             )  # fmt: skip
         points = curve.coverage.size
-        first = round(points * (0.15 + 0.1 * i / len(drawn)))  # not all at the same place
+        first = round(points * (0.15 + 0.1 * i / len(lines)))  # not all at the same place
         at = [k for k in np.linspace(first, points - 1, MARKS, endpoint=False).round().astype(int) if k < points]
         axes.plot(
             curve.coverage, curve.risk.mean(axis=0), label=f"{line.key.label}/risk",

@@ -9,17 +9,17 @@ from bench.metrics import METRICS
 from bench.report.competition import badness
 from bench.report.figures.drawing import (
     AXIS,
-    around,
     beside,
     dot_settings,
+    draw_zero_line,
     drawing,
     name_rows,
+    padded_limits,
     scale,
     short,
     styled,
-    vertical_zero,
 )
-from bench.report.figures.figure_data import board_of
+from bench.report.figures.figure_data import build_figure_data
 from bench.report.style import MAX_HEIGHT, MUTED, TEXT_WIDTH
 from bench.report.tables.model import Line, Table
 from bench.report.text import averaged, plain, shown, with_arrow
@@ -50,27 +50,27 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
     """
-    board = board_of(tables)
-    model, task, table = board.single
-    column = [line for line in board.sorted_column(model, task) if line.done]
+    data = build_figure_data(tables)
+    model, task, table = data.single
+    column = [line for line in data.sorted_column(model, task) if line.done]
     label = METRICS[metric].label
-    leader = leader_of(table, metric)
-    own = _by_subject(leader, metric) if leader else {}
+    leader = reference_line(table, metric)
+    by_subject = _by_subject(leader, metric) if leader else {}
     counts = {s: values.get("n") or 0 for line in column for row in line.done for s, values in row.per_subject.items()}
-    known_first = sorted(counts, key=lambda subject: (own.get(subject) is None, -(own.get(subject) or 0.0), subject))
-    subjects = {s: f"{short(s.replace('_', ' '), 27)} ({counts[s]:,.0f})" for s in known_first}
+    ordered = sorted(counts, key=lambda s: (by_subject.get(s) is None, -(by_subject.get(s) or 0.0), s))
+    subjects = {s: f"{short(s.replace('_', ' '), 27)} ({counts[s]:,.0f})" for s in ordered}
     is_alone = leader is not None and [line.key for line in column] == [leader.key]
-    blank = sum(own.get(subject) is None for subject in subjects)
+    blank = sum(by_subject.get(subject) is None for subject in subjects)
     name = plain(leader.key.label) if leader else ""
-    lacking = [line.key.label for line in column if line.estimate(metric).mean is None]
-    of = "mean" if table.average == "subjects" else "all"
-    rows = (of, *subjects)
-    minus = "" if is_alone else f" minus that of {name}"
-    note = board.note(
-        f"{label}{' of each method' * (not is_alone)} in each subject{minus}"
-        f"{', means over seeds' if board.n_seeds > 1 else ''}; at the right,"
+    undefined_labels = [line.key.label for line in column if line.estimate(metric).mean is None]
+    top_row = "mean" if table.average == "subjects" else "all"
+    rows = (top_row, *subjects)
+    minus_leader = "" if is_alone else f" minus that of {name}"
+    note = data.note(
+        f"{label}{' of each method' * (not is_alone)} in each subject{minus_leader}"
+        f"{', means over seeds' if data.n_seeds > 1 else ''}; at the right,"
         f" {'the number' if is_alone else f'the number of {name} itself'}."
         if leader
         else f"{label} is undefined for all methods.",
@@ -78,7 +78,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
         if leader and len(subjects) > 1
         else "",
         f"{label} of {name} is undefined in {blank} of {len(subjects)} subjects." if leader and blank else "",
-        f"{label} is undefined for {', '.join(lacking)}." if leader and lacking else "",
+        f"{label} is undefined for {', '.join(undefined_labels)}." if leader and undefined_labels else "",
         f"Row at the top: {averaged(table.average)}. In a row, methods stand in the order of the key, top down."
         if len(column) > 1
         else "",
@@ -92,28 +92,28 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
         note=note, key=[(line.key.label, line.style) for line in column], lines=False,
     )  # fmt: skip
     axes.set_label("subjects")
-    name_rows(axes, [of, *subjects.values()])
-    points, percent = (" (points)", " (%)") if METRICS[metric].is_fraction else ("", "")
-    axes.set_xlabel(with_arrow(metric) + (percent if is_alone or not leader else minus + points))
+    name_rows(axes, [top_row, *subjects.values()])
+    points_unit, percent = (" (points)", " (%)") if METRICS[metric].is_fraction else ("", "")
+    axes.set_xlabel(with_arrow(metric) + (percent if is_alone or not leader else minus_leader + points_unit))
     if leader is None:
         axes.text(0.5, 0.5, "undefined", transform=axes.transAxes, ha="center", va="center", color=MUTED)
         return figure
-    values: dict[str, float | None] = {of: leader.estimate(metric).mean, **own}
+    values: dict[str, float | None] = {top_row: leader.estimate(metric).mean, **by_subject}
     base = dict.fromkeys(rows, 0.0) if is_alone else values
     differences = []
     for line in column:
-        own = {of: line.estimate(metric).mean, **_by_subject(line, metric)}
-        pairs = enumerate((own.get(row), base.get(row)) for row in rows)
+        by_subject = {top_row: line.estimate(metric).mean, **_by_subject(line, metric)}
+        pairs = enumerate((by_subject.get(row), base.get(row)) for row in rows)
         differences.append([(i, a - b) for i, (a, b) in pairs if a is not None and b is not None])
-    known = [difference for each in differences for _, difference in each]
-    axes.set_xlim(*around([*known, *[0.0] * (not is_alone or not known)], 0.05))
+    known = [difference for points in differences for _, difference in points]
+    axes.set_xlim(*padded_limits([*known, *[0.0] * (not is_alone or not known)], 0.05))
     scale(axes.xaxis, metric, 7)
     axes.grid(axis="x")
     if not is_alone:
-        vertical_zero(axes)
-    for k, (line, each) in enumerate(zip(column, differences, strict=True)):
+        draw_zero_line(axes)
+    for k, (line, points) in enumerate(zip(column, differences, strict=True)):
         shift = 0.0 if len(column) == 1 else SPREAD * (k / (len(column) - 1) - 0.5)
-        x, y = [difference for _, difference in each], [i + shift for i, _ in each]
+        x, y = [difference for _, difference in points], [i + shift for i, _ in points]
         axes.plot(x, y, label=f"{line.key.label}/dots", zorder=2, **dot_settings(line.style, DOT))
     for i, row in enumerate(rows):
         value = values.get(row)
@@ -121,7 +121,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
     return figure
 
 
-def leader_of(table: Table, metric: str) -> Line | None:
+def reference_line(table: Table, metric: str) -> Line | None:
     """The line that others are compared with: the first leader, else the best mean; None where none has a value."""
     leading = table.leaders(metric)
     if leading:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.report.figures.drawing import AXIS, beside, difference_axis, dot_row, drawing, name_rows, styled
+from bench.report.figures.drawing import AXIS, beside, difference_axis, draw_dot, drawing, name_rows, styled
 from bench.report.style import TEXT_WIDTH, built_in
 from bench.report.text import interval_text, signed, with_arrow
 from bench.report.variants import is_long, sorted_rows, tested, title
@@ -23,40 +23,40 @@ _ALPHA = 0.05
 
 
 @styled()
-def differences_of_variants(found: Variants) -> Figure:
+def differences_of_variants(data: Variants) -> Figure:
     """A row for each variant, axes for each tested metric; long lists are sorted by the difference, and cut."""
-    decides, half = found.metrics[-1], _MOST // 2
-    metrics = [name for name in found.metrics if name in TESTED] or found.metrics
-    names = [row.variant for row in (sorted_rows(found, decides) if is_long(found) else found.of(decides))]
+    sort_metric, half = data.metrics[-1], _MOST // 2
+    metrics = [name for name in data.metrics if name in TESTED] or data.metrics
+    names = [row.variant for row in (sorted_rows(data, sort_metric) if is_long(data) else data.of(sort_metric))]
     cut = len(names) > _MOST
     names = [*names[:half], *names[-half:]] if cut else names
     note = (
-        f"{found.reference} minus the variant, on the same questions and seeds, with the {100 * found.level:g} %"
+        f"{data.reference} minus the variant, on the same questions and seeds, with the {100 * data.level:g} %"
         " interval for other questions and other seeds. Filled: significantly different after Holm's correction for"
-        f" {tested(found)}; hollow: not. Points are percentage points."
+        f" {tested(data)}; hollow: not. Points are percentage points."
         + f" Shown: the {half} largest and the {half} smallest."
         * cut
     )
     figure, axes = drawing(
-        (1, len(metrics)), (TEXT_WIDTH, ROW * len(names) + AXIS), title=title(found), note=note, sharey=True
+        (1, len(metrics)), (TEXT_WIDTH, ROW * len(names) + AXIS), title=title(data), note=note, sharey=True
     )
-    style = built_in().of(found.method)._replace(marker="o", fill="full")
+    style = built_in().of(data.method)._replace(marker="o", fill="full")
     for here, name in zip(axes.flat, metrics, strict=True):
-        rows = {row.variant: row for row in found.of(name)}
-        shown = [rows[each] for each in names]
-        metric, known = METRICS[name], [row.difference for row in shown if row.difference is not None]
+        rows = {row.variant: row for row in data.of(name)}
+        shown = [rows[name] for name in names]
+        metric, diffs = METRICS[name], [row.difference for row in shown if row.difference is not None]
         here.set_label(name)
         here.set_title(f"{with_arrow(name)}, difference", loc="left")
-        ends = [end for of in known for end in (of.value, of.low, of.high)]
+        ends = [end for diff in diffs for end in (diff.value, diff.low, diff.high)]
         difference_axis(here, ends, 4, percent=metric.is_fraction)
         name_rows(here, names)
         for i, row in enumerate(shown):
-            of = row.difference
-            if of is None:
+            diff = row.difference
+            if diff is None:
                 beside(here, i, "undefined")
                 continue
-            between = "" if of.low is None or of.high is None else f" ({interval_text(metric, of.low, of.high)})"
-            beside(here, i, f"{signed(metric, of.value)}{between}")
+            ci = "" if diff.low is None or diff.high is None else f" ({interval_text(metric, diff.low, diff.high)})"
+            beside(here, i, f"{signed(metric, diff.value)}{ci}")
             decided = row.p_corrected is not None and row.p_corrected < _ALPHA
-            dot_row(here, i, of.value, (of.low, of.high), (row.variant, "difference"), style, hollow=not decided)
+            draw_dot(here, i, diff.value, (diff.low, diff.high), (row.variant, "difference"), style, hollow=not decided)
     return figure

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from bench.metrics import METRICS
 from bench.report.figures.drawing import beside, boxes, drawing, name_rows, short, styled
-from bench.report.figures.figure_data import board_of, marked, on_unranked
-from bench.report.figures.forest import all_differences
+from bench.report.figures.figure_data import build_figure_data, mark_leaders, unranked_note
+from bench.report.figures.forest import differences_by_metric
 from bench.report.grouping import Key
 from bench.report.standings.compute import Standings
 from bench.report.style import FAINT, INK, LOSS, MUTED, PANEL_WIDTH, TEXT_WIDTH, TIE, WIN
@@ -31,22 +31,22 @@ SIGNS: Mapping[State, tuple[str, float, str]] = MappingProxyType(
 """Marker, its size in points, and the colour of its cell; the signs say it without colour."""
 
 
-def states_of(standings: Standings, metric: str) -> dict[tuple[Key, Key], State]:
+def pair_states(standings: Standings, metric: str) -> dict[tuple[Key, Key], State]:
     """State of the first of two lines against the second, for all tested pairs, both ways round."""
-    found: dict[tuple[Key, Key], State] = {}
+    states: dict[tuple[Key, Key], State] = {}
     for pair in standings.pairs:
         if pair.metric == metric and pair.p_corrected is not None:
             winner = pair.winner(1 - standings.level)
             for one, other in ((pair.first, pair.second), (pair.second, pair.first)):
-                found[one, other] = "tie" if winner is None else "win" if winner == one else "loss"
-    return found
+                states[one, other] = "tie" if winner is None else "win" if winner == one else "loss"
+    return states
 
 
 def has_matrix(table: Table) -> bool:
     """Whether two of its lines were tested against each other."""
     shown = {line.key for line in table.lines if line.done}
     pairs = table.standings.pairs if table.standings else ()
-    return bool(all_differences(table)) and any({pair.first, pair.second} <= shown for pair in pairs)
+    return bool(differences_by_metric(table)) and any({pair.first, pair.second} <= shown for pair in pairs)
 
 
 @styled()
@@ -59,21 +59,21 @@ def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: 
         remark: a sentence for the note.
 
     Raises:
-        UserError: as `board_of`.
+        UserError: as `build_figure_data`.
         ValueError: the table has no tested pair.
     """
-    board = board_of(tables)
-    model, task, table = board.single
-    shown = [differences.metric for differences in all_differences(table, metrics)]
+    data = build_figure_data(tables)
+    model, task, table = data.single
+    shown = [differences.metric for differences in differences_by_metric(table, metrics)]
     if not has_matrix(table) or table.standings is None:
         raise ValueError("expected a table with tested pairs, got none")
-    column, leading = [line for line in board.sorted_column(model, task) if line.done], board.leading(model, task)
-    note = board.note(
+    column, leading = [line for line in data.sorted_column(model, task) if line.done], data.leading(model, task)
+    note = data.note(
         "Each row against each column, on the same questions: + the row is significantly better, \u2212 worse, dot:"
         " the two can't be distinguished, empty: not tested. P values are corrected for all pairs. Beside it: wins"
         f"{EN_DASH}ties{EN_DASH}losses. Rows and columns are sorted as in the table; {LEADS}: no ranked method is"
         f" significantly better by {METRICS[table.headline].label}.",
-        on_unranked(table, column),
+        unranked_note(table, column),
         remark=remark,
     )
     width = TEXT_WIDTH
@@ -86,12 +86,12 @@ def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: 
     for here, metric in zip(axes.flat, shown, strict=True):
         here.set_label(metric)
         here.set_title(with_arrow(metric), loc="left")
-        name_rows(here, marked(column, leading))
-        _matrix(here, column, states_of(table.standings, metric))
+        name_rows(here, mark_leaders(column, leading))
+        _draw_matrix(here, column, pair_states(table.standings, metric))
     return figure
 
 
-def _matrix(axes: Axes, column: Sequence[Line], states: Mapping[tuple[Key, Key], State]) -> None:
+def _draw_matrix(axes: Axes, column: Sequence[Line], states: Mapping[tuple[Key, Key], State]) -> None:
     n = len(column)
     axes.set_xlim(-0.5, n - 0.5)
     axes.set_xticks(range(n), [short(line.key.label, 22) for line in column], rotation=90)

@@ -19,15 +19,15 @@ from bench.model.specs import NAME
 from bench.report.figures.confidence import confidence_histograms
 from bench.report.figures.cost import cost_quality
 from bench.report.figures.drawing import save
-from bench.report.figures.figure_data import RecordsOf, board_of, place_of
-from bench.report.figures.forest import all_differences, differences_to_best
+from bench.report.figures.figure_data import RecordsOf, build_figure_data, table_id
+from bench.report.figures.forest import differences_by_metric, differences_to_best
 from bench.report.figures.intervals import metric_intervals
 from bench.report.figures.overview import reliability_overview
 from bench.report.figures.reliability import reliability
 from bench.report.figures.risk import risk_coverage
 from bench.report.figures.subjects import subject_differences
 from bench.report.figures.wins import has_matrix, win_matrix
-from bench.report.grouping import Key, budget_of
+from bench.report.grouping import Key, tuning_budget
 from bench.report.tables.model import Table
 from bench.report.text import plain
 from bench.results.files import SEPARATOR, config_digest, ensure_writable, model_folder
@@ -79,9 +79,9 @@ def write_figures(
         raise UserError(f"unknown figure format {got!r}; expected some of {', '.join(FORMATS)}")
     by_budget: dict[int, list[Table]] = {}
     for table in tables:
-        by_budget.setdefault(budget_of(table.rows[0]), []).append(table)
-    for alike in [each for each in by_budget.values() if _has_numbers(each)] or [list(tables)]:
-        board_of(alike)
+        by_budget.setdefault(tuning_budget(table.rows[0]), []).append(table)
+    for same_budget in [group for group in by_budget.values() if _has_numbers(group)] or [list(tables)]:
+        build_figure_data(same_budget)
     ensure_writable(out)
     records: dict[tuple[object, ...], Records] = {}  # by what the path of a row is made of; rows have no hash
 
@@ -94,8 +94,8 @@ def write_figures(
 
     paths: list[Path] = []
     stems: set[str] = set()
-    for budget, alike in sorted(by_budget.items()):  # tuned results have figures of their own
-        for stem, draw in _figures(alike, remembered, f"{SEPARATOR}tuned{budget}" if budget else ""):
+    for budget, same_budget in sorted(by_budget.items()):  # tuned results have figures of their own
+        for stem, draw in _figures(same_budget, remembered, f"{SEPARATOR}tuned{budget}" if budget else ""):
             name = stem
             if name.casefold() in stems:  # `a/b` on all tasks and `a` on task `b` would share theirs
                 name = f"{name}-{hashlib.sha256(str(len(stems)).encode()).hexdigest()[:8]}"
@@ -119,12 +119,12 @@ def _figures(tables: Sequence[Table], records_of: RecordsOf, tuned: str) -> Iter
     for recalibration in sorted({key.recalibration for key in keys}):
         block = _with_lines(tables, {key for key in keys if key.recalibration == recalibration})
         ending = f"{tuned}{SEPARATOR}{safe_name(recalibration)}" if recalibration else tuned
-        for kind in _kinds(block, records_of):
+        for kind in _figure_kinds(block, records_of):
             for page, number, remark in _pages(kind):
                 yield f"{kind.stem}{ending}{number}", partial(kind.draw, page, remark=remark)
 
 
-class Kind(NamedTuple):
+class FigureKind(NamedTuple):
     """One kind of figure of some tables."""
 
     stem: str
@@ -135,31 +135,31 @@ class Kind(NamedTuple):
     """It shows a row, a line or a marker for each method, so that many of them fit; and they belong together."""
 
 
-def _kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[Kind]:
+def _figure_kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[FigureKind]:
     """Each kind of figure, for everything, each model, and each task of a model."""
     diagrams = partial(reliability, records_of=records_of)
     risks = partial(risk_coverage, records_of=records_of)
-    yield Kind("reliability-overview", partial(reliability_overview, records_of=records_of), tables)
-    by_place = {place_of(table): table for table in tables}
+    yield FigureKind("reliability-overview", partial(reliability_overview, records_of=records_of), tables)
+    by_place = {table_id(table): table for table in tables}
     for model in sorted({model for model, _ in by_place}):
         of_model = {task: table for (of, task), table in by_place.items() if of == model}
         folder, every = model_folder(model), list(of_model.values())
-        yield Kind(f"{folder}--metrics", metric_intervals, every, compares=True)
-        yield Kind(f"{folder}--confidence", partial(confidence_histograms, records_of=records_of), every)
+        yield FigureKind(f"{folder}--metrics", metric_intervals, every, compares=True)
+        yield FigureKind(f"{folder}--confidence", partial(confidence_histograms, records_of=records_of), every)
         if len(every) > 1:
-            yield Kind(f"{folder}--reliability", diagrams, every)
-            yield Kind(f"{folder}--risk-coverage", risks, every)
+            yield FigureKind(f"{folder}--reliability", diagrams, every)
+            yield FigureKind(f"{folder}--risk-coverage", risks, every)
         for task, table in sorted(of_model.items()):
             stem = f"{folder}--{safe_name(task)}"
-            yield Kind(f"{stem}--reliability", diagrams, [table])
-            yield Kind(f"{stem}--risk-coverage", risks, [table])
-            yield Kind(f"{stem}--subjects-auroc", partial(subject_differences, metric="auroc"), [table])
-            yield Kind(f"{stem}--subjects-brier", partial(subject_differences, metric="brier"), [table])
-            yield Kind(f"{stem}--cost", cost_quality, [table], compares=True)
-            if all_differences(table):
-                yield Kind(f"{stem}--forest", differences_to_best, [table], compares=True)
+            yield FigureKind(f"{stem}--reliability", diagrams, [table])
+            yield FigureKind(f"{stem}--risk-coverage", risks, [table])
+            yield FigureKind(f"{stem}--subjects-auroc", partial(subject_differences, metric="auroc"), [table])
+            yield FigureKind(f"{stem}--subjects-brier", partial(subject_differences, metric="brier"), [table])
+            yield FigureKind(f"{stem}--cost", cost_quality, [table], compares=True)
+            if differences_by_metric(table):
+                yield FigureKind(f"{stem}--forest", differences_to_best, [table], compares=True)
             if has_matrix(table):
-                yield Kind(f"{stem}--wins", win_matrix, [table], compares=True)
+                yield FigureKind(f"{stem}--wins", win_matrix, [table], compares=True)
 
 
 def _with_lines(tables: Iterable[Table], keys: Collection[Key]) -> list[Table]:
@@ -171,13 +171,13 @@ def _with_lines(tables: Iterable[Table], keys: Collection[Key]) -> list[Table]:
 # --- how much fits on one figure --------------------------------------------------------------------------------------
 
 
-def _pages(kind: Kind) -> Iterator[tuple[Sequence[Table], str, str]]:
+def _pages(kind: FigureKind) -> Iterator[tuple[Sequence[Table], str, str]]:
     """Tables that fit on one figure, the ending of its name and a remark; without those that have no number."""
     tables = kind.tables
     if not _has_numbers(tables):
         return
-    board = board_of(tables)
-    keys_in_order = [method.key for method in board.methods]
+    data = build_figure_data(tables)
+    keys_in_order = [method.key for method in data.methods]
     if len(tables) == 1:
         keys_in_order = [line.key for line in tables[0].lines]  # the best are on the first figure
     most_methods, most_tasks = MOST_METHODS, MOST_TASKS
@@ -185,10 +185,10 @@ def _pages(kind: Kind) -> Iterator[tuple[Sequence[Table], str, str]]:
         most_methods = MOST_COMPARED
         most_tasks = max(1, min(MOST_TASKS, MOST_ROWS // min(len(keys_in_order), most_methods)))
     portions = [
-        _with_lines((table for table in tables if place_of(table)[0] in models and place_of(table)[1] in tasks), keys)
-        for models in _portions(board.models, MOST_MODELS)
-        for tasks in _portions(board.tasks, most_tasks)
-        for keys in _portions(keys_in_order, most_methods)
+        _with_lines((table for table in tables if table_id(table)[0] in models and table_id(table)[1] in tasks), keys)
+        for models in _split_evenly(data.models, MOST_MODELS)
+        for tasks in _split_evenly(data.tasks, most_tasks)
+        for keys in _split_evenly(keys_in_order, most_methods)
     ]
     shown = list(filter(_has_numbers, portions))
     for k, page in enumerate(shown, start=1):
@@ -199,7 +199,7 @@ def _has_numbers(tables: Sequence[Table]) -> bool:
     return any(line.done for table in tables for line in table.lines)
 
 
-def _portions(values: Sequence[T], most: int) -> list[Sequence[T]]:
+def _split_evenly(values: Sequence[T], most: int) -> list[Sequence[T]]:
     """Portions of about equal size, as few as possible."""
     number = -(-len(values) // most)
     bounds = [round(k * len(values) / number) for k in range(number + 1)]

@@ -13,7 +13,7 @@ from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
 from bench.report import figures
 from bench.report.figures.drawing import styled
-from bench.report.figures.figure_data import RecordsOf, place_of
+from bench.report.figures.figure_data import RecordsOf, table_id
 from bench.report.figures.wins import has_matrix
 from bench.report.figures.write import MOST_COMPARED, MOST_METHODS, MOST_MODELS, MOST_TASKS
 from bench.report.tables.model import COLUMNS, Table
@@ -42,147 +42,147 @@ class Figures:
 
     def reliability(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Reliability diagrams of one model: a panel for each method and task."""
-        return self._drawn(partial(figures.reliability, records_of=self._records_of), model, task, methods)
+        return self._draw(partial(figures.reliability, records_of=self._records_of), model, task, methods)
 
     def overview(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Reliability curves of all models and tasks, all methods in one panel."""
         draw = partial(figures.reliability_overview, records_of=self._records_of)
-        return self._drawn(draw, model, task, methods, one=())
+        return self._draw(draw, model, task, methods, one=())
 
     def risk_coverage(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Share of mistakes among the most confident answers, of one model."""
-        return self._drawn(partial(figures.risk_coverage, records_of=self._records_of), model, task, methods)
+        return self._draw(partial(figures.risk_coverage, records_of=self._records_of), model, task, methods)
 
     def confidence(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Histograms of the confidences of right and wrong answers, of one model."""
-        return self._drawn(partial(figures.confidence_histograms, records_of=self._records_of), model, task, methods)
+        return self._draw(partial(figures.confidence_histograms, records_of=self._records_of), model, task, methods)
 
     def metrics(self, *, metrics: Names = COLUMNS, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Metrics of one model with their intervals, by method."""
-        names = _names(metrics)
+        names = _split_names(metrics)
         for name in names:
-            _known("metrics", name, METRICS)
+            _require_known("metrics", name, METRICS)
         draw = partial(figures.metric_intervals, metrics=names)
-        return self._drawn(draw, model, task, methods, most=MOST_COMPARED)
+        return self._draw(draw, model, task, methods, most=MOST_COMPARED)
 
     def subjects(self, *, metric: str = "auroc", model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Differences of a metric to the leader, in every subject of one task."""
-        _known("metric", metric, METRICS)
-        return self._drawn(
+        _require_known("metric", metric, METRICS)
+        return self._draw(
             partial(figures.subject_differences, metric=metric), model, task, methods, one=_MODEL_AND_TASK
         )
 
     def cost(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Quality against what a method costs, on one task."""
-        return self._drawn(figures.cost_quality, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
+        return self._draw(figures.cost_quality, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def forest(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Differences to the best method with their intervals, on one task."""
-        return self._drawn(figures.differences_to_best, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
+        return self._draw(figures.differences_to_best, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def wins(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Matrix of which method is significantly better than which, on one task."""
-        return self._drawn(figures.win_matrix, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
+        return self._draw(figures.win_matrix, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def __call__(self, kind: str, **options: Any) -> Figure:
-        """The figure of this name.
+        """Draw the figure of this name.
 
         Raises:
-            UserError: there is none, or it has no such option.
+            UserError: unknown figure or option.
         """
         kinds = [name for name in vars(Figures) if not name.startswith("_")]
         name = kind.replace("-", "_")
-        _known("figure", name, kinds)
+        _require_known("figure", name, kinds)
         draw = getattr(self, name)
         for option in options:
-            _known(f"figure {name!r}, option", option, inspect.signature(draw).parameters)
+            _require_known(f"figure {name!r}, option", option, inspect.signature(draw).parameters)
         return draw(**options)  # type: ignore[no-any-return]
 
-    def _drawn(
+    def _draw(
         self, draw: Callable[[Sequence[Table]], Figure], model: Names, task: Names, methods: Names,
         *, one: Sequence[str] = ("model",), most: int = MOST_METHODS,
     ) -> Figure:  # fmt: skip
-        """The figure of the tables that were chosen, as one that a notebook shows by itself.
+        """Draw a figure of the selected tables, with a PNG representation for notebooks.
 
         Args:
-            draw: the figure of some tables.
-            model: models that were asked for.
-            task: tasks that were asked for.
-            methods: methods that were asked for.
-            one: of `_MODEL_AND_TASK`, what the figure shows only one of.
-            most: methods on one figure.
+            draw: draws tables.
+            model: requested models.
+            task: requested tasks.
+            methods: requested methods.
+            one: those of `_MODEL_AND_TASK` of which the figure shows only one.
+            most: maximum number of methods on the figure.
 
         Raises:
             UserError: an unknown name, nothing to draw, or more than fits on the figure.
         """
         tables = self._chosen(model, task, methods)
-        found = {
-            what: list(dict.fromkeys(place_of(table)[i] for table in tables)) for i, what in enumerate(_MODEL_AND_TASK)
+        values = {
+            kind: list(dict.fromkeys(table_id(table)[i] for table in tables)) for i, kind in enumerate(_MODEL_AND_TASK)
         }
-        for what in one:
-            if len(found[what]) > 1:
+        for kind in one:
+            if len(values[kind]) > 1:
                 raise UserError(
-                    f"this figure shows one {what}, and there are {listed(found[what])}; choose one:"
-                    f" {what}={found[what][0]!r}"
+                    f"this figure shows one {kind}, and there are {listed(values[kind])}; choose one:"
+                    f" {kind}={values[kind][0]!r}"
                 )
         keys = {line.key for table in tables for line in table.lines}
-        for what, names, room, option in (
-            ("models", found["model"], MOST_MODELS, "model"), ("tasks", found["task"], MOST_TASKS, "task"),
+        for kind, names, limit, option in (
+            ("models", values["model"], MOST_MODELS, "model"), ("tasks", values["task"], MOST_TASKS, "task"),
             ("methods", keys, most, "methods"),
         ):  # fmt: skip
-            if len(names) > room:
-                raise UserError(f"one figure has room for {room} {what}, got {len(names)}; choose some: {option}=...")
+            if len(names) > limit:
+                raise UserError(f"one figure has room for {limit} {kind}, got {len(names)}; choose some: {option}=...")
         if draw in {figures.differences_to_best, figures.win_matrix} and not has_matrix(tables[0]):
             raise UserError("no two of these methods were tested against each other, so there is nothing to draw")
         figure = draw(tables)
-        figure.__class__ = _kind()  # shown by itself, whether matplotlib was set up there or not
+        figure.__class__ = _png_figure_class()  # notebooks show it without matplotlib's inline backend
         return figure
 
     def _chosen(self, model: Names, task: Names, methods: Names) -> list[Table]:
         """The tables of these models and tasks, with the lines of these methods."""
-        models, tasks, wanted = _names(model), _names(task), _names(methods)
-        found = list(self._tables)
-        for what, names, number in (("model", models, 0), ("task", tasks, 1)):
+        models, tasks, requested = _split_names(model), _split_names(task), _split_names(methods)
+        tables = list(self._tables)
+        for kind, names, number in (("model", models, 0), ("task", tasks, 1)):
             for name in names:
-                _known(what, name, {place_of(table)[number] for table in self._tables})
-            found = [table for table in found if not names or place_of(table)[number] in names]
-        known = {line.key.method for table in found for line in table.lines}
-        for name in wanted:
-            _known("methods", name, known)
-        plain_ones = {name for name in known if not recalibration_of(name)} or known
+                _require_known(kind, name, {table_id(table)[number] for table in self._tables})
+            tables = [table for table in tables if not names or table_id(table)[number] in names]
+        known = {line.key.method for table in tables for line in table.lines}
+        for name in requested:
+            _require_known("methods", name, known)
+        not_recalibrated = {name for name in known if not recalibration_of(name)} or known
         shown = (
-            table.only({line.key for line in table.lines if line.key.method in (wanted or plain_ones)})
-            for table in found
+            table.only({line.key for line in table.lines if line.key.method in (requested or not_recalibrated)})
+            for table in tables
         )
-        kept = [table for table in shown if table.lines]
-        if not kept:
+        selected = [table for table in shown if table.lines]
+        if not selected:
             raise UserError(f"no result of {listed(models)} on {listed(tasks)} with these methods to draw")
-        return kept
+        return selected
 
 
-def _names(given: Names) -> tuple[str, ...]:
-    texts = [given] if isinstance(given, str) else given
+def _split_names(names: Names) -> tuple[str, ...]:
+    texts = [names] if isinstance(names, str) else names
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
-def _known(what: str, name: str, known: Iterable[str]) -> None:
-    there = list(known)
-    if name not in there:
-        raise UserError(f"{what}: expected one of {', '.join(there)}, got {name!r}.{did_you_mean(name, there)}")
+def _require_known(kind: str, name: str, allowed: Iterable[str]) -> None:
+    choices = list(allowed)
+    if name not in choices:
+        raise UserError(f"{kind}: expected one of {', '.join(choices)}, got {name!r}.{did_you_mean(name, choices)}")
 
 
 @cache
-def _kind() -> type[Figure]:
+def _png_figure_class() -> type[Figure]:
     from matplotlib.figure import Figure as Base
 
     class Figure(Base):
         """A figure that is shown with the settings that it was drawn with."""
 
         def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-            drawn = io.BytesIO()
+            stream = io.BytesIO()
             with styled():
-                self.savefig(drawn, format="png")
+                self.savefig(stream, format="png")
             width, height = (round(inches * _PIXELS_PER_INCH) for inches in self.get_size_inches())
-            return drawn.getvalue(), {"width": width, "height": height}
+            return stream.getvalue(), {"width": width, "height": height}
 
     return Figure

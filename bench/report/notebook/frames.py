@@ -49,7 +49,7 @@ def long(tables: Sequence[Table]) -> DataFrame:
         names = _metrics(table)
         for line in table.lines:
             for row in line.rows:
-                common = {**_of_line(table, line), **_of_row(row)}
+                common = {**_line_data(table, line), **_row_data(row)}
                 for name in names:
                     summary, estimate, is_ok = row.metrics.get(name), line.estimate(name), row.status == "ok"
                     low, high = (estimate.ends if is_ok else None) or (None, None)
@@ -64,7 +64,7 @@ def long(tables: Sequence[Table]) -> DataFrame:
                         "n_undefined": summary and (summary.n_undefined if table.average == "subjects" else 0),
                         "note": "; ".join(estimate.notes) if is_ok and estimate.notes else None,
                     })  # fmt: skip
-    return _frame(records, LONG)
+    return _build_frame(records, LONG)
 
 
 def _metrics(table: Table) -> Sequence[str]:
@@ -74,7 +74,7 @@ def _metrics(table: Table) -> Sequence[str]:
     return [name for name in METRICS if name in COLUMNS or any(name in line.estimates for line in table.lines)]
 
 
-def _of_line(table: Table, line: Line) -> dict[str, Any]:
+def _line_data(table: Table, line: Line) -> dict[str, Any]:
     limit = next((row.limit for row in line.rows), None)
     return {
         "model": table.model, "task": table.task, "preset": table.preset, "limit": limit,
@@ -83,7 +83,7 @@ def _of_line(table: Table, line: Line) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _of_row(row: ResultRow) -> dict[str, Any]:
+def _row_data(row: ResultRow) -> dict[str, Any]:
     reason = None if row.status == "ok" else plain(row.reason or "no reason given")
     return {"seed": row.seed, "n": row.n, "status": row.status, "reason": reason}
 
@@ -100,7 +100,7 @@ def wide(tables: Sequence[Table]) -> DataFrame:
 
     records = [
         {
-            **_of_line(table, line),
+            **_line_data(table, line),
             "method": line.key.label,
             **{name: line.estimate(name).mean for name in _metrics(table)},
             "rank": line.rank(table.headline),
@@ -120,9 +120,9 @@ def wide(tables: Sequence[Table]) -> DataFrame:
         "answers_source", "average",
     )  # fmt: skip
     index = pd.MultiIndex.from_tuples(
-        [(each["model"], each["task"], each["method"]) for each in records], names=["model", "task", "method"]
+        [(record["model"], record["task"], record["method"]) for record in records], names=["model", "task", "method"]
     )
-    return _frame(records, columns).set_index(index)
+    return _build_frame(records, columns).set_index(index)
 
 
 def questions(
@@ -143,11 +143,11 @@ def questions(
     for table in tables:
         for line in table.lines:
             for row in line.rows:
-                common, found, n = {**_of_line(table, line), **_of_row(row)}, {}, 1  # without numbers a row says why
+                common, values, n = ({**_line_data(table, line), **_row_data(row)}, {}, 1)  # one row that says why
                 if row.status == "ok":
                     records, texts = records_of(row), texts_of(row.task, row.task_version)
-                    asked, n = [texts.get(key) for key in records.id], len(records.id)
-                    found = {
+                    question_texts, n = [texts.get(key) for key in records.id], len(records.id)
+                    values = {
                         "id": records.id,
                         "subject": map(plain, records.subject),
                         "correct": records.correct.tolist(),
@@ -155,12 +155,12 @@ def questions(
                         "score": [None] * n if records.score is None else records.score.tolist(),
                         "answer": records.answer,
                         "parsed": records.parsed.tolist(),
-                        "text": [text and text.text for text in asked],
-                        "gold": [text and text.gold for text in asked],
+                        "text": [text and text.text for text in question_texts],
+                        "gold": [text and text.gold for text in question_texts],
                     }
                 for name, column in columns.items():
-                    column.extend(found.get(name, [common.get(name)] * n))
-    return _typed(pd.DataFrame(columns))
+                    column.extend(values.get(name, [common.get(name)] * n))
+    return _set_dtypes(pd.DataFrame(columns))
 
 
 def pairs(records: Sequence[Mapping[str, Any]]) -> DataFrame:
@@ -169,16 +169,16 @@ def pairs(records: Sequence[Mapping[str, Any]]) -> DataFrame:
         "model", "task", "preset", "answers_source", "average", "metric", "first", "second", "difference", "low",
         "high", "clustered_low", "clustered_high", "p", "p_corrected", "verdict", "caption",
     )  # fmt: skip
-    return _frame(records, columns)
+    return _build_frame(records, columns)
 
 
-def _frame(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
+def _build_frame(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
     import pandas as pd
 
-    return _typed(pd.DataFrame({name: [record.get(name) for record in records] for name in columns}))
+    return _set_dtypes(pd.DataFrame({name: [record.get(name) for record in records] for name in columns}))
 
 
-def _typed(frame: DataFrame) -> DataFrame:
+def _set_dtypes(frame: DataFrame) -> DataFrame:
     """The frame with one type for each column, whether it has values or not; categories in the order of the rows."""
     import pandas as pd
 

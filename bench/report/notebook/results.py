@@ -67,16 +67,16 @@ class Results:
         refuse_unknown_metrics(selection)
         notes = cells.passed_over(selection.results, partial=selection.partial)
         rows = recomputed.rows_of(selection.results, cache, partial=selection.partial, say=say)
-        found = cls.of_rows(selection, cache, rows, say)
-        chosen(found.whole, selection)  # a method that is not there is said now
-        shown = [row for table in found.tables for row in table.rows]
-        return replace(found, rows=tuple(shown), notes=tuple(notes))
+        results = cls.of_rows(selection, cache, rows, say)
+        chosen(results.whole, selection)  # a method that is not there is said now
+        shown = [row for table in results.tables for row in table.rows]
+        return replace(results, rows=tuple(shown), notes=tuple(notes))
 
     @classmethod
     def of_rows(cls, selection: Selection, cache: Path | None, rows: Sequence[ResultRow], say: Say) -> Results:
         """Results that a run has written to the selection's folder; `cache` and `say` as in `load`."""
-        every = replace(selection, methods=(), metrics=(), headline=None)
-        return cls(selection, tuple(rows), whole=tuple(tables_of(every, cache, say, rows)))
+        unfiltered = replace(selection, methods=(), metrics=(), headline=None)
+        return cls(selection, tuple(rows), whole=tuple(tables_of(unfiltered, cache, say, rows)))
 
     @property
     def folder(self) -> Path:
@@ -121,8 +121,8 @@ class Results:
         def texts(task: str, version: int) -> Mapping[str, questions.QuestionText]:
             return questions.read(self.folder, task, version) if text else {}
 
-        found = frames.questions(self.tables, self._records, texts)
-        return found if text else found.drop(columns=["text", "gold"])
+        frame = frames.questions(self.tables, self._records, texts)
+        return frame if text else frame.drop(columns=["text", "gold"])
 
     def compare(self, *methods: str) -> DataFrame:
         """Paired differences on the same questions, a row for each pair of these methods and metric, with tests.
@@ -155,10 +155,10 @@ class Results:
         Raises:
             UserError: an unknown option or name, or options that exclude each other.
         """
-        fields_of = {"sort": "headline", "method": "methods"}  # by the names of the command line
-        replaced = {fields_of.get(name, name) for name in options}
-        own = {name: value for name, value in vars(self.selection).items() if name not in replaced}
-        view = from_keywords(View, {**own, **options}, "table()")
+        field_names = {"sort": "headline", "method": "methods"}  # by the names of the command line
+        replaced = {field_names.get(name, name) for name in options}
+        loaded = {name: value for name, value in vars(self.selection).items() if name not in replaced}
+        view = from_keywords(View, {**loaded, **options}, "table()")
         for name in ("results", "models", "tasks", "preset", "partial", "deviations"):
             if getattr(view, name) != getattr(self.selection, name):
                 raise UserError(f"table(): {name} is chosen when results are loaded: load_results(..., {name}=...)")
@@ -167,8 +167,8 @@ class Results:
             return ShownTable(comparison.build(self._chosen(replace(view, methods=())), view.compare))
         tables = self._chosen(view)
         if view.against:
-            tables = build.against(tables, published.read(self.folder))
-        return ShownTable(build.views(tables, stats=view.stats, models=view.layout == Layout.MODELS))
+            tables = build.add_published(tables, published.read(self.folder))
+        return ShownTable(build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS))
 
     def verdict(self) -> Sentences:
         """Sentences on which methods are best by the tests; those of a table begin with its model and task.
@@ -176,10 +176,10 @@ class Results:
         Tables of one model and task, e.g. one of a part of the questions, also say what tells them apart.
         """
         tables = [table.whole() for table in self._chosen(self.selection)]
-        asides = (f" ({words})" if words else "" for words in apart([table.rows[0] for table in tables]))
+        suffixes = (f" ({words})" if words else "" for words in apart([table.rows[0] for table in tables]))
         return Sentences(
-            f"{table.model} on {table.task}{aside}: {' '.join(verdict_of(table).sentences)}"
-            for table, aside in zip(tables, asides, strict=True)
+            f"{table.model} on {table.task}{suffix}: {' '.join(verdict_of(table).sentences)}"
+            for table, suffix in zip(tables, suffixes, strict=True)
         )
 
     @property
@@ -197,8 +197,8 @@ class Results:
 
     def write_page(self, out: Path, figures: Path | None, say: Say) -> Page:
         """Write the page, and the figures where a folder is given for them; see `bench.report`."""
-        wanted = Wanted(**{**vars(self.selection), "out": out, "figures": figures})
-        return Page(write.written(self._chosen(self.selection), wanted, say)[0])
+        request = Wanted(**{**vars(self.selection), "out": out, "figures": figures})
+        return Page(write.written(self._chosen(self.selection), request, say)[0])
 
     def __repr__(self) -> str:
         if not self.rows:

@@ -59,13 +59,13 @@ class ShownTable:
         from rich.console import Console as Plain
         from rich.text import Text
 
-        drawn = Plain(
+        plain_console = Plain(
             file=io.StringIO(), width=options.max_width, force_terminal=True, force_jupyter=False,
             color_system="standard",
         )  # fmt: skip
-        with drawn.capture() as captured:
-            formats.print_terminal(self.views.grids, drawn)
-        yield Text.from_ansi(captured.get())
+        with plain_console.capture() as capture:
+            formats.print_terminal(self.views.grids, plain_console)
+        yield Text.from_ansi(capture.get())
 
 
 class Sentences(tuple[str, ...]):

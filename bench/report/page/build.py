@@ -9,20 +9,20 @@
       "methods": [{"name", "colour", "group": "paper" | "untrained" | "trained", "part": number}, ...],
       "headline": metric that lines are ordered and ranked by, "headlines": {metric: sentences},
       "parts": [name of each part of the methods, ...], "costs": [{"key", "label", "title"}, ...],
-      "verdict": {...},                                     see `verdict.of`
+      "verdict": {...},                                     see `verdict.verdict_data`
       "blocks": [{"model", "task", "label", "facts": [...], "caption", "subjects": [...], "sizes": [...],
-                  "lines": [...],                           see `lines.line_of`; `csv` is a row of "csv"
+                  "lines": [...],                           see `lines.line_data`; `csv` is a row of "csv"
                   "headlines": {metric: {"order": [line, ...], "leads": [line, ...]}},
-                  "questions": {...} | None,                see `questions.chosen`
-                  "pairs": {...} | None,                    see `pairs.of`
+                  "questions": {...} | None,                see `questions.select_questions`
+                  "pairs": {...} | None,                    see `pairs.pair_data`
                   "textless": bool}, ...],
-      "verdicts": {...},                                    what the signs of pairs mean, see `pairs.of`
-      "words": {...},                                       what the signs mean, see `legend.for_page`
+      "verdicts": {...},                                    what the signs of pairs mean, see `pairs.pair_data`
+      "words": {...},                                       what the signs mean, see `legend.page_legend`
       "asked": [[text, [option, ...], gold], ...],          texts that blocks point to
       "asked_limit": None | characters per text,
       "disagreements": [10, true, None],                    see `disagreements.Depth`, and the limit of their texts
       "csv": [row, ...],                                    what `bench table --format csv` has, its heading first
-      "differences": [markup of each block, ...],           see `pairs.differences`; no script gets it, nor
+      "differences": [markup of each block, ...],           see `pairs.differences_table`; no script gets it, nor
       "transfer": markup of the section on shift,           see `transfer`
       "footnotes": [...],                                   number k is at k - 1
       "provenance": [[name, [[value, results that have it], ...]], ...],
@@ -45,15 +45,15 @@ from typing import Any
 
 from bench.api import UserError
 from bench.metrics import METRICS
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.page import disagreements, pairs, questions, transfer, verdict
-from bench.report.page.lines import Footnotes, line_of, missing_line
-from bench.report.page.static_table import name_of
+from bench.report.page.lines import Footnotes, line_data, missing_line
+from bench.report.page.static_table import block_name
 from bench.report.tables import legend
-from bench.report.tables.caption import apart, limit_of, preset_of
-from bench.report.tables.export import records
-from bench.report.tables.formats import comma_separated
-from bench.report.tables.model import COLUMNS, GROUPS, HEADLINE, Line, Table, methods_of
+from bench.report.tables.caption import apart, limit_of, preset_sentence
+from bench.report.tables.export import csv_records
+from bench.report.tables.formats import csv_text
+from bench.report.tables.model import COLUMNS, GROUPS, HEADLINE, Line, Table, one_line_per_method
 from bench.report.text import plain
 from bench.results.questions import QuestionText
 from bench.results.records import Records
@@ -103,7 +103,7 @@ _SETS: Mapping[str, Sequence[str]] = {
 def payload(
     tables: Sequence[Table],
     records_of: Callable[[ResultRow], Records],
-    asked: Callable[[str, int], Mapping[str, QuestionText]],
+    texts_of: Callable[[str, int], Mapping[str, QuestionText]],
     shift: transfer.Shift | None = None,
 ) -> dict[str, Any]:
     """Everything the page shows.
@@ -111,7 +111,7 @@ def payload(
     Args:
         tables: of one preset.
         records_of: the questions of a result that is ok, in the task's order.
-        asked: task and version -> its questions by id; empty where their texts aren't at hand.
+        texts_of: task and version -> question texts by id; empty if they are not stored.
         shift: matrices of its models, if there are any.
 
     Raises:
@@ -120,21 +120,23 @@ def payload(
     presets = sorted({table.preset for table in tables})
     if len(presets) > 1:
         raise UserError(f"results have presets {', '.join(presets)}; one page shows one, choose it with --preset")
-    methods, rows = methods_of(tables), [row for table in tables for row in table.rows]
+    methods, rows = one_line_per_method(tables), [row for table in tables for row in table.rows]
     standings = [line.standing for table in tables for line in table.lines if line.standing]
     first, average = tables[0].headline if tables else HEADLINE, tables[0].average if tables else "questions"
-    headlines = {first: legend.for_page(methods, average, first)}
+    headlines = {first: legend.page_legend(methods, average, first)}
     for name in METRICS:
         if name != first and any(name in standing.ranks for standing in standings):
-            headlines[name] = legend.for_page(methods, average, name)
+            headlines[name] = legend.page_legend(methods, average, name)
     texts = questions.QuestionTexts(questions.FEW if len(tables) > _MANY else questions.EACH)
-    page = _Page(methods, records_of, functools.cache(asked), list(headlines), texts, disagreements.depth_of(tables))
+    page = _Page(
+        methods, records_of, functools.cache(texts_of), list(headlines), texts, disagreements.fit_depth(tables)
+    )
     labels = apart([table.rows[0] for table in tables])
     blocks = [page.block(table, label) for table, label in zip(tables, labels, strict=True)]
-    names = list(map(name_of, blocks))
+    names = list(map(block_name, blocks))
     parts = sorted({line.part for line in methods})
     costs = [line["costs"] for block in blocks for line in block["lines"] if line["status"] == "ok"]
-    told = {name: {line.get(name) for line in costs} for name in _COSTS}  # questions and seeds only where they differ
+    values = {name: {line.get(name) for line in costs} for name in _COSTS}  # n and seeds only where they differ
     codes = [row.provenance.get("code") for row in rows]  # of a file, which may hold anything
     return {
         "preset": presets[0],
@@ -144,7 +146,7 @@ def payload(
             "dirty": sum(isinstance(code, Mapping) and bool(code.get("dirty")) for code in codes),
         },
         "metrics": list(map(_metric, METRICS)),
-        "sets": _sets(tables[0].metrics if tables else None),
+        "sets": _column_sets(tables[0].metrics if tables else None),
         "methods": [
             {"name": line.method, "colour": line.style.colour, "group": line.group, "part": parts.index(line.part)}
             for line in methods
@@ -158,16 +160,16 @@ def payload(
         "costs": [
             {"key": name, "label": label, "title": title}
             for name, (label, title) in _COSTS.items()
-            if (len(told[name]) > 1 if name in {"n", "seeds"} else told[name] - {None})
+            if (len(values[name]) > 1 if name in {"n", "seeds"} else values[name] - {None})
         ],
-        "verdict": verdict.of(tables, names) if tables else None,
+        "verdict": verdict.verdict_data(tables, names) if tables else None,
         "blocks": blocks,
         "verdicts": pairs.VERDICTS,
         "words": headlines[first],
         "asked": texts.shortened(blocks),
         "asked_limit": texts.limit,
-        "csv": comma_separated(records(tables)).splitlines(),
-        "differences": [pairs.differences(table, name) for table, name in zip(tables, names, strict=True)],
+        "csv": csv_text(csv_records(tables)).splitlines(),
+        "differences": [pairs.differences_table(table, name) for table, name in zip(tables, names, strict=True)],
         "transfer": transfer.section(shift) if shift else "",
         "disagreements": [*page.depth, texts.brief_limit],
         "footnotes": page.footnotes.texts,
@@ -181,7 +183,7 @@ class _Page:
 
     methods: Sequence[Line]
     records_of: Callable[[ResultRow], Records]
-    asked: Callable[[str, int], Mapping[str, QuestionText]]
+    texts_of: Callable[[str, int], Mapping[str, QuestionText]]
     headlines: Sequence[str]
     texts: questions.QuestionTexts
     depth: disagreements.Depth
@@ -193,15 +195,15 @@ class _Page:
         """One model and task, with a line for each method of the page; a label tells it from others of both."""
         first, column = table.rows[0], {line.key: k for k, line in enumerate(table.placed)}
         answers = [[self.records_of(row) for row in line.done] for line in table.placed]
-        found = {subject for runs in answers for run in runs for subject in run.subject}
-        subjects = sorted(found.union(*(row.per_subject for row in table.rows)))
+        present = {subject for runs in answers for run in runs for subject in run.subject}
+        subjects = sorted(present.union(*(row.per_subject for row in table.rows)))
         per_subject = [
             {s: n for s, values in row.per_subject.items() if (n := values.get("n")) is not None} for row in table.rows
         ]
-        usual = (k for k, line in enumerate(table.placed) if line.done and line.standing and not line.standing.labels)
-        chosen = questions.chosen(
-            first, answers, subjects, self.asked(first.task, first.task_version), self.texts,
-            disputed=disagreements.wanted(table, self.depth), each_way=self.depth.each, base=next(usual, None),
+        main = (k for k, line in enumerate(table.placed) if line.done and line.standing and not line.standing.labels)
+        shown = questions.select_questions(
+            first, answers, subjects, self.texts_of(first.task, first.task_version), self.texts,
+            disputed=disagreements.select_pairs(table, self.depth), each_way=self.depth.each, base=next(main, None),
         )  # fmt: skip
         ordered, lines = self._ordered(table), []
         index = {line.key.method: i for i, line in enumerate(self.methods)}
@@ -209,15 +211,15 @@ class _Page:
             if isinstance(line, int):
                 lines.append({"method": line, "column": None, **missing_line(self.footnotes)})
             else:
-                place = {"method": index[line.key.method], "column": column[line.key], "csv": next(self.rows)}
-                lines.append({**place, **line_of(line, subjects, self.footnotes)})
+                position = {"method": index[line.key.method], "column": column[line.key], "csv": next(self.rows)}
+                lines.append({**position, **line_data(line, subjects, self.footnotes)})
         places = {line if isinstance(line, int) else line.key: i for i, line in enumerate(ordered)}
         headlines = {}
         for name in self.headlines:
             order = (line if isinstance(line, int) else line.key for line in self._ordered(table.ordered_by(name)))
             leads = (line.key for line in table.leaders(name) if line.key in places)
             headlines[name] = {"order": [places[key] for key in order], "leads": [places[key] for key in leads]}
-        titles = set(map(plain, (f"{first.model} on {first.task}", preset_of(first), limit_of(first))))
+        titles = set(map(plain, (f"{first.model} on {first.task}", preset_sentence(first), limit_of(first))))
         return {
             "model": table.model,
             "task": table.task,
@@ -228,20 +230,20 @@ class _Page:
             "sizes": [next((int(n[subject]) for n in per_subject if subject in n), None) for subject in subjects],
             "lines": lines,
             "headlines": headlines,
-            "questions": chosen,
-            "pairs": pairs.of(table),
-            "textless": chosen is not None and -1 in chosen["asked"],
+            "questions": shown,
+            "pairs": pairs.pair_data(table),
+            "textless": shown is not None and -1 in shown["asked"],
         }
 
     def _ordered(self, table: Table) -> list[Line | int]:
         """Lines in the order of the table, and after each part the numbers of methods that were not run here."""
-        run = {line.key.method for line in table.lines}
+        methods_run = {line.key.method for line in table.lines}
         recalibrations = {line.key.recalibration for line in table.lines}
-        found: list[Line | int] = []
+        ordered: list[Line | int] = []
         for part in sorted({line.part for line in self.methods if line.key.recalibration in recalibrations}):
-            found += [line for line in table.lines if line.part == part]
-            found += [i for i, m in enumerate(self.methods) if m.key.method not in run and m.part == part]
-        return found
+            ordered += [line for line in table.lines if line.part == part]
+            ordered += [i for i, m in enumerate(self.methods) if m.key.method not in methods_run and m.part == part]
+        return ordered
 
 
 # --- columns and provenance -------------------------------------------------------------------------------------------
@@ -256,34 +258,34 @@ def _metric(name: str) -> dict[str, Any]:
         "label": metric.label,
         "note": _NOTES.get(name, ""),
         "better": better,
-        "judged_by": judged_by(name),
+        "judged_by": ranked_by(name),
         "percent": metric.is_fraction,
         "about": " ".join(about.replace("`", "").split()),
         "source": metric.reference,
     }
 
 
-def _sets(chosen: Sequence[str] | None) -> list[dict[str, Any]]:
+def _column_sets(requested: Sequence[str] | None) -> list[dict[str, Any]]:
     names = list(METRICS)
-    sets = {**({"Chosen": chosen} if chosen else {}), **_SETS}
+    sets = {**({"Chosen": requested} if requested else {}), **_SETS}
     known = {label: [names.index(name) for name in members if name in METRICS] for label, members in sets.items()}
     return [{"label": label, "metrics": members} for label, members in {**known, "All": [*range(len(names))]}.items()]
 
 
 def _provenance(rows: Sequence[ResultRow]) -> Iterator[list[Any]]:
     """Each fact with its values, and in how many results they are; what is unknown everywhere is left out."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    facts: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         versions = {"schema version": row.schema_version, "task version": {row.task: row.task_version}}
-        for name, value in _flat({**versions, "protocol": row.protocol, **row.provenance}):
-            found[name][value] += 1
-    for name, values in found.items():
+        for name, value in _flatten({**versions, "protocol": row.protocol, **row.provenance}):
+            facts[name][value] += 1
+    for name, values in facts.items():
         yield [plain(name), [[plain(value), count] for value, count in sorted(values.items())]]
 
 
-def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{name}: ")
+            yield from _flatten(value, f"{prefix}{name}: ")
         elif value is not None:
-            yield f"{above}{name}", value if isinstance(value, str) else json.dumps(value)
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)

@@ -1,7 +1,7 @@
-"""Questions on which two methods disagree most: which pairs a page has room for, and the questions of a pair.
+"""Questions on which two methods differ most in confidence, and how many of them fit on a page.
 
-Example: `most(confidence, [(0, 1)], 10)` has the ten questions of which the first method is the surest beside the
-second, and the ten of which the second is.
+Example: `largest_disagreements(confidence, [(0, 1)], 10)` has the ten questions with the largest lead of the first
+method's confidence over the second's, and the ten with the largest lead the other way.
 """
 
 from __future__ import annotations
@@ -23,57 +23,57 @@ _BYTES, _BYTES_EACH = 60, 5
 
 
 class Depth(NamedTuple):
-    """Number of disagreements that a page has."""
+    """How many disagreements a page shows."""
 
     each: int
     """Questions of a pair, each way."""
     all_pairs: bool
-    """Whether of all pairs, or only of those with the best line."""
+    """Whether all pairs are shown, or only those with the best line."""
 
 
 _DEPTHS = (Depth(10, all_pairs=True), Depth(10, all_pairs=False), Depth(5, all_pairs=False))
-"""The first that fits into the budget, or the last."""
+"""Candidates, the largest first; the last is used where none fits."""
 
 
-def depth_of(tables: Sequence[Table]) -> Depth:
-    """The depth for which a page with these tables has room."""
+def fit_depth(tables: Sequence[Table]) -> Depth:
+    """Return the largest depth whose questions fit into the page's budget of bytes."""
     for depth in _DEPTHS:
         total = 0
         for table in tables:
             n = max((line.n or 0 for line in table.lines), default=0)
-            rows = min(n, 2 * depth.each * len(wanted(table, depth)))
+            rows = min(n, 2 * depth.each * len(select_pairs(table, depth)))
             total += rows * (_BYTES + _BYTES_EACH * len(table.lines))
         if total <= _BUDGET:
             return depth
     return _DEPTHS[-1]
 
 
-def wanted(table: Table, depth: Depth) -> list[tuple[int, int]]:
-    """Pairs of columns, as places in `table.placed`, whose disagreements a page has."""
-    best = set(pairs.best_of(table).values())
-    return [ends for ends in combinations(pairs.columns_of(table), 2) if depth.all_pairs or best & set(ends)]
+def select_pairs(table: Table, depth: Depth) -> list[tuple[int, int]]:
+    """Return the pairs of indices into `table.placed` whose disagreements the page shows."""
+    best = set(pairs.best_columns(table).values())
+    return [pair for pair in combinations(pairs.tested_columns(table), 2) if depth.all_pairs or best & set(pair)]
 
 
-def most(
-    confidence: FloatArray, ends: Sequence[tuple[int, int]], each: int
+def largest_disagreements(
+    confidence: FloatArray, pairs_of_lines: Sequence[tuple[int, int]], each: int
 ) -> list[tuple[int, int, IntArray, IntArray]]:
-    """The questions on which pairs of lines disagree most.
+    """Find the questions on which pairs of lines differ most in confidence.
 
     Args:
         confidence: shape (lines, n), NaN where unknown.
-        ends: pairs of lines.
-        each: at most so many questions each way.
+        pairs_of_lines: pairs of row numbers of `confidence`.
+        each: maximum number of questions in each direction.
 
     Returns:
-        For each pair its lines, then rows (<= each,) of questions of which the first is surer and of which the second
-        is, the largest difference first, equal ones as they come. Pairs without a question in common are left out.
+        For each pair: both lines, then question indices (<= each,) where the first line is more confident, and where
+        the second is, by decreasing difference (stable). Pairs without a common question are left out.
     """
-    found = []
-    for first, second in ends:
+    disagreements = []
+    for first, second in pairs_of_lines:
         difference = confidence[first] - confidence[second]
         if not np.isnan(difference).all():
-            found.append((first, second, _largest(difference, each), _largest(-difference, each)))
-    return found
+            disagreements.append((first, second, _largest(difference, each), _largest(-difference, each)))
+    return disagreements
 
 
 def _largest(difference: FloatArray, each: int) -> IntArray:

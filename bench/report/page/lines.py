@@ -27,8 +27,7 @@ from bench.report import training
 from bench.report.averages import mean_of
 from bench.report.tables.model import Line, MetricValue
 from bench.report.text import count, plain, probability, shown
-from bench.report.verdict.phrases import compact
-from bench.report.verdict.phrases import labels as labels_of
+from bench.report.verdict.phrases import compact, n_labels
 
 DIGITS = 6
 """Decimals of means, which are sorted by."""
@@ -51,7 +50,7 @@ class Footnotes:
         return self.texts.index(text) + 1
 
 
-def line_of(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
+def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
     """One line without its method's index and its column.
 
     Args:
@@ -59,7 +58,7 @@ def line_of(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[s
         subjects: of the block, in the order of columns `subjects`.
         footnotes: notes on it are added.
     """
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "variant": line.variant,
         "status": line.status,
         "reasons": list(map(footnotes.number, line.reasons)),
@@ -69,8 +68,13 @@ def line_of(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[s
         "n": line.n,
     }
     if line.status != "ok":
-        return found
-    first, seen, seconds, labels = line.done[0], line.done[0].labels_seen, mean_of(line.seconds), labels_of(line)
+        return data
+    first, labels_seen, seconds, labels = (
+        line.done[0],
+        line.done[0].labels_seen,
+        mean_of(line.seconds),
+        n_labels(line),
+    )
     amounts = {"tokens": mean_of(line.tokens), "generated": mean_of(line.generated), "parameters": first.n_parameters}
     costs = {} if line.n is None else {"n": count(line.n)}
     costs["seeds"] = str(line.runs) if len(line.seeds) == line.runs else f"{len(line.seeds)} of {line.runs}"
@@ -78,28 +82,28 @@ def line_of(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[s
     costs |= {name: compact(amount) for name, amount in amounts.items() if amount is not None}
     if seconds is not None:
         costs["seconds"] = "< 0.1" if seconds < _SHORT else f"{seconds:,.1f}"
-    found |= {
-        "labels": [seen.train, seen.validation, seen.gold],
+    data |= {
+        "labels": [labels_seen.train, labels_seen.validation, labels_seen.gold],
         "trained_on": None if first.train_on is None else plain(first.train_on),
         "parameters": first.n_parameters,
         **{name: n if n is None else round(n) for name, n in amounts.items() if name != "parameters"},
         "seconds": None if seconds is None else round(seconds, 2),
-        "training": training.sentences(line.training),
+        "training": training.training_facts(line.training),
         "costs": costs,
         **{name: [] for name in ("mean", "text", "std", "best", "remarks", "between", "subjects")},
     }
     for name, metric in METRICS.items():
         value = line.estimates.get(name, MetricValue(notes=(f"{metric.label} was not computed",)))
-        found["mean"].append(None if value.mean is None else round(value.mean, DIGITS))
-        found["text"].append(_shown(metric, value.mean))
-        found["std"].append(_shown(metric, value.std))
-        found["best"].append(value.best)
-        found["remarks"].append(list(map(footnotes.number, value.notes)))
-        found["between"].append(_shown(metric, value.spread))
-        found["subjects"].append([_shown(metric, line.in_subject(subject, name)) for subject in subjects])
+        data["mean"].append(None if value.mean is None else round(value.mean, DIGITS))
+        data["text"].append(_shown(metric, value.mean))
+        data["std"].append(_shown(metric, value.std))
+        data["best"].append(value.best)
+        data["remarks"].append(list(map(footnotes.number, value.notes)))
+        data["between"].append(_shown(metric, value.spread))
+        data["subjects"].append([_shown(metric, line.in_subject(subject, name)) for subject in subjects])
     if line.standing is not None:
         estimates = [(metric, line.estimate(name)) for name, metric in METRICS.items()]
-        found |= {
+        data |= {
             "ci": [value.ends and [shown(metric, end) for end in value.ends] for metric, value in estimates],
             "half": [_shown(metric, value.half) for metric, value in estimates],
             "rank": dict(line.standing.ranks),
@@ -108,7 +112,7 @@ def line_of(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[s
             "constant": _shown(METRICS["brier"], line.standing.constant),
             "worse": line.is_worse_than_constant,
         }
-    return found
+    return data
 
 
 def missing_line(footnotes: Footnotes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Paired comparisons of a block of the page, as texts, and the table of differences to the best.
+"""Paired differences of a block of the page as JSON-ready texts, and the table of differences to the best.
 
     {"columns": [column of questions' confidences, ...],     the k lines that were tested with another one
      "best": {recalibration: place in `columns`},            the best by the headline metric
@@ -14,14 +14,14 @@ from itertools import combinations
 from typing import Any
 
 from bench.metrics import METRICS
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.grouping import Key
 from bench.report.page.elements import el, html
 from bench.report.page.elements import table as table_of
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, interval_text, plain, precise, probability
-from bench.report.verdict.judgement import judged
+from bench.report.verdict.judgement import judge_table
 from bench.stats import TESTED
 
 _ALPHA = 0.05
@@ -33,107 +33,107 @@ _NUMBERS = 3
 _ALONE = "shares its answers and labels with no other method here"
 
 
-def of(table: Table) -> dict[str, Any] | None:
-    """All pairs of the lines that the table shows; None where nothing was tested.
+def pair_data(table: Table) -> dict[str, Any] | None:
+    """Return all pairs of shown lines as JSON-ready data; None without tests.
 
     Args:
-        table: of the block; its lines that are not shown are in no pair, but p values are corrected for them too.
+        table: table of the block; p values are also corrected for its hidden lines.
     """
-    found, columns = _by_ends(table), columns_of(table)
+    by_ends, columns = _pairs_by_ends(table), tested_columns(table)
     if not columns:
         return None
-    ends = list(combinations((table.placed[k].key for k in columns), 2))
-    there = {metric for _, _, metric in found}
+    key_pairs = list(combinations((table.placed[k].key for k in columns), 2))
+    metrics = {metric for _, _, metric in by_ends}
     return {
         "columns": columns,
-        "best": {kind: columns.index(k) for kind, k in best_of(table).items()},
+        "best": {kind: columns.index(k) for kind, k in best_columns(table).items()},
         "metrics": {
-            name: [_told(pair) if (pair := found.get((*each, name))) else None for each in ends]
+            name: [_pair_texts(pair) if (pair := by_ends.get((*keys, name))) else None for keys in key_pairs]
             for name in TESTED
-            if name in there
+            if name in metrics
         },
     }
 
 
-def _by_ends(table: Table) -> dict[tuple[Key, Key, str], Pair]:
-    """Pairs by first, second and metric, the line that is placed first as the first."""
-    place, found = {line.key: i for i, line in enumerate(table.placed)}, {}
+def _pairs_by_ends(table: Table) -> dict[tuple[Key, Key, str], Pair]:
+    """Return pairs by (first, second, metric), oriented by the order of lines."""
+    position, by_ends = {line.key: i for i, line in enumerate(table.placed)}, {}
     for pair in table.standings.pairs if table.standings else ():
-        if pair.first in place and pair.second in place:
-            turned = pair if place[pair.first] < place[pair.second] else pair.reversed()
-            found[turned.first, turned.second, turned.metric] = turned
-    return found
+        if pair.first in position and pair.second in position:
+            ordered = pair if position[pair.first] < position[pair.second] else pair.reversed()
+            by_ends[ordered.first, ordered.second, ordered.metric] = ordered
+    return by_ends
 
 
-def columns_of(table: Table) -> list[int]:
-    """Places in `table.placed` of the lines that were tested with another one that is shown."""
-    tested = {key for *ends, _ in _by_ends(table) for key in ends}
+def tested_columns(table: Table) -> list[int]:
+    """Return the indices into `table.placed` of lines that were tested against a shown line."""
+    tested = {key for *ends, _ in _pairs_by_ends(table) for key in ends}
     return [k for k, line in enumerate(table.placed) if line.key in tested]
 
 
-def best_of(table: Table) -> dict[str, int]:
-    """Recalibration -> place in `table.placed` of its best line that was tested, by the headline metric.
+def best_columns(table: Table) -> dict[str, int]:
+    """Map each recalibration to the index into `table.placed` of its best tested line by the headline metric.
 
-    It is the leader with the best mean; where none is tested, the line with the best mean.
+    That is the leader with the best mean, or without leaders the line with the best mean.
     """
-    place, found = {table.placed[k].key: k for k in columns_of(table)}, {}
-    for block in judged(table, table.headline):
+    position, best = {table.placed[k].key: k for k in tested_columns(table)}, {}
+    for block in judge_table(table, table.headline):
         lines = (*block.leaders, *block.ranked, *block.known, *block.unknown)
-        places = [place[line.key] for line in lines if line.key in place]
-        if places:
-            found[block.recalibration] = places[0]
-    return found
+        positions = [position[line.key] for line in lines if line.key in position]
+        if positions:
+            best[block.recalibration] = positions[0]
+    return best
 
 
-def _told(pair: Pair) -> list[str]:
-    """Difference, interval, corrected p value as texts, and the verdict on the first: one of `VERDICTS`."""
+def _pair_texts(pair: Pair) -> list[str]:
+    """Format difference, interval and corrected p value; last the verdict on the first, one of `VERDICTS`."""
     metric, low, high, p = METRICS[pair.metric], pair.fixed.low, pair.fixed.high, pair.p_corrected
     winner = None if p is None else pair.winner(_ALPHA)
-    decided = "=" if winner is None else "+" if winner == pair.first else "-"
+    verdict = "=" if winner is None else "+" if winner == pair.first else "-"
     return [
         "+" * (pair.difference > ROUNDING) + precise(metric, pair.difference),
         EN_DASH if low is None or high is None else interval_text(metric, low, high),
         EN_DASH if p is None else probability(p),
-        "" if p is None else decided,
+        "" if p is None else verdict,
     ]
 
 
-def differences(table: Table, where: str) -> str:
-    """Markup of a table: each line that was tested minus the best one by the headline metric, the best first.
+def differences_table(table: Table, where: str) -> str:
+    """Render the HTML table of each tested line minus the best one by the headline metric, the best first.
 
     Args:
         table: with or without standings.
         where: its name.
     """
-    found, best = _by_ends(table), next(iter(best_of(table).values()), None)
+    by_ends, best = _pairs_by_ends(table), next(iter(best_columns(table).values()), None)
     if best is None:
         return html(el("p", {"class": "muted"}, _NOTHING))
     reference = table.placed[best]
-    there = {metric for _, _, metric in found}
-    name = next(name for name in (judged_by(table.headline), *TESTED) if name in there)
-    own = [pair for (*ends, metric), pair in found.items() if metric == name and reference.key in ends]
+    metrics = {metric for _, _, metric in by_ends}
+    name = next(name for name in (ranked_by(table.headline), *TESTED) if name in metrics)
+    pairs = [pair for (*ends, metric), pair in by_ends.items() if metric == name and reference.key in ends]
     metric, labels = METRICS[name], {line.key: plain(line.key.label) for line in table.placed}
-    rows = [pair if pair.second == reference.key else pair.reversed() for pair in own]
+    rows = [pair if pair.second == reference.key else pair.reversed() for pair in pairs]
     rows.sort(key=lambda pair: pair.difference * (-1 if metric.higher_is_better else 1))
     label, unit = labels[reference.key], "percentage points" if metric.is_fraction else "nats"
     better = "more" if metric.higher_is_better else "less"
     caption = f"{where}: {metric.label} of each method minus that of {label}, in {unit}; {better} is better"
     scope = {"scope": "col"}
     names = ("Difference", "95 % interval", "p corrected", f"Beside {label}")
-    headings = [el("th", scope, "Method"), *(el("th", scope, _class(i), name) for i, name in enumerate(names))]
+    headings = [el("th", scope, "Method"), *(el("th", scope, _cell_class(i), name) for i, name in enumerate(names))]
     body = []
     for pair in rows:
-        *texts, verdict = _told(pair)
-        cells = (el("td", _class(i), text) for i, text in enumerate((*texts, VERDICTS[verdict])))
+        *texts, verdict = _pair_texts(pair)
+        cells = (el("td", _cell_class(i), text) for i, text in enumerate((*texts, VERDICTS[verdict])))
         body.append(el("tr", el("th", {"scope": "row"}, labels[pair.first]), *cells))
-    made = table_of({"class": "cards"}, el("caption", el("span", caption)), headings, el("tbody", *body))
-    left_out, tested = table.standings.left_out if table.standings else {}, columns_of(table)
+    markup = table_of({"class": "cards"}, el("caption", el("span", caption)), headings, el("tbody", *body))
+    left_out, tested = table.standings.left_out if table.standings else {}, tested_columns(table)
     others = (line.key for k, line in enumerate(table.placed) if line.done and k not in tested)
-    named = "; ".join(f"{labels[key]} ({plain(left_out.get(key, _ALONE))})" for key in others)
-    alone = el("p", {"class": "muted legend"}, f"Not compared: {named}.") if named else None
-    return html(el("div", {"class": "wide"}, made), alone)
+    not_compared = "; ".join(f"{labels[key]} ({plain(left_out.get(key, _ALONE))})" for key in others)
+    note = el("p", {"class": "muted legend"}, f"Not compared: {not_compared}.") if not_compared else None
+    return html(el("div", {"class": "wide"}, markup), note)
 
 
-def _class(cell: int) -> dict[str, str]:
+def _cell_class(cell: int) -> dict[str, str]:
     """Class of a cell after the method: numbers, then words."""
     return {"class": "num"} if cell < _NUMBERS else {}

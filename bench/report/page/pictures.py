@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree
 
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.figures import cost_quality, differences_to_best, reliability, win_matrix
-from bench.report.figures.drawing import content, height_of
-from bench.report.figures.figure_data import RecordsOf, leading_first
-from bench.report.figures.forest import SECOND, all_differences
-from bench.report.figures.reliability import explained
+from bench.report.figures.drawing import figure_bytes, text_height
+from bench.report.figures.figure_data import RecordsOf, leaders_first
+from bench.report.figures.forest import SECOND, differences_by_metric
+from bench.report.figures.reliability import diagram_note
 from bench.report.figures.wins import has_matrix
 from bench.report.page.elements import Element, el, html
 from bench.report.style import BAND, BAND_COLOUR, FAINT, INK, LOSS, MUTED, TIE, WIN
@@ -57,51 +57,51 @@ def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
         tables: of the page.
         records_of: gives the questions of a result.
     """
-    most, n_metrics = max(4, MOST_DIAGRAMS // max(len(tables), 1)), 1 if len(tables) > MANY else 2
-    found = []
+    max_diagrams, n_metrics = max(4, MOST_DIAGRAMS // max(len(tables), 1)), 1 if len(tables) > MANY else 2
+    table_figures = []
     for k, table in enumerate(tables):
         done = [line.key for line in table.lines if line.done]
         if not done:
-            found.append(Pictures())
+            table_figures.append(Pictures())
             continue
         shown = table.only(done)
-        metrics = list(dict.fromkeys((judged_by(table.headline), SECOND)))[:n_metrics]
-        tested = [[differences.metric] for differences in all_differences(shown, metrics)]
+        metrics = list(dict.fromkeys((ranked_by(table.headline), SECOND)))[:n_metrics]
+        tested = [[differences.metric] for differences in differences_by_metric(shown, metrics)]
         forests = [differences_to_best([shown], metrics=metric) for metric in tested]
         wins = [win_matrix([shown], metrics=metric) for metric in tested] if has_matrix(shown) else []
         cost = cost_quality([shown], metrics=metrics, costs=("tokens", "generated"))
         leading = [line.key for line in shown.leaders()]
-        lines = leading_first(shown.lines, leading)
+        lines = leaders_first(shown.lines, leading)
         diagrams = [
             el("figure", {"data-method": line.key.label, "class": "leads" if line.key in leading else None},
-               inlined(reliability([shown.only([line.key])], records_of), f"t{k}r{i}"))
-            for i, line in enumerate(lines[:most])
+               inline_svg(reliability([shown.only([line.key])], records_of), f"t{k}r{i}"))
+            for i, line in enumerate(lines[:max_diagrams])
         ]  # fmt: skip
-        note = explained(seeds=any(len(line.done) > 1 for line in lines))
-        if lines[most:]:
-            names = ", ".join(line.key.label for line in lines[most:])
+        note = diagram_note(seeds=any(len(line.done) > 1 for line in lines))
+        if lines[max_diagrams:]:
+            names = ", ".join(line.key.label for line in lines[max_diagrams:])
             note += f" A page of this size has no room for {names}: bench report --figures DIR draws all."
-        drawn = html(el("p", {"class": "legend muted"}, note), el("div", {"class": "diagrams"}, *diagrams))
-        found.append(
-            Pictures(_together(forests, f"t{k}f"), _together(wins, f"t{k}w"), _together([cost], f"t{k}c"), drawn)
+        markup = html(el("p", {"class": "legend muted"}, note), el("div", {"class": "diagrams"}, *diagrams))
+        table_figures.append(
+            Pictures(_combine(forests, f"t{k}f"), _combine(wins, f"t{k}w"), _combine([cost], f"t{k}c"), markup)
         )
-    return found
+    return table_figures
 
 
-def _together(figures: Sequence[Figure], name: str) -> str:
+def _combine(figures: Sequence[Figure], name: str) -> str:
     """Figures side by side, with one note."""
     if not figures:
         return ""
-    drawn = (inlined(figure, f"{name}{k}") for k, figure in enumerate(figures))
+    svgs = (inline_svg(figure, f"{name}{k}") for k, figure in enumerate(figures))
     note = figures[0].get_supxlabel().replace("\n", " ")
     caption = el("figcaption", {"class": "legend muted"}, note)
-    return html(el("figure", el("div", {"class": "charts"}, *drawn), caption))
+    return html(el("figure", el("div", {"class": "charts"}, *svgs), caption))
 
 
 # --- SVG --------------------------------------------------------------------------------------------------------------
 
 
-def inlined(figure: Figure, name: str) -> Element:
+def inline_svg(figure: Figure, name: str) -> Element:
     """A figure as an element of a page, without its title and its note, which the page says as text.
 
     Args:
@@ -113,22 +113,22 @@ def inlined(figure: Figure, name: str) -> Element:
     label = f"{title}: {', '.join(headings)}".replace("\n", ", ")
     for text in figure.texts:
         text.set(visible=False, in_layout=False)
-    figure.set_figheight(figure.get_figheight() - height_of(note, title))
-    root = ElementTree.fromstring(content(figure, "svg", transparent=True))  # noqa: S314 - written by matplotlib here
-    found: dict[str, str] = {}
+    figure.set_figheight(figure.get_figheight() - text_height(note, title))
+    root = ElementTree.fromstring(figure_bytes(figure, "svg", transparent=True))  # noqa: S314 - written by matplotlib here
+    ids: dict[str, str] = {}
     for element in root.iter():
         for id_ in (element.get(_LINK, "#")[1:], *_REFERENCE.findall(element.get("clip-path", ""))):
-            found.setdefault(id_, f"{name}-{len(found)}")
+            ids.setdefault(id_, f"{name}-{len(ids)}")
     attributes = {"class": "chart", "viewBox": root.get("viewBox", ""), "role": "img", "aria-label": label}
-    return el("svg", attributes, *(child for each in root for child in _simplified(each, found)))
+    return el("svg", attributes, *(child for element in root for child in _simplify(element, ids)))
 
 
-def _simplified(element: Element, ids: Mapping[str, str]) -> Iterator[Element]:
+def _simplify(element: Element, ids: Mapping[str, str]) -> Iterator[Element]:
     """An element with attributes in place of styles and short numbers; what draws nothing is left out."""
     tag = element.tag.rpartition("}")[2]
     if tag in {"metadata", "style"}:
         return
-    children = [child for each in element for child in _simplified(each, ids)]
+    children = [child for part in element for child in _simplify(part, ids)]
     attributes = dict(_attributes(element, ids))
     if tag == "g":
         shared = set.intersection(*(set(child.items()) for child in children)) if children else set()
@@ -147,16 +147,16 @@ def _attributes(element: Element, ids: Mapping[str, str]) -> Iterator[tuple[str,
     for key, value in element.items():
         if key == "style":
             for declaration in value.split(";"):
-                name, _, of = (part.strip() for part in declaration.partition(":"))
+                name, _, style_value = (part.strip() for part in declaration.partition(":"))
                 if name and name not in {"font-family", "stroke-linejoin", "stroke-linecap"}:
-                    yield name, f"var({_COLOURS[of]})" if of in _COLOURS else of
+                    yield name, f"var({_COLOURS[style_value]})" if style_value in _COLOURS else style_value
         elif key == _LINK:
             yield "href", f"#{ids[value[1:]]}"
         elif key == "clip-path":
-            yield key, _REFERENCE.sub(lambda found: f"url(#{ids[found[1]]})", value)
+            yield key, _REFERENCE.sub(lambda match: f"url(#{ids[match[1]]})", value)
         elif key == "id":
             if value in ids:
                 yield key, ids[value]
         elif not (key == "transform" and value.startswith("rotate(-0 ")):
-            short = _NUMBER.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), value)
-            yield key, re.sub(r" ?([MLCQz]) ?", r"\1", " ".join(short.split())) if key == "d" else short
+            rounded = _NUMBER.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), value)
+            yield key, re.sub(r" ?([MLCQz]) ?", r"\1", " ".join(rounded.split())) if key == "d" else rounded

@@ -1,7 +1,7 @@
-"""Questions that the page shows of a model and task, and their texts within a budget.
+"""Select the questions that the page shows of a model and task, and fit their texts into a budget of bytes.
 
-The most confident mistakes, the least confident hits (both by the mean confidence over methods), and some at random,
-the same for all models; whole result files would make the page too large to open.
+Shown are the most confident mistakes, the least confident hits (by mean confidence over methods) and a random sample,
+which is the same for all models; all questions would make the page too large.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.api import BoolArray, FloatArray, IntArray, PromptStyle, Question
 from bench.api.protocol import Protocol
 from bench.grading.grade import parse_letter
 from bench.prompts import templates
-from bench.report.page.disagreements import most
+from bench.report.page.disagreements import largest_disagreements
 from bench.results.questions import QuestionText
 from bench.results.records import Records
 from bench.results.row import ResultRow
@@ -45,7 +45,7 @@ _LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
 
 @dataclass
 class QuestionTexts:
-    """The texts of questions, each once, however many models were asked."""
+    """Texts of questions, stored once for all models."""
 
     each: int = EACH
     """Questions that a block shows of each kind."""
@@ -53,54 +53,54 @@ class QuestionTexts:
     """Characters to which texts were cut; None where all are whole."""
     brief_limit: int | None = None
     """The same for brief ones, which then lack their options."""
-    _asked: list[list[Any]] = field(default_factory=list)
+    _texts: list[list[Any]] = field(default_factory=list)
     _index: dict[tuple[str, int, str], int] = field(default_factory=dict)
     _brief: set[int] = field(default_factory=set)
 
-    def add(self, task: str, version: int, asked: QuestionText | None, *, brief: bool = False) -> int:
-        """Index of a question's text; -1 where it is not at hand. Brief ones share a smaller budget.
+    def add(self, task: str, version: int, question_text: QuestionText | None, *, brief: bool = False) -> int:
+        """Store a question's text and return its index; -1 without a text. Brief texts share a smaller budget.
 
-        Options are taken out of the text where they are written the usual way.
+        Options are removed from the text if they have the default format.
         """
-        if asked is None:
+        if question_text is None:
             return -1
-        place = self._index.setdefault((task, version, asked.id), len(self._asked))
-        if place == len(self._asked):
-            text, options = asked.text, list(asked.choices)
+        index = self._index.setdefault((task, version, question_text.id), len(self._texts))
+        if index == len(self._texts):
+            text, options = question_text.text, list(question_text.choices)
             if options:
-                question = Question(asked.id, asked.subject, "", asked.choices, 0)
+                question = Question(question_text.id, question_text.subject, "", question_text.choices, 0)
                 text = text.removesuffix(templates.context(question, _ONLY_OPTIONS, Protocol().letters)).rstrip()
-                if text == asked.text.rstrip():
+                if text == question_text.text.rstrip():
                     options = []
                 else:
                     text = text.removesuffix(_HEADING).rstrip()
-            self._asked.append([text, options, asked.gold])
-            self._brief.add(place)
+            self._texts.append([text, options, question_text.gold])
+            self._brief.add(index)
         if not brief:
-            self._brief.discard(place)
-        return place
+            self._brief.discard(index)
+        return index
 
     def shortened(self, blocks: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-        """All texts, cut in the middle where all together are too long; answers in the blocks are cut with them."""
+        """Return all texts, trimmed to the budget; answers in the blocks are trimmed in place."""
         answers = [block["questions"]["answer"] for block in blocks if block["questions"]]
         parts = [part for column in answers for part in column]
         brief: list[str] = []
-        for i, (text, options, gold) in enumerate(self._asked):
+        for i, (text, options, gold) in enumerate(self._texts):
             (brief if i in self._brief else parts).extend((text, gold, *options))
         limit, is_cut = _limit(parts, _BUDGET, _LIMITS)
         self.limit = limit if is_cut else None
         for column in answers:
-            column[:] = [cut(text, limit) for text in column]
+            column[:] = [trim(text, limit) for text in column]
         if sum(_size(part) for part in brief) > _BRIEF_BUDGET:
-            self.brief_limit, _ = _limit([self._asked[i][0] for i in self._brief], _BRIEF_BUDGET, _BRIEF_LIMITS)
-        found: list[list[Any]] = []
-        for i, (text, options, gold) in enumerate(self._asked):
+            self.brief_limit, _ = _limit([self._texts[i][0] for i in self._brief], _BRIEF_BUDGET, _BRIEF_LIMITS)
+        texts: list[list[Any]] = []
+        for i, (text, options, gold) in enumerate(self._texts):
             if i in self._brief and self.brief_limit is not None:
-                most = min(limit, self.brief_limit)
-                found.append([text if len(text) <= most else f"{text[:most]}…", [], gold[:most]])
+                size = min(limit, self.brief_limit)
+                texts.append([text if len(text) <= size else f"{text[:size]}…", [], gold[:size]])
             else:
-                found.append([cut(text, limit), [cut(option, limit) for option in options], cut(gold, limit)])
-        return found
+                texts.append([trim(text, limit), [trim(option, limit) for option in options], trim(gold, limit)])
+        return texts
 
 
 def _size(text: str) -> int:
@@ -108,16 +108,16 @@ def _size(text: str) -> int:
 
 
 def _limit(texts: Sequence[str], budget: int, limits: Sequence[int]) -> tuple[int, bool]:
-    """The first limit with which texts fit into a budget of bytes, else the last, and whether one is longer."""
+    """Return the first limit at which texts fit into a budget of bytes, else the last; and whether a text is longer."""
     sizes = list(map(_size, texts))
     limit = next((limit for limit in limits if sum(min(size, limit) for size in sizes) <= budget), limits[-1])
     return limit, any(size > limit for size in sizes)
 
 
-def cut(text: str, limit: int) -> str:
-    """The text, or its two ends with a word on how much is missing between them.
+def trim(text: str, limit: int) -> str:
+    """Cut the middle out of a long text and say how much was left out.
 
-    >>> cut("abcdefgh", 4)
+    >>> trim("abcdefgh", 4)
     'ab [4 characters left out] gh'
     """
     if len(text) <= limit:
@@ -129,18 +129,18 @@ def cut(text: str, limit: int) -> str:
 # --- which ones -------------------------------------------------------------------------------------------------------
 
 
-def chosen(
+def select_questions(
     row: ResultRow,
     records: Sequence[Runs],
     subjects: Sequence[str],
-    asked: Mapping[str, QuestionText],
+    by_id: Mapping[str, QuestionText],
     texts: QuestionTexts,
     *,
     disputed: Sequence[tuple[int, int]],
     each_way: int,
     base: int | None = None,
 ) -> dict[str, Any] | None:
-    """The questions to show of a block; None where no line is ok.
+    """Select the questions to show of a block; None without an ok line.
 
     Returns:
         {"id", "subject", "answer", "letter", "correct", "parsed", "asked": columns over the k questions; `letter` is
@@ -155,7 +155,7 @@ def chosen(
         row: any result of the block.
         records: of the block's lines.
         subjects: its subjects, which the column `subject` points to.
-        asked: its questions by id.
+        by_id: its questions by id.
         texts: gets the texts of those that are chosen.
         disputed: pairs of lines, whose most different confidences are shown too where both have the answers shown.
         each_way: at most so many of a pair each way.
@@ -165,49 +165,53 @@ def chosen(
     if not with_results:
         return None
     shown = with_results[0] if base is None else records[base][0]
-    correct, own, answers = shown.correct, _by_id(shown, shown.correct), dict(zip(shown.id, shown.answer, strict=True))
+    correct, ref, answers = (
+        shown.correct,
+        _by_id(shown, shown.correct),
+        dict(zip(shown.id, shown.answer, strict=True)),
+    )
     # mean over seeds of each shown question, (lines, n); NaN where a line doesn't have it
     seeds = [[_by_id(run, run.confidence) for run in runs] or [{}] for runs in records]
-    confidence = np.array([np.mean([[of.get(key, np.nan) for key in own] for of in runs], axis=0) for runs in seeds])
-    known = ~np.isnan(confidence)
-    mean = np.where(known, confidence, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    confidence = np.array([np.mean([[run.get(key, np.nan) for key in ref] for run in runs], axis=0) for runs in seeds])
+    is_known = ~np.isnan(confidence)
+    mean = np.where(is_known, confidence, 0.0).sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)
     seed = hashlib.sha256(f"{row.task}\0{row.task_version}".encode()).digest()
     groups = pick(mean, correct, int.from_bytes(seed[:8], "big"), texts.each)
     labels = [[_by_id(run, run.correct) for run in runs] for runs in records]
-    alike = {line for line, runs in enumerate(labels) if runs and all(of == own for of in runs)}
-    disagreements = most(confidence, [ends for ends in disputed if set(ends) <= alike], each_way)
-    kept = np.unique(np.concatenate([*groups.values(), *(rows for _, _, *sides in disagreements for rows in sides)]))
+    agreeing = {line for line, runs in enumerate(labels) if runs and all(run == ref for run in runs)}
+    disagreements = largest_disagreements(confidence, [ends for ends in disputed if set(ends) <= agreeing], each_way)
+    idx = np.unique(np.concatenate([*groups.values(), *(rows for _, _, *sides in disagreements for rows in sides)]))
     grouped = {int(i) for group in groups.values() for i in group}
-    place, rows = {name: i for i, name in enumerate(subjects)}, kept.tolist()
+    subject_index, rows = {name: i for i, name in enumerate(subjects)}, idx.tolist()
     letters: list[int | None] = []
     for i in rows:
-        question = asked.get(shown.id[i])
+        question = by_id.get(shown.id[i])
         options = Protocol().letters[: len(question.choices) if question else 0]
         letter = parse_letter(shown.answer[i], options)
         letters.append(None if letter is None else options.index(letter))
-    given = (pair for runs in records for run in runs for pair in zip(run.id, run.answer, strict=True))
+    all_answers = (pair for runs in records for run in runs for pair in zip(run.id, run.answer, strict=True))
     return {
         "id": [shown.id[i] for i in rows],
-        "subject": [place[shown.subject[i]] for i in rows],
+        "subject": [subject_index[shown.subject[i]] for i in rows],
         "answer": [shown.answer[i] for i in rows],
-        "correct": correct[kept].astype(int).tolist(),
+        "correct": correct[idx].astype(int).tolist(),
         "letter": letters,
-        "parsed": shown.parsed[kept].astype(int).tolist(),
-        "asked": [texts.add(row.task, row.task_version, asked.get(shown.id[i]), brief=i not in grouped) for i in rows],
+        "parsed": shown.parsed[idx].astype(int).tolist(),
+        "asked": [texts.add(row.task, row.task_version, by_id.get(shown.id[i]), brief=i not in grouped) for i in rows],
         "confidence": [
             [None if np.isnan(value) else round(value * PARTS) for value in values]
-            for values in confidence[:, kept].tolist()
+            for values in confidence[:, idx].tolist()
         ],
-        "groups": {name: np.searchsorted(kept, group).tolist() for name, group in groups.items()},
+        "groups": {name: np.searchsorted(idx, group).tolist() for name, group in groups.items()},
         "of": {"all": correct.size, "mistakes": int((~correct).sum()), "hits": int(correct.sum())},
-        "differing": len({key for key, answer in given if answers.get(key, answer) != answer}),
+        "differing": len({key for key, answer in all_answers if answers.get(key, answer) != answer}),
         "relabelled": [
             line
             for line, runs in enumerate(labels)
-            if any(own.get(key, right) != right for of in runs for key, right in of.items())
+            if any(ref.get(key, right) != right for run in runs for key, right in run.items())
         ],
         "disagreements": [
-            [first, second, *(np.searchsorted(kept, rows).tolist() for rows in sides)]
+            [first, second, *(np.searchsorted(idx, rows).tolist() for rows in sides)]
             for first, second, *sides in disagreements
         ],
     }
@@ -218,7 +222,7 @@ def _by_id(records: Records, values: npt.NDArray[Any]) -> dict[str, Any]:
 
 
 def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = EACH) -> dict[str, IntArray]:
-    """Rows of the most confident mistakes, the least confident hits, and of as many at random.
+    """Pick the most confident mistakes, the least confident hits, and as many questions at random.
 
     Args:
         confidence: shape (n,), in [0, 1].

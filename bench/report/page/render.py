@@ -17,7 +17,7 @@ from bench.api import UserError
 from bench.progress import visible
 from bench.report.page.elements import hash_of
 from bench.report.page.pictures import Pictures
-from bench.report.page.static_table import board, colours
+from bench.report.page.static_table import render_parts, swatch_style
 from bench.store.files import write_whole
 
 _STYLES = ("page.css", "figures.css", "transfer.css")
@@ -63,9 +63,9 @@ def html(payload: Mapping[str, Any], pictures: Sequence[Pictures] = ()) -> str:
     """The whole file as text."""
     shown: dict[str, Any] = _visible(payload)
     shift = shown["transfer"]
-    parts = board(shown, pictures)
+    parts = render_parts(shown, pictures)
     del shown["transfer"], shown["differences"]  # markup, which stands there already
-    style = "\n".join([*map(_asset, _STYLES), colours(shown)])
+    style = "\n".join([*map(_asset, _STYLES), swatch_style(shown)])
     script = "\n".join(map(_asset, _SCRIPTS))
     policy = (
         "default-src 'none'",
@@ -89,7 +89,7 @@ def embedded(payload: Mapping[str, Any]) -> str:
     {"a":"\u003c/script\u003e"}
     """
     text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _visible(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """The parts of the page that are tables and words, as plain HTML: the script sorts, filters and folds what stands here.
 
-All are made of the payload. Example: `board(payload)["verdict"]`.
+All are made of the payload. Example: `render_parts(payload)["verdict"]`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.report.averages import mean_of
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.page.elements import Element, el, html, table
 from bench.report.page.pictures import Pictures
 from bench.report.tables.legend import LEADS
@@ -22,46 +22,46 @@ _NOTHING = "There is nothing to note."
 Data = Mapping[str, Any]
 
 
-def board(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
-    """Markup of each part: facts, verdict, table, legend, comparison, overview, footnotes, metrics, provenance.
+def render_parts(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
+    """Render each part: facts, verdict, table, legend, comparison, overview, footnotes, metrics, provenance.
 
     Args:
         payload: with the markup of "differences".
         pictures: of each block; none where there are no figures.
     """
-    view = _StaticTable(payload)
+    table_view = _StaticTable(payload)
     compared, diagrams = [], []
     for k, (block, numbers) in enumerate(zip(payload["blocks"], payload["differences"], strict=True)):
-        drawn = pictures[k] if pictures else Pictures()
-        folded = f"<details><summary>The differences as numbers</summary>{numbers}</details>"
+        figures = pictures[k] if pictures else Pictures()
+        folded_numbers = f"<details><summary>The differences as numbers</summary>{numbers}</details>"
         parts = (
-            ("Differences to the best method", drawn.forests + folded if drawn.forests else numbers),
-            ("Wins, ties and losses", drawn.wins),
-            ("Quality against cost", drawn.costs),
+            ("Differences to the best method", figures.forests + folded_numbers if figures.forests else numbers),
+            ("Wins, ties and losses", figures.wins),
+            ("Quality against cost", figures.costs),
         )
-        inside = "".join(f"{html(el('h4', title))}{part}" for title, part in parts if part)
-        opening = f'<div data-block="{k}">{html(el("h3", el("bdi", name_of(block))))}'
-        compared.append(f"{opening}{inside}</div>")
-        if drawn.reliability:
-            diagrams.append(f"{opening}{drawn.reliability}</div>")
+        sections = "".join(f"{html(el('h4', title))}{part}" for title, part in parts if part)
+        opening = f'<div data-block="{k}">{html(el("h3", el("bdi", block_name(block))))}'
+        compared.append(f"{opening}{sections}</div>")
+        if figures.reliability:
+            diagrams.append(f"{opening}{figures.reliability}</div>")
     return {
         "verdict": html(*_verdict(payload)),
-        "table": html(view.table()) if payload["blocks"] else "",
-        "legend": html(el("ul", {"id": "legend", "class": "muted words"}, *view.legend())),
+        "table": html(table_view.table()) if payload["blocks"] else "",
+        "legend": html(el("ul", {"id": "legend", "class": "muted words"}, *table_view.legend())),
         "compare": "".join(compared),
         "reliability": "".join(diagrams),
         "overview": html(*_overview(payload)),
-        **_words(payload),
+        **_text_parts(payload),
     }
 
 
-def colours(payload: Data) -> str:
-    """Style of the methods' swatches, whose colours an element of a page without inline styles can't have itself."""
+def swatch_style(payload: Data) -> str:
+    """Return CSS with the colours of swatches; the page's policy forbids inline styles."""
     return "\n".join(f".m{i} {{ --c: {method['colour']}; }}" for i, method in enumerate(payload["methods"]))
 
 
-def name_of(block: Data) -> str:
-    """Model and task of a block, and what tells it from others of both."""
+def block_name(block: Data) -> str:
+    """Return the name of a block: model, task and a distinguishing label."""
     return " · ".join(filter(None, (block["model"], block["task"], block["label"])))
 
 
@@ -82,11 +82,11 @@ def _verdict(payload: Data) -> Iterator[Element]:
     headings = (el("th", {"scope": "col"}, label) for label, _ in columns)
     yield table({"id": "verdicts", "class": "verdicts"}, caption, headings, el("tbody", *rows))
     yield from (el("p", {"class": "explained"}, sentence) for sentence in verdict["explained"])
-    said = (
+    paragraphs = (
         el("p", el("b", f"{title}: {first}"), " " + " ".join(others)) for title, (first, *others) in verdict["words"]
     )
     unfolded = {"id": "sentences", "open": "" if len(verdict["words"]) <= _FEW else None}
-    yield el("details", unfolded, el("summary", "The verdicts in sentences"), *said)
+    yield el("details", unfolded, el("summary", "The verdicts in sentences"), *paragraphs)
 
 
 # --- table ------------------------------------------------------------------------------------------------------------
@@ -119,23 +119,23 @@ class _StaticTable:
             metric = payload["metrics"][m]
             attributes = {
                 "scope": "col", "class": "num metric", "data-key": metric["name"], "data-m": str(m),
-                "data-first": _first(metric), "title": metric["about"], "hidden": None if m in self.shown else "",
+                "data-first": _order(metric), "title": metric["about"], "hidden": None if m in self.shown else "",
             }  # fmt: skip
             note = el("small", metric["note"]) if metric["note"] else None
-            headings.append(el("th", attributes, label_of(metric), note))
+            headings.append(el("th", attributes, metric_heading(metric), note))
         for cost in payload["costs"]:
             key = cost["key"]
             attributes = {"scope": "col", "class": f"num cost {key}", "data-key": key, "title": cost["title"]}
             headings.append(el("th", attributes, cost["label"]))
-        across, bodies = {"scope": "rowgroup", "colspan": str(len(headings))}, []
+        span, bodies = {"scope": "rowgroup", "colspan": str(len(headings))}, []
         for k, block in enumerate(payload["blocks"]):
             facts = el("span", {"class": "facts"}, " ".join(block["facts"]))
-            title = el("div", el("bdi", {"class": "where"}, name_of(block)), " ", facts)
-            rows, part = [el("tr", {"class": "group"}, el("th", across, title))], None
+            title = el("div", el("bdi", {"class": "where"}, block_name(block)), " ", facts)
+            rows, part = [el("tr", {"class": "group"}, el("th", span, title))], None
             for i, line in enumerate(block["lines"]):
-                own = payload["methods"][line["method"]]["part"]
-                if several and own != part:
-                    part, title = own, el("th", across, payload["parts"][own])
+                line_part = payload["methods"][line["method"]]["part"]
+                if several and line_part != part:
+                    part, title = line_part, el("th", span, payload["parts"][line_part])
                     rows.append(el("tr", {"class": "part", "data-part": str(part)}, title))
                 leads = i in block["headlines"][payload["headline"]]["leads"]
                 rows.append(el("tr", {"class": "leads" if leads else None, "data-line": str(i)},
@@ -146,13 +146,13 @@ class _StaticTable:
 
     def legend(self) -> Iterator[Element]:
         """Meaning of the numbers and signs; sentences on metrics that are not shown are hidden."""
-        words, found = self.payload["words"], {sign for line in self.lines for m in self.columns
+        words, present_signs = self.payload["words"], {sign for line in self.lines for m in self.columns
                                                for sign, _ in self._signs(line, m)}  # fmt: skip
-        own = {words["calibrated"]: "ece", words["worse"]: "brier"}
+        metric_of_sign = {words["calibrated"]: "ece", words["worse"]: "brier"}
         sentences = [
             (words["mean"], ""), (words["dash"], ""), (words["half"] if self.has_halves else "", ""),
             (words["acc"], "acc"), (words["floor"], "ece"),
-            *((sentence, own.get(sign, "")) for sign, sentence in words["signs"] if sign in found),
+            *((sentence, metric_of_sign.get(sign, "")) for sign, sentence in words["signs"] if sign in present_signs),
             (words["calibration"], "rmsce"), (words["groups"], ""), (words["tests"] if self.is_ranked else "", ""),
         ]  # fmt: skip
         shown = {self.names[m] for m in self.shown}
@@ -168,42 +168,42 @@ class _StaticTable:
         """Name, rank, metrics and costs of a line."""
         ok = line["status"] == "ok"
         tag = None if ok or line["status"] == "missing" else el("small", {"class": "tag"}, line["status"])
-        marks = _marks([*line["notes"], *(line["reasons"] if ok else [])])
-        yield _named(line["method"], self.payload["methods"][line["method"]]["name"], tag, *marks)
+        marks = _footnote_links([*line["notes"], *(line["reasons"] if ok else [])])
+        yield _method_header(line["method"], self.payload["methods"][line["method"]]["name"], tag, *marks)
         if self.is_ranked:
-            rank = line.get("rank", {}).get(judged_by(self.payload["headline"]))
+            rank = line.get("rank", {}).get(ranked_by(self.payload["headline"]))
             text = f"{LEADS * leads}{rank}" if rank else EN_DASH
-            yield el("td", {"class": "num rank", "data-label": "Rank", "data-v": _value(rank)}, text)
+            yield el("td", {"class": "num rank", "data-label": "Rank", "data-v": _sort_value(rank)}, text)
         yield from (self._number(line, m) for m in self.columns)
         sums = {"seeds": len(line["seeds"]), "labels": sum(line.get("labels", ()))}
         for cost in self.payload["costs"]:
             key = cost["key"]
-            value = _value(sums.get(key, line.get(key))) if ok else None
+            value = _sort_value(sums.get(key, line.get(key))) if ok else None
             attributes = {"class": f"num cost {key}", "data-label": cost["label"], "data-v": value}
             yield el("td", attributes, line.get("costs", {}).get(key, EN_DASH))
 
     def _number(self, line: Data, m: int) -> Element:
         metric = self.payload["metrics"][m]
         attributes = {
-            "class": "num metric", "data-label": label_of(metric), "data-m": str(m),
+            "class": "num metric", "data-label": metric_heading(metric), "data-m": str(m),
             "hidden": None if m in self.shown else "",
         }  # fmt: skip
         if line["status"] != "ok" or line["text"][m] is None:
             notes = line["remarks"][m] if line["status"] == "ok" else line["reasons"]
-            return el("td", attributes, EN_DASH, *_marks(notes))
-        text, signs, floor, beside = line["text"][m], self._signs(line, m), None, None
+            return el("td", attributes, EN_DASH, *_footnote_links(notes))
+        text, signs, floor, half_width = line["text"][m], self._signs(line, m), None, None
         if self.widths[m]:
             half = line["half"][m] if "half" in line else None
             room = f"± {(half or '').rjust(self.widths[m], _FIGURE_SPACE)}"
-            beside = el("span", {"class": "beside" if half else "beside void"}, room)
+            half_width = el("span", {"class": "beside" if half else "beside void"}, room)
         if metric["name"] == "ece":
             least = line["text"][self.names.index("ece_floor")] or EN_DASH
             floor = el("span", {"class": "floor"}, el("span", {"class": "hidden"}, " floor "), f" / {least}")
         signed = el("span", {"class": "signs", "aria-hidden": "true"}, "".join(sign for sign, _ in signs))
-        said = (el("span", {"class": "hidden"}, f", {said}") for _, said in signs)
+        spoken = (el("span", {"class": "hidden"}, f", {spoken}") for _, spoken in signs)
         value = el("span", {"class": "best"}, text) if line["best"][m] == "beyond chance" else text
-        return el("td", {**attributes, "data-v": _value(line["mean"][m])}, value, floor, signed, *said,
-                  *_marks(line["remarks"][m]), beside)  # fmt: skip
+        return el("td", {**attributes, "data-v": _sort_value(line["mean"][m])}, value, floor, signed, *spoken,
+                  *_footnote_links(line["remarks"][m]), half_width)  # fmt: skip
 
     def _signs(self, line: Data, m: int) -> list[tuple[str, str]]:
         """Signs after a number, and what a screen reader says of each."""
@@ -211,17 +211,17 @@ class _StaticTable:
             return []
         words, name, best = self.payload["words"], self.names[m], line["best"][m]
         tested = {"ece": "calibrated", "brier": "worse"}.get(name, "")
-        own = [(words[tested], words["spoken"][tested])] if line.get(tested) else []
-        bests = [(words["best"][best], f"best, {best}")] if best else []
-        return own + bests if name == "ece" else bests + own
+        tested_signs = [(words[tested], words["spoken"][tested])] if line.get(tested) else []
+        best_signs = [(words["best"][best], f"best, {best}")] if best else []
+        return tested_signs + best_signs if name == "ece" else best_signs + tested_signs
 
 
-def _value(value: float | None) -> str | None:
+def _sort_value(value: float | None) -> str | None:
     return None if value is None else f"{value:g}" if isinstance(value, int) else str(value)
 
 
-def _first(metric: Data) -> str:
-    """The way in which a first press of the heading sorts: the best first."""
+def _order(metric: Data) -> str:
+    """Return the sort direction of the first click on a heading: the best first."""
     return "-1" if metric["better"] > 0 else "1"
 
 
@@ -229,19 +229,19 @@ def _arrow(metric: Data) -> str:
     return ARROWS[{1: True, -1: False, 0: None}[metric["better"]]]
 
 
-def label_of(metric: Data) -> str:
+def metric_heading(metric: Data) -> str:
     """Heading of a metric, which says that a floor stands with ECE, and where it is better."""
     return f"{metric['label']}{'/floor' if metric['name'] == 'ece' else ''}{_arrow(metric)}"
 
 
-def _named(method: int, name: str, *others: Element | None) -> Element:
+def _method_header(method: int, name: str, *others: Element | None) -> Element:
     """First cell of a row: a swatch and the name of a method."""
     swatch = el("span", {"class": f"swatch m{method}", "aria-hidden": "true"})
     named = el("span", {"class": "method"}, swatch, el("bdi", name), *others)
     return el("th", {"scope": "row", "class": "name"}, named)
 
 
-def _marks(numbers: Sequence[int]) -> list[Element]:
+def _footnote_links(numbers: Sequence[int]) -> list[Element]:
     return [
         el("sup", el("a", {"href": f"#fn-{number}", "aria-label": f"footnote {number}"}, str(number)))
         for number in sorted(set(numbers))
@@ -260,14 +260,14 @@ def _overview(payload: Data) -> Iterator[Element]:
     for m in dict.fromkeys((headline, *payload["sets"][0]["metrics"])) if len(blocks) > 1 else ():
         metric, bodies = metrics[m], []
         headings = [el("th", {"scope": "col", "class": "name"}, "Method")]
-        headings += [el("th", {"scope": "col", "class": "num", "data-first": _first(metric)}, each) for each in columns]
+        headings += [el("th", {"scope": "col", "class": "num", "data-first": _order(metric)}, name) for name in columns]
         for model in dict.fromkeys(block["model"] for block in blocks):
-            found: dict[tuple[int, str], dict[str, Data]] = {}
+            lines_by_method: dict[tuple[int, str], dict[str, Data]] = {}
             for name, block in zip(names, blocks, strict=True):
                 for line in block["lines"] if block["model"] == model else ():
-                    found.setdefault((line["method"], line["variant"]), {})[name] = line
+                    lines_by_method.setdefault((line["method"], line["variant"]), {})[name] = line
             rows = []
-            for (method, variant), lines in found.items():
+            for (method, variant), lines in lines_by_method.items():
                 cells, means = [], []
                 for name in columns:
                     line = lines.get(name, {"status": "missing"})
@@ -281,18 +281,18 @@ def _overview(payload: Data) -> Iterator[Element]:
                     text += payload["words"]["best"][best] if best else ""
                     shown = el("span", {"class": "best"}, text) if best == "beyond chance" else text
                     cells.append(el("td", {**attributes, "data-v": str(means[-1])}, shown))
-                place = -len(means), -metric["better"] * (mean_of(means) or 0.0), method, variant
+                sort_key = -len(means), -metric["better"] * (mean_of(means) or 0.0), method, variant
                 label = payload["methods"][method]["name"] + (f" ({variant})" if variant else "")
-                rows.append((place, el("tr", _named(method, label), *cells)))
+                rows.append((sort_key, el("tr", _method_header(method, label), *cells)))
             rows.sort(key=lambda row: row[0])
             title = el("th", {"scope": "rowgroup", "colspan": str(len(columns) + 1)}, el("bdi", model))
             bodies.append(el("tbody", el("tr", {"class": "group"}, title), *(row for _, row in rows)))
-        caption = el("caption", f"{label_of(metric)} of all methods, models and benchmarks, the best mean first")
+        caption = el("caption", f"{metric_heading(metric)} of all methods, models and benchmarks, the best mean first")
         attributes = {"class": "cards", "data-m": str(m), "hidden": None if m == headline else ""}
         yield table(attributes, caption, headings, *bodies)
 
 
-def _words(payload: Data) -> dict[str, str]:
+def _text_parts(payload: Data) -> dict[str, str]:
     """Facts, footnotes, metrics and provenance."""
     blocks, (results, ok, dirty) = payload["blocks"], (payload["count"][name] for name in ("results", "ok", "dirty"))
     labels = {block["label"] for block in blocks}
@@ -312,16 +312,16 @@ def _words(payload: Data) -> dict[str, str]:
            el("dd", f"{metric['about']} ", el("span", {"class": "muted"}, metric["source"])))
         for metric in payload["metrics"]
     )  # fmt: skip
-    made = f"{count(dirty) if dirty else 'None'} of them {'was' if dirty == 1 else 'were'} made by code with"
-    text = f"{count(ok)} of {count(results)} results are ok. {made} uncommitted changes."
+    dirty_text = f"{count(dirty) if dirty else 'None'} of them {'was' if dirty == 1 else 'were'} made by code with"
+    text = f"{count(ok)} of {count(results)} results are ok. {dirty_text} uncommitted changes."
     terms = []
     for name, values in payload["provenance"]:
-        told = (
-            el("dd", el("bdi", value), el("small", {"class": "muted"}, f" {count(there)} of {count(results)}")
-               if there < results else None)
-            for value, there in values
+        values_with_counts = (
+            el("dd", el("bdi", value), el("small", {"class": "muted"}, f" {count(n)} of {count(results)}")
+               if n < results else None)
+            for value, n in values
         )  # fmt: skip
-        terms.append(el("div", el("dt", el("bdi", name)), *told))
+        terms.append(el("div", el("dt", el("bdi", name)), *values_with_counts))
     return {
         "facts": html(el("p", {"id": "facts", "class": "muted"}, " · ".join(facts))),
         "footnotes": html(footnotes if payload["footnotes"] else el("p", {"class": "muted"}, _NOTHING)),

@@ -45,31 +45,31 @@ def section(shift: Shift) -> str:
             reason = f"There is a matrix of {model}, which is not shown: {plain(matrix.reason)}."
             children += [el("h3", model), el("p", reason)]
         else:
-            children += _shown(matrix, shift)
+            children += _matrix_elements(matrix, shift)
     title = el("h2", {"id": "transfer-title"}, TITLE)
     about = el("p", {"class": "muted legend"}, _ABOUT)
     attributes = {"id": "transfer", "aria-labelledby": "transfer-title", "tabindex": "-1"}
     return html(el("section", attributes, title, about, *children))
 
 
-def _shown(matrix: Matrix, shift: Shift) -> Iterator[Element]:
-    about, every = matrix.about, matrix.methods
-    names = [name for name in every if shift.methods is None or name in shift.methods]
+def _matrix_elements(matrix: Matrix, shift: Shift) -> Iterator[Element]:
+    about, all_methods = matrix.about, matrix.methods
+    names = [name for name in all_methods if shift.methods is None or name in shift.methods]
     if len(shift.matrices) > 1:
         yield el("h3", plain(about.model))
     seeds, tests = seeds_text(about.seeds), ", ".join(about.tests)
     facts = " ".join((f"{plain(about.model)}. Preset {about.preset}, {seeds}; tested on {tests}.", *matrix.remarks))
-    hidden = f" Shown are {len(names)} of {len(every)} methods; ranks, prices and sentences are of all."
-    yield el("p", {"class": "muted legend"}, facts + hidden * (len(every) > len(names)))
+    hidden_note = f" Shown are {len(names)} of {len(all_methods)} methods; ranks, prices and sentences are of all."
+    yield el("p", {"class": "muted legend"}, facts + hidden_note * (len(all_methods) > len(names)))
     first, *others = verdict(matrix)
     yield el("p", {"class": "said"}, el("b", first))
     yield el("ul", {"class": "said"}, *(el("li", sentence) for sentence in others))
-    unwanted = {plain(name) for name in every} - set(map(plain, names))
+    hidden_names = {plain(name) for name in all_methods} - set(map(plain, names))
     grids = views(matrix).grids
     label = METRICS[METRICS_SHOWN[0]].label
-    open_ = [grid for grid in grids if grid is grids[0] or label in grid.facts[0]]
-    yield from (_table(grid, unwanted) for grid in open_)
-    folded = [_table(grid, unwanted) for grid in grids if grid not in open_]
+    unfolded = [grid for grid in grids if grid is grids[0] or label in grid.facts[0]]
+    yield from (_table(grid, hidden_names) for grid in unfolded)
+    folded = [_table(grid, hidden_names) for grid in grids if grid not in unfolded]
     if folded:
         yield el("details", el("summary", "The same in other metrics"), *folded)
     legend = dict.fromkeys(sentence for grid in grids for sentence in grid.legend)
@@ -89,5 +89,5 @@ def _table(grid: Grid, hidden: Collection[str]) -> Element:
                 notes = el("small", {"class": "muted"}, f" {'; '.join(map(plain, cell.notes))}") if cell.notes else None
                 cells.append(el("td", {"class": "num", "data-label": label}, el("bdi", cell.text + cell.mark), notes))
             rows.append(el("tr", {"class": "apart" if row.is_apart else None}, *cells))
-    made = table({"class": "cards"}, el("caption", grid.facts[0]), headings, el("tbody", *rows))
-    return el("div", {"class": "wide", "tabindex": "0", "role": "region", "aria-label": grid.facts[0]}, made)
+    markup = table({"class": "cards"}, el("caption", grid.facts[0]), headings, el("tbody", *rows))
+    return el("div", {"class": "wide", "tabindex": "0", "role": "region", "aria-label": grid.facts[0]}, markup)

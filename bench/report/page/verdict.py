@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.metrics import METRICS
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, metric_name
 from bench.report.verdict import summary_of, verdict_of
@@ -46,20 +46,20 @@ _MISSING = {
 _ORDERS = {"none": "no method, beyond chance"}
 
 
-def of(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
+def verdict_data(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
     """The verdict on all tables of a page.
 
     Args:
         tables: at least one, whose headline is the same.
         names: of the tables, for the sentences.
     """
-    whole = [table.whole() for table in tables]
-    name = judged_by(tables[0].headline)
-    metric, metric_told = METRICS[name], metric_name(name)
+    full = [table.whole() for table in tables]
+    name = ranked_by(tables[0].headline)
+    metric, label = METRICS[name], metric_name(name)
     better = {True: "more is better", False: "less is better", None: "neither more nor less is better"}
-    about = _BRIER if name == "brier" else f"Methods are judged by {metric_told}: {better[metric.higher_is_better]}."
+    about = _BRIER if name == "brier" else f"Methods are judged by {label}: {better[metric.higher_is_better]}."
     unit = f" (points of {metric.label})" if metric.is_fraction else " (nats)"
-    summary = summary_of(whole).rows
+    summary = summary_of(full).rows
     rows = []
     for row in summary:
         texts = {what: words if (text := getattr(row, what)) == EN_DASH else text for what, words in _MISSING.items()}
@@ -67,9 +67,9 @@ def of(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
         state = "several" if row.models > 1 else "none" if row.sure == EN_DASH else row.sure.removesuffix(FEW)
         rows.append({"state": state, "texts": [row.task, *texts.values()]})
     ahead = _AHEAD_OF_SEVERAL if any(row.models > 1 for row in summary) else _AHEAD
-    words = [[title, list(verdict_of(table).sentences)] for title, table in zip(names, whole, strict=True)]
+    words = [[title, list(verdict_of(table).sentences)] for title, table in zip(names, full, strict=True)]
     return {
-        "title": f"Who leads, by {metric_told}",
+        "title": f"Who leads, by {label}",
         "explained": [f"{about} {_STATES}", f"{ahead} {_COST} {_ORDER}"],
         "columns": [
             ["Benchmark", ""], ["Leads", "Leads"], ["Sure?", "Sure?"],

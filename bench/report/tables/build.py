@@ -1,7 +1,7 @@
-"""Result rows -> one comparison table per model and task, the same for every view of it.
+"""Build one comparison table per model and task from result rows; all views are made of it.
 
-A line is a method; its cells are metrics with half the width of their intervals, or "skipped" / "failed" with a
-footnote that says why. Lines are in the order of the mean of the headline metric. Example:
+A line is a method; its cells are metrics with half-widths of their intervals, or "skipped" / "failed" with a footnote.
+Lines are sorted by the mean of the headline metric. Example:
 `print(render(build(read_all(Path("results"))), "md"))`.
 """
 
@@ -18,17 +18,17 @@ from bench.metrics import METRICS
 from bench.metrics.summary import Average, MetricSummary
 from bench.report import style, training
 from bench.report.averages import mean_of
-from bench.report.competition import CALIBRATION, best_of, counted
-from bench.report.grouping import Key, grouped, lines_of
+from bench.report.competition import CALIBRATION, counted, find_best
+from bench.report.grouping import Key, group_rows, rows_by_line
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
 from bench.report.tables import export, formats, layout, side_by_side
-from bench.report.tables.caption import facts_of, too_few
+from bench.report.tables.caption import build_facts, too_few
 from bench.report.tables.grid import TableViews
-from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, distinct
+from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, unique
 from bench.report.tables.origins import Origins
 from bench.report.tables.published import Published
-from bench.report.text import REASON_LENGTH, leaves_out, listed, plain
+from bench.report.text import REASON_LENGTH, listed, omission, plain
 from bench.results.files import base_of
 from bench.results.row import ResultRow
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "COLUMNS", "REASON_LENGTH", "StandingsOf", "against", "build", "marked", "plain", "print_terminal", "render",
-    "views",
+    "COLUMNS", "REASON_LENGTH", "StandingsOf", "add_published", "build", "marked", "plain", "print_terminal", "render",
+    "table_views",
 ]  # fmt: skip
 
 StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
-"""Lines of a table -> how sure its numbers are, e.g. `bench.report.standings.cache.StandingsReader`."""
+"""Maps the lines of a table to their intervals, tests and ranks, e.g. `StandingsReader`."""
 
 _FEW = 2
-"""Tables that need no overview before them."""
+"""Maximum number of tables without an overview before them."""
 _OTHER_LABELS = "rests on other answers or labels than the lines that are judged"
 _NOT_BUILT_IN = "not built in: a plugin's method, which this package neither contains nor checks"
 
@@ -59,52 +59,52 @@ def build(
     standings_of: StandingsOf | None = None,
     styles: Styles | None = None,
 ) -> list[Table]:
-    """Tables in the order of model and task; partial runs, and runs of another protocol, get tables of their own.
+    """Build tables sorted by model and task; partial runs and other protocols get separate tables.
 
-    Runs of a method with different settings are lines of one table, distinguished by a footnote.
+    Runs of a method with different settings are separate lines of one table, with a footnote.
 
     Args:
         rows: what `bench.results.cells.read_all` gives.
-        average: what metrics are of; `standings_of` must be of the same.
-        preset: shows this preset only.
-        deviations: also shows rows with overridden constants.
-        partial: also shows rows of runs with `--limit`.
+        average: what metrics average over; `standings_of` must use the same.
+        preset: show this preset only.
+        deviations: include rows with overridden constants.
+        partial: include runs with `--limit`.
         standings_of: computes intervals, tests and ranks; without it the best numbers are marked as not tested.
-        styles: say how methods are drawn and in which order; by default those of the built-in ones.
+        styles: styles and order of methods; by default those of the built-in ones.
 
     Raises:
         UserError: nothing to show, the rows of a model and task differ in schema, preset, task version or protocol, or
             a file that the standings are computed from is not as it must be.
     """
     tables, styles = [], styles or style.built_in()
-    for group in grouped(rows, preset=preset, deviations=deviations, partial=partial):
-        runs, first = lines_of(group.rows, styles), group.rows[0]
+    for group in group_rows(rows, preset=preset, deviations=deviations, partial=partial):
+        runs, first = rows_by_line(group.rows, styles), group.rows[0]
         standings, origins = standings_of(runs) if standings_of else None, Origins(runs)
-        plain_lines = [_line(key, seeds, average, standings, origins, styles) for key, seeds in runs.items()]
-        best, lines = best_of(plain_lines, standings), []
+        plain_lines = [_build_line(key, seeds, average, standings, origins, styles) for key, seeds in runs.items()]
+        best, lines = find_best(plain_lines, standings), []
         for line in plain_lines:
             notes = line.notes
             if line.standing and line.standing.labels:  # it names the lines with which alone it is compared
                 labels = line.standing.labels
-                alike = [
-                    each.key.label for each in plain_lines
-                    if each.key != line.key and each.standing and each.standing.labels == labels
+                peers = [
+                    peer.key.label for peer in plain_lines
+                    if peer.key != line.key and peer.standing and peer.standing.labels == labels
                 ]  # fmt: skip
-                with_them = f"ranked and compared only with {listed(alike)}" if alike else "compared with none"
-                notes = distinct((*notes, f"{_OTHER_LABELS}: {with_them}"))
+                ranked_with = f"ranked and compared only with {listed(peers)}" if peers else "compared with none"
+                notes = unique((*notes, f"{_OTHER_LABELS}: {ranked_with}"))
             estimates = {name: replace(e, best=best[line.key].get(name)) for name, e in line.estimates.items()}
             lines.append(replace(line, notes=notes, estimates=estimates))
         table = Table(
             model=plain(first.model), task=plain(first.task), preset=plain(first.preset),
-            task_version=first.task_version, facts=facts_of(group, origins), lines=tuple(lines), standings=standings,
+            task_version=first.task_version, facts=build_facts(group, origins), lines=tuple(lines), standings=standings,
             average=average, too_few=too_few(group.rows),
         )  # fmt: skip
         tables.append(table.ordered_by(HEADLINE))
     return tables
 
 
-def against(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], Published]) -> list[Table]:
-    """The tables with the published cells beside ours.
+def add_published(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], Published]) -> list[Table]:
+    """Return the tables with the published cells beside ours.
 
     Args:
         tables: from `build`.
@@ -117,41 +117,41 @@ def against(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], P
 
 
 def marked(tables: Sequence[Table], built_in: Collection[str]) -> list[Table]:
-    """The tables with a footnote at each method that is not one of these.
+    """Return the tables with a footnote at each method that is not built in.
 
     Args:
         tables: from `build`.
         built_in: names of the methods of this package.
     """
-    found = []
+    marked_tables = []
     for table in tables:
         lines = (
             line if base_of(line.key.method) in built_in else replace(line, notes=(_NOT_BUILT_IN, *line.notes))
             for line in table.lines
         )
-        found.append(replace(table, lines=tuple(lines)))
-    return found
+        marked_tables.append(replace(table, lines=tuple(lines)))
+    return marked_tables
 
 
-def views(tables: Sequence[Table], *, stats: bool = False, models: bool = False) -> TableViews:
-    """The tables for every format.
+def table_views(tables: Sequence[Table], *, stats: bool = False, models: bool = False) -> TableViews:
+    """Lay out the tables for all formats.
 
     Args:
         tables: from `build`.
-        stats: also intervals and the metrics beyond the paper's.
+        stats: include intervals and the metrics beyond the paper's.
         models: two models side by side, instead of one table for each model and task.
 
     Raises:
         UserError: models can't stand side by side.
     """
-    grids = side_by_side.models(tables) if models else layout.methods(tables, stats=stats)
+    grids = side_by_side.model_grids(tables) if models else layout.method_grids(tables, stats=stats)
     if len(tables) > _FEW:
-        grids = [layout.overview([table.whole() for table in tables]), *grids]
-    return TableViews(grids, partial(export.records, tables, stats=stats), partial(export.as_json, tables))
+        grids = [layout.overview_grid([table.whole() for table in tables]), *grids]
+    return TableViews(grids, partial(export.csv_records, tables, stats=stats), partial(export.json_records, tables))
 
 
 def render(tables: Sequence[Table], kind: str, *, width: int | None = None) -> str:
-    """The tables as text.
+    """Render the tables as text.
 
     Args:
         tables: from `build`.
@@ -161,44 +161,44 @@ def render(tables: Sequence[Table], kind: str, *, width: int | None = None) -> s
     Raises:
         UserError: unknown kind.
     """
-    return formats.render(views(tables), kind, width=width)
+    return formats.render(table_views(tables), kind, width=width)
 
 
 def print_terminal(tables: Sequence[Table], console: Console) -> None:
     """Print the tables on a rich console."""
-    formats.print_terminal(views(tables).grids, console)
+    formats.print_terminal(table_views(tables).grids, console)
 
 
 # --- one line ---------------------------------------------------------------------------------------------------------
 
 
-def _line(
+def _build_line(
     key: Key, rows: Sequence[ResultRow], average: Average, standings: Standings | None, origins: Origins, styles: Styles
 ) -> Line:
-    """The line of one method from its seeds."""
-    # of one that is not built in, the group follows from whether it learned
-    learned = any(row.train_on is not None for row in rows)
+    """Build the line of one method from the rows of its seeds."""
+    # the group of a plugin's method follows from whether it was trained
+    is_trained = any(row.train_on is not None for row in rows)
     line = Line(
         key=key,
         style=styles.of(key.method),
         place=(*styles.place(key.method), key.variant),
-        group=registry.groups_built_in().get(base_of(key.method), "trained" if learned else "untrained"),
+        group=registry.groups_built_in().get(base_of(key.method), "trained" if is_trained else "untrained"),
         rows=tuple(rows),
         standing=standings.lines.get(key) if standings else None,
     )
-    computed = {name for row in line.done for name in row.metrics}  # the paper's are told where they weren't, too
-    known = [name for name in METRICS if line.done and (name in COLUMNS or name in computed)]
+    computed = {name for row in line.done for name in row.metrics}  # the paper's always
+    names = [name for name in METRICS if line.done and (name in COLUMNS or name in computed)]
     notes = [f"with {key.variant}"] if key.variant else []
     if standings and key in standings.left_out:
         notes.append(standings.left_out[key])
-    if training.cut_short(line.training):
-        notes.append(training.cut_short(line.training, training.published_training(base_of(key.method))))
+    if training.cut_short_note(line.training):
+        notes.append(training.cut_short_note(line.training, training.published_training(base_of(key.method))))
     notes += [*origins.notes(key), *(note for row in rows for note in row.notes)]
-    return replace(line, estimates={name: _estimate(line, name, average) for name in known}, notes=distinct(notes))
+    return replace(line, estimates={name: _value(line, name, average) for name in names}, notes=unique(notes))
 
 
-def _estimate(line: Line, name: str, average: Average) -> MetricValue:
-    """Mean over seeds of one metric with its footnotes, for a line that has no estimates yet."""
+def _value(line: Line, name: str, average: Average) -> MetricValue:
+    """Compute the mean of one metric over seeds, with footnotes; the line has no estimates yet."""
     summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in line.done]
     by_seed = tuple(value for summary in summaries if (value := summary.of(average)) is not None)
     mean = METRICS[name].mean(by_seed)
@@ -209,7 +209,7 @@ def _estimate(line: Line, name: str, average: Average) -> MetricValue:
         where = " in every subject" * (average == "subjects")
         notes.append(f"{label} is undefined{where}" if computed else f"{label} needs probabilities, not scores")
     elif undefined:
-        notes.append(leaves_out(label, [undefined], len(line.done[0].per_subject)))
+        notes.append(omission(label, [undefined], len(line.done[0].per_subject)))
     clipped = max((row.n_clipped or 0 for row in line.done), default=0) if name == "nll" else 0
     if clipped:
         notes.append(f"{label} takes p as 2^-24 where a mistake was surer than that: {clipped} times")
@@ -221,5 +221,5 @@ def _estimate(line: Line, name: str, average: Average) -> MetricValue:
         by_seed=tuple(counted(name, value) for value in by_seed),
         n_undefined=undefined,
         standing=line.standing.metrics.get(name) if line.standing else None,
-        notes=distinct(notes),
+        notes=unique(notes),
     )

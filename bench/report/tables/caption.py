@@ -1,50 +1,50 @@
-"""Facts of a table's caption: what a reader must know to read its numbers, in sentences."""
+"""Caption of a table: data, settings, answers and exclusions, in sentences."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from bench.report.grouping import Group, budget_of, common_settings
+from bench.report.grouping import Group, common_settings, tuning_budget
 from bench.report.tables.origins import Origins
 from bench.report.text import count, listed, percent, plain, span
 from bench.results.files import base_of
 from bench.results.row import ResultRow
 
 MANY = 100
-"""Questions below which a table is said to rest on too few."""
+"""Minimum number of questions; the caption warns of fewer."""
 ENOUGH = 20
-"""Right answers, and wrong ones, below which it is said so too."""
-_OWN = "generate"
-"""Source of answers that the model gave here and now."""
+"""Minimum number of right and of wrong answers."""
+_GENERATED = "generate"
+"""`answers_source` of answers that the run generated."""
 
 
-def facts_of(group: Group, origins: Origins) -> tuple[str, ...]:
-    """The facts of a table's rows; the first names model and task, the others are sentences.
+def build_facts(group: Group, origins: Origins) -> tuple[str, ...]:
+    """Build the caption: first a title of model and task, then sentences.
 
     Args:
-        group: the rows.
-        origins: of the lines that they are.
+        group: rows of the table.
+        origins: origins of its lines.
     """
     return tuple(plain(fact) for fact in _facts(group, origins) if fact)
 
 
 def too_few(rows: Sequence[ResultRow]) -> str:
-    """Sentence on a table that rests on few answers; empty where there are enough."""
-    known = [(row.n, round(row.n * row.llm_accuracy)) for row in rows if row.n and row.llm_accuracy is not None]
+    """Return a warning if a table has few answers; empty if it has enough."""
+    sizes = [(row.n, round(row.n * row.llm_accuracy)) for row in rows if row.n and row.llm_accuracy is not None]
     counts = {
-        "questions": (MANY, [n for n, _ in known]), "right answers": (ENOUGH, [right for _, right in known]),
-        "wrong answers": (ENOUGH, [n - right for n, right in known]),
+        "questions": (MANY, [n for n, _ in sizes]), "right answers": (ENOUGH, [right for _, right in sizes]),
+        "wrong answers": (ENOUGH, [n - right for n, right in sizes]),
     }  # fmt: skip
     few = [
-        f"{min(found)} {what} of the {enough} that are needed"
-        for what, (enough, found) in counts.items()
-        if min(found, default=enough) < enough
+        f"{min(values)} {what} of the {least} that are needed"
+        for what, (least, values) in counts.items()
+        if min(values, default=least) < least
     ]
     return f"Too few to tell methods apart unless they differ much: {listed(few)}." if few else ""
 
 
-def preset_of(row: ResultRow) -> str:
+def preset_sentence(row: ResultRow) -> str:
     """The sentence that names the preset."""
     return f"The preset is {row.preset}."
 
@@ -55,61 +55,61 @@ def limit_of(row: ResultRow) -> str:
 
 
 def apart(rows: Sequence[ResultRow]) -> list[str]:
-    """Words that tell tables of one model and task apart; empty where there are no others.
+    """Return labels that distinguish tables of one model and task; empty for a single table.
 
     Args:
-        rows: one of each table.
+        rows: one row of each table.
     """
-    found = []
+    labels = []
     for row in rows:
-        alike = [other for other in rows if (other.model, other.task, other.limit) == (row.model, row.task, row.limit)]
+        same = [other for other in rows if (other.model, other.task, other.limit) == (row.model, row.task, row.limit)]
         words = [] if row.limit is None else [f"partial, --limit {row.limit}"]
-        words += [f"tuned, {budget_of(row)} configurations"] if budget_of(row) else []
-        words += [f"protocol {row.protocol[:8]}"] if len({other.protocol for other in alike}) > 1 else []
-        if row.answers_source != _OWN and len({other.answers_source for other in alike}) > 1:
+        words += [f"tuned, {tuning_budget(row)} configurations"] if tuning_budget(row) else []
+        words += [f"protocol {row.protocol[:8]}"] if len({other.protocol for other in same}) > 1 else []
+        if row.answers_source != _GENERATED and len({other.answers_source for other in same}) > 1:
             words.append(f"answers from {row.answers_source}")
-        found.append(plain(", ".join(words)))
-    return found
+        labels.append(plain(", ".join(words)))
+    return labels
 
 
 def _facts(group: Group, origins: Origins) -> Iterable[str]:
-    rows, first, common = group.rows, group.rows[0], common_settings(group.rows)
-    yield f"{first.model} on {first.task}"
-    yield preset_of(first)
-    if budget_of(first):
+    rows, first_row, common = group.rows, group.rows[0], common_settings(group.rows)
+    yield f"{first_row.model} on {first_row.task}"
+    yield preset_sentence(first_row)
+    if tuning_budget(first_row):
         yield (
             "Constants of each method with a search space were chosen on validation, among"
-            f" {budget_of(first)} configurations: the same budget for all."
+            f" {tuning_budget(first_row)} configurations: the same budget for all."
         )
         reasons: dict[str, set[str]] = defaultdict(set)
         for row in rows:
             if row.train_on is not None and row.tuning is not None and row.tuning.reason is not None:
                 reasons[row.tuning.reason].add(base_of(row.method))
         yield from (f"Not tuned: {listed(names)} ({reason})." for reason, names in sorted(reasons.items()))
-    if first.limit is not None:
-        yield limit_of(first)
+    if first_row.limit is not None:
+        yield limit_of(first_row)
     # the model's own answers, which are the same for all methods
     subjects = max(len(row.per_subject) for row in rows)
-    where = f" in {subjects} subject{'s' * (subjects > 1)}" if subjects else ""
-    right = [row.llm_accuracy for row in rows if row.llm_accuracy is not None]
-    of_model = f"; the model answers {span(right, percent)} % of them right" if right else ""
+    in_subjects = f" in {subjects} subject{'s' * (subjects > 1)}" if subjects else ""
+    accuracies = [row.llm_accuracy for row in rows if row.llm_accuracy is not None]
+    accuracy = f"; the model answers {span(accuracies, percent)} % of them right" if accuracies else ""
     if any(row.n is not None for row in rows):
-        yield f"n = {span([row.n for row in rows], count)} questions{where}{of_model}."
+        yield f"n = {span([row.n for row in rows], count)} questions{in_subjects}{accuracy}."
     yield too_few(rows)
-    yield from _many("answer", "could not be read", (row.n_unparsed for row in rows))
-    yield from _many("answer", "empty", (row.n_empty for row in rows))
-    yield from _many("answer without a verdict", "left out", (row.n_undecided for row in rows))
-    yield from _many("exemplar", "dropped for lack of room", (row.n_shots_dropped for row in rows))
+    yield from _count_sentence("answer", "could not be read", (row.n_unparsed for row in rows))
+    yield from _count_sentence("answer", "empty", (row.n_empty for row in rows))
+    yield from _count_sentence("answer without a verdict", "left out", (row.n_undecided for row in rows))
+    yield from _count_sentence("exemplar", "dropped for lack of room", (row.n_shots_dropped for row in rows))
     yield origins.source
     yield from counts_of(rows)
     yield origins.judge
-    learned = listed(row.train_on for row in rows if row.train_on is not None)
-    yield f"Methods learned from {learned}." if learned else "No method learned from labels."
-    named = {"train_on", "tune", "judge", "judge_model", "judge_url", "answers", *first.deviations}
-    settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in named]
+    train_sets = listed(row.train_on for row in rows if row.train_on is not None)
+    yield f"Methods learned from {train_sets}." if train_sets else "No method learned from labels."
+    shown_elsewhere = {"train_on", "tune", "judge", "judge_model", "judge_url", "answers", *first_row.deviations}
+    settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in shown_elsewhere]
     if settings:
         yield f"Settings: {', '.join(settings)}."
-    deviations = [f"{name}={common[name]}" for name in sorted(first.deviations) if name in common]
+    deviations = [f"{name}={common[name]}" for name in sorted(first_row.deviations) if name in common]
     if deviations:
         yield f"Overridden constants: {', '.join(deviations)}."
     if group.hidden:
@@ -117,21 +117,21 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
         yield f"{n} partial or deviating result{'s are' if n > 1 else ' is'} not shown."
 
 
-def _many(what: str, happened: str, values: Iterable[int | None]) -> Iterable[str]:
-    """Sentence on how many there are, e.g. `3 answers were empty.`; none where there are none, or that isn't known."""
+def _count_sentence(noun: str, participle: str, values: Iterable[int | None]) -> Iterable[str]:
+    """Yield a sentence with a count, e.g. `3 answers were empty.`, unless the count is 0 or unknown."""
     known = [value for value in values if value is not None]
     if not any(known):
         return
-    name, *rest = what.split(" ", 1)
+    name, *rest = noun.split(" ", 1)
     subject = " ".join((name + "s" * (set(known) != {1}), *rest))
-    verb = "" if happened.startswith("could") else "was " if set(known) == {1} else "were "
-    yield f"{span(known, count)} {subject} {verb}{happened}."
+    verb = "" if participle.startswith("could") else "was " if set(known) == {1} else "were "
+    yield f"{span(known, count)} {subject} {verb}{participle}."
 
 
 def counts_of(rows: Sequence[ResultRow]) -> Iterable[str]:
-    """Sentences on what was left out of the data or is odd in it."""
+    """Yield sentences on excluded or anomalous data."""
     counts: dict[str, set[int]] = defaultdict(set)
     for row in rows:
         for what, n in row.counts.items():
             counts[what].add(n)
-    yield from (f"{what}: {span(found, count)}." for what, found in sorted(counts.items()))
+    yield from (f"{what}: {span(values, count)}." for what, values in sorted(counts.items()))

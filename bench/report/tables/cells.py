@@ -1,6 +1,6 @@
-"""Cells, columns and rows that every table of methods is made of.
+"""Cells, columns and subrows of tables of methods.
 
-Rows below a method's are the published numbers and the difference, or intervals and spreads.
+Subrows below a method's row hold published numbers and differences, or intervals and standard deviations.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from bench.metrics import METRICS
-from bench.report.competition import SIGNS, judged_by
+from bench.report.competition import SIGNS, ranked_by
 from bench.report.tables import legend
 from bench.report.tables.grid import Cell, Column
 from bench.report.tables.model import Line, Table
@@ -16,40 +16,40 @@ from bench.report.text import ARROWS, EN_DASH, count, interval_text, percent, sh
 
 DASH = Cell(EN_DASH)
 BLANK = Cell("")
-_SPARED = {"aucpr": 1, "acc": 2}
-"""Metrics that a terminal too narrow for all leaves out, the largest number first, unless they were asked for."""
+_DROP_PRIORITY = {"aucpr": 1, "acc": 2}
+"""Metrics that a narrow terminal drops, the largest number first, unless `--metrics` names them."""
 _ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
 
-def label_of(table: Table, *more: str) -> str:
-    """Name by which LaTeX refers to a table."""
+def latex_label(table: Table, *more: str) -> str:
+    """Return the LaTeX label of a table."""
     return "-".join((table.model, table.task, *more))
 
 
-def column_of(name: str, table: Table, *, span: str = "", is_bare: bool = False) -> Column:
-    """Column of a metric; an ECE's heading names the floors after the slash, unless bare."""
-    metric, is_spared = METRICS[name], table.metrics is None and name != table.headline
+def metric_column(name: str, table: Table, *, span: str = "", is_bare: bool = False) -> Column:
+    """Return the column of a metric; the heading of ECE also names its floor, unless bare."""
+    metric, is_droppable = METRICS[name], table.metrics is None and name != table.headline
     floor = "/floor" * (name == "ece" and not is_bare and any("ece_floor" in li.estimates for li in table.lines))
     label = metric.label + floor + ARROWS[metric.higher_is_better]
     sentence = legend.ACC if name == "acc" else ""
-    return Column(label, span, droppable=_SPARED.get(name, 0) * is_spared, is_metric=True, sentence=sentence)
+    return Column(label, span, droppable=_DROP_PRIORITY.get(name, 0) * is_droppable, is_metric=True, sentence=sentence)
 
 
-def name_of(line: Line, *, leads: bool = False) -> Cell:
-    """First cell of a row, with the footnotes of its method."""
+def method_cell(line: Line, *, leads: bool = False) -> Cell:
+    """Return the first cell of a row: the method with its footnotes."""
     return Cell(line.method, bold=leads, notes=line.notes + (line.reasons if line.status == "ok" else ()))
 
 
-def parts(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
-    """Lines, and whether each begins a part: recalibrated methods stand apart, and so do groups."""
+def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
+    """Yield each line and whether it begins a new block (recalibration or group)."""
     before = None
     for line in lines:
         yield line, before not in {None, line.part}
         before = line.part
 
 
-def numbers_of(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list[Cell]:
-    """Means; with ± and an ECE's floor unless bare."""
+def metric_cells(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list[Cell]:
+    """Return the metric cells of a line: means, with ± and the floor of ECE unless bare."""
     if line.status != "ok":
         return [Cell(line.status, notes=line.reasons)] * len(names)
     cells, floor = [], line.estimate("ece_floor").mean
@@ -69,20 +69,20 @@ def numbers_of(line: Line, names: Sequence[str], *, is_bare: bool = False) -> li
     return cells
 
 
-def ranks(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
-    """The column of ranks, if there are any, with what stands in it."""
+def rank_columns(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
+    """Return the rank column with the function that fills it; empty without ranks."""
     leaders = {line.key for line in table.leaders()}
 
     def rank(line: Line) -> Cell:
-        found, leads = line.rank(table.headline), line.key in leaders
-        return DASH if found is None else Cell(f"{legend.LEADS * leads}{found}", bold=leads)
+        value, is_leader = line.rank(table.headline), line.key in leaders
+        return DASH if value is None else Cell(f"{legend.LEADS * is_leader}{value}", bold=is_leader)
 
     has_ranks = any(line.rank(table.headline) is not None for line in table.lines)
     return [(Column("rank"), rank)] * has_ranks
 
 
-def extras(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[Line], Cell]]]:
-    """Columns after the metrics that this table needs, with what stands in them."""
+def extra_columns(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[Line], Cell]]]:
+    """Return the columns after the metrics (seeds, n, labels) with the functions that fill them."""
 
     def seeds(line: Line) -> Cell:
         return Cell(f"{len(line.seeds)} of " * (len(line.seeds) != line.runs) + str(line.runs))
@@ -95,8 +95,8 @@ def extras(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[Line], 
         train, validation, gold = (span((getattr(seen, name) for seen in line.labels), count) for name in names)
         if {train, validation, gold} == {"0"}:
             return Cell("none")
-        learned = train if gold == "0" else f"{gold} gold" if train == "0" else f"{train}+{gold} gold"
-        return Cell(f"{learned}/{validation}")
+        training = train if gold == "0" else f"{gold} gold" if train == "0" else f"{train}+{gold} gold"
+        return Cell(f"{training}/{validation}")
 
     columns: list[tuple[Column, Callable[[Line], Cell]]] = []
     if _seeds_differ(table.lines):
@@ -110,31 +110,31 @@ def _seeds_differ(lines: Sequence[Line]) -> bool:
     return len({line.runs for line in lines}) > 1 or any(0 < len(line.seeds) < line.runs for line in lines)
 
 
-def seeds_in_words(lines: Sequence[Line]) -> Iterator[str]:
-    """Sentence on the seeds, where they are the same for all methods."""
+def seed_sentences(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield a sentence on the number of seeds if all methods have the same."""
     if lines and lines[0].runs > 1 and not _seeds_differ(lines):
         yield f"Every method ran with {lines[0].runs} seeds."
 
 
-def order_in_words(tables: Sequence[Table]) -> Iterator[str]:
-    """Sentence on the metric that rows are ordered by, where no column has it."""
+def order_sentences(tables: Sequence[Table]) -> Iterator[str]:
+    """Yield a sentence on the metric that sorts the rows if no column shows it."""
     headline = tables[0].headline
-    if judged_by(headline) not in tables[0].columns:
+    if ranked_by(headline) not in tables[0].columns:
         lines = [line for table in tables for line in table.lines]
-        yield f"{legend.order_alone(lines, headline)[:-1]}, which is not shown."
+        yield f"{legend.order_sentence(lines, headline)[:-1]}, which is not shown."
 
 
-def remarks_of(table: Table) -> tuple[str, ...]:
-    """Footnotes of the table itself."""
-    found = any(table.cell(line.method, name) for line in table.lines for name in table.columns)
-    nothing = f"The paper has nothing to compare {table.facts[0]} with."
-    return (*table.remarks, *[nothing] * (table.published is not None and not found))
+def table_remarks(table: Table) -> tuple[str, ...]:
+    """Return the footnotes of the table itself."""
+    has_published = any(table.cell(line.method, name) for line in table.lines for name in table.columns)
+    missing = f"The paper has nothing to compare {table.facts[0]} with."
+    return (*table.remarks, *[missing] * (table.published is not None and not has_published))
 
 
 def published_rows(table: Table, method: str, line: Line | None, *, is_bare: bool = False) -> Iterator[list[Cell]]:
-    """The published numbers, which are there also where ours are not, and the differences; nothing without them.
+    """Yield the subrows of published numbers (also without ours) and of differences, if there are any.
 
-    Of ours minus published, ± is half the width of our interval unless bare.
+    Differences are ours minus published; ± is the half-width of our interval unless bare.
     """
     printed, differences = [Cell("published")], [Cell("difference")]
     for name in table.columns:
@@ -152,38 +152,38 @@ def published_rows(table: Table, method: str, line: Line | None, *, is_bare: boo
     yield from (cells for cells in (printed, differences) if any(cell.text for cell in cells[1:]))
 
 
-def interval_rows(line: Line, names: Sequence[str], first: Sequence[str] = ()) -> Iterator[list[Cell]]:
-    """Intervals of both kinds, the spread over subjects and the one between seeds, where there are any.
+def interval_rows(line: Line, names: Sequence[str], leading_texts: Sequence[str] = ()) -> Iterator[list[Cell]]:
+    """Yield the subrows of intervals of both estimands, std over subjects and std between seeds.
 
     Args:
         line: a method.
         names: metrics.
-        first: what stands before these in the first row.
+        leading_texts: cells before the metrics in the first row.
     """
     rows: dict[str, list[str]] = {}
     for name in names:
-        own, metric = line.estimate(name), METRICS[name]
+        estimate, metric = line.estimate(name), METRICS[name]
         for label, estimand in _ESTIMANDS.items():
-            ends = getattr(own.standing, estimand).ends if own.standing else None
+            ends = getattr(estimate.standing, estimand).ends if estimate.standing else None
             text = interval_text(metric, *ends) if ends else ""
             text = text if ends and ends[0] < 0 else text.replace(" to ", EN_DASH)
             rows.setdefault(label, []).append(text)
-        for label, value in (("std over subjects", own.std), ("std between seeds", own.spread)):
+        for label, value in (("std over subjects", estimate.std), ("std between seeds", estimate.spread)):
             rows.setdefault(label, []).append("" if value is None else shown(metric, value))
-    before = first
+    leading = leading_texts
     for label, texts in rows.items():
         if any(texts):
-            yield [*map(Cell, (label, *before, *texts))]
-            before = [""] * len(first)
+            yield [*map(Cell, (label, *leading, *texts))]
+            leading = [""] * len(leading_texts)
 
 
-def no_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
-    """Why intervals are missing."""
+def missing_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
+    """Yield why intervals are missing."""
     for label, estimand in _ESTIMANDS.items():
-        found = [
-            getattr(e.standing, estimand)
+        cis = [
+            getattr(value.standing, estimand)
             for line in lines
-            for n, e in line.estimates.items()
-            if n in names and e.standing
+            for name, value in line.estimates.items()
+            if name in names and value.standing
         ]
-        yield from dict.fromkeys(f"no interval ({label}): {range_.reason}" for range_ in found if range_.reason)
+        yield from dict.fromkeys(f"no interval ({label}): {ci.reason}" for ci in cis if ci.reason)

@@ -1,6 +1,6 @@
-"""Choice of methods, models, tasks, metrics and order, which tables, page and figures have in common.
+"""Select methods, models, tasks, metrics and order, for tables, page and figures alike.
 
-Ranks, marks, tests and the verdict stay those among all methods: otherwise one could choose one's rivals. Example:
+Ranks, marks, tests and the verdict are always among all methods, so that a selection can't change them. Example:
 `chosen(tables, Selection(methods=("ccps",), headline="auroc"))`.
 """
 
@@ -24,10 +24,10 @@ ALL = "all"
 
 
 def refuse_unknown_metrics(selection: Selection) -> None:
-    """Check the names of metrics, before anything is read.
+    """Check the names of metrics before any file is read.
 
     Raises:
-        UserError: one is unknown, or the one to sort by has no better side.
+        UserError: a metric is unknown, or the one to sort by has no better direction.
     """
     for name in selection.metrics:
         require("--metrics", "metric", name, (*METRICS, ALL))
@@ -40,32 +40,32 @@ def refuse_unknown_metrics(selection: Selection) -> None:
 
 
 def chosen_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultRow]:
-    """The rows of the chosen models and tasks.
+    """Select the rows of the requested models and tasks.
 
     Raises:
-        UserError: a name that no row has.
+        UserError: no row has a requested name.
     """
-    for option, what, names in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
-        for name in names if rows else ():
-            require(option, what, name, {getattr(row, what) for row in rows}, of="result of ")
+    for option, field, requested in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
+        for name in requested if rows else ():
+            require(option, field, name, {getattr(row, field) for row in rows}, of="result of ")
     models, tasks = selection.models, selection.tasks
-    found = [row for row in rows if (not models or row.model in models) and (not tasks or row.task in tasks)]
-    if rows and not found:
+    selected = [row for row in rows if (not models or row.model in models) and (not tasks or row.task in tasks)]
+    if rows and not selected:
         raise UserError(f"no result of {listed(models)} on {listed(tasks)}; leave out one of --models and --tasks")
-    return found
+    return selected
 
 
 def chosen(tables: Sequence[Table], selection: Selection) -> list[Table]:
-    """The tables in the chosen order, with the chosen methods and metrics; their captions say what isn't shown.
+    """Apply a selection of methods, metrics and order to tables; captions say what is hidden.
 
     Raises:
-        UserError: a method, or a group of methods, that no table has.
+        UserError: no table has a requested method or group.
     """
     metrics = tuple(METRICS) if ALL in selection.metrics else tuple(dict.fromkeys(selection.metrics)) or None
-    found = [replace(t.ordered_by(selection.headline or HEADLINE), metrics=metrics) for t in tables]
+    selected = [replace(t.ordered_by(selection.headline or HEADLINE), metrics=metrics) for t in tables]
     if not selection.methods:
-        return found
-    # methods by name, with those of a group in its place; of a method that is not built in, it is where it stands
+        return selected
+    # method -> names that select it: itself, all, and its groups; a plugin's group is that of its line
     built_in, names = registry.built_in()[0], dict[str, set[str]]()
     for line in (line for table in tables for line in table.lines):
         base = base_of(line.key.method)
@@ -73,33 +73,33 @@ def chosen(tables: Sequence[Table], selection: Selection) -> list[Table]:
         names.setdefault(line.key.method, set()).update((line.key.method, ALL, *groups))
     methods: dict[str, None] = {}
     for name in selection.methods:
-        of_name = [method for method, own in names.items() if name in own]
-        if not of_name and name in registry.GROUPS:
+        matching = [method for method, present in names.items() if name in present]
+        if not matching and name in registry.GROUPS:
             raise UserError(f"--method: no result of a method of group {name!r}; there are {listed(names)}")
-        if not of_name:
+        if not matching:
             hint = did_you_mean(name, (*names, *registry.GROUPS))
             every = ", ".join(registry.GROUPS)
             raise UserError(
                 f"--method: no result of method {name!r}; there are {listed(names)}, and the groups {every}.{hint}"
             )
-        methods |= dict.fromkeys(of_name)
-    for i, table in enumerate(found):
-        own = {line.key.method for line in table.lines}
-        shown, whole = own & methods.keys(), len(own)
-        if shown != own:
+        methods |= dict.fromkeys(matching)
+    for i, table in enumerate(selected):
+        present = {line.key.method for line in table.lines}
+        shown, total = present & methods.keys(), len(present)
+        if shown != present:
             verb = "is" if len(shown) == 1 else "are"
-            fact = f"Shown {verb} {len(shown)} of {whole} methods; ranks, marks and the verdict are of all {whole}."
+            fact = f"Shown {verb} {len(shown)} of {total} methods; ranks, marks and the verdict are of all {total}."
             part = table.only({line.key for line in table.lines if line.key.method in shown})
-            missing = tuple(table.not_run(name) for name in methods if name not in own)
-            found[i] = replace(part, facts=(*table.facts, fact), remarks=(*table.remarks, *missing))
-    return found
+            missing = tuple(table.not_run(name) for name in methods if name not in present)
+            selected[i] = replace(part, facts=(*table.facts, fact), remarks=(*table.remarks, *missing))
+    return selected
 
 
 def require(option: str, what: str, name: str, known: Collection[str], of: str = "") -> None:
-    """Check that a name that an option gives is known.
+    """Check that the value of an option is known.
 
     Raises:
-        UserError: it is not.
+        UserError: it is unknown.
     """
     if name not in known:
         there = listed(known) if of else ", ".join(known)

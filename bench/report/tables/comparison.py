@@ -1,4 +1,4 @@
-"""Comparison of some methods, and how sure it is: paired differences on the same questions, in words.
+"""Paired differences between named methods on the same questions, with intervals and tests (`--compare`).
 
 Example: `build(tables, ["ccps", "litcab"])` has, for each model and task, the differences in every metric with a test.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.tables.export import pair_record
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
@@ -33,7 +33,7 @@ _LEGEND = (
 )
 _UNDECIDED = "can't be distinguished"
 _NO_VERDICT = "no verdict"
-"""Where the better one takes no part in calibration."""
+"""The better method is excluded from ranking by calibration."""
 _ALPHA = 0.05
 _TWO = 2
 
@@ -43,10 +43,10 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
 
     Args:
         tables: from `bench.report.tables.build.build`, with standings.
-        names: of methods, at least two, in the order in which differences are taken.
+        names: at least two methods; a difference is an earlier one minus a later one.
 
     Raises:
-        UserError: fewer than two names, one that comes twice, or one that no table has; or metrics without tests.
+        UserError: fewer than two names, a repeated or unknown name, or a metric without test.
     """
     known = sorted({line.key.method for table in tables for line in table.lines})
     for name in names:
@@ -57,11 +57,11 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
         raise UserError(f"--compare: expected at least two different methods, got {listed(names) or 'none'}")
     for metric in next((table.metrics for table in tables if table.metrics), ()):
         # where all metrics were asked for, that is those with a test
-        if judged_by(metric) not in TESTED and set(tables[0].metrics or ()) != set(METRICS):
+        if ranked_by(metric) not in TESTED and set(tables[0].metrics or ()) != set(METRICS):
             raise UserError(f"--compare: {metric} has no test; there are tests of ece, {listed(TESTED)}")
-    chosen = [(table, _chosen(table, names)) for table in tables]
+    selected = [(table, _select_pairs(table, names)) for table in tables]
     return TableViews(
-        [_grid(table, pairs, names) for table, pairs in chosen],
+        [_grid(table, pairs, names) for table, pairs in selected],
         lambda: [
             table.head
             | {
@@ -70,7 +70,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
                 "clustered_low": pair.clustered.low, "clustered_high": pair.clustered.high, "p": pair.p,
                 "p_corrected": pair.p_corrected, "verdict": verdict(pair), "caption": table.caption,
             }
-            for table, pairs in chosen
+            for table, pairs in selected
             for pair in pairs
         ],
         lambda: [
@@ -78,32 +78,32 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
             | {
                 "facts": list(table.facts),
                 "comparisons": [pair_record(pair) | {"verdict": verdict(pair)} for pair in pairs],
-                "missing": _missing(table, names),
+                "missing": _missing_reasons(table, names),
             }
-            for table, pairs in chosen
+            for table, pairs in selected
         ],
     )  # fmt: skip
 
 
 def verdict(pair: Pair) -> str:
-    """Verdict of the corrected p value, in words."""
+    """Return the verdict by the corrected p value as text."""
     if pair.p_corrected is None:
         return "no test" if pair.p is None else _NO_VERDICT
     winner = pair.winner(_ALPHA)
     return _UNDECIDED if winner is None else f"{winner.label} is better"
 
 
-def _chosen(table: Table, names: Sequence[str]) -> list[Pair]:
-    """Pairs of different named methods, the one named first as the first."""
+def _select_pairs(table: Table, names: Sequence[str]) -> list[Pair]:
+    """Return the pairs of named methods, in the order of the names."""
     pairs = table.standings.pairs if table.standings else ()
-    metrics = TESTED if table.metrics is None else tuple(dict.fromkeys(map(judged_by, table.metrics)))
-    found = [
+    metrics = TESTED if table.metrics is None else tuple(dict.fromkeys(map(ranked_by, table.metrics)))
+    selected = [
         pair if names.index(pair.first.method) <= names.index(pair.second.method) else pair.reversed()
         for pair in pairs
         if {pair.first.method, pair.second.method} <= set(names) and pair.metric in metrics
     ]
     return sorted(
-        found,
+        selected,
         key=lambda pair: (
             names.index(pair.first.method), names.index(pair.second.method), pair.first.variant, pair.second.variant,
             metrics.index(pair.metric),
@@ -111,44 +111,44 @@ def _chosen(table: Table, names: Sequence[str]) -> list[Pair]:
     )  # fmt: skip
 
 
-def _missing(table: Table, names: Sequence[str]) -> list[str]:
-    """Why a pair isn't there."""
-    told = {key for pair in (table.standings.pairs if table.standings else ()) for key in (pair.first, pair.second)}
-    found = []
+def _missing_reasons(table: Table, names: Sequence[str]) -> list[str]:
+    """Return why pairs are missing."""
+    compared = {key for pair in (table.standings.pairs if table.standings else ()) for key in (pair.first, pair.second)}
+    reasons = []
     for name in names:
         lines = [line for line in table.lines if line.key.method == name]
         done = [line for line in lines if line.status == "ok"]
         if not lines:
-            found.append(table.not_run(name))
+            reasons.append(table.not_run(name))
         elif not done:
-            found += [f"{plain(name)} {reason}" for reason in lines[0].reasons]
-        elif not any(line.key in told for line in done):
-            found.append(f"{plain(name)} shares its answers and labels with no other method here")
-    return found
+            reasons += [f"{plain(name)} {reason}" for reason in lines[0].reasons]
+        elif not any(line.key in compared for line in done):
+            reasons.append(f"{plain(name)} shares its answers and labels with no other method here")
+    return reasons
 
 
 def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
     rows: list[GridRow] = []
-    before = None
+    previous = None
     for pair in pairs:
-        ends = pair.first, pair.second
+        keys = pair.first, pair.second
         metric, interval = METRICS[pair.metric], pair.fixed
-        shown = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
+        interval_cell = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
         if interval.ends is not None:
-            shown = Cell(interval_text(metric, *interval.ends))
-        told, found = verdict(pair), table.standings.lines if table.standings else {}
-        why = (f"{key.label}: {reason}" for key in ends if (reason := found[key].unordered))
+            interval_cell = Cell(interval_text(metric, *interval.ends))
+        verdict_text, standings = verdict(pair), table.standings.lines if table.standings else {}
+        notes = (f"{key.label}: {reason}" for key in keys if (reason := standings[key].unordered))
         p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_corrected)]
         cells = [
-            *(Cell(key.label) for key in ends), Cell(with_arrow(pair.metric)),
-            Cell("+" * (pair.difference > ROUNDING) + precise(metric, pair.difference)), shown, *p,
-            Cell(told, notes=tuple(why) if told == _NO_VERDICT else ()),
+            *(Cell(key.label) for key in keys), Cell(with_arrow(pair.metric)),
+            Cell("+" * (pair.difference > ROUNDING) + precise(metric, pair.difference)), interval_cell, *p,
+            Cell(verdict_text, notes=tuple(notes) if verdict_text == _NO_VERDICT else ()),
         ]  # fmt: skip
-        rows.append(GridRow(cells, is_apart=before not in {None, ends}))
-        before = ends
+        rows.append(GridRow(cells, is_apart=previous not in {None, keys}))
+        previous = keys
     title, *facts = table.facts
     legend = tuple(sentence.format(of=averaged(table.average)) for sentence in _LEGEND)
     return Grid(
-        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), legend, tuple(_missing(table, names)),
+        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), legend, tuple(_missing_reasons(table, names)),
         label=f"{table.model}-{table.task}-differences", is_folded=True,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Comparison tables as data: CSV records and JSON, fractions with all their digits, None where there is no number."""
+"""Export comparison tables as CSV records and JSON: fractions with all digits, None for missing numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report import training
 from bench.report.averages import mean_of
-from bench.report.competition import counted, judged_by
+from bench.report.competition import counted, ranked_by
 from bench.report.standings.compute import Pair
 from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.text import plain
@@ -19,24 +19,24 @@ from bench.stats import TESTED, Interval
 # --- CSV --------------------------------------------------------------------------------------------------------------
 
 
-def records(tables: Sequence[Table], *, stats: bool = False) -> list[dict[str, Any]]:
-    """One record for each method shown of each table; with statistics, metrics are all unless some were asked for."""
+def csv_records(tables: Sequence[Table], *, stats: bool = False) -> list[dict[str, Any]]:
+    """Return a CSV record per table and method; `stats` adds all metrics unless a selection names some."""
     return [
-        _flat(table, line, table.metrics or (tuple(METRICS) if stats else COLUMNS))
+        _csv_record(table, line, table.metrics or (tuple(METRICS) if stats else COLUMNS))
         for table in tables
         for line in table.lines
     ]
 
 
-def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
+def _csv_record(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     standing = line.standing
-    seen = line.labels[0] if line.labels else None
+    labels_seen = line.labels[0] if line.labels else None
     record: dict[str, Any] = table.head | {
         "group": line.group, "method": line.method, "variant": line.variant, "sorted_by": table.headline,
         "rank": line.rank(table.headline), "leading": int(line in table.leaders()), "status": line.status, "n": line.n,
         "seeds": len(line.seeds), "runs": line.runs,
-        "labels_train": seen and seen.train, "labels_validation": seen and seen.validation,
-        "labels_gold": seen and seen.gold,
+        "labels_train": labels_seen and labels_seen.train, "labels_validation": labels_seen and labels_seen.validation,
+        "labels_gold": labels_seen and labels_seen.gold,
         "ece_floor": line.estimate("ece_floor").mean,
         "p_calibrated": standing and standing.calibrated_p,
         "orders_answers": None if standing is None or standing.orders_answers is None else int(standing.orders_answers),
@@ -46,11 +46,11 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
     }  # fmt: skip
     record |= {f"rank_{name}": standing and standing.ranks.get(name) for name in TESTED}
     for name in names:
-        own, cell = line.estimate(name), table.cell(line.method, name)
-        fixed = own.standing and own.standing.fixed
+        estimate, cell = line.estimate(name), table.cell(line.method, name)
+        fixed = estimate.standing and estimate.standing.fixed
         of_metric: dict[str, Any] = {
-            "mean": own.mean, "half": own.half, "low": fixed and fixed.low, "high": fixed and fixed.high,
-            "std": own.std, "seed_std": own.spread, "best": own.best,
+            "mean": estimate.mean, "half": estimate.half, "low": fixed and fixed.low, "high": fixed and fixed.high,
+            "std": estimate.std, "seed_std": estimate.spread, "best": estimate.best,
         }  # fmt: skip
         if table.published is not None:
             of_metric |= {
@@ -58,31 +58,31 @@ def _flat(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any]:
                 "difference": table.difference(line, name), "no_target": cell and cell.reason,
             }  # fmt: skip
         record |= {f"{name}_{key}": value for key, value in of_metric.items()}
-    record |= {f"steps_{name}": training.total(line.training, name) for name in ("limit", "taken", "kept")}
-    record["epochs"] = training.total(line.training, "epochs")
-    record |= {name: training.mean_of(line.training, name) for name in training.LOSSES}
+    record |= {f"steps_{name}": training.sum_of_stages(line.training, name) for name in ("limit", "taken", "kept")}
+    record["epochs"] = training.sum_of_stages(line.training, "epochs")
+    record |= {name: training.mean_of_field(line.training, name) for name in training.LOSSES}
     record["base_rate"] = line.base_rate
-    record |= _costs(line)
-    of_cells = (note for name in names if name in line.estimates for note in line.estimates[name].notes)
-    record["notes"] = "; ".join(dict.fromkeys([*line.notes, *line.reasons, *of_cells]))
+    record |= _token_costs(line)
+    metric_notes = (note for name in names if name in line.estimates for note in line.estimates[name].notes)
+    record["notes"] = "; ".join(dict.fromkeys([*line.notes, *line.reasons, *metric_notes]))
     return record | {"too_few": table.too_few, "caption": table.caption}
 
 
-def _costs(line: Line) -> dict[str, float | None]:
-    """Tokens of the method alone, mean over seeds."""
+def _token_costs(line: Line) -> dict[str, float | None]:
+    """Return the tokens of the method alone, mean over seeds."""
     return {"forward_tokens_alone": mean_of(line.tokens), "generated_tokens_alone": mean_of(line.generated)}
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """All that is known of each table."""
-    found: list[dict[str, Any]] = []
+def json_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """Return the JSON objects of the tables."""
+    json_tables: list[dict[str, Any]] = []
     for table in tables:
         # paired differences between lines shown, in the metrics that were asked for
         shown = {line.key for line in table.lines}
-        metrics = TESTED if table.metrics is None else tuple(map(judged_by, table.metrics))
+        metrics = TESTED if table.metrics is None else tuple(map(ranked_by, table.metrics))
         verdict = verdict_of(table).record()
         if table.others:  # its leaders are numbers of the lines shown
             verdict["leaders"].sort()
@@ -91,28 +91,28 @@ def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
             for pair in table.standings.pairs
             if {pair.first, pair.second} <= shown and pair.metric in metrics
         ]
-        found.append(
+        json_tables.append(
             table.head
             | {
                 "task_version": table.task_version, "facts": list(table.facts), "too_few": table.too_few,
                 "sorted_by": table.headline, "verdict": verdict,
-                "lines": [_line(table, line) for line in table.lines], "comparisons": pairs,
+                "lines": [_json_line(table, line) for line in table.lines], "comparisons": pairs,
             }
         )  # fmt: skip
-    return found
+    return json_tables
 
 
 def pair_record(pair: Pair) -> dict[str, Any]:
-    """A paired difference."""
+    """Return a paired difference as JSON."""
     first, second = ({"method": plain(key.method), "variant": plain(key.variant)} for key in (pair.first, pair.second))
     return {
         "metric": pair.metric, "first": first, "second": second, "difference": pair.difference,
-        "interval": _range(pair.fixed), "clustered": _range(pair.clustered), "p": pair.p,
+        "interval": _interval(pair.fixed), "clustered": _interval(pair.clustered), "p": pair.p,
         "p_corrected": pair.p_corrected, "error": pair.error, "critical": pair.critical,
     }  # fmt: skip
 
 
-def _line(table: Table, line: Line) -> dict[str, Any]:
+def _json_line(table: Table, line: Line) -> dict[str, Any]:
     standing = line.standing
     metrics: dict[str, dict[str, Any]] = {}
     for name, estimate in line.estimates.items():
@@ -121,17 +121,17 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
         metrics[name] = {
             "mean": estimate.mean, "std": estimate.std, "best": estimate.best, "notes": list(estimate.notes),
         }  # fmt: skip
-        if (own := estimate.standing) is not None:
+        if (est := estimate.standing) is not None:
             metrics[name] |= {
-                "half": estimate.half, "interval": _range(own.fixed), "clustered": _range(own.clustered),
-                "by_seed": [None if value is None else counted(name, value) for value in own.by_seed],
-                "seed_std": estimate.spread, "n_undefined": own.n_undefined,
+                "half": estimate.half, "interval": _interval(est.fixed), "clustered": _interval(est.clustered),
+                "by_seed": [None if value is None else counted(name, value) for value in est.by_seed],
+                "seed_std": estimate.spread, "n_undefined": est.n_undefined,
             }  # fmt: skip
     record: dict[str, Any] = {
         "group": line.group, "method": line.method, "variant": line.variant, "rank": line.rank(table.headline),
         "leading": line in table.leaders(), "status": line.status, "reasons": list(line.reasons),
         "notes": list(line.notes), "n": line.n, "seeds": list(line.seeds), "runs": line.runs,
-        "labels_seen": [asdict(labels) for labels in line.labels], "base_rate": line.base_rate, **_costs(line),
+        "labels_seen": [asdict(labels) for labels in line.labels], "base_rate": line.base_rate, **_token_costs(line),
         "training": [asdict(of_seed) for of_seed in line.training],
         "standing": standing and {
             "p_calibrated": standing.calibrated_p, "ranks": dict(standing.ranks),
@@ -149,8 +149,8 @@ def _line(table: Table, line: Line) -> dict[str, Any]:
     return record
 
 
-def _range(interval: Interval) -> dict[str, Any]:
-    """Without what is empty: an interval, or why there is none."""
+def _interval(interval: Interval) -> dict[str, Any]:
+    """Return an interval as JSON, or why there is none."""
     if interval.low is None:
         return {"estimand": interval.estimand, "reason": interval.reason}
     return {

@@ -1,6 +1,6 @@
-"""Formats of grids: rich terminal, Markdown, LaTeX, and CSV and JSON for data; all text is escaped in each.
+"""Render grids as terminal text, Markdown, LaTeX, CSV and JSON; text is escaped for each format.
 
-What a reader sees is rounded; CSV and JSON give fractions with all their digits.
+Numbers are rounded for readers; CSV and JSON have fractions with all digits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.store.files import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table as Drawn
+    from rich.table import Table as RichTable
 
     from bench.report.tables.grid import Column, Grid, TableViews
 
@@ -28,7 +28,7 @@ _SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹˒")
 _MARKDOWN_MARKS = re.compile(r"([\\`*_{}\[\]()#+!|~$^])")
 _HTML_MARKS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _BREAK = "\u200b"
-"""Put between two hyphens, which LaTeX would join to a dash; `plain` has removed any other."""
+"""Separates two hyphens, which LaTeX would join to a dash; `plain` has removed any other."""
 _LATEX_MARKS = str.maketrans(
     {
         "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%",
@@ -39,15 +39,15 @@ _LATEX_MARKS = str.maketrans(
     }
 )  # fmt: skip
 """Brackets and stars are guarded because they would be read as arguments of a preceding `\\\\`."""
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 """Text that a spreadsheet would run as a formula; a leading apostrophe keeps it text."""
 _LATEX_HEAD = r"% Needs \usepackage{booktabs,graphicx} and \usepackage[table]{xcolor}."
-_MEASURED = 10_000
-"""Columns within which a table's natural width is measured."""
+_MAX_WIDTH = 10_000
+"""Width limit, in characters, for measuring a table's natural width."""
 
 
 def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
-    """The views of some tables as text.
+    """Render views as text.
 
     Args:
         views: from `bench.report.tables.build.views` or `bench.report.tables.comparison.build`.
@@ -60,7 +60,7 @@ def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
     writers: Mapping[str, Callable[[], str]] = {
         "terminal": lambda: visible(terminal(views.grids, width)),
         "md": lambda: visible(markdown(views.grids)),
-        "csv": lambda: visible(comma_separated(views.records())),
+        "csv": lambda: visible(csv_text(views.records())),
         "tex": lambda: visible(latex(views.grids)),
         "json": lambda: visible_json(json_text(views.data())),
     }
@@ -73,7 +73,7 @@ def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
 
 
 def terminal(grids: Sequence[Grid], width: int | None) -> str:
-    """Grids as plain text, as wide as the terminal."""
+    """Render grids as plain text of the terminal's width."""
     from rich.console import Console
 
     console = Console(
@@ -86,19 +86,19 @@ def terminal(grids: Sequence[Grid], width: int | None) -> str:
 
 
 def print_terminal(grids: Sequence[Grid], console: Console) -> None:
-    """Print on a rich console; everything goes through `Text`, which knows no markup. Legends come once, at the end.
+    """Print grids on a rich console, as `Text` without markup; the merged legend comes last.
 
-    Where the console is too narrow, columns that can be spared are left out one after the other, and named; if that
-    is not enough, columns go below one another.
+    If the console is too narrow, droppable columns are left out in turn and listed; if that is not enough, columns
+    are split into panels below one another.
     """
     from rich.text import Text
 
     shown: set[Column] = set()
     for grid in grids:
         panels = _panels(grid, console)
-        own = [column for i, column in enumerate(grid.columns) if any(i in panel for panel in panels)]
-        dropped = [column.label for column in grid.columns if column not in own]
-        shown.update(own)
+        visible_columns = [column for i, column in enumerate(grid.columns) if any(i in panel for panel in panels)]
+        dropped = [column.label for column in grid.columns if column not in visible_columns]
+        shown.update(visible_columns)
         console.print(Text(grid.facts[0], style="bold"))
         for lead, rest in grid.verdicts:
             console.print(Text(lead, style="bold").append(f"\n{rest}" * bool(rest), style="not bold"), highlight=False)
@@ -107,8 +107,8 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
         console.print()
         for panel in panels if grid.rows else ():
             # further apart where there is room
-            drawn = _drawn(grid, panel, gap=1)
-            console.print(drawn if _fits(drawn, console) else _drawn(grid, panel, gap=0))
+            table = _rich_table(grid, panel, gap=1)
+            console.print(table if _fits(table, console) else _rich_table(grid, panel, gap=0))
             console.print()
         notes = [f"{str(k).translate(_SUPERSCRIPTS)} {note}" for k, note in enumerate(grid.footnotes, start=1)]
         for text in (*notes, *grid.remarks):
@@ -118,64 +118,64 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
         if notes or grid.remarks or dropped:
             console.print()
     unseen = {column for grid in grids for column in grid.columns} - shown
-    console.print(Text(" ".join(legend_of(grids, unseen)), style="dim"), highlight=False)
+    console.print(Text(" ".join(merge_legends(grids, unseen)), style="dim"), highlight=False)
 
 
-def legend_of(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str]:
-    """Sentences of all grids, each once; those of a later grid stand where they stand there.
+def merge_legends(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str]:
+    """Merge the legends of grids: each sentence once, keeping the order within each grid.
 
     Args:
-        grids: that have legends.
-        dropped: columns that none of them shows, and which must not be explained.
+        grids: grids with legends.
+        dropped: columns that no grid shows, whose sentences are left out.
     """
     unexplained = {column.sentence for column in dropped}
     merged: list[str] = []
     for grid in grids:
-        place = 0
-        for shown in (sentence for sentence in grid.legend if sentence not in unexplained):
-            if shown not in merged:
-                merged.insert(place, shown)
-            place = merged.index(shown) + 1
+        position = 0
+        for sentence in (sentence for sentence in grid.legend if sentence not in unexplained):
+            if sentence not in merged:
+                merged.insert(position, sentence)
+            position = merged.index(sentence) + 1
     return merged
 
 
 def _panels(grid: Grid, console: Console) -> list[list[int]]:
-    """Numbers of the columns that are shown, in pieces that fit; each begins with the columns that name a row."""
+    """Split column indices into panels that fit the console; each begins with the columns that name a row."""
 
     def fits(numbers: Sequence[int]) -> bool:
-        return _fits(_drawn(grid, numbers, gap=0), console)
+        return _fits(_rich_table(grid, numbers, gap=0), console)
 
-    kept = list(range(len(grid.columns)))
-    for number in sorted(kept, key=lambda i: -grid.columns[i].droppable):
-        if grid.columns[number].droppable and not fits(kept):
-            kept.remove(number)
-    if grid.is_folded or fits(kept):
-        return [kept]
-    kept = [i for i, column in enumerate(grid.columns) if column.is_metric or not column.droppable]
+    remaining = list(range(len(grid.columns)))
+    for number in sorted(remaining, key=lambda i: -grid.columns[i].droppable):
+        if grid.columns[number].droppable and not fits(remaining):
+            remaining.remove(number)
+    if grid.is_folded or fits(remaining):
+        return [remaining]
+    remaining = [i for i, column in enumerate(grid.columns) if column.is_metric or not column.droppable]
     names = 1 + sum(1 for _ in takewhile(lambda column: column.is_left, grid.columns[1:]))
-    head = list(range(names))
-    panels = [[*head]]
-    for _, span in groupby(kept[names:], key=lambda i: grid.columns[i].span):
+    name_columns = list(range(names))
+    panels = [[*name_columns]]
+    for _, span in groupby(remaining[names:], key=lambda i: grid.columns[i].span):
         numbers = list(span)
-        together = fits([*head, *numbers]) and bool(grid.columns[numbers[0]].span)
-        for piece in [numbers] if together else [[number] for number in numbers]:
+        fits_whole = fits([*name_columns, *numbers]) and bool(grid.columns[numbers[0]].span)
+        for piece in [numbers] if fits_whole else [[number] for number in numbers]:
             if len(panels[-1]) > names and not fits([*panels[-1], *piece]):
-                panels.append([*head])
+                panels.append([*name_columns])
             panels[-1] += piece
     return panels
 
 
-def _fits(drawn: Drawn, console: Console) -> bool:
-    return drawn.__rich_measure__(console, console.options.update(max_width=_MEASURED)).maximum <= console.width
+def _fits(table: RichTable, console: Console) -> bool:
+    return table.__rich_measure__(console, console.options.update(max_width=_MAX_WIDTH)).maximum <= console.width
 
 
-def _drawn(grid: Grid, numbers: Sequence[int], *, gap: int) -> Drawn:
-    """These columns."""
+def _rich_table(grid: Grid, numbers: Sequence[int], *, gap: int) -> RichTable:
+    """Build the rich table of these columns."""
     from rich import box
-    from rich.table import Table as Drawn
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = Drawn(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
+    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
     signs = [[cell.mark + grid.numbers(cell).translate(_SUPERSCRIPTS) for cell in row.cells] for row in grid.rows]
     spans = {""}
     for i in numbers:
@@ -184,27 +184,27 @@ def _drawn(grid: Grid, numbers: Sequence[int], *, gap: int) -> Drawn:
         if any(grid.columns[k].span for k in numbers):
             label = f"{'' if column.span in spans else column.span}\n{label}"
             spans.add(column.span)
-        drawn.add_column(Text(label), justify="left" if column.is_left else "right", overflow="fold")
+        table.add_column(Text(label), justify="left" if column.is_left else "right", overflow="fold")
     for number, row in enumerate(grid.rows):
         if row.is_apart and number:
-            drawn.add_section()
+            table.add_section()
         if row.is_under and all(row.cells[i].text in {"", EN_DASH} for i in numbers[1:]):
             continue
         cells = []
-        for i in numbers:  # signs hang out to the right, so that the digits of a column stand below one another
-            tail = 0 if grid.columns[i].is_left else max(len(own[i]) for own in signs)
+        for i in numbers:  # pad signs on the right, so that the digits of a column are aligned
+            tail = 0 if grid.columns[i].is_left else max(len(row_signs[i]) for row_signs in signs)
             text = row.cells[i].text.replace(" ±", "±").replace(" / ", "/")
             shown = Text("  " * (row.is_under and i == 0)).append(text, style="bold" if row.cells[i].bold else "")
             cells.append(shown.append(signs[number][i].ljust(tail)))
-        drawn.add_row(*cells, style="dim" if row.is_under else None)
-    return drawn
+        table.add_row(*cells, style="dim" if row.is_under else None)
+    return table
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
 
 
 def markdown(grids: Sequence[Grid]) -> str:
-    """Grids as GitHub's Markdown, one section per grid, and the legend once."""
+    """Render grids as GitHub Markdown: a section per grid, one legend."""
     lines: list[str] = []
     for grid in grids:
         lines += [f"### {markdown_text(grid.facts[0])}", ""]
@@ -226,11 +226,11 @@ def markdown(grids: Sequence[Grid]) -> str:
         lines += [f"{number}. {markdown_text(note)}" for number, note in enumerate(grid.footnotes, start=1)]
         lines += [""] * bool(grid.footnotes)
         lines += [line for remark in grid.remarks for line in (markdown_text(remark), "")]
-    return "\n".join([*lines, markdown_text(" ".join(legend_of(grids))), ""])
+    return "\n".join([*lines, markdown_text(" ".join(merge_legends(grids))), ""])
 
 
 def markdown_table(labels: Sequence[str], rows: Iterable[Sequence[str]], align: str = "l") -> list[str]:
-    """Lines of a table of escaped cells.
+    """Return the lines of a Markdown table.
 
     Args:
         labels: of the columns.
@@ -245,7 +245,7 @@ def markdown_table(labels: Sequence[str], rows: Iterable[Sequence[str]], align: 
 
 
 def markdown_text(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escape text for Markdown."""
     return _MARKDOWN_MARKS.sub(r"\\\1", text).translate(_HTML_MARKS)
 
 
@@ -253,10 +253,9 @@ def markdown_text(text: str) -> str:
 
 
 def latex(grids: Sequence[Grid]) -> str:
-    """Grids as `table` environments, shrunk where wider than a line; a comment says which packages they need.
+    """Render grids as `table` environments, shrunk to the line width; a comment lists the packages.
 
-    The leading group is shaded. A paper would not print the columns of a run's labels: they stand there only with
-    statistics.
+    The leading group is shaded. The column of labels is included only with statistics.
     """
     # without signs that LaTeX would read as something else
     labels = ["tab:" + "-".join(re.findall(r"[A-Za-z0-9.]+", grid.label)) for grid in grids]
@@ -267,11 +266,11 @@ def latex(grids: Sequence[Grid]) -> str:
 
 
 def _latex_lines(grid: Grid, label: str) -> list[str]:
-    kept = [i for i, column in enumerate(grid.columns) if column.is_in_latex]
+    shown_columns = [i for i, column in enumerate(grid.columns) if column.is_in_latex]
     sentences = {column.sentence for column in grid.columns if not column.is_in_latex}
     grid = replace(
-        grid, columns=tuple(grid.columns[i] for i in kept),
-        rows=tuple(row._replace(cells=[row.cells[i] for i in kept]) for row in grid.rows),
+        grid, columns=tuple(grid.columns[i] for i in shown_columns),
+        rows=tuple(row._replace(cells=[row.cells[i] for i in shown_columns]) for row in grid.rows),
         legend=tuple(sentence for sentence in grid.legend if sentence not in sentences),
     )  # fmt: skip
     notes = [rf"\textbf{{{_latex_text(lead)}}} {_latex_text(rest)}".rstrip() for lead, rest in grid.verdicts]
@@ -279,11 +278,11 @@ def _latex_lines(grid: Grid, label: str) -> list[str]:
     notes += [_latex_text(remark) for remark in grid.remarks]
     notes.append(_latex_text(" ".join(grid.legend)))
     rows: list[str] = []
-    has_pieces = any(row.is_under for row in grid.rows)
+    has_subrows = any(row.is_under for row in grid.rows)
     for row in grid.rows:
         if rows and row.is_apart:
             rows.append(r"\midrule")
-        elif rows and has_pieces and not row.is_under:
+        elif rows and has_subrows and not row.is_under:
             rows.append(r"\addlinespace[2pt]")
         shaded = [cell.shaded for cell in row.cells]
         shade = r"\cellcolor{black!8}" * (any(shaded) and not all(shaded))
@@ -328,7 +327,7 @@ def _latex_lines(grid: Grid, label: str) -> list[str]:
 
 
 def _latex_text(text: str) -> str:
-    """Escaped; characters that pdflatex's standard fonts lack become question marks."""
+    """Escape text for LaTeX; characters that pdflatex's standard fonts lack become question marks."""
     escaped = re.sub(r"-(?=-)", f"-{_BREAK}", text).translate(_LATEX_MARKS)
     return "".join(c if c.isascii() or "\u00a1" <= c <= "\u00ff" else "?" for c in escaped)
 
@@ -336,13 +335,13 @@ def _latex_text(text: str) -> str:
 # --- CSV --------------------------------------------------------------------------------------------------------------
 
 
-def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
-    """Records as CSV with one heading for all; empty where there is no number."""
+def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """Render records as CSV with the union of their fields; missing values are empty."""
     stream = io.StringIO()
     names = list(dict.fromkeys(key for record in records for key in record))
     writer = csv.DictWriter(stream, fieldnames=names, lineterminator="\n")
     writer.writeheader()
     for record in records:
-        formulas = {k: f"'{v}" for k, v in record.items() if isinstance(v, str) and v.startswith(_FORMULA_STARTS)}
+        formulas = {k: f"'{v}" for k, v in record.items() if isinstance(v, str) and v.startswith(_FORMULA_PREFIXES)}
         writer.writerow({**record, **formulas})
     return stream.getvalue()

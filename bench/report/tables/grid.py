@@ -1,4 +1,4 @@
-"""A table laid out as a grid of cells, before it is written in any format."""
+"""Grid of cells: the layout of a table before it is rendered in a format."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True)
 class Column:
-    """A heading and what it stands over."""
+    """A column: its heading and how formats treat it."""
 
     label: str
     span: str = ""
     """Heading over several neighbouring columns, e.g. a model; empty for none."""
     is_left: bool = False
-    """Set flush left, as words are."""
+    """Aligned left, as words are."""
     droppable: int = 0
-    """0 never; of the others, the largest is left out first where a terminal is too narrow."""
+    """A narrow terminal drops the column with the largest number first; 0: never dropped."""
     is_metric: bool = False
-    """Has numbers that are not left out where columns go below one another."""
+    """A metric, which is kept where columns are split into panels."""
     is_in_latex: bool = True
-    """Stands in LaTeX too."""
+    """Included in LaTeX."""
     sentence: str = ""
-    """Sentence of the legend that explains this column and is left out with it; empty where there is none."""
+    """Sentence of the legend that is left out with this column; empty for none."""
 
     @property
     def heading(self) -> str:
-        """Its label after its span, for formats that have no cells over several columns."""
+        """Span and label in one, for formats without cells over several columns."""
         return f"{self.span} {self.label}".strip()
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Text, signs and footnotes of one field, before they are escaped."""
+    """Text, signs and footnotes of a cell, unescaped."""
 
     text: str
     bold: bool = False
     mark: str = ""
     """Signs after the text that the legend explains."""
     notes: tuple[str, ...] = ()
-    """Footnotes, which are numbered in the order in which they appear."""
+    """Footnotes, numbered by first occurrence in the grid."""
     shaded: bool = False
-    """Has a background where a format has backgrounds: LaTeX."""
+    """Has a background (LaTeX only)."""
 
 
 class GridRow(NamedTuple):
@@ -57,7 +57,7 @@ class GridRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """A table that is ready to be written."""
+    """A table that is ready to be rendered."""
 
     facts: tuple[str, ...]
     """Caption: a title, then sentences."""
@@ -78,7 +78,7 @@ class Grid:
 
     @property
     def footnotes(self) -> tuple[str, ...]:
-        """Number k is at k - 1."""
+        """The distinct footnotes; number k is at index k - 1."""
         return tuple(dict.fromkeys(note for row in self.rows for cell in row.cells for note in cell.notes))
 
     def numbers(self, cell: Cell) -> str:
@@ -100,6 +100,6 @@ class TableViews:
     grids: Sequence[Grid]
     """Grids for people."""
     records: Callable[[], Sequence[Mapping[str, Any]]] = tuple
-    """Records for CSV: fractions with all digits, None without a number. Made when it is asked for, as is the next."""
+    """Makes the CSV records: fractions with all digits, None for missing numbers."""
     data: Callable[[], Any] = tuple
-    """Data for JSON."""
+    """Makes the JSON data."""

@@ -1,4 +1,4 @@
-"""Grids as a fragment of HTML for a notebook: no script, no style sheet, colours of the page around it."""
+"""Render grids as an HTML fragment for notebooks: no script or style sheet, inherited colours."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from bench.progress import visible
-from bench.report.tables.formats import legend_of
+from bench.report.tables.formats import merge_legends
 
 if TYPE_CHECKING:
     from bench.report.tables.grid import Grid
@@ -18,7 +18,7 @@ _UNDER = "font-size:smaller;opacity:.75"
 
 
 def fragment(grids: Sequence[Grid]) -> str:
-    """The grids below one another, and their legend once; all text is escaped."""
+    """Render grids below one another with one legend; all text is escaped."""
     lines = ["<div>"]
     for grid in grids:
         lines.append(_paragraph(grid.facts[0], "font-weight:bold"))
@@ -44,11 +44,11 @@ def fragment(grids: Sequence[Grid]) -> str:
             notes = "".join(f"<li>{_text(note)}</li>" for note in grid.footnotes)
             lines.append(f'<ol style="{_NOTE}">{notes}</ol>')
         lines += [_paragraph(remark, _NOTE) for remark in grid.remarks]
-    return "\n".join([*lines, _paragraph(" ".join(legend_of(grids)), _NOTE), "</div>"])
+    return "\n".join([*lines, _paragraph(" ".join(merge_legends(grids)), _NOTE), "</div>"])
 
 
 def paragraphs(texts: Iterable[str]) -> str:
-    """Texts, each a paragraph."""
+    """Render each text as a paragraph."""
     return "\n".join(_paragraph(text) for text in texts)
 
 
@@ -57,5 +57,5 @@ def _paragraph(text: str, style: str = "") -> str:
 
 
 def _text(text: str) -> str:
-    """Text that is no markup; dollars are no formulas, which notebooks would make of them."""
+    """Escape text; dollars are wrapped, or notebooks would render them as formulas."""
     return escape(visible(text)).replace("$", "<span>$</span>")

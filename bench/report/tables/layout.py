@@ -1,4 +1,4 @@
-"""Tables as grids of cells, one method a row, and with statistics the tables of further metrics and of training."""
+"""Lay out tables as grids, one method a row; statistics add grids of further metrics and of training."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import replace
 
 from bench.metrics import METRICS
 from bench.report import training
-from bench.report.competition import judged_by
+from bench.report.competition import ranked_by
 from bench.report.tables import legend
 from bench.report.tables.cells import (
     BLANK,
     DASH,
-    column_of,
-    extras,
+    extra_columns,
     interval_rows,
-    label_of,
-    name_of,
-    no_intervals,
-    numbers_of,
-    order_in_words,
-    parts,
+    latex_label,
+    lines_with_breaks,
+    method_cell,
+    metric_cells,
+    metric_column,
+    missing_intervals,
+    order_sentences,
     published_rows,
-    ranks,
-    remarks_of,
-    seeds_in_words,
+    rank_columns,
+    seed_sentences,
+    table_remarks,
 )  # fmt: skip
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
 from bench.report.tables.model import COLUMNS, Table
@@ -51,18 +51,18 @@ _COST = (
 )
 
 
-def methods(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
+def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
     """One grid for each model and task; with statistics, up to four."""
     grids = []
     for table in tables:
         names, leaders = table.columns, {line.key for line in table.leaders()}
-        before, after = ranks(table), extras(table, stats=stats)
-        columns = [_NAME, *(column for column, _ in before), *(column_of(name, table) for name in names)]
+        before, after = rank_columns(table), extra_columns(table, stats=stats)
+        columns = [_NAME, *(column for column, _ in before), *(metric_column(name, table) for name in names)]
         columns += [column for column, _ in after]
         rows: list[GridRow] = []
-        for line, is_apart in parts(table.lines):
+        for line, is_apart in lines_with_breaks(table.lines):
             leads = line.key in leaders
-            cells = [name_of(line, leads=leads), *(text(line) for _, text in before), *numbers_of(line, names)]
+            cells = [method_cell(line, leads=leads), *(text(line) for _, text in before), *metric_cells(line, names)]
             cells += [text(line) for _, text in after]
             rows.append(GridRow([replace(cell, shaded=leads) for cell in cells], is_apart=is_apart))
             under = list(published_rows(table, line.method, line)) if table.published is not None else []
@@ -71,66 +71,66 @@ def methods(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
                 GridRow([first, *[BLANK] * len(before), *numbers, *[BLANK] * len(after)], is_under=True)
                 for first, *numbers in under
             ]
-        remarks = (*(no_intervals(table.lines, names) if stats else ()), *remarks_of(table))
+        remarks = (*(missing_intervals(table.lines, names) if stats else ()), *table_remarks(table))
         main = Grid(
-            (*table.facts, *seeds_in_words(table.lines), *order_in_words([table])), tuple(columns), tuple(rows),
-            legend.legend([table], stats=stats), remarks, verdict_of(table).sentences, label=label_of(table),
+            (*table.facts, *seed_sentences(table.lines), *order_sentences([table])), tuple(columns), tuple(rows),
+            legend.legend([table], stats=stats), remarks, verdict_of(table).sentences, label=latex_label(table),
         )  # fmt: skip
         grids.append(main)
         if stats and (table.metrics is None or {"ece", *_CALIBRATION_COLUMNS} & set(table.metrics)):
-            grids.append(_further(table, "calibration", _CALIBRATION_COLUMNS, chance=True))
+            grids.append(_metrics_grid(table, "calibration", _CALIBRATION_COLUMNS, chance=True))
         if stats and table.metrics is None:
-            grids.append(_further(table, "losses and selection", _RANKING_COLUMNS, chance=False))
+            grids.append(_metrics_grid(table, "losses and selection", _RANKING_COLUMNS, chance=False))
         if stats and any(line.training for line in table.lines):
-            grids.append(_trained(table))
+            grids.append(_training_grid(table))
     return grids
 
 
-def _further(table: Table, title: str, names: Sequence[str], *, chance: bool) -> Grid:
-    """Metrics beyond the paper's, without those that the main table has."""
+def _metrics_grid(table: Table, title: str, names: Sequence[str], *, chance: bool) -> Grid:
+    """Lay out metrics beyond the paper's that the main table does not show."""
     names = [n for n in names if n not in table.columns and any(n in line.estimates for line in table.lines)]
     names = names if table.metrics is None else []
     rows: list[GridRow] = []
-    for line, is_apart in parts(table.lines):
+    for line, is_apart in lines_with_breaks(table.lines):
         tested = DASH if line.standing is None else Cell(probability(line.standing.calibrated_p))
         tested = tested if line.status == "ok" else Cell(line.status, notes=line.reasons)
-        cells = [Cell(line.method, notes=line.notes), *[tested] * chance, *numbers_of(line, names)]
+        cells = [Cell(line.method, notes=line.notes), *[tested] * chance, *metric_cells(line, names)]
         rows.append(GridRow(cells, is_apart=is_apart))
         rows += [GridRow(cells, is_under=True) for cells in interval_rows(line, names, [""] * chance)]
-    sentences = [legend.mean(table.average, nats=True), legend.HALF, *legend.marks([table], names)]
-    sentences += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.intervals([table])]
-    columns = (_NAME, *[Column("p calibrated")] * chance, *(column_of(name, table) for name in names))
-    said = tuple(no_intervals(table.lines, table.columns))
-    reasons = tuple(reason for reason in no_intervals(table.lines, names) if reason not in said)
-    titles, label = (f"{table.facts[0]}: {title}",), label_of(table, title)
+    sentences = [legend.mean_sentence(table.average, nats=True), legend.HALF, *legend.sign_sentences([table], names)]
+    sentences += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.interval_sentences([table])]
+    columns = (_NAME, *[Column("p calibrated")] * chance, *(metric_column(name, table) for name in names))
+    already_given = tuple(missing_intervals(table.lines, table.columns))
+    reasons = tuple(reason for reason in missing_intervals(table.lines, names) if reason not in already_given)
+    titles, label = (f"{table.facts[0]}: {title}",), latex_label(table, title)
     return Grid(titles, columns, tuple(rows), tuple(sentences), reasons, label=label)
 
 
-def _trained(table: Table) -> Grid:
-    """Training: a row for each method that trained, and one below for each further stage."""
+def _training_grid(table: Table) -> Grid:
+    """Lay out training: a row per trained method, a subrow per further stage."""
     columns = ("kept step", "taken", "limit", "epochs", "train NLL", "validation NLL", "constant's NLL")
     rows: list[GridRow] = []
     for line in table.lines:
         if not line.training:
             continue
-        first, *others = training.stages(line.training) or [training.Stage("", *[EN_DASH] * 4)]
+        first, *others = training.format_stages(line.training) or [training.Stage("", *[EN_DASH] * 4)]
         name = f"{line.method} ({first.name})" if first.name else line.method
-        rows.append(GridRow([*map(Cell, (name, *first[1:], *training.losses(line.training)))]))
+        rows.append(GridRow([*map(Cell, (name, *first[1:], *training.format_losses(line.training)))]))
         rows += [GridRow([*map(Cell, (*stage, "", "", ""))], is_under=True) for stage in others]
     head = (_NAME, *map(Column, columns))
     title = f"{table.facts[0]}: training"
-    return Grid((title,), head, tuple(rows), (legend.TRAINING,), label=label_of(table, "training"))
+    return Grid((title,), head, tuple(rows), (legend.TRAINING,), label=latex_label(table, "training"))
 
 
-def overview(tables: Sequence[Table]) -> Grid:
-    """Who leads: a row for each benchmark."""
-    found = summary_of(tables)
+def overview_grid(tables: Sequence[Table]) -> Grid:
+    """Lay out who leads, a row per benchmark."""
+    summary = summary_of(tables)
     rows = [
         GridRow([*map(Cell, (row.task, str(row.models), row.leads, row.sure, row.by, row.orders, row.cost))])
-        for row in found.rows
+        for row in summary.rows
     ]
     labels = ("benchmark", "models", "leads", "sure", "by", "orders answers best", "cost")
     columns = tuple(Column(label, is_left=label != "models") for label in labels)
-    several = [_MODELS] * any(row.models > 1 for row in found.rows)
-    title = f"Who leads, by {metric_name(judged_by(found.metric))}"
+    several = [_MODELS] * any(row.models > 1 for row in summary.rows)
+    title = f"Who leads, by {metric_name(ranked_by(summary.metric))}"
     return Grid((title,), columns, tuple(rows), (_LEADS, *several, _BY, _COST), is_folded=True)

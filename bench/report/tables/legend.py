@@ -1,4 +1,4 @@
-"""Meaning of a table's numbers and signs, in sentences that can be read aloud.
+"""Legend of a table: sentences that explain its numbers and signs.
 
 Only what occurs in a table is explained. Example: `" ".join(legend([table]))`.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.metrics.summary import Average
-from bench.report.competition import SIGNS, judged_by
+from bench.report.competition import SIGNS, ranked_by
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table
 from bench.report.text import EN_DASH, averaged, metric_name
 
@@ -17,7 +17,7 @@ DAGGER = "†"
 WORSE = "!"
 
 LEADS = "▸"
-"""Before a rank: one of the leading group."""
+"""Sign before the rank of a leader."""
 
 _MEAN = (
     "Numbers are {of}, and means over seeds where there are several, in percent{nats}; ↑ says that more is better, ↓"
@@ -78,7 +78,7 @@ PUBLISHED = (
     "Published numbers are the paper's, from a single run, ± the standard deviation over its subjects, which is no"
     " error. The difference is ours minus published, in percentage points{}."
 )
-_OWN_HALF = ", ± half the width of our interval alone"
+_OUR_HALF_WIDTH = ", ± half the width of our interval alone"
 FIXED = "The 95 % interval for these subjects is one for other questions of the same subjects."
 _CLUSTERED = "The 95 % interval for other subjects takes the subjects as a sample of subjects."
 _STD = "Std is a standard deviation: of a metric over the subjects, or between the seeds."
@@ -101,24 +101,24 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
     """
     lines = [line for table in tables for line in table.lines]
     names = tables[0].columns
-    sentences = [mean(tables[0].average, nats=stats or "nll" in names)] + [ACC] * ("acc" in names)
+    sentences = [mean_sentence(tables[0].average, nats=stats or "nll" in names)] + [ACC] * ("acc" in names)
     if not is_bare:
         sentences += [HALF] * any(line.estimate(metric).half is not None for line in lines for metric in names)
         sentences += [FLOOR] * ("ece" in names and any("ece_floor" in line.estimates for line in lines))
-    sentences += [_BLOCKS] * (_group(lines) == "block")
-    sentences += [_GROUPS.format(group=_group(lines))] * has_groups(lines)
-    sentences += [*marks(tables, names), order(tables)]
+    sentences += [_BLOCKS] * (_group_noun(lines) == "block")
+    sentences += [_GROUPS.format(group=_group_noun(lines))] * has_groups(lines)
+    sentences += [*sign_sentences(tables, names), rank_sentence(tables)]
     if not is_bare:
         sentences += [LABELS]
         sentences += [SEEDS] if len({(len(line.seeds), line.runs) for line in lines}) > 1 else []
     if any(table.cell(line.method, name) for table in tables for line in table.lines for name in names):
-        sentences += [PUBLISHED.format("" if is_bare else _OWN_HALF)]
-    sentences += intervals(tables) if stats else []
+        sentences += [PUBLISHED.format("" if is_bare else _OUR_HALF_WIDTH)]
+    sentences += interval_sentences(tables) if stats else []
     return tuple(sentences)
 
 
-def for_page(methods: Sequence[Line], average: Average, headline: str = HEADLINE) -> dict[str, Any]:
-    """Signs with their sentences, for a page of several blocks that shows what occurs.
+def page_legend(methods: Sequence[Line], average: Average, headline: str = HEADLINE) -> dict[str, Any]:
+    """Return signs with their sentences for the page, which shows those that occur.
 
     Args:
         methods: a line of each method of the page.
@@ -127,7 +127,7 @@ def for_page(methods: Sequence[Line], average: Average, headline: str = HEADLINE
     """
     signs = [*zip(SIGNS.values(), _BEST.values(), strict=True), (DAGGER, CALIBRATED), (WORSE, _CONSTANT)]
     return {
-        "mean": mean(average, nats=True),
+        "mean": mean_sentence(average, nats=True),
         "best": dict(SIGNS),
         "calibrated": DAGGER,
         "worse": WORSE,
@@ -147,53 +147,53 @@ def for_page(methods: Sequence[Line], average: Average, headline: str = HEADLINE
         "tests": f"{_TESTS.format(group='block')} {_BLOCKS}",
         "groups": _GROUPS.format(group="block") if has_groups(methods) else None,
         "ranks": _ranks("block", methods, headline),
-        "leads": _LEADING.format(metric=metric_name(judged_by(headline))),
+        "leads": _LEADING.format(metric=metric_name(ranked_by(headline))),
     }
 
 
-def mean(average: Average, *, nats: bool = False) -> str:
+def mean_sentence(average: Average, *, nats: bool = False) -> str:
     """Sentence on what a number is."""
     return _MEAN.format(of=averaged(average), nats=" (NLL in nats)" if nats else "")
 
 
-def intervals(tables: Sequence[Table]) -> list[str]:
-    """Sentences on the rows below a method."""
+def interval_sentences(tables: Sequence[Table]) -> list[str]:
+    """Return the sentences on subrows."""
     return [*([FIXED, _CLUSTERED] if any(table.standings for table in tables) else []), _STD]
 
 
-def order(tables: Sequence[Table]) -> str:
-    """The sentence on the order of rows, and on the column of ranks where there is one."""
+def rank_sentence(tables: Sequence[Table]) -> str:
+    """Return the sentence on ranks, or only on the order of rows if there are none."""
     lines = [line for table in tables for line in table.lines]
     headline = tables[0].headline
     if not any(line.rank(headline) is not None for line in lines):
-        return order_alone(lines, headline)
+        return order_sentence(lines, headline)
     shown = {line.key for line in lines}
     leads = any(line.key in shown for table in tables for line in table.leaders())
-    leading = f" {_LEADING.format(metric=metric_name(judged_by(headline)))}" if leads else ""
-    return _ranks(_group(lines), lines, headline) + leading
+    leading = f" {_LEADING.format(metric=metric_name(ranked_by(headline)))}" if leads else ""
+    return _ranks(_group_noun(lines), lines, headline) + leading
 
 
 def _ranks(group: str, lines: Sequence[Line], headline: str) -> str:
-    return _RANKS.format(group=group, metric=metric_name(judged_by(headline)), order=order_alone(lines, headline))
+    return _RANKS.format(group=group, metric=metric_name(ranked_by(headline)), order=order_sentence(lines, headline))
 
 
-def order_alone(lines: Sequence[Line], headline: str) -> str:
+def order_sentence(lines: Sequence[Line], headline: str) -> str:
     """The sentence on the order of rows."""
-    return ORDER.format(rows=_ROWS_OF_GROUPS if has_groups(lines) else _ROWS, metric=metric_name(judged_by(headline)))
+    return ORDER.format(rows=_ROWS_OF_GROUPS if has_groups(lines) else _ROWS, metric=metric_name(ranked_by(headline)))
 
 
-def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> Iterator[str]:
-    """Sentences on the signs that occur.
+def sign_sentences(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> Iterator[str]:
+    """Yield the sentences on the signs that occur.
 
     Args:
         tables: that hold them.
         names: of the metrics shown.
     """
     lines = [line for table in tables for line in table.lines]
-    found = {line.estimates[name].best for line in lines for name in names if name in line.estimates}
-    group = _group(lines)
-    yield from (sentence.format(group=group) for best, sentence in _BEST.items() if best in found)
-    if found - {None, "not tested"}:
+    marks_present = {line.estimates[name].best for line in lines for name in names if name in line.estimates}
+    group = _group_noun(lines)
+    yield from (sentence.format(group=group) for best, sentence in _BEST.items() if best in marks_present)
+    if marks_present - {None, "not tested"}:
         yield _TESTS.format(group=group)
     if "rmsce" in names and any(line.estimates.get("rmsce") for line in lines):
         yield _BY_SQUARE
@@ -204,10 +204,10 @@ def marks(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> Iterator[s
 
 
 def has_groups(lines: Sequence[Line]) -> bool:
-    """Whether methods of more than one group stand there."""
+    """Return whether the lines belong to several groups of methods."""
     return len({line.group for line in lines}) > 1
 
 
-def _group(lines: Sequence[Line]) -> str:
-    """Name of the methods that compete."""
+def _group_noun(lines: Sequence[Line]) -> str:
+    """Return what methods are ranked within: `block` or `table`."""
     return "block" if len({line.key.recalibration for line in lines}) > 1 else "table"

@@ -1,6 +1,6 @@
-"""The one comparison table: page, figures, terminal, Markdown, LaTeX, CSV and JSON are views of it.
+"""The comparison table, of which page, figures and all formats are views: Table, Line, MetricValue.
 
-It is built once, by `bench.report.tables.build.build`. Example: `table.lines[0].estimate("brier").mean`.
+Built by `bench.report.tables.build.build`. Example: `table.lines[0].estimate("brier").mean`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from bench.metrics import METRICS
 from bench.metrics.summary import Average
 from bench.report.averages import mean_of
-from bench.report.competition import Best, Competition, badness, counted, judged_by, rank
+from bench.report.competition import Best, Competition, badness, counted, rank, ranked_by
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, LineStanding, Standings
 from bench.report.style import Style
@@ -24,13 +24,13 @@ from bench.results.row import LabelsSeen, ResultRow, Status, Training
 from bench.stats import Estimate
 
 COLUMNS = ("ece", "rmsce", "brier", "acc", "aucpr", "auroc")
-"""Metrics of the table: the paper's, in its order, and behind ECE the one that calibration is judged by."""
+"""Metrics of the table: the paper's, in its order, and after ECE the one that ranks calibration."""
 HEADLINE = "brier"
-"""Metric that lines are ordered and ranked by unless another one is asked for."""
+"""Default metric by which lines are sorted and ranked."""
 CALIBRATED = 0.05
-"""P value from which on an ECE can't be distinguished from that of a calibrated method."""
+"""Least p value at which an ECE can't be distinguished from that of a calibrated method."""
 GROUPS = ("paper", "untrained", "trained")
-"""Groups of methods in the order in which they stand."""
+"""Groups of methods, in table order."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class MetricValue:
     std: float | None = None
     """Over subjects; mean over seeds."""
     by_seed: tuple[float, ...] = ()
-    """Of each seed, in their order; without seeds in which it is undefined."""
+    """Value per seed, in order; seeds where it is undefined are left out."""
     n_undefined: int = 0
-    """Subjects that a mean over subjects leaves out, in the seed where most are."""
+    """Maximum over seeds of the number of subjects that a mean over subjects leaves out."""
     best: Best | None = None
-    """Certainty that no other of its block is better; None where another one is."""
+    """Mark of the best value of its group by the tests; None if it is not the best."""
     standing: Estimate | None = None
     """Intervals, where standings were computed."""
     notes: tuple[str, ...] = ()
@@ -65,9 +65,9 @@ class MetricValue:
     @property
     def spread(self) -> float | None:
         """Standard deviation (ddof 1) between seeds, 0 where it is rounding; None with one seed."""
-        alone = statistics.stdev(self.by_seed) if len(self.by_seed) > 1 else None
-        found = self.standing.spread if self.standing else alone
-        return 0.0 if found is not None and found < ROUNDING else found
+        std = statistics.stdev(self.by_seed) if len(self.by_seed) > 1 else None
+        spread = self.standing.spread if self.standing else std
+        return 0.0 if spread is not None and spread < ROUNDING else spread
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ class Line:
     style: Style
     """Colour, marker and dash."""
     place: tuple[str, int, str, str]
-    """Sorts lines as figures and legends list them."""
+    """Sort key of lines in figures and legends."""
     group: str = "paper"
-    """Group of methods among which it stands: one of `GROUPS`."""
+    """Group of the method: one of `GROUPS`."""
     rows: tuple[ResultRow, ...] = ()
-    """Its seeds, ascending; none where it was not run on this model and task."""
+    """A row per seed, ascending; empty if it was not run on this model and task."""
     estimates: Mapping[str, MetricValue] = field(default_factory=dict)
     """Estimates by metric; empty where the status isn't ok."""
     notes: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class Line:
 
     @property
     def part(self) -> tuple[str, int]:
-        """Part of the table that it stands in: its recalibration, and in that its group."""
+        """Block of the table: recalibration, then index of the group."""
         return self.key.recalibration, GROUPS.index(self.group)
 
     @cached_property
@@ -112,7 +112,7 @@ class Line:
 
     @property
     def has_confidences(self) -> bool:
-        """Whether confidences can be drawn of every seed that is ok; False where there are none."""
+        """Whether every ok seed has confidences, not only an order; False without ok seeds."""
         return bool(self.done) and not any(row.is_order_alone for row in self.done)
 
     @property
@@ -149,13 +149,13 @@ class Line:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it, or one of its seeds, isn't ok."""
+        """Reasons why seeds are not ok."""
         several = self.runs > 1
         reasons = (
             f"{row.status}{f' (seed {row.seed})' if several else ''}: {row.reason or 'no reason given'}"
             for row in self.others
         )
-        return distinct(reasons)
+        return unique(reasons)
 
     @property
     def training(self) -> tuple[Training, ...]:
@@ -169,23 +169,23 @@ class Line:
 
     @property
     def parameters(self) -> tuple[float, ...]:
-        """Trained parameters, by seed, where they are known; so are the next three."""
-        return _known(row.n_parameters for row in self.done)
+        """Trained parameters by seed, where known; likewise the next three."""
+        return _not_none(row.n_parameters for row in self.done)
 
     @property
     def tokens(self) -> tuple[float, ...]:
-        """Token positions that the model must read for this method alone; many go through it in one pass."""
-        return _known(row.forward_tokens_alone for row in self.done)
+        """Token positions fed to the model for this method alone, by seed; batched in forward passes."""
+        return _not_none(row.forward_tokens_alone for row in self.done)
 
     @property
     def generated(self) -> tuple[float, ...]:
-        """Tokens that the model must write for this method alone; each waits for the one before."""
-        return _known(row.generated_tokens_alone for row in self.done)
+        """Tokens decoded for this method alone, by seed; each takes a decoding step."""
+        return _not_none(row.generated_tokens_alone for row in self.done)
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """Seconds of its own stages."""
-        return _known(sum(row.timings.values()) if row.timings else None for row in self.done)
+        """Seconds of its own stages, by seed."""
+        return _not_none(sum(row.timings.values()) if row.timings else None for row in self.done)
 
     @property
     def is_calibrated(self) -> bool:
@@ -211,20 +211,20 @@ class Line:
 
         ECE has the rank of `rmsce`.
         """
-        return self.standing.ranks.get(judged_by(metric)) if self.standing else None
+        return self.standing.ranks.get(ranked_by(metric)) if self.standing else None
 
     def badness(self, metric: str) -> float | None:
-        """Mean by which lines are ordered, the best first; None where there is none."""
-        mean = self.estimate(judged_by(metric)).mean
-        return None if mean is None else badness(judged_by(metric), mean)
+        """Return the value by which lines are sorted, the best first; None if undefined."""
+        mean = self.estimate(ranked_by(metric)).mean
+        return None if mean is None else badness(ranked_by(metric), mean)
 
     def in_subject(self, subject: str, metric: str) -> float | None:
         """A metric in one subject, mean over seeds; None where it is undefined."""
-        mean = METRICS[metric].mean(_known(row.per_subject.get(subject, {}).get(metric) for row in self.done))
+        mean = METRICS[metric].mean(_not_none(row.per_subject.get(subject, {}).get(metric) for row in self.done))
         return None if mean is None else counted(metric, mean)
 
     def not_run(self) -> Line:
-        """The same method where it has no row."""
+        """Return this method as a line without rows."""
         return replace(self, rows=(), estimates={}, notes=(), standing=None)
 
 
@@ -247,15 +247,15 @@ class Table:
     headline: str = HEADLINE
     """Metric that lines are ordered and ranked by."""
     metrics: tuple[str, ...] | None = None
-    """Metrics that were asked for, in this order; None where none were."""
+    """Requested metrics in order; None for the default."""
     others: tuple[Line, ...] = ()
-    """Lines that are not shown; ranks, marks and tests are those among these too."""
+    """Hidden lines, which count in ranks, marks and tests."""
     remarks: tuple[str, ...] = ()
     """Footnotes of the table itself."""
     average: Average = "questions"
-    """What metrics are of."""
+    """What metrics average over."""
     too_few: str = ""
-    """Why its numbers say little, where they rest on few answers; see `caption.too_few`."""
+    """Warning that the table has few answers; see `caption.too_few`."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -274,12 +274,12 @@ class Table:
 
     @property
     def answers_source(self) -> str:
-        """Source of its answers, as its results name it, e.g. `generate`; groups have one."""
+        """`answers_source` of its results, e.g. `generate`; a table has one."""
         return next(row.answers_source for line in (*self.lines, *self.others) for row in line.rows)
 
     @property
     def head(self) -> dict[str, Any]:
-        """Fields that its records begin with."""
+        """First fields of its records."""
         names = ("model", "task", "preset", "answers_source", "average")
         return {name: getattr(self, name) for name in names}
 
@@ -289,7 +289,7 @@ class Table:
         return ". ".join((self.facts[0], " ".join(self.facts[1:])))
 
     def cell(self, method: str, metric: str) -> Published | None:
-        """The paper's cell, if it was asked for and there is one."""
+        """Return the published cell, if requested and present."""
         return (self.published or {}).get((method, metric))
 
     def difference(self, line: Line, metric: str) -> float | None:
@@ -306,7 +306,7 @@ class Table:
         return self.competition(metric).leaders
 
     def ordered_by(self, metric: str) -> Table:
-        """The table with this headline metric, and with its lines in that order."""
+        """Return the table sorted by this headline metric."""
 
         def place(line: Line) -> tuple[tuple[str, int], bool, float, tuple[str, int, str, str]]:
             value = line.badness(metric)
@@ -315,34 +315,34 @@ class Table:
         return replace(self, headline=metric, lines=tuple(sorted(self.lines, key=place)))
 
     def only(self, keys: Collection[Key]) -> Table:
-        """The table with some of its lines; ranks, marks and leaders stay those among all."""
+        """Return the table showing only these lines; ranks, marks and leaders stay those among all."""
         others = (*self.others, *(line for line in self.lines if line.key not in keys))
         return replace(self, lines=tuple(line for line in self.lines if line.key in keys), others=others)
 
     def whole(self) -> Table:
-        """The table with all its lines."""
+        """Return the table with its hidden lines shown."""
         if not self.others:
             return self
         return replace(self, lines=(*self.lines, *self.others), others=()).ordered_by(self.headline)
 
     def not_run(self, method: str) -> str:
-        """The words for a method that has no line here."""
+        """Return the message for a method without a line here."""
         return f"{plain(method)} was not run with {self.model} on {self.task}"
 
 
 _UNKNOWN = MetricValue()
 
 
-def distinct(texts: Iterable[str]) -> tuple[str, ...]:
-    """Texts as lines of printable text, each once."""
+def unique(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct texts, each as one printable line."""
     return tuple(dict.fromkeys(map(plain, texts)))
 
 
-def methods_of(tables: Sequence[Table]) -> list[Line]:
-    """A line for each method of some tables, in the order in which figures and legends list them."""
-    found = {line.key.method: line for table in tables for line in table.lines}
-    return sorted(found.values(), key=lambda line: line.place)
+def one_line_per_method(tables: Sequence[Table]) -> list[Line]:
+    """Return one line for each method of the tables, in the order of figures and legends."""
+    by_method = {line.key.method: line for table in tables for line in table.lines}
+    return sorted(by_method.values(), key=lambda line: line.place)
 
 
-def _known(values: Iterable[float | None]) -> tuple[float, ...]:
+def _not_none(values: Iterable[float | None]) -> tuple[float, ...]:
     return tuple(value for value in values if value is not None)

@@ -1,7 +1,7 @@
-"""Differences between the lines of one table in judge and revision of the model, and its answers' source, in words.
+"""Differences between the lines of a table in judge and model revision, and the source of its answers.
 
-A sentence of the caption says that they differ, and a footnote of a line in what: lines without one have what most
-lines have. Example: `list(Origins(runs).notes(Key("ccps", "")))`.
+The caption says that lines differ, and footnotes say how; lines without a footnote have the most common value. Example:
+`list(Origins(runs).notes(Key("ccps", "")))`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.results.row import ResultRow
 _REVISION_LENGTH = 12
 """Characters of a revision that are shown."""
 SEVERAL = 2
-"""Judges from which on they differ."""
+"""Minimum number of values that differ."""
 
 Values = Mapping[Key, frozenset[str]]
 """Judges or revisions of the seeds of each line; empty where that is not known."""
@@ -31,22 +31,22 @@ class Origins:
     """Origins of the lines of one table."""
 
     runs: Mapping[Key, Sequence[ResultRow]]
-    """Seeds of each line; only those that are ok count."""
+    """Rows of each line, one per seed; only ok ones count."""
 
     @property
     def judge(self) -> str:
-        """The sentence that says who graded; empty where nobody had to."""
-        judges = {value for found in self._judges.values() for value in found}
+        """Sentence on who graded; empty without judges."""
+        judges = {value for names in self._judges.values() for value in names}
         if len(judges) < SEVERAL:
             return f"Answers were graded by {listed(judges)}." if judges else ""
         return (
-            f"Answers were graded by different judges: by {_usual(self._judges)} unless a footnote says otherwise;"
+            f"Answers were graded by different judges: by {_mode(self._judges)} unless a footnote says otherwise;"
             " numbers of different judges can't be compared."
         )
 
     @property
     def source(self) -> str:
-        """The sentence that says where answers come from; empty where the model gave them here and now."""
+        """Sentence on the source of answers; empty if the runs generated them."""
         sources = {row.answers_source for rows in self.runs.values() for row in rows}
         return f"Answers are {listed(sources)}." if sources - {"generate"} else ""
 
@@ -55,9 +55,9 @@ class Origins:
         if _differs(key, self._judges):
             yield f"graded by {listed(self._judges[key])}"
         if _differs(key, self._revisions):
-            found = listed(revision[:_REVISION_LENGTH] for revision in self._revisions[key])
-            usual = _usual(self._revisions)[:_REVISION_LENGTH]
-            yield f"with revision {found} of the model, lines without such a note with {usual}"
+            revisions = listed(revision[:_REVISION_LENGTH] for revision in self._revisions[key])
+            usual = _mode(self._revisions)[:_REVISION_LENGTH]
+            yield f"with revision {revisions} of the model, lines without such a note with {usual}"
         plugins = {_revision(row, f"{PLUGIN}{base_of(row.method)}") for row in self._done[key]}
         if len(plugins) >= SEVERAL:
             yield "its seeds were run with different versions of the plugin"
@@ -76,17 +76,17 @@ class Origins:
 
 
 def _revision(row: ResultRow, of: str = "") -> str:
-    """Revision of the row's model, or of something else; empty where its file, which may hold anything, tells none."""
+    """Return the revision of the row's model or of `of`; empty if the file, which may hold anything, has none."""
     revisions = row.provenance.get("revisions")
     return str(revisions.get(of or row.model) or "") if isinstance(revisions, Mapping) else ""
 
 
-def _usual(values: Values) -> str:
-    """The value that most lines have; of several such, the first in the alphabet."""
-    lines = Counter(value for found in values.values() for value in found)
+def _mode(values: Values) -> str:
+    """Return the most common value; of equally common ones, the first in the alphabet."""
+    lines = Counter(value for line_values in values.values() for value in line_values)
     return min(lines, key=lambda value: (-lines[value], value))
 
 
 def _differs(key: Key, values: Values) -> bool:
-    """Whether a line has something else than most lines, or several things."""
-    return bool(values[key]) and values[key] != {_usual(values)}
+    """Return whether a line has another value than the most common one, or several values."""
+    return bool(values[key]) and values[key] != {_mode(values)}

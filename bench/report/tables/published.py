@@ -1,4 +1,4 @@
-"""The published numbers: `results/paper/*.csv`, and why some of them can be nobody's target."""
+"""Load the published numbers, `results/paper/*.csv`, and the reasons why some are no targets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Published:
-    """One printed cell, as fractions."""
+    """One published cell, as fractions."""
 
     mean: float
     std: float | None
@@ -36,7 +36,7 @@ class Published:
 
 
 def read(results: Path) -> Mapping[Key, Published]:
-    """The published cells.
+    """Load the published cells.
 
     Args:
         results: folder of results; where it has no `paper` of its own, that of the checkout is read.
@@ -52,29 +52,29 @@ def read(results: Path) -> Mapping[Key, Published]:
         )
     reasons = [
         (tuple(line[name] for name in _REASON_COLUMNS[:4]), line["reason"])
-        for line in lines_of(folder / "not_targets.csv", _REASON_COLUMNS)
+        for line in read_csv_rows(folder / "not_targets.csv", _REASON_COLUMNS)
     ]
     cells: dict[Key, Published] = {}
-    for line in lines_of(folder / "results.csv", COLUMNS):
+    for line in read_csv_rows(folder / "results.csv", COLUMNS):
         key = (line["model"], line["task"], line["method"], line["metric"])
-        fitting = (
-            why
-            for pattern, why in reasons
-            if all(wanted in {_ANY, value} for wanted, value in zip(pattern, key, strict=True))
+        matching_reasons = (
+            reason
+            for pattern, reason in reasons
+            if all(expected in {_ANY, value} for expected, value in zip(pattern, key, strict=True))
         )
         try:
             std = finite(line["std"]) / 100 if line["std"] else None
-            cells[key] = Published(finite(line["mean"]) / 100, std, line["table"], next(fitting, ""))
+            cells[key] = Published(finite(line["mean"]) / 100, std, line["table"], next(matching_reasons, ""))
         except ValueError as error:
             raise UserError(f"{folder / 'results.csv'}: expected numbers for {'/'.join(key)}, {error}") from error
     return cells
 
 
 def finite(text: str) -> float:
-    """A published number.
+    """Parse a published number.
 
     Raises:
-        ValueError: it is none, or not finite.
+        ValueError: it is no number, or not finite.
     """
     value = float(text)
     if not math.isfinite(value):
@@ -83,33 +83,33 @@ def finite(text: str) -> float:
 
 
 def published_folder(results: Path) -> Path | None:
-    """Folder of the published numbers: of these results, else that of the checkout; None where there is none."""
+    """Return the folder of published numbers of these results, else of the checkout, else None."""
     checkout = Path(__file__).resolve().parents[3] / "results"
     return next((f for f in (results / FOLDER, checkout / FOLDER) if f.is_dir()), None)
 
 
 def values_of(
-    results: Path, name: str, columns: tuple[str, ...], of: Callable[[Mapping[str, str]], T], expected: str
+    results: Path, name: str, columns: tuple[str, ...], parse: Callable[[Mapping[str, str]], T], expected: str
 ) -> list[T]:
-    """Values of the lines of a file of published numbers; none where there is no such file.
+    """Parse the lines of a file of published numbers; empty without such a file.
 
     Raises:
-        UserError: the file is not as it must be, or `of` raises a ValueError, as a line holds something else.
+        UserError: the file is malformed, or `parse` raises a ValueError.
     """
     folder = published_folder(results)
     if not name or folder is None or not (folder / name).is_file():
         return []
     try:
-        return [of(line) for line in lines_of(folder / name, columns)]
+        return [parse(line) for line in read_csv_rows(folder / name, columns)]
     except ValueError as error:
         raise UserError(f"{folder / name}: expected {expected}, {error}") from error
 
 
-def lines_of(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    """Lines of a CSV file of published numbers.
+def read_csv_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    """Read the rows of a CSV file of published numbers.
 
     Raises:
-        UserError: it can't be read, or has not these columns.
+        UserError: it can't be read, or has other columns.
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:

@@ -1,4 +1,4 @@
-"""Answers to `bench table` from a folder of results.
+"""Build the views of `bench table` from a folder of results.
 
 Example: `shown(View(Path("results"), against=Against.PAPER), cache)` is the comparison beside the paper's numbers.
 """
@@ -22,7 +22,7 @@ from bench.results.row import ResultRow
 
 
 def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> TableViews:
-    """Contents that the view asks for.
+    """Build the requested views.
 
     Args:
         view: the request.
@@ -32,23 +32,23 @@ def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _:
     Raises:
         UserError: options that exclude each other, nothing to show, or a result that is not as it must be.
     """
-    other = {
+    options = {
         "--against": view.against, "--stats": view.stats, "--layout models": view.layout == Layout.MODELS,
         "--method": view.methods, "--sort": view.headline,
     }  # fmt: skip
-    named = [name for name, is_on in other.items() if is_on]
-    if view.compare is not None and named:
+    conflicting = [name for name, is_on in options.items() if is_on]
+    if view.compare is not None and conflicting:
         raise UserError(
-            f"--compare makes a table of its own, of the methods that it names; leave out {' and '.join(named)}"
+            f"--compare makes a table of its own, of the methods that it names; leave out {' and '.join(conflicting)}"
         )
     if view.stats and view.layout == Layout.MODELS:
         raise UserError("--layout models has no room for --stats; leave out one of them")
-    found = tables_of(view, cache, say)
+    tables = tables_of(view, cache, say)
     if view.compare is not None:
-        return comparison.build(found, view.compare)
+        return comparison.build(tables, view.compare)
     if view.against:
-        found = build.against(found, published.read(view.results))
-    return build.views(found, stats=view.stats, models=view.layout == Layout.MODELS)
+        tables = build.add_published(tables, published.read(view.results))
+    return build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS)
 
 
 def tables_of(
@@ -57,28 +57,28 @@ def tables_of(
     say: Callable[[str], None] = lambda _: None,
     rows: Sequence[ResultRow] | None = None,
 ) -> list[Table]:
-    """The tables of the results that a selection chooses, with intervals, tests and ranks.
+    """Load the tables of a selection of results, with intervals, tests and ranks.
 
     Args:
         selection: the request.
         cache: folder where intervals and tests are kept; None keeps none.
         say: told before long computations.
-        rows: of the selection's folder, of a run that has just written them; None reads them all.
+        rows: rows just written to the selection's folder by a run; None reads all of the folder.
 
     Raises:
         UserError: nothing to show, or a result that is not as it must be.
     """
     refuse_unknown_metrics(selection)
     folder = selection.results
-    wanted = partial(chosen_rows, selection=selection)
+    select = partial(chosen_rows, selection=selection)
     if rows is None:
-        rows = recomputed.rows_of(folder, cache, partial=selection.partial, say=say, chosen=wanted)
+        rows = recomputed.rows_of(folder, cache, partial=selection.partial, say=say, chosen=select)
     else:
-        rows = wanted(rows)
+        rows = select(rows)
     beside_paper = isinstance(selection, View) and selection.against is not None
     average = selection.average or (AverageOver.SUBJECTS if beside_paper else AverageOver.QUESTIONS)
-    found = build.build(
+    tables = build.build(
         rows, average=average.value, preset=selection.preset, deviations=selection.deviations, partial=True,
         standings_of=StandingsReader(folder, cache, say, average.value), styles=style.read(folder),
     )  # fmt: skip
-    return chosen(build.marked(found, registry.built_in()[0].names()), selection)
+    return chosen(build.marked(tables, registry.built_in()[0].names()), selection)

@@ -1,4 +1,4 @@
-"""Tables as grids of cells, two models side by side, as in the paper's main table."""
+"""Lay out tables as grids with two models side by side, as in the paper's main table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bench.report.tables import legend
 from bench.report.tables.cells import (
     BLANK,
     DASH,
-    column_of,
-    name_of,
-    numbers_of,
-    order_in_words,
-    parts,
+    lines_with_breaks,
+    method_cell,
+    metric_cells,
+    metric_column,
+    order_sentences,
     published_rows,
-    ranks,
-    remarks_of,
+    rank_columns,
+    table_remarks,
 )
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
 from bench.report.tables.model import Line, Table
@@ -27,10 +27,10 @@ from bench.report.text import EN_DASH, listed
 from bench.report.verdict import verdict_of
 
 
-def models(tables: Sequence[Table]) -> list[Grid]:
-    """The paper's main table: for each task, blocks of two models, means only.
+def model_grids(tables: Sequence[Table]) -> list[Grid]:
+    """Lay out each task with two models per grid, means only.
 
-    Models stand in the order of `bench list models`, others after them.
+    Models are in the order of `bench list models`, others after them.
 
     Raises:
         UserError: the tables of a task differ in preset or task version, or a model has two tables of it.
@@ -39,87 +39,90 @@ def models(tables: Sequence[Table]) -> list[Grid]:
     for table in tables:
         by_task[table.task].append(table)
     order = list(known_models.aliases())
-    found = []
-    for task, of_task in by_task.items():
-        for name, way_out in (("preset", "choose one with --preset"), ("task_version", "run the old ones again")):
-            values = {getattr(table, name) for table in of_task}
+    grids = []
+    for task, task_tables in by_task.items():
+        for name, remedy in (("preset", "choose one with --preset"), ("task_version", "run the old ones again")):
+            values = {getattr(table, name) for table in task_tables}
             if len(values) > 1:
                 raise UserError(
                     f"results on {task} have {name.replace('_', ' ')}s {listed(values)}, which don't belong side by"
-                    f" side; {way_out}"
+                    f" side; {remedy}"
                 )
-        twice = [model for model, n in Counter(table.model for table in of_task).items() if n > 1]
-        if twice:
+        repeated = [model for model, n in Counter(table.model for table in task_tables).items() if n > 1]
+        if repeated:
             raise UserError(
-                f"{listed(twice)} has several tables on {task} (partial or tuned runs, or another protocol), which"
+                f"{listed(repeated)} has several tables on {task} (partial or tuned runs, or another protocol), which"
                 " --layout models has no place for; leave out --partial and --deviations, and keep tuned results in a"
                 " folder of their own"
             )
-        of_task.sort(key=lambda t: (order.index(t.model) if t.model in order else len(order), t.model))
-        found += [_side_by_side(of_task[i : i + 2]) for i in range(0, len(of_task), 2)]
-    return found
+        task_tables.sort(key=lambda t: (order.index(t.model) if t.model in order else len(order), t.model))
+        grids += [_pair_grid(task_tables[i : i + 2]) for i in range(0, len(task_tables), 2)]
+    return grids
 
 
-def _side_by_side(tables: Sequence[Table]) -> Grid:
+def _pair_grid(tables: Sequence[Table]) -> Grid:
     columns = [Column("method", is_left=True)]
     for table in tables:
         span = table.model if len(tables) > 1 else ""
-        columns += [replace(column, span=span) for column, _ in ranks(table)]
-        columns += [column_of(name, table, span=span, is_bare=True) for name in table.columns]
+        columns += [replace(column, span=span) for column, _ in rank_columns(table)]
+        columns += [metric_column(name, table, span=span, is_bare=True) for name in table.columns]
     keys = dict.fromkeys(line.key for table in tables for line in table.lines)
     lines = {key: [next((li for li in table.lines if li.key == key), None) for table in tables] for key in keys}
     leaders = [{line.key for line in table.leaders()} for table in tables]
 
-    def place(line: Line) -> tuple[object, ...]:
-        """Sorts lines by part, and in it by the mean over the models; lines that lack a number come last."""
-        own = zip(lines[line.key], tables, strict=True)
-        known = [bad for each, table in own if each and (bad := each.badness(table.headline)) is not None]
-        return line.part, len(known) < len(tables), not known, sum(known) / max(len(known), 1), line.place
+    def sort_key(line: Line) -> tuple[object, ...]:
+        """Sort by part, then by mean over the models; lines that lack a value come last."""
+        entries = zip(lines[line.key], tables, strict=True)
+        values = [value for entry, table in entries if entry and (value := entry.badness(table.headline)) is not None]
+        return line.part, len(values) < len(tables), not values, sum(values) / max(len(values), 1), line.place
 
     rows: list[GridRow] = []
-    first = (next(line for line in found if line) for found in lines.values())
-    for line, is_apart in parts(sorted(first, key=place)):
-        found = lines[line.key]
+    first_lines = (next(line for line in entries if line) for entries in lines.values())
+    for line, is_apart in lines_with_breaks(sorted(first_lines, key=sort_key)):
+        entries = lines[line.key]
         # a footnote that doesn't hold for all the models that the method was run with names its model
-        notes, of_models = list[str](), [name_of(each).notes if each else None for each in found]
-        for of_model, table in zip(of_models, tables, strict=True):
-            for note in of_model or ():
-                is_common = all(note in others for others in of_models if others is not None)
+        notes, all_notes = list[str](), [method_cell(entry).notes if entry else None for entry in entries]
+        for line_notes, table in zip(all_notes, tables, strict=True):
+            for note in line_notes or ():
+                is_common = all(note in others for others in all_notes if others is not None)
                 notes.append(note if is_common else f"with {table.model}: {note}")
         cells = [Cell(line.method, notes=tuple(dict.fromkeys(notes)))]
-        for table, each, leading in zip(tables, found, leaders, strict=True):
-            if each is None:
-                lacking = Cell(EN_DASH, notes=(table.not_run(line.key.method),))
-                cells += [DASH] * len(ranks(table)) + [lacking] * len(table.columns)
+        for table, entry, leading_keys in zip(tables, entries, leaders, strict=True):
+            if entry is None:
+                missing = Cell(EN_DASH, notes=(table.not_run(line.key.method),))
+                cells += [DASH] * len(rank_columns(table)) + [missing] * len(table.columns)
             else:
-                own = [*(text(each) for _, text in ranks(table)), *numbers_of(each, table.columns, is_bare=True)]
-                cells += [replace(cell, shaded=line.key in leading) for cell in own]
+                items = [
+                    *(text(entry) for _, text in rank_columns(table)),
+                    *metric_cells(entry, table.columns, is_bare=True),
+                ]
+                cells += [replace(cell, shaded=line.key in leading_keys) for cell in items]
         leads = all(cell.shaded for cell in cells[1:])
         cells[0] = replace(cells[0], bold=leads, shaded=leads)
         rows.append(GridRow(cells, is_apart=is_apart))
         if tables[0].published is None:
             continue
-        blocks = [[*published_rows(t, line.method, each, is_bare=True)] for t, each in zip(tables, found, strict=True)]
+        blocks = [[*published_rows(t, line.method, e, is_bare=True)] for t, e in zip(tables, entries, strict=True)]
         for label in ("published", "difference"):
             cells = [Cell(label)]
             for table, block in zip(tables, blocks, strict=True):
                 numbers = next((row[1:] for row in block if row[0].text == label), [BLANK] * len(table.columns))
-                cells += [BLANK] * len(ranks(table)) + numbers
+                cells += [BLANK] * len(rank_columns(table)) + numbers
             if any(cell.text for cell in cells[1:]):
                 rows.append(GridRow(cells, is_under=True))
     # facts that are the same for both models once, and the rest with the model before it
-    rest = [table.facts[1:] for table in tables]
-    facts = [fact for fact in rest[0] if all(fact in facts for facts in rest)]
-    facts += [f"{t.model}: {fact}" for t, own in zip(tables, rest, strict=True) for fact in own if fact not in facts]
-    sentences, starts = list[str](), list[int]()
+    all_facts = [table.facts[1:] for table in tables]
+    facts = [fact for fact in all_facts[0] if all(fact in facts for facts in all_facts)]
+    facts += [f"{t.model}: {fact}" for t, f in zip(tables, all_facts, strict=True) for fact in f if fact not in facts]
+    sentences, paragraphs = list[str](), list[int]()
     for table in tables:  # the verdict of each, a paragraph
-        starts.append(len(sentences))
+        paragraphs.append(len(sentences))
         opening, *others = verdict_of(table).sentences
         sentences += [f"{table.model}: " * (len(tables) > 1) + opening, *others]
-    remarks = dict.fromkeys(remark for table in tables for remark in remarks_of(table))
+    remarks = dict.fromkeys(remark for table in tables for remark in table_remarks(table))
     names = [table.model for table in tables]
     return Grid(
-        (f"{' and '.join(names)} on {tables[0].task}", *facts, *order_in_words(tables)), tuple(columns), tuple(rows),
-        legend.legend(tables, is_bare=True), tuple(remarks), tuple(sentences), tuple(starts),
+        (f"{' and '.join(names)} on {tables[0].task}", *facts, *order_sentences(tables)), tuple(columns), tuple(rows),
+        legend.legend(tables, is_bare=True), tuple(remarks), tuple(sentences), tuple(paragraphs),
         label="-".join((*names, tables[0].task)),
     )  # fmt: skip

@@ -6,6 +6,6 @@ Every claim follows from the pairs of the table's standings. Example: `verdict_o
 
 from bench.report.verdict.judgement import State
 from bench.report.verdict.summary import BenchmarkSummary, SummaryRow, summary_of
-from bench.report.verdict.verdicts import Brief, Verdict, verdict_of
+from bench.report.verdict.verdicts import ShortVerdict, Verdict, verdict_of
 
-__all__ = ["BenchmarkSummary", "Brief", "State", "SummaryRow", "Verdict", "summary_of", "verdict_of"]
+__all__ = ["BenchmarkSummary", "ShortVerdict", "State", "SummaryRow", "Verdict", "summary_of", "verdict_of"]

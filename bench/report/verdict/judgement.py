@@ -1,6 +1,6 @@
-"""Judgement of methods that were recalibrated alike, by one metric: who leads, by how much, and what is not decided.
+"""Judge the methods of one recalibration by one metric: who leads, by how much, and what is undecided.
 
-All of it follows from the pairs of the table's standings. Example: `judged(table, "brier")[0].leaders`.
+Everything follows from the tested pairs of the standings. Example: `judge_table(table, "brier")[0].leaders`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bench.report.grouping import Key
 from bench.report.standings.compute import Pair, Standings
 from bench.report.tables.model import Line, Table
 from bench.report.text import metric_name
-from bench.report.verdict.phrases import cheapest_first
+from bench.report.verdict.phrases import sort_by_cost
 
 State = Literal["sure", "tied", "not tested", "none"]
 POWER = 0.8
-"""Probability with which a test of the questions that are asked for decides."""
+"""Power of the test with the number of questions that a verdict names."""
 _POWER_QUANTILE = NormalDist().inv_cdf(POWER)
 HOPELESS = 0.1
 """Share of its interval's width below which a difference is too small to say how many questions would decide it."""
@@ -30,7 +30,7 @@ HOPELESS = 0.1
 
 @dataclass(frozen=True)
 class Judgement(Competition):
-    """Methods of a table that were recalibrated alike, judged by one metric."""
+    """Ranking of the methods of one recalibration, with pairs and undecided cases."""
 
     known: tuple[Line, ...]
     """Lines that have a value in this metric, whether ranked or not, the best mean first."""
@@ -57,10 +57,10 @@ class Judgement(Competition):
         return bool(self.leaders)
 
     def lead(self, line: Line, other: Line) -> Pair | None:
-        """The pair, turned so that its difference is how far the line is ahead; None where it isn't there."""
+        """Return the pair, oriented so that a positive difference means `line` is better; None if untested."""
         first, second = (line, other) if METRICS[self.metric].higher_is_better else (other, line)
         pair = self._pairs.get((first.key, second.key))
-        return pair or (turned.reversed() if (turned := self._pairs.get((second.key, first.key))) else None)
+        return pair or (reverse.reversed() if (reverse := self._pairs.get((second.key, first.key))) else None)
 
     @cached_property
     def _pairs(self) -> Mapping[tuple[Key, Key], Pair]:
@@ -71,7 +71,7 @@ class Judgement(Competition):
     def rivals(self) -> tuple[Line, ...]:
         """Ranked lines that may be best as well: the other leaders.
 
-        Where there are none, the lines that the only leader is not significantly better than.
+        With a single leader, the lines that it does not beat significantly.
         """
         beaten = self.standings.beaten.get((self.metric, self.leaders[0].key), ()) if self.standings else ()
         return self.leaders[1:] or tuple(line for line in self.others if line.key not in beaten)
@@ -79,12 +79,13 @@ class Judgement(Competition):
     @property
     def cheapest(self) -> list[Line]:
         """Leaders, or the only method with a value, the cheapest first; none where several were not tested."""
-        return cheapest_first(self.leaders or (self.known if len(self.known) == 1 else ()))
+        return sort_by_cost(self.leaders or (self.known if len(self.known) == 1 else ()))
 
     def questions(self, line: Line) -> float | None:
-        """Questions that decide between the best and this line with probability POWER, if the difference is as seen.
+        """Return the number of questions that would separate the best from this line with probability POWER.
 
-        Infinity where the difference is a small part of its interval; None where there is no test or interval.
+        Assumes that the observed difference is the true one. Infinity if it is a small part of its interval, None
+        without test or interval.
         """
         pair = self.lead(self.leaders[0], line)
         if pair is None:
@@ -98,7 +99,7 @@ class Judgement(Competition):
 
     @property
     def why_nobody(self) -> str:
-        """Why nobody leads, where that is so: what there is instead of a test."""
+        """Why there is no leader."""
         from bench.stats import TESTED
 
         if METRICS[self.metric].higher_is_better is None:
@@ -122,46 +123,46 @@ class Judgement(Competition):
 
 
 def questions_needed(n: int, difference: float, error: float, critical: float) -> float:
-    """Questions with which a difference reaches its critical value with probability POWER.
+    """Return the number of questions at which a difference reaches its critical value with probability POWER.
 
     Args:
-        n: questions that were tested.
-        difference: that was seen and is taken as true.
+        n: number of questions tested.
+        difference: observed difference, taken as the true one.
         error: its standard error with n questions, which falls with the square root of n.
-        critical: standard errors that the test asks for.
+        critical: critical value of the test, in standard errors.
     """
     return n * ((critical + _POWER_QUANTILE) * error / abs(difference)) ** 2
 
 
-def rounded(value: float) -> int:
-    """A count with two significant digits.
+def two_digits(value: float) -> int:
+    """Round a count to two significant digits.
 
-    >>> rounded(4347.1), rounded(97.2), rounded(996)
+    >>> two_digits(4347.1), two_digits(97.2), two_digits(996)
     (4300, 97, 1000)
     """
     return int(float(f"{value:.1e}"))
 
 
-def judged(table: Table, metric: str | None = None) -> list[Judgement]:
-    """The judgements of a table's recalibrations, lines that are not shown included; without recalibration first.
+def judge_table(table: Table, metric: str | None = None) -> list[Judgement]:
+    """Judge each recalibration of a table, hidden lines included; without recalibration first.
 
     Args:
         table: with or without standings.
         metric: in `METRICS`; that of the table by default.
     """
-    whole = table.whole()
-    found = []
-    for kind in sorted({line.key.recalibration for line in whole.lines}):
-        of = whole.competition(metric, kind)
+    full = table.whole()
+    judgements = []
+    for kind in sorted({line.key.recalibration for line in full.lines}):
+        comp = full.competition(metric, kind)
         known, unknown = list[tuple[float, tuple[object, ...], Line]](), list[Line]()
-        for line in (line for line in whole.lines if line.key.recalibration == kind):
-            bad = line.badness(of.metric)
-            unknown += [line] if bad is None else []
-            known += [] if bad is None else [(bad, line.place, line)]
-        in_order = tuple(line for *_, line in sorted(known, key=lambda each: each[:2]))
-        found.append(
+        for line in (line for line in full.lines if line.key.recalibration == kind):
+            value = line.badness(comp.metric)
+            unknown += [line] if value is None else []
+            known += [] if value is None else [(value, line.place, line)]
+        ordered = tuple(line for *_, line in sorted(known, key=lambda item: item[:2]))
+        judgements.append(
             Judgement(
-                of.metric, of.recalibration, of.comparable, of.excluded, in_order, tuple(unknown), whole.standings
+                comp.metric, comp.recalibration, comp.comparable, comp.excluded, ordered, tuple(unknown), full.standings
             )
         )
-    return found
+    return judgements

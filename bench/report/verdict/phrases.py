@@ -1,4 +1,4 @@
-"""Phrases of which sentences are made: methods, differences, counts, and costs: tokens, labels, parameters."""
+"""Phrases of the verdict's sentences: methods, differences, counts and costs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from bench.report.tables.model import Line
 from bench.report.text import count, interval_text, precise, shown
 
 _NAMED = 4
-"""Methods that a sentence names; of more, one fewer is, and the others are counted."""
+"""Maximum number of methods named; of more, one fewer is named and the rest counted."""
 _TEN, _THOUSAND, _MILLION = 10, 10_000, 1_000_000
 UNKNOWN = "tokens unknown"
-"""Words for a cost in brief where it isn't known how many tokens the model read."""
+"""Cost of a method whose number of tokens is unknown."""
 
 
-def name(line: Line) -> str:
+def label(line: Line) -> str:
     """A method, with its settings where it has several lines."""
     return line.key.label
 
@@ -27,11 +27,11 @@ def name(line: Line) -> str:
 def with_value(line: Line, metric: str) -> str:
     """A method with its mean, e.g. `ccps (14.1)`."""
     mean = line.estimate(metric).mean
-    return f"{name(line)} ({'unknown' if mean is None else shown(METRICS[metric], counted(metric, mean))})"
+    return f"{label(line)} ({'unknown' if mean is None else shown(METRICS[metric], counted(metric, mean))})"
 
 
 def joined(texts: Sequence[str]) -> str:
-    """Texts with commas between, and "and" before the last.
+    """Join texts with commas, and "and" before the last.
 
     >>> joined(["a", "b", "c"]), joined(["a"])
     ('a, b and c', 'a')
@@ -40,7 +40,7 @@ def joined(texts: Sequence[str]) -> str:
 
 
 def named(texts: Sequence[str], most: int = _NAMED) -> str:
-    """Texts, of which the first few are named and the others are counted.
+    """Join the first few texts and count the others.
 
     >>> named(["a", "b", "c", "d", "e"])
     'a, b, c and 2 others'
@@ -50,7 +50,7 @@ def named(texts: Sequence[str], most: int = _NAMED) -> str:
     return joined([*texts[: most - 1], f"{len(texts) - most + 1} others"])
 
 
-def ahead(lead: Pair, other: Line) -> str:
+def lead_phrase(lead: Pair, other: Line) -> str:
     """How far a method is ahead of another, e.g. `3.9 points ahead of lts (95 % interval of this pair alone …)`.
 
     Args:
@@ -58,11 +58,11 @@ def ahead(lead: Pair, other: Line) -> str:
         other: the other method.
     """
     if not lead.difference:
-        return f"with the same mean as {name(other)}"
+        return f"with the same mean as {label(other)}"
     metric, fixed = METRICS[lead.metric], lead.fixed
     size = precise(metric, abs(lead.difference))
     unit = ("point" if metric.is_fraction else "nat") + "s" * (size.rstrip("0") != "1.")
-    text = f"{size} {unit} {'ahead of' if lead.difference > 0 else 'behind'} {name(other)}"
+    text = f"{size} {unit} {'ahead of' if lead.difference > 0 else 'behind'} {label(other)}"
     if fixed.ends is None:
         return text
     level = f"{100 * (fixed.level or 0):.0f} %"
@@ -70,7 +70,7 @@ def ahead(lead: Pair, other: Line) -> str:
 
 
 def compact(number: float) -> str:
-    """A count in few characters.
+    """Format a count in few characters.
 
     >>> compact(2.34), compact(812), compact(73_412), compact(1_234_567), compact(0.4e6)
     ('2.3', '812', '73 k', '1.2 M', '400 k')
@@ -82,26 +82,26 @@ def compact(number: float) -> str:
     return f"{number / 1e6:,.1f} M" if number >= _MILLION else f"{number / 1e3:,.0f} k"
 
 
-def cheapest_first(lines: Sequence[Line]) -> list[Line]:
-    """Lines by token positions, labels and parameters; what isn't known comes last."""
-    return sorted(lines, key=lambda line: (_mean(line.tokens), labels(line), _mean(line.parameters), line.place))
+def sort_by_cost(lines: Sequence[Line]) -> list[Line]:
+    """Sort lines by token positions, labels and parameters; unknown costs come last."""
+    return sorted(lines, key=lambda line: (_mean(line.tokens), n_labels(line), _mean(line.parameters), line.place))
 
 
-def labels(line: Line) -> int:
-    """Answers or questions that it was told right or wrong, of the seed with the most."""
+def n_labels(line: Line) -> int:
+    """Return the number of labels that a method uses, of the seed with the most."""
     return max((seen.train + seen.validation + seen.gold for seen in line.labels), default=0)
 
 
-def in_brief(line: Line) -> str:
-    """Cost in a few words, e.g. `25 k tokens, 1,600 labels`."""
+def brief_cost(line: Line) -> str:
+    """Format the cost briefly, e.g. `25 k tokens, 1,600 labels`."""
     tokens = [f"{compact(_mean(line.tokens))} tokens" if line.tokens else UNKNOWN]
     tokens += [f"{compact(_mean(line.generated))} generated"] if any(line.generated) else []
-    n = labels(line)
+    n = n_labels(line)
     return ", ".join([*tokens, f"{count(n)} labels" if n else "no labels"])
 
 
-def costs_of(line: Line) -> Iterator[str]:
-    """What a method costs: tokens for each answer of the test with those of training, labels, trained parameters."""
+def cost_phrases(line: Line) -> Iterator[str]:
+    """Yield the costs of a method: tokens per test answer (training included), labels, trained parameters."""
     if line.tokens and line.n:
         tokens = f"{compact(_mean(line.tokens) / line.n)} tokens read"
         tokens += f" and {compact(_mean(line.generated) / line.n)} generated" if any(line.generated) else ""
@@ -109,12 +109,12 @@ def costs_of(line: Line) -> Iterator[str]:
     else:
         yield UNKNOWN
     if line.labels:
-        yield f"{count(n)} labels" if (n := labels(line)) else "no labels"
+        yield f"{count(n)} labels" if (n := n_labels(line)) else "no labels"
     if trained := mean_of(line.parameters):
         yield f"{compact(trained)} trained parameters"
 
 
 def _mean(values: Sequence[float]) -> float:
     """Mean over seeds; infinity where unknown."""
-    found = mean_of(values)
-    return math.inf if found is None else found
+    mean = mean_of(values)
+    return math.inf if mean is None else mean

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.metrics import METRICS
-from bench.report.competition import SEVERAL, judged_by
-from bench.report.grouping import budget_of
+from bench.report.competition import SEVERAL, ranked_by
+from bench.report.grouping import tuning_budget
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, precise
-from bench.report.verdict.judgement import Judgement, judged
-from bench.report.verdict.phrases import cheapest_first, in_brief, name
+from bench.report.verdict.judgement import Judgement, judge_table
+from bench.report.verdict.phrases import brief_cost, label, sort_by_cost
 from bench.report.verdict.verdicts import FEW, ORDER, verdict_of
 
 _NAMED = 3
@@ -60,39 +60,39 @@ def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
         row = table.rows[0]
         limit = "" if row.limit is None else f"first {row.limit}"
         source = "" if row.answers_source == "generate" else f"answers from {row.answers_source}"
-        tuned = f"tuned, {budget_of(row)} configurations" if budget_of(row) else ""
+        tuned = f"tuned, {tuning_budget(row)} configurations" if tuning_budget(row) else ""
         by_task[table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}", tuned].append(table)
-    shown, rows = METRICS[judged_by(metric)], []
-    for (task, *own), of_task in by_task.items():
-        same_task = [others for other, *others in by_task if other == task]
-        differing = [text for text, *others in zip(own, *same_task, strict=True) if text and len(set(others)) > 1]
+    shown_metric, rows = METRICS[ranked_by(metric)], []
+    for (task, *facts), group in by_task.items():
+        same_task = [rest for other, *rest in by_task if other == task]
+        differing = [text for text, *rest in zip(facts, *same_task, strict=True) if text and len(set(rest)) > 1]
         title = f"{task} ({', '.join(differing)})" if differing else task
-        if len(of_task) == 1:
-            brief = verdict_of(of_task[0], metric).brief
+        if len(group) == 1:
+            brief = verdict_of(group[0], metric).brief
             rows.append(SummaryRow(title, 1, brief.leads, brief.sure, brief.by, brief.orders, brief.cost))
             continue
-        blocks = [judged(table, metric)[0] for table in of_task]
-        decided, few = [block for block in blocks if block.is_decided], sum(bool(table.too_few) for table in of_task)
+        blocks = [judge_table(table, metric)[0] for table in group]
+        decided, few = [block for block in blocks if block.is_decided], sum(bool(table.too_few) for table in group)
         leads = sorted({lead.difference for block in decided if (lead := block.lead(*block.ranked[:SEVERAL]))})
         sure = f"{sum(block.state == 'sure' for block in blocks)} of {len(blocks)}" if decided else "not tested"
-        row_of = SummaryRow(
+        summary = SummaryRow(
             task=title,
-            models=len({table.model for table in of_task}),
-            leads=_leading(blocks),
+            models=len({table.model for table in group}),
+            leads=_leader_counts(blocks),
             sure=sure + f", {few}{FEW.removeprefix(',')}" * bool(decided and few),
-            by=_ends([f"{'+' * (lead > 0)}{precise(shown, lead)}" for lead in leads]),
-            orders=_leading([judged(table, ORDER)[0] for table in of_task]),
-            cost=_ends(list(map(in_brief, cheapest_first([block.cheapest[0] for block in decided])))),
+            by=_first_to_last([f"{'+' * (lead > 0)}{precise(shown_metric, lead)}" for lead in leads]),
+            orders=_leader_counts([judge_table(table, ORDER)[0] for table in group]),
+            cost=_first_to_last(list(map(brief_cost, sort_by_cost([block.cheapest[0] for block in decided])))),
         )
-        rows.append(row_of)
+        rows.append(summary)
     return BenchmarkSummary(metric, tuple(rows))
 
 
-def _leading(blocks: Sequence[Judgement]) -> str:
+def _leader_counts(blocks: Sequence[Judgement]) -> str:
     """Words for who leads with how many models, and how many of these are sure."""
     decided = [block for block in blocks if block.is_decided]
-    sure = Counter(name(block.leaders[0]) for block in decided if block.state == "sure")
-    counts = Counter(name(line) for block in decided for line in block.leaders)
+    sure = Counter(label(block.leaders[0]) for block in decided if block.state == "sure")
+    counts = Counter(label(line) for block in decided for line in block.leaders)
     texts = [
         f"{method} {n}{f' of {len(blocks)}' if not i else ''} ({f'sure {sure[method]}' if sure[method] else 'tied'})"
         for i, (method, n) in enumerate(sorted(counts.items(), key=lambda each: (-each[1], -sure[each[0]])))
@@ -102,10 +102,10 @@ def _leading(blocks: Sequence[Judgement]) -> str:
     return ", ".join(texts) or EN_DASH
 
 
-def _ends(texts: Sequence[str]) -> str:
+def _first_to_last(texts: Sequence[str]) -> str:
     """The first and the last of some texts, the smallest and the largest.
 
-    >>> _ends(["+0.1", "+0.4", "+1.6"]), _ends(["+0.1"])
+    >>> _first_to_last(["+0.1", "+0.4", "+1.6"]), _first_to_last(["+0.1"])
     ('+0.1 to +1.6', '+0.1')
     """
     return " to ".join(dict.fromkeys([*texts[:1], *texts[-1:]])) or EN_DASH

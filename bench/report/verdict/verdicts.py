@@ -16,8 +16,17 @@ from bench.metrics import METRICS
 from bench.report.competition import CALIBRATION, SEVERAL
 from bench.report.tables.model import Line, Table
 from bench.report.text import EN_DASH, count, metric_name, precise
-from bench.report.verdict.judgement import Judgement, State, judged, rounded
-from bench.report.verdict.phrases import ahead, costs_of, in_brief, joined, labels, name, named, with_value
+from bench.report.verdict.judgement import Judgement, State, judge_table, two_digits
+from bench.report.verdict.phrases import (
+    brief_cost,
+    cost_phrases,
+    joined,
+    label,
+    lead_phrase,
+    n_labels,
+    named,
+    with_value,
+)
 
 ORDER = "auroc"
 """Metric of how well right answers are ordered before wrong ones."""
@@ -28,7 +37,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True)
-class Brief:
+class ShortVerdict:
     """Short texts for a row of a summary."""
 
     leads: str
@@ -59,7 +68,7 @@ class Verdict:
     """Numbers of the leaders among the lines of the table, of those that are shown."""
     sentences: tuple[str, ...]
     """The words, in order."""
-    brief: Brief
+    brief: ShortVerdict
 
     def record(self) -> dict[str, Any]:
         """It as data for JSON; its leaders are numbers of the table's lines."""
@@ -77,11 +86,11 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         metric: in `bench.metrics.METRICS`; that of the table by default.
     """
     metric = metric or table.headline
-    main, *recalibrated = judged(table, metric)
-    order = judged(table, ORDER)[0]
+    main, *recalibrated = judge_table(table, metric)
+    order = judge_table(table, ORDER)[0]
     orders_none = bool(order.ranked) and not any(line.orders_answers for line in order.ranked)
     if main.metric == ORDER:
-        second = _second(f"Best calibrated ({metric_name(CALIBRATION)})", judged(table, CALIBRATION)[0])
+        second = _second_sentence(f"Best calibrated ({metric_name(CALIBRATION)})", judge_table(table, CALIBRATION)[0])
     elif not order.known:
         shares = {row.llm_accuracy for line in order.unknown for row in line.done}
         why = "in each subject all answers are right, or all are wrong" if shares else "there is no result"
@@ -92,24 +101,24 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         second = "Nobody orders answers: no ranked method has an AUROC whose 95 % interval is above 50 %."
     else:  # where the headline metric found nobody either, nothing is said of nobody
         nobody = f"Nobody orders answers best: {order.why_nobody}." if main.is_decided else ""
-        second = _second("Orders answers best (AUROC)", order) or nobody
+        second = _second_sentence("Orders answers best (AUROC)", order) or nobody
     cheapest, cost, cost_in_brief = main.cheapest, "", EN_DASH
     if cheapest:
         is_one_of = ", the cheapest leader" * (len(main.leaders) > 1)
-        cost = f"Cost of {name(cheapest[0])}{is_one_of}: {', '.join(costs_of(cheapest[0]))}."
-        cost_in_brief = f"{name(cheapest[0])}: " * (len(main.leaders) > 1) + in_brief(cheapest[0])
+        cost = f"Cost of {label(cheapest[0])}{is_one_of}: {', '.join(cost_phrases(cheapest[0]))}."
+        cost_in_brief = f"{label(cheapest[0])}: " * (len(main.leaders) > 1) + brief_cost(cheapest[0])
     sentences = [
-        *_on_leaders(main), table.too_few if main.is_decided else "", second, cost, *_on_left_out(main),
-        *(text for block in recalibrated for text in (*_on_leaders(block), *_on_left_out(block))),
+        *_leader_sentences(main), table.too_few if main.is_decided else "", second, cost, *_unranked_sentences(main),
+        *(text for block in recalibrated for text in (*_leader_sentences(block), *_unranked_sentences(block))),
     ]  # fmt: skip
-    by, orders = EN_DASH, _names(order)
+    by, orders = EN_DASH, _leader_names(order)
     lead = main.lead(*main.ranked[:SEVERAL]) if len(main.ranked) >= SEVERAL else None
     if lead is not None:
         inside = (
             f" [{', '.join(precise(METRICS[lead.metric], end) for end in lead.fixed.ends)}]" if lead.fixed.ends else ""
         )
         size = precise(METRICS[lead.metric], lead.difference)
-        by = f"{'+' * (lead.difference > 0)}{size}{inside} over {name(main.ranked[1])}"
+        by = f"{'+' * (lead.difference > 0)}{size}{inside} over {label(main.ranked[1])}"
     if not order.known:
         orders = "undefined" if any(line.done for line in order.unknown) else EN_DASH
     elif orders_none:
@@ -117,11 +126,11 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     sure = EN_DASH if main.state == "none" else main.state + FEW * (main.is_decided and bool(table.too_few))
     keys = [line.key for line in table.lines]
     places = tuple(keys.index(line.key) for line in main.leaders if line.key in keys)
-    brief = Brief(_names(main), sure, by, orders, cost_in_brief)
+    brief = ShortVerdict(_leader_names(main), sure, by, orders, cost_in_brief)
     return Verdict(metric, main.state, main.leaders, places, tuple(filter(None, sentences)), brief)
 
 
-def _on_leaders(block: Judgement) -> Iterator[str]:
+def _leader_sentences(block: Judgement) -> Iterator[str]:
     """Who leads, whether that is worth something, what would decide, and who is best without labels."""
     by = f"by {metric_name(block.metric)}" + f", recalibrated by {block.recalibration}" * bool(block.recalibration)
     leaders = [with_value(line, block.metric) for line in block.leaders]
@@ -132,22 +141,22 @@ def _on_leaders(block: Judgement) -> Iterator[str]:
         yield f"Nobody leads {by}: {block.why_nobody}{mean}."
         return
     best = block.leaders[0]
-    following = [other for other in block.others if other not in block.rivals][:1]
-    next_ = [ahead(lead, other) for other in following if (lead := block.lead(best, other))]
-    behind = "".join(f"; {name(best)} is {distance}" for distance in next_)
+    next_lines = [other for other in block.others if other not in block.rivals][:1]
+    next_leads = [lead_phrase(lead, other) for other in next_lines if (lead := block.lead(best, other))]
+    behind = "".join(f"; {label(best)} is {distance}" for distance in next_leads)
     if len(leaders) > 1:
         yield f"Tied {by}: {named(leaders)} can't be distinguished{behind}."
     elif block.rivals:
-        rivals = named([name(line) for line in block.rivals])
+        rivals = named([label(line) for line in block.rivals])
         yield f"Leading {by}: {leaders[0]}, but it can't be distinguished from {rivals}{behind}."
     else:
         than = f"each of the {len(block.others)} other ranked methods" if len(block.others) > 1 else "the other one"
-        yield f"Best {by}: {', '.join([leaders[0], f'significantly better than {than}', *next_])}."
+        yield f"Best {by}: {', '.join([leaders[0], f'significantly better than {than}', *next_leads])}."
     useless = [line for line in block.leaders if block.metric == "brier" and line.is_worse_than_constant]
     if useless:  # a constant confidence does as well
         constant = useless[0].standing.constant if useless[0].standing else None
         share = "the share of right answers in training" + ("" if constant is None else f" ({100 * constant:.1f})")
-        who = f"{named(list(map(name, useless)))} {'is' if len(useless) == 1 else 'are'}"
+        who = f"{named(list(map(label, useless)))} {'is' if len(useless) == 1 else 'are'}"
         yield f"{who} no better than giving every answer the same confidence, {share}."
     # questions that would decide between the best and the nearest that is tied with it
     needs = [(n, k) for k, line in enumerate(block.rivals) if (n := block.questions(line)) is not None]
@@ -157,23 +166,23 @@ def _on_leaders(block: Judgement) -> Iterator[str]:
         lead = block.lead(best, line)
         if n < math.inf and lead:
             yield (
-                f"About {count(rounded(n))} questions instead of {count(line.n or 0)} would decide between {name(best)}"
-                f" and {name(line)} with a probability of 80 %, if the difference seen is the true one: {name(best)} is"
-                f" {ahead(lead, line)}."
+                f"About {count(two_digits(n))} questions instead of {count(line.n or 0)} would decide between"
+                f" {label(best)} and {label(line)} with a probability of 80 %, if the difference seen is the true one:"
+                f" {label(best)} is {lead_phrase(lead, line)}."
             )
         else:
-            between = f"{name(best)} and {name(line) if len(needs) == 1 else f'any of these {len(needs)}'}"
+            between = f"{label(best)} and {label(line) if len(needs) == 1 else f'any of these {len(needs)}'}"
             yield f"No number of questions that one would ask decides between {between}: they hardly differ."
     # of the ranked ones, where the best mean saw labels
-    unlabelled = (line for line in block.ranked if line.labels and not labels(line))
-    if labels(block.ranked[0]) and (free := next(unlabelled, None)):
-        distance = ", tied with the best" if free in block.leaders else ""
-        if not distance and (pair := block.lead(best, free)):
-            distance = f"; {name(best)} is {ahead(pair, free)}"
-        yield f"Best without labelled answers: {with_value(free, block.metric)}{distance}."
+    unlabelled = (line for line in block.ranked if line.labels and not n_labels(line))
+    if n_labels(block.ranked[0]) and (unlabelled_line := next(unlabelled, None)):
+        distance = ", tied with the best" if unlabelled_line in block.leaders else ""
+        if not distance and (pair := block.lead(best, unlabelled_line)):
+            distance = f"; {label(best)} is {lead_phrase(pair, unlabelled_line)}"
+        yield f"Best without labelled answers: {with_value(unlabelled_line, block.metric)}{distance}."
 
 
-def _second(what: str, block: Judgement) -> str:
+def _second_sentence(what: str, block: Judgement) -> str:
     """Who leads by a metric beside the headline; empty where nothing was tested."""
     if not block.is_decided:
         return ""
@@ -181,12 +190,12 @@ def _second(what: str, block: Judgement) -> str:
     if len(block.leaders) > 1:
         return f"{what}: {leaders}, tied."
     unsure = (
-        f", but it can't be distinguished from {named([name(line) for line in block.rivals])}" if block.rivals else ""
+        f", but it can't be distinguished from {named([label(line) for line in block.rivals])}" if block.rivals else ""
     )
     return f"{what}: {leaders}{unsure}."
 
 
-def _on_left_out(block: Judgement) -> Iterator[str]:
+def _unranked_sentences(block: Judgement) -> Iterator[str]:
     """Methods that were not ranked, by reason, and which of them have a better mean than all that were."""
     ranked = {line.key for line in block.ranked}
     lines = [line for line in (*block.known, *block.unknown) if line.key not in ranked]
@@ -194,7 +203,7 @@ def _on_left_out(block: Judgement) -> Iterator[str]:
         return
     by_reason: dict[str, list[str]] = {}
     for line in lines:
-        by_reason.setdefault(block.excluded[line.key], []).append(name(line))
+        by_reason.setdefault(block.excluded[line.key], []).append(label(line))
     better = [
         with_value(line, block.metric) for line in lines if line in block.known[: block.known.index(block.ranked[0])]
     ]
@@ -202,9 +211,9 @@ def _on_left_out(block: Judgement) -> Iterator[str]:
     yield f"Not ranked: {'; '.join(f'{named(names)} ({why})' for why, names in by_reason.items())}{remark}."
 
 
-def _names(block: Judgement) -> str:
+def _leader_names(block: Judgement) -> str:
     """Names of the leaders, e.g. `ccps, pik (tied)`."""
-    names = [name(line) for line in block.leaders]
+    names = [label(line) for line in block.leaders]
     if not block.is_decided:
         return EN_DASH
     if len(names) > _NAMED:

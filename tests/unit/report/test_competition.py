@@ -14,15 +14,15 @@ import pytest
 from bench.api.early_stopping import TrainingStage
 from bench.api.errors import UserError
 from bench.report.competition import Competition
-from bench.report.figures.figure_data import unranked
-from bench.report.front import competing
+from bench.report.figures.figure_data import unranked_reasons
+from bench.report.front import front_candidates
 from bench.report.multiverse.compute import computed
 from bench.report.selection import MultiverseRequest
 from bench.report.standings.cache import StandingsReader
 from bench.report.tables import build, formats
 from bench.report.tables.model import Table
 from bench.report.verdict import verdict_of
-from bench.report.verdict.judgement import judged
+from bench.report.verdict.judgement import judge_table
 from bench.results import cells, files
 from bench.results.row import ResultRow, Training
 from tests.unit.report.test_multiverse import CHANCE, FAST, MODEL, TASK, N, plant
@@ -141,19 +141,19 @@ def test_competition_has_the_planted_leaders_and_reasons(planted: tuple[Case, Ta
 
 def test_consumers_follow_the_competition(planted: tuple[Case, Table, Path]) -> None:
     case, table, folder = planted
-    verdict, (judgement, *_) = verdict_of(table), judged(table)
+    verdict, (judgement, *_) = verdict_of(table), judge_table(table)
     assert names(verdict.leaders) == names(table.leaders()) == case.leaders
     assert names(judgement.ranked) == case.ranked
     assert judgement.is_decided is bool(case.leaders)
-    (exported,) = json.loads(formats.render(build.views([table]), "json"))
+    (exported,) = json.loads(formats.render(build.table_views([table]), "json"))
     assert {line["method"] for line in exported["lines"] if line["leading"]} == case.leaders
     if case.leaders:
         best = {line.method for line in table.lines if line.estimate(case.metric).best}
         assert best <= case.leaders
-    assert names(competing(table, case.metric)) == (case.ranked or names(table.competition().comparable))
+    assert names(front_candidates(table, case.metric)) == (case.ranked or names(table.competition().comparable))
     done = [line for line in table.lines if line.done]
     outside = {name for name, why in case.excluded.items() if why != "not tested"}
-    assert {key.method for key in unranked(table, done)} == names(done) & outside
+    assert {key.method for key in unranked_reasons(table, done)} == names(done) & outside
     try:
         multiverse = computed(MultiverseRequest(MODEL, TASK, folder), None, settings=FAST)
     except UserError:

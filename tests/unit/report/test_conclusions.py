@@ -15,11 +15,11 @@ from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
 from bench.report import page
 from bench.report.figures import cost_quality, differences_to_best
-from bench.report.front import competing, front
+from bench.report.front import front_candidates, pareto_front
 from bench.report.page import verdict
 from bench.report.selection import Selection
 from bench.report.tables import comparison
-from bench.report.tables.build import render, views
+from bench.report.tables.build import render, table_views
 from bench.report.tables.choice import chosen
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
@@ -152,11 +152,11 @@ def test_the_page_names_tables_of_one_model_and_task_apart(twice):
     assert [block["label"] for block in built["blocks"]] == [
         "partial, --limit 60", "", "answers from file:0123",
     ]  # fmt: skip
-    some = verdict.of(tables[:2], ["one", "two"])
+    some = verdict.verdict_data(tables[:2], ["one", "two"])
     assert [row["texts"][:2] for row in some["rows"]] == [
         ["atlas-choice (first 60)", "pik"], ["atlas-choice", "ccps"],
     ]  # fmt: skip
-    [alone] = verdict.of(tables[:1], ["one"])["rows"]
+    [alone] = verdict.verdict_data(tables[:1], ["one"])["rows"]
     assert alone["texts"][0] == "atlas-choice"
 
 
@@ -175,7 +175,7 @@ def test_models_that_are_sure_of_another_method_are_not_counted_for_the_leader()
     states = {table.model: (verdict_of(table).state, verdict_of(table).leaders[0].method) for table in tables}
     sure = [method for state, method in states.values() if state == "sure"]
     assert (sure.count("ccps"), sure.count("it")) == (3, 1)
-    [row] = verdict.of(tables, list(states))["rows"]
+    [row] = verdict.verdict_data(tables, list(states))["rows"]
     _, leads, told, *_ = row["texts"]
     assert (leads, told) == ("ccps 3 of 4 (sure 3), it 1 (sure 1)", "4 of 4")
 
@@ -188,7 +188,7 @@ def test_a_leader_of_unknown_cost_is_not_the_cheapest(tmp_path):
     put(tmp_path, "pik", skilled(0.9))
     tables = tables_in(tmp_path)
     assert len(verdict_of(tables[0]).leaders) == 2
-    [row] = verdict.of(tables, ["one"])["rows"]
+    [row] = verdict.verdict_data(tables, ["one"])["rows"]
     assert row["texts"][-1] == verdict_of(tables[0]).brief.cost == "pik: 1,000 tokens, 80 labels"
 
 
@@ -196,8 +196,8 @@ def fronts(table: Table, metric: str) -> tuple[list[str], list[str]]:
     """Names of the lines shown on the front by tokens, and of those that can be on one."""
     shown = {line.key for line in table.lines}
     kinds = {line.key.recalibration for line in (*table.lines, *table.others)}
-    on = [key.method for key in front(table, metric, "tokens", kinds) if key in shown]
-    return on, [line.method for line in competing(table, metric) if line.key in shown]
+    on = [key.method for key in pareto_front(table, metric, "tokens", kinds) if key in shown]
+    return on, [line.method for line in front_candidates(table, metric) if line.key in shown]
 
 
 def test_methods_that_are_not_shown_count_on_the_front(tmp_path):
@@ -208,7 +208,7 @@ def test_methods_that_are_not_shown_count_on_the_front(tmp_path):
     [some] = chosen([table], Selection(tmp_path, methods=("pik", "lts")))
     assert fronts(table, "brier") == (["ccps"], ["ccps", "pik", "lts"])
     assert fronts(some, "brier")[0] == []
-    assert [key.method for key in front(some, "brier", "tokens", {""})] == ["ccps"]
+    assert [key.method for key in pareto_front(some, "brier", "tokens", {""})] == ["ccps"]
 
 
 def test_methods_on_other_labels_are_on_no_front(tmp_path):
@@ -303,7 +303,7 @@ def test_a_footnote_of_one_model_is_not_on_the_other_beside_it(tmp_path):
     for model, training in (("tiny", None), ("small", Training(stages=(stage,)))):
         put(tmp_path, "ccps", skilled(0.9), model=model, training=training)
         put(tmp_path, "pik", skilled(0.4, 1), model=model)
-    [grid] = views(tables_in(tmp_path), models=True).grids
+    [grid] = table_views(tables_in(tmp_path), models=True).grids
     notes = {row.cells[0].text: row.cells[0].notes for row in grid.rows}
     assert notes["pik"] == ()
     [note] = notes["ccps"]
@@ -321,13 +321,13 @@ def test_the_only_ranked_method_leads_nobody(tmp_path):
     found = verdict_of(tables[0])
     assert (found.state, found.leaders, found.places, tables[0].leaders()) == ("not tested", (), (), ())
     assert not any("Cost" in sentence for sentence in found.sentences)
-    [row] = verdict.of(tables, ["one"])["rows"]
+    [row] = verdict.verdict_data(tables, ["one"])["rows"]
     assert (row["texts"][1], row["texts"][-1]) == ("nobody", "nobody leads")
     [block] = page_of(tables, tmp_path)["blocks"]
     assert block["headlines"]["brier"]["leads"] == []
     assert 'class="leads"' not in "".join(
         map("".join, page.pictures(tables, lambda row: files.read_records(files.place_of(row, tmp_path))))
     )
-    [grid] = views(tables).grids
+    [grid] = table_views(tables).grids
     assert not any(cell.shaded for row in grid.rows for cell in row.cells)
     assert "▸" not in " ".join(grid.legend)

@@ -21,7 +21,7 @@ from sklearn.isotonic import IsotonicRegression
 from bench import metrics, registry
 from bench.api import UserError
 from bench.metrics.summary import MetricSummary
-from bench.report.corp import curve_of
+from bench.report.corp import reliability_curve
 from bench.report.figures import (
     confidence_histograms,
     cost_quality,
@@ -192,7 +192,7 @@ def test_reliability_shows_each_bin_with_its_interval_and_count(made, one, metho
     oracle = IsotonicRegression().fit(records.confidence, records.correct)
     np.testing.assert_allclose(curve[:, 1], oracle.predict(curve[:, 0]), atol=1e-9)
     outline = artist(figure, f"mmlu-oe/{method}/band").get_paths()[0].vertices
-    told = curve_of([records])
+    told = reliability_curve([records])
     for place in np.column_stack([told.confidence, told.low]).tolist() + np.column_stack(told[::3]).tolist():
         assert np.isclose(outline, place).all(axis=1).any()
     bars, counts = drawn(figure, f"mmlu-oe/{method}/counts"), np.unique(bins, return_counts=True)[1]

@@ -10,9 +10,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import binomtest
 
 from bench import metrics
-from bench.report.bins import BINS, bins_of, wilson
-from bench.report.figures.numbers import HISTOGRAM_BINS, curve_of, histogram_of
-from bench.report.front import front_of
+from bench.report.bins import BINS, bin_records, wilson
+from bench.report.figures.numbers import HISTOGRAM_BINS, compute_histogram, risk_curve
+from bench.report.front import pareto_indices
 from bench.results.records import Records
 
 
@@ -39,7 +39,7 @@ def in_bin(p, k, bins):
 @settings(max_examples=50)
 @given(some_records())
 def test_bins_are_those_of_ece(run):
-    bins = bins_of([run])
+    bins = bin_records([run])
     for k in range(BINS):
         rows = [i for i, p in enumerate(run.confidence) if in_bin(p, k, BINS)]
         assert bins.answers[k] == len(rows)
@@ -64,7 +64,7 @@ def test_intervals_are_wilson_s(hits_of_n):
 def test_seeds_don_t_make_intervals_narrower():
     """Another seed asks the same questions again; it adds none."""
     run = records([0.45] * 20 + [0.95] * 40, [True] * 8 + [False] * 12 + [True] * 30 + [False] * 10)
-    one, three = bins_of([run]), bins_of([run] * 3)
+    one, three = bin_records([run]), bin_records([run] * 3)
     for name in ("rate", "low", "high", "answers", "confidence"):
         np.testing.assert_allclose(getattr(three, name), getattr(one, name))
     assert three.by_seed.shape == (3, BINS)
@@ -72,7 +72,7 @@ def test_seeds_don_t_make_intervals_narrower():
 
 def test_seeds_are_drawn_together_and_each():
     runs = [records([0.95, 0.95, 0.15], [True, False, False]), records([0.95, 0.15, 0.15], [True, False, False])]
-    bins = bins_of(runs)
+    bins = bin_records(runs)
     assert bins.rate[9] == pytest.approx(2 / 3)
     assert bins.by_seed[:, 9].tolist() == [0.5, 1.0]
     assert bins.answers[[1, 9]].tolist() == [1.5, 1.5]
@@ -81,7 +81,7 @@ def test_seeds_are_drawn_together_and_each():
 @settings(max_examples=50)
 @given(some_records())
 def test_histograms_hold_every_answer(run):
-    shares = histogram_of([run])
+    shares = compute_histogram([run])
     assert shares.right.shape == shares.wrong.shape == (1, HISTOGRAM_BINS)
     assert shares.right.sum() == pytest.approx(np.mean(run.correct))
     assert shares.wrong.sum() == pytest.approx(np.mean(~run.correct))
@@ -90,7 +90,7 @@ def test_histograms_hold_every_answer(run):
 @settings(max_examples=50)
 @given(some_records())
 def test_the_area_below_a_curve_is_aurc(run):
-    curve = curve_of([run])
+    curve = risk_curve([run])
     aurc = metrics.aurc(run.confidence, run.correct)
     assert np.mean(curve.risk[0]) == pytest.approx(aurc, abs=1e-12)
     assert aurc - np.mean(curve.best) == pytest.approx(metrics.eaurc(run.confidence, run.correct), abs=1e-12)
@@ -101,7 +101,7 @@ def test_the_area_below_a_curve_is_aurc(run):
 def test_long_curves_are_thinned_and_keep_their_values():
     rng = np.random.default_rng(0)
     run = records(rng.random(5000), rng.random(5000) < 0.6)
-    curve = curve_of([run])
+    curve = risk_curve([run])
     assert curve.coverage.size == 200
     order = np.argsort(-run.confidence)
     for coverage, risk in zip(curve.coverage, curve.risk[0], strict=True):
@@ -111,7 +111,7 @@ def test_long_curves_are_thinned_and_keep_their_values():
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1))
 def test_the_front_dominates_all_others_and_nothing_on_it(points):
-    on = front_of(points)
+    on = pareto_indices(points)
     front = [points[i] for i in on]
     assert front == sorted(front)
     for i, (cost, bad) in enumerate(points):

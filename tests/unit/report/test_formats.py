@@ -69,11 +69,11 @@ def all_forms() -> list[Grid]:
     rows += [cell("ccps", model) for model in MODELS] + [cell("ccps+isotonic"), cell("ccps", config={"x_y": "&%"})]
     built = build.build(rows, standings_of=judged)
     published = Published(0.3, 0.1, "t", "larger than √Brier & 100 % of_it")
-    beside = build.against(built, {(MODELS[0], "mmlu_oe%", "ccps", name): published for name in ("ece", "acc")})
+    beside = build.add_published(built, {(MODELS[0], "mmlu_oe%", "ccps", name): published for name in ("ece", "acc")})
     return [
-        *build.views(built).grids,
-        *build.views(beside, stats=True).grids,
-        *build.views(beside, models=True).grids,
+        *build.table_views(built).grids,
+        *build.table_views(beside, stats=True).grids,
+        *build.table_views(beside, models=True).grids,
         *comparison.build(built, ["ccps", *HOSTILE[:3]]).grids,
     ]
 

@@ -550,7 +550,7 @@ def test_ten_thousand_characters_alone_are_not_cut():
 @settings(max_examples=50)
 @given(st.text(max_size=60), st.integers(2, 40))
 def test_cutting_keeps_both_ends(text, limit):
-    shown = questions.cut(text, limit)
+    shown = questions.trim(text, limit)
     if len(text) <= limit:
         assert shown == text
     else:

@@ -23,7 +23,7 @@ def tables() -> list[Table]:
 
 
 def rows_of(tables):
-    return verdict.of(tables, [f"table {k}" for k, _ in enumerate(tables)])["rows"]
+    return verdict.verdict_data(tables, [f"table {k}" for k, _ in enumerate(tables)])["rows"]
 
 
 def test_one_model_has_a_row_for_each_benchmark_with_all_leaders(tables):
@@ -62,7 +62,7 @@ def test_what_was_not_tested_is_said_in_words(tables):
 
 
 def test_the_metric_that_judges_is_named_and_explained(tables):
-    told = verdict.of([tables[0].ordered_by("nll")], ["one"])
+    told = verdict.verdict_data([tables[0].ordered_by("nll")], ["one"])
     assert told["title"] == "Who leads, by NLL"
     assert told["explained"][0].startswith("Methods are judged by NLL: less is better.")
     assert told["columns"][3][0] == "Best ahead of second by (nats)"

@@ -16,7 +16,7 @@ from bench.cli import app
 from bench.metrics import METRICS
 from bench.report import page
 from bench.report.page import disagreements, pairs
-from bench.report.page.disagreements import Depth, most
+from bench.report.page.disagreements import Depth, largest_disagreements
 from bench.report.page.questions import QuestionTexts
 from bench.report.page.render import html
 from bench.report.selection import Selection
@@ -175,7 +175,7 @@ def test_one_method_has_no_pair_and_two_have_one(tmp_path, methods):
 
 def test_a_line_that_is_not_shown_is_in_no_pair_but_counts_in_the_correction(tables, built):
     (keys,) = [[line.key for line in t.lines if line.key.method != "ptrue"] for t in tables[:1]]
-    fewer = pairs.of(tables[0].only(keys))
+    fewer = pairs.pair_data(tables[0].only(keys))
     names = [line.key.method for line in tables[0].only(keys).placed]
     names = [names[column] for column in fewer["columns"]]
     assert "ptrue" not in names
@@ -228,21 +228,21 @@ def seeds_of(method):
 
 def test_ties_come_in_order_and_unknown_confidences_nowhere():
     confidence = np.array([[0.9, 0.9, np.nan, 0.1, 0.5], [0.1, 0.1, 0.0, 0.9, 0.5]])
-    ((_, _, above, below),) = most(confidence, [(0, 1)], 1)
+    ((_, _, above, below),) = largest_disagreements(confidence, [(0, 1)], 1)
     assert (above.tolist(), below.tolist()) == ([0], [3])
-    assert most(np.array([[np.nan], [0.3]]), [(0, 1)], 10) == []
+    assert largest_disagreements(np.array([[np.nan], [0.3]]), [(0, 1)], 10) == []
 
 
 def test_a_large_page_keeps_the_pairs_with_the_best_alone(tables, monkeypatch):
-    small, large = disagreements.depth_of(tables), disagreements.depth_of(list(tables) * 40)
+    small, large = disagreements.fit_depth(tables), disagreements.fit_depth(list(tables) * 40)
     assert small == Depth(10, all_pairs=True)
     assert not large.all_pairs
-    wanted = disagreements.wanted(tables[1], large)
-    best = pairs.best_of(tables[1])[""]
+    wanted = disagreements.select_pairs(tables[1], large)
+    best = pairs.best_columns(tables[1])[""]
     assert len(wanted) == len(compared.SKILLS) - 1
     assert all(best in ends for ends in wanted)
     monkeypatch.setattr(disagreements, "_BUDGET", 1)
-    assert disagreements.depth_of(tables) == Depth(5, all_pairs=False)
+    assert disagreements.fit_depth(tables) == Depth(5, all_pairs=False)
 
 
 def test_the_questions_added_are_in_no_group(built):
@@ -308,4 +308,4 @@ def test_the_static_table_has_the_differences_to_the_best(tables, built):
 
 
 def test_names_in_the_static_table_are_text(tables):
-    assert "&lt;i&gt;on&lt;/i&gt;: Brier" in pairs.differences(tables[0], "<i>on</i>")
+    assert "&lt;i&gt;on&lt;/i&gt;: Brier" in pairs.differences_table(tables[0], "<i>on</i>")

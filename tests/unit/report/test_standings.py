@@ -22,7 +22,7 @@ from bench import stats
 from bench.api import UserError
 from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
-from bench.report.grouping import Key, lines_of
+from bench.report.grouping import Key, rows_by_line
 from bench.report.selection import Wanted
 from bench.report.standings import cache as kept
 from bench.report.standings import compute
@@ -99,7 +99,7 @@ def out(tmp_path: Path) -> Path:
 def read(
     out: Path, cache: Path | None = None, said: list[str] | None = None, average: Average = "questions"
 ) -> compute.Standings:
-    lines = lines_of(read_all(out, partial=True), built_in())
+    lines = rows_by_line(read_all(out, partial=True), built_in())
     return StandingsReader(out, cache, (said if said is not None else []).append, average)(lines)
 
 
@@ -231,7 +231,7 @@ def test_bins_are_those_of_the_protocol(out: Path) -> None:
     deviating = {"protocol.ece_bins": 3}
     ten = read(out).lines[PTRUE].calibrated_p
     rows = [replace(row, deviations=deviating) for row in read_all(out)]
-    three = StandingsReader(out)(lines_of(rows, built_in())).lines[PTRUE].calibrated_p
+    three = StandingsReader(out)(rows_by_line(rows, built_in())).lines[PTRUE].calibrated_p
     settings = stats.Settings(bins=3)
     assert three == stats.calibrated_p(confidences(0.1, 8), CORRECT, SUBJECTS, settings) != ten
 
@@ -401,7 +401,7 @@ def test_a_renamed_result_is_named(out: Path) -> None:
 def test_partial_results_are_found_from_either_folder(tmp_path: Path) -> None:
     row = put(tmp_path, "ccps", confidences(0.9), limit=160)
     assert path_of(row, tmp_path).is_file()
-    lines = lines_of([row], built_in())
+    lines = rows_by_line([row], built_in())
     assert StandingsReader(tmp_path)(lines) == StandingsReader(tmp_path / "partial")(lines)
     pages = [tmp_path / f"{k}.html" for k in range(2)]
     for folder, page in zip((tmp_path, tmp_path / "partial"), pages, strict=True):

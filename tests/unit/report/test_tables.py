@@ -36,7 +36,7 @@ from bench.report.tables.build import (
     plain,
     print_terminal,
     render,
-    views,
+    table_views,
 )
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.stats import TESTED, Estimate, Interval
@@ -178,12 +178,12 @@ def judged(lines, *, better=("brier", "rmsce"), p=0.5, unordered=(), constant=No
 
 
 def footnotes(table):
-    return views([table]).grids[0].footnotes
+    return table_views([table]).grids[0].footnotes
 
 
 def main(table):
     """The text of each cell of the main grid with its signs, by method and heading."""
-    grid = views([table]).grids[0]
+    grid = table_views([table]).grids[0]
     labels = [column.label for column in grid.columns]
     return {
         row.cells[0].text: {label: cell.text + cell.mark for label, cell in zip(labels, row.cells, strict=True)}
@@ -270,7 +270,7 @@ def test_beside_a_mean_stands_half_of_its_interval_and_the_spread_only_with_stat
     (table,) = build(comparison(), standings_of=judged)
     assert main(table)["ccps"]["Brier ↓"] == "15.0 ±5.0"
     assert "std over subjects" not in render([table], "md")
-    (grid, *_) = views([table], stats=True).grids
+    (grid, *_) = table_views([table], stats=True).grids
     assert [(row.cells[0].text, row.cells[4].text) for row in grid.rows[1:4]] == [
         ("these subjects", "10.0\u201320.0"), ("std over subjects", "1.0"), ("std between seeds", "1.2"),
     ]  # fmt: skip
@@ -279,7 +279,9 @@ def test_beside_a_mean_stands_half_of_its_interval_and_the_spread_only_with_stat
 def test_a_brier_score_no_better_than_a_constants_is_marked():
     (table,) = build(comparison(), standings_of=partial(judged, constant=0.15))
     assert main(table)["ccps"]["Brier ↓"].endswith("!")
-    assert "! is a Brier score no better than that of a constant confidence" in " ".join(views([table]).grids[0].legend)
+    assert "! is a Brier score no better than that of a constant confidence" in " ".join(
+        table_views([table]).grids[0].legend
+    )
     (table,) = build(comparison(), standings_of=partial(judged, constant=0.1501))
     assert "!" not in main(table)["ccps"]["Brier ↓"]
 
@@ -307,7 +309,7 @@ def test_what_training_was_like_is_told_with_statistics_and_as_data():
     stage = replace(STAGE, cut_short=False)
     two = Training((replace(stage, name="contrastive"), replace(stage, name="head", kept=7)), 0.31, 0.52, 0.64)
     (table,) = build([*comparison(), cell("pik", training=two, base_rate=0.67)])
-    grid = views([table], stats=True).grids[-1]
+    grid = table_views([table], stats=True).grids[-1]
     assert [[cell.text for cell in row.cells] for row in grid.rows] == [
         ["pik (contrastive)", "120", "128", "128", "2.0", "0.310", "0.520", "0.640"],
         ["head", "7", "128", "128", "2.0", "", "", ""],
@@ -328,7 +330,7 @@ def test_labels_learned_from_are_a_column():
         cell("lts", status="failed", reason="x", metrics={}),
     ]
     rows += [cell("pik", seed=seed, labels_seen=LabelsSeen(n, 0)) for seed, n in enumerate((90, 100))]
-    (grid,) = views(build(rows)).grids
+    (grid,) = table_views(build(rows)).grids
     place = [column.label for column in grid.columns].index("labels")
     shown = {row.cells[0].text: row.cells[place].text for row in grid.rows}
     assert shown == {
@@ -348,7 +350,7 @@ def test_rows_are_in_the_order_of_mean_brier_within_their_block_and_what_is_not_
     ]  # fmt: skip
     order = ["pik", "ct", "ccps", "ptrue", "lts", "ptrue+isotonic", "ccps+isotonic"]
     assert [line.method for line in build(rows)[0].lines] == order
-    assert [row.cells[0].text for row in views(build(rows)).grids[0].rows] == order
+    assert [row.cells[0].text for row in table_views(build(rows)).grids[0].rows] == order
 
 
 def grouped():
@@ -369,7 +371,7 @@ def test_the_papers_methods_stand_first_then_others_that_do_not_learn_then_other
         zip(ORDER, ["paper"] * 2 + ["untrained"] * 2 + ["trained"] * 3, strict=True)
     )
     for models in (False, True):
-        (grid,) = views(tables, models=models).grids
+        (grid,) = table_views(tables, models=models).grids
         assert [row.cells[0].text for row in grid.rows if row.is_apart] == BEGIN
     tex, drawn = render(tables, "tex").splitlines(), render(tables, "terminal", width=200).splitlines()
     drawn = drawn[next(i for i, line in enumerate(drawn) if line.startswith("method ")) :]
@@ -389,16 +391,16 @@ def test_marks_go_across_groups_and_the_legend_says_so():
     table = build([row for row in grouped() if "+" not in row.method])[0]
     best = {line.method: line.estimate("brier").best for line in table.lines}
     assert {name for name, mark in best.items() if mark} == {"yours"}
-    said = " ".join(views([table]).grids[0].legend)
+    said = " ".join(table_views([table]).grids[0].legend)
     assert "marks, ranks and tests are those of the whole table." in said
     assert "The rows of a group are in the order of the mean Brier score" in said
-    alone = " ".join(views(build([brier("ccps", 0.1), brier("ptrue", 0.2)])).grids[0].legend)
+    alone = " ".join(table_views(build([brier("ccps", 0.1), brier("ptrue", 0.2)])).grids[0].legend)
     assert "stand first" not in alone
     assert "Rows are in the order" in alone
 
 
 def test_recalibrated_methods_are_a_block_of_their_own():
-    (grid,) = views(build([cell(), cell("ccps+isotonic"), cell("ptrue+isotonic"), cell("ptrue")])).grids
+    (grid,) = table_views(build([cell(), cell("ccps+isotonic"), cell("ptrue+isotonic"), cell("ptrue")])).grids
     assert [(row.cells[0].text, row.is_apart) for row in grid.rows] == [
         ("ptrue", False), ("ccps", False), ("ptrue+isotonic", True), ("ccps+isotonic", False),
     ]  # fmt: skip

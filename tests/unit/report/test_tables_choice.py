@@ -60,7 +60,7 @@ def llama(out: Path, cache: Path) -> list[Table]:
 
 def text(tables: Sequence[Table], kind: str, *, stats: bool = False, **choices: object) -> str:
     found = chosen(tables, Selection(**choices))  # type: ignore[arg-type]
-    return formats.render(build.views(found, stats=stats), kind, width=160)
+    return formats.render(build.table_views(found, stats=stats), kind, width=160)
 
 
 def names(drawn: str, kind: str) -> list[str]:
@@ -174,7 +174,7 @@ def test_metrics_stand_in_the_order_in_which_they_were_asked_for(llama: list[Tab
     assert {pair["metric"] for pair in table["comparisons"]} == {"auroc", "rmsce", "nll"}
     (grid,) = shown(View(out, layout=Layout.MODELS, tasks=("medmcqa-choice",), metrics=("nll", "ece")), cache).grids
     assert [column.label for column in grid.columns] == ["method", "rank", "NLL ↓", "ECE ↓"]
-    every = build.views(chosen(llama, Selection(metrics=("all",)))).grids[0]
+    every = build.table_views(chosen(llama, Selection(metrics=("all",)))).grids[0]
     assert {METRICS[name].label for name in METRICS} <= {re.sub("/floor| [↑↓]", "", c.label) for c in every.columns}
 
 
@@ -250,16 +250,16 @@ def test_a_group_without_a_method_says_so() -> None:
 
 
 def test_statistics_follow_the_metrics(llama: list[Table]) -> None:
-    (main,) = build.views(chosen(llama, Selection(metrics=("nll", "aurc"))), stats=True).grids
+    (main,) = build.table_views(chosen(llama, Selection(metrics=("nll", "aurc"))), stats=True).grids
     assert "these subjects" in [row.cells[0].text for row in main.rows]
     assert any(column.label == "labels" and column.is_in_latex for column in main.columns)
-    (_, calibration) = build.views(chosen(llama, Selection(metrics=("ece", "nll"))), stats=True).grids
+    (_, calibration) = build.table_views(chosen(llama, Selection(metrics=("ece", "nll"))), stats=True).grids
     assert [column.label for column in calibration.columns] == ["method", "p calibrated"]
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_statistics_have_no_row_without_a_number(llama: list[Table], width: int) -> None:
-    drawn = formats.render(build.views(llama, stats=True), "terminal", width=width)
+    drawn = formats.render(build.table_views(llama, stats=True), "terminal", width=width)
     assert max(map(len, drawn.splitlines())) <= width
     under = re.findall(r"^  (?:these subjects|std over subjects|std between seeds)(.*)$", drawn, re.MULTILINE)
     assert under

@@ -17,10 +17,10 @@ from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
 from bench.report.standings.compute import LineStanding, Pair, Standings
-from bench.report.tables.build import build, render, views
+from bench.report.tables.build import build, render, table_views
 from bench.report.text import MINUS
 from bench.report.verdict import summary_of, verdict_of
-from bench.report.verdict.judgement import questions_needed, rounded
+from bench.report.verdict.judgement import questions_needed, two_digits
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.stats import (
     TESTED,
@@ -375,14 +375,14 @@ def test_the_verdict_stands_between_the_heading_and_the_facts_and_in_the_data():
     assert lines[0].startswith("### ")
     assert lines[2].startswith(r"**Best by Brier score: a \(10.0\)")
     assert lines[lines.index("", 2) + 1].startswith("The preset is")
-    assert views([table]).data()[0]["verdict"] == verdict_of(table).record()
+    assert table_views([table]).data()[0]["verdict"] == verdict_of(table).record()
 
 
 def test_models_side_by_side_have_a_paragraph_each():
     tables = [replace(planted({"a": 0.1, "b": b}), model=model) for model, b in (("one", 0.2), ("two", 0.1))]
     text = render(tables, "md")  # a table each
     assert text.count("**Best by Brier score") == text.count("**Tied by Brier score") == 1
-    text = "\n".join(line for line in views(tables, models=True).grids[0].verdict)
+    text = "\n".join(line for line in table_views(tables, models=True).grids[0].verdict)
     assert text.count("one: Best by Brier score: a (10.0)") == 1
     assert text.count("two: Tied by Brier score: a (10.0) and b (10.0) can't be distinguished.") == 1
 
@@ -405,9 +405,9 @@ def test_a_summary_counts_over_models():
     assert row.leads == "ccps 3 of 3 (sure 2), lts 1 (tied)"
     assert (row.sure, row.by) == ("2 of 3", "+0.1 to +10.0")
     assert row.cost == "25 k tokens, 1,600 labels"
-    grid = views(tables).grids[0]
+    grid = table_views(tables).grids[0]
     assert grid.facts == ("Who leads, by Brier score",)
-    assert len(views(tables[:2]).grids) == 2
+    assert len(table_views(tables[:2]).grids) == 2
     assert summary_of(tables[:1]).rows[0].by == verdict_of(tables[0]).brief.by
 
 
@@ -469,7 +469,7 @@ def share_decided(repeats):
     """Share of tests that decide, of as many questions as ten first tests of 600 ask for on average."""
     rng = np.random.default_rng(5)
     firsts = [experiment(600, EFFECTS, rng) for _ in range(10)]
-    n = rounded(np.mean([questions_needed(600, EFFECTS[1], first.error, first.critical) for first in firsts]))
+    n = two_digits(np.mean([questions_needed(600, EFFECTS[1], first.error, first.critical) for first in firsts]))
     assert 1000 < n < 3000
     return np.mean([experiment(n, EFFECTS, rng).winner(0.05) == "0" for _ in range(repeats)])
 

@@ -1,24 +1,24 @@
 // What is chosen on the page stands in its address, as `#key=value&…`: a reload or a link shows the same view.
 
 /** `at` is the part of the page that a link led to; a bare `#id` means it too. Empty values are none. */
-function addressed() {
+function readAddress() {
   const text = location.hash.slice(1);
   const pairs = [...new URLSearchParams(text.includes("=") ? text : `at=${text}`)];
   return new Map(pairs.filter(([, value]) => value));
 }
 
-let choices = addressed();
+let choices = readAddress();
 const listeners = [];
 
 /** The value of a key; null where nothing is chosen. Anybody can write an address: check what it says. */
-const chosen = (key) => choices.get(key) ?? null;
+const getChoice = (key) => choices.get(key) ?? null;
 
 /**
  * Write choices into the address.
  * @param changes {key: value, or null for the default, which an address leaves out}
  * @param isStep whether the browser's Back undoes it
  */
-function choose(changes, isStep = false) {
+function setChoices(changes, isStep = false) {
   for (const [key, value] of Object.entries(changes)) {
     if (value === null || value === "") choices.delete(key);
     else choices.set(key, String(value));
@@ -35,7 +35,7 @@ function choose(changes, isStep = false) {
 }
 
 /** Have a function called when the address changes by navigation: Back, Forward, or an address typed in. */
-function onChosen(listener) {
+function onAddressChange(listener) {
   listeners.push(listener);
 }
 
@@ -51,16 +51,16 @@ function showPlace(id) {
 
 function startAddress() {
   addEventListener("hashchange", () => {
-    choices = addressed();
+    choices = readAddress();
     for (const listener of listeners) listener();
-    if (chosen("at")) showPlace(chosen("at"));
+    if (getChoice("at")) showPlace(getChoice("at"));
   });
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.("a[href^='#']");
     if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
     event.preventDefault();
-    choose({ at: link.getAttribute("href").slice(1) }, true);
-    showPlace(chosen("at"));
+    setChoices({ at: link.getAttribute("href").slice(1) }, true);
+    showPlace(getChoice("at"));
   });
-  if (chosen("at")) showPlace(chosen("at"));
+  if (getChoice("at")) showPlace(getChoice("at"));
 }

@@ -15,31 +15,31 @@ function addressOf(line, m) {
   return parts.map(encodeURIComponent).join("/");
 }
 
-function go(line, m) {
+function openDetails(line, m) {
   const pressed = document.activeElement;
   opener = { pressed, name: pressed?.dataset?.cell };
   const same = line.block === opened?.block;
-  choose({ open: addressOf(line, m), at: null, ...(same ? {} : NO_QUESTION) }, true);
-  route();
+  setChoices({ open: addressOf(line, m), at: null, ...(same ? {} : NO_QUESTION) }, true);
+  openFromAddress();
 }
 
 /** Show the panel that the address names, or none. */
-function route() {
-  const name = chosen("open");
+function openFromAddress() {
+  const name = getChoice("open");
   for (const line of name ? LINES.filter(({ ok }) => ok) : []) {
     const m = METRICS.findIndex((_, i) => addressOf(line, i) === name);
-    if (m >= 0) return open(line, m);
+    if (m >= 0) return showDetails(line, m);
   }
-  return close();
+  return hideDetails();
 }
 
 /** Close the panel, as the address then says. */
-function shut() {
-  choose({ open: null, ...NO_QUESTION }, true);
-  close();
+function closeDetails() {
+  setChoices({ open: null, ...NO_QUESTION }, true);
+  hideDetails();
 }
 
-function close() {
+function hideDetails() {
   const panel = byId("details");
   if (panel.hidden) return;
   panel.hidden = true;
@@ -49,21 +49,21 @@ function close() {
   (opener?.pressed.isConnected ? opener.pressed : again || byId("leaderboard")).focus();
 }
 
-function open(line, m) {
+function showDetails(line, m) {
   const panel = byId("details");
   const title = el("h3", { id: "details-title", tabindex: "-1" },
-    swatch(line), apart(line.name), el("span", { class: "muted" }, " on "), apart(line.block.name));
+    swatch(line), isolate(line.name), el("span", { class: "muted" }, " on "), isolate(line.block.name));
   const select = el("select", { id: "details-metric" });
-  fill(select, METRICS.map(({ label, better }, i) => [String(i), label + ARROWS[better]]));
+  setOptions(select, METRICS.map(({ label, better }, i) => [String(i), label + ARROWS[better]]));
   select.value = String(m);
-  select.addEventListener("input", () => go(line, Number(select.value)));
-  const closer = el("button", { type: "button", class: "shut", on: { click: shut } }, "Close");
-  const asked = line.block.questions ? questionsOf(line) : null;
+  select.addEventListener("input", () => openDetails(line, Number(select.value)));
+  const closer = el("button", { type: "button", class: "shut", on: { click: closeDetails } }, "Close");
+  const questionPanel = line.block.questions ? questionsOf(line) : null;
   panel.replaceChildren(el("div", { class: "panel-head" }, title, closer), summary(line, m),
     el("h4", {}, "Reliability"), diagramOf(line), el("h4", {}, "Subjects"),
     el("div", { class: "controls" }, el("label", {}, "Metric ", select)),
-    el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Subjects" }, subjectTable(line, m, asked)),
-    asked?.node ?? "");
+    el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Subjects" }, subjectTable(line, m, questionPanel)),
+    questionPanel?.node ?? "");
   const moved = panel.hidden || panel.dataset.line !== line.name + line.block.name;
   panel.hidden = false;
   opened = line;
@@ -75,10 +75,10 @@ function open(line, m) {
 
 /** The diagram that stands among all of them, once more; what its drawing refers to is copied under other names. */
 function diagramOf(line) {
-  const found = [...document.querySelectorAll(`#reliability [data-block="${line.block.index}"] figure`)]
+  const figure = [...document.querySelectorAll(`#reliability [data-block="${line.block.index}"] figure`)]
     .find(({ dataset }) => dataset.method === line.name);
-  if (!found) return el("p", { class: "muted" }, "Not drawn on this page.");
-  const copy = found.querySelector("svg").cloneNode(true);
+  if (!figure) return el("p", { class: "muted" }, "Not drawn on this page.");
+  const copy = figure.querySelector("svg").cloneNode(true);
   for (const node of copy.querySelectorAll("[id], [href], [clip-path]")) {
     for (const name of ["id", "href", "clip-path"]) {
       const value = node.getAttribute(name);
@@ -92,21 +92,21 @@ function diagramOf(line) {
 function signsOf(line, m) {
   const cell = document.querySelector(`#leaderboard-table tbody[data-block="${line.block.index}"] `
     + `tr[data-line="${line.index}"] td[data-m="${m}"]`);
-  const said = [...(cell?.querySelectorAll(".signs ~ .hidden") ?? [])];
-  return said.map((node, i) => [[...cell.querySelector(".signs").textContent][i], node.textContent.slice(2)]);
+  const spoken = [...(cell?.querySelectorAll(".signs ~ .hidden") ?? [])];
+  return spoken.map((node, i) => [[...cell.querySelector(".signs").textContent][i], node.textContent.slice(2)]);
 }
 
-const labelled = ({ labels: [train, validation, gold] }) =>
+const labelCounts = ({ labels: [train, validation, gold] }) =>
   `${count(train)} training answers, ${count(validation)} validation answers, ${count(gold)} right answers of training`;
 
 function summary(line, m) {
   const half = line.half?.[m] ? ` ± ${line.half[m]}` : "";
   const facts = [
     [METRICS[m].label, `${line.text[m] ?? DASH}${half}${METRICS[m].percent ? " %" : ""}`],
-    ...signsOf(line, m).map(([sign, said]) => [sign, said]),
+    ...signsOf(line, m).map(([sign, words]) => [sign, words]),
     ["Questions", line.n === null ? DASH : count(line.n)],
     [line.seeds.length > 1 ? "Seeds" : "Seed", line.seeds.join(", ")],
-    ["Learned from", line.trained_on ? `${labelled(line)}; ${line.trained_on}` : "nothing"],
+    ["Learned from", line.trained_on ? `${labelCounts(line)}; ${line.trained_on}` : "nothing"],
     ["Parameters", line.parameters === null ? DASH : count(line.parameters)],
     ["Tokens read", line.tokens === null ? DASH : count(line.tokens)],
     ["Tokens generated", line.generated === null ? DASH : count(line.generated)],
@@ -126,14 +126,14 @@ function summary(line, m) {
   facts.push(...line.training);
   const notes = [...line.notes, ...line.reasons, ...line.remarks[m]].map((k) => DATA.footnotes[k - 1]);
   return el("div", {}, el("dl", { class: "summary" }, ...facts.map(([name, text]) =>
-    el("div", {}, el("dt", {}, name), el("dd", {}, apart(text))))),
+    el("div", {}, el("dt", {}, name), el("dd", {}, isolate(text))))),
   ...notes.map((note) => el("p", { class: "muted", dir: "auto" }, note)));
 }
 
 // --- subjects --------------------------------------------------------------------------------------------------------
 
 /** Values of all lines in each subject, this one first, with the questions that the page has of each. */
-function subjectTable(line, m, asked) {
+function subjectTable(line, m, questionPanel) {
   const { block } = line;
   const metric = METRICS[m];
   const others = block.headlines[DATA.headline].order.map((i) => block.lines[i]).filter((other) => other.ok && other !== line);
@@ -143,11 +143,11 @@ function subjectTable(line, m, asked) {
   const rows = block.subjects.map((name, s) => {
     const here = grouped.filter((row) => block.questions.subject[row] === s).length;
     const opener = el("button", { type: "button", class: "quiet", "aria-label": `${here} questions of ${name}`,
-      on: { click: () => asked.show(s) } }, String(here));
+      on: { click: () => questionPanel.show(s) } }, String(here));
     const size = block.sizes[s];
-    return el("tr", {}, el("th", { scope: "row", class: "name" }, apart(name)),
+    return el("tr", {}, el("th", { scope: "row", class: "name" }, isolate(name)),
       number(size === null ? null : count(size), "n"),
-      el("td", { class: "num", "data-label": "Questions", "data-v": here }, here && asked ? opener : "0"),
+      el("td", { class: "num", "data-label": "Questions", "data-v": here }, here && questionPanel ? opener : "0"),
       ...[line, ...others].map((other) => number(other.subjects[m][s], other.name)));
   });
   const table = el("table", { class: "cards subjects" },

@@ -16,17 +16,17 @@ function el(tag, { on = {}, vars = {}, ...attributes } = {}, ...children) {
 }
 
 /** Options of a select, each [value, text]; the value stays chosen where it is still there. */
-function fill(select, options) {
+function setOptions(select, options) {
   const before = select.value;
   select.replaceChildren(...options.map(([value, text]) => el("option", { value }, text)));
   if (options.some(([value]) => value === before)) select.value = before;
 }
 
 /** Text that other text can't reorder. */
-const apart = (text, attributes = {}) => el("bdi", attributes, text);
+const isolate = (text, attributes = {}) => el("bdi", attributes, text);
 
 /** Read out by screen readers. */
-function say(text) {
+function announce(text) {
   byId("live").textContent = text;
 }
 
@@ -98,7 +98,7 @@ function sortable(table, onSort = () => {}) {
       const first = Number(head.dataset.first ?? 1);
       const way = before ? (before === "ascending" ? -1 : 1) : first;
       sortBy(table, head, way);
-      say(`Sorted by ${button.textContent.trim()}, ${way > 0 ? "ascending" : "descending"}`);
+      announce(`Sorted by ${button.textContent.trim()}, ${way > 0 ? "ascending" : "descending"}`);
       onSort(head, way);
     });
   }

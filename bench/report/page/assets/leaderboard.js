@@ -26,18 +26,18 @@ function startLeaderboard() {
   if (!TABLE) return;
   const names = (key) => [...new Set(DATA.blocks.map((block) => block[key]))];
   for (const [id, all] of [["model", "All models"], ["task", "All benchmarks"]]) {
-    fill(byId(id), [["*", all], ...names(id).map((name) => [`=${name}`, name])]);
+    setOptions(byId(id), [["*", all], ...names(id).map((name) => [`=${name}`, name])]);
   }
-  fill(byId("headline"), Object.keys(DATA.headlines).map((name) =>
+  setOptions(byId("headline"), Object.keys(DATA.headlines).map((name) =>
     [name, METRICS.find((metric) => metric.name === name).label]));
-  fill(byId("columns"), DATA.sets.map(({ label }) => [label, label]));
+  setOptions(byId("columns"), DATA.sets.map(({ label }) => [label, label]));
   if (DATA.blocks.length > FEW_BLOCKS) byId("model").value = `=${DATA.blocks[0].model}`;
   for (const id of CHOICES) defaults.set(id, valueOf(byId(id)));
   for (const { block, rows } of BODIES) {
     for (const [i, row] of rows) {
       const name = row.querySelector(".name bdi");
       if (!block.lines[i].ok) continue;
-      const press = () => go(block.lines[i], METRICS.findIndex((metric) => metric.name === byId("headline").value));
+      const press = () => openDetails(block.lines[i], METRICS.findIndex((metric) => metric.name === byId("headline").value));
       const button = el("button", { type: "button", class: "open", "data-cell": `${block.index}/${i}`, on: { click: press } });
       name.replaceWith(button);
       button.append(name);
@@ -46,24 +46,24 @@ function startLeaderboard() {
   TABLE.addEventListener("click", ({ target }) => {
     const cell = target.closest("td[data-v][data-m]");
     if (!cell || target.closest("a")) return;
-    go(DATA.blocks[cell.closest("tbody").dataset.block].lines[cell.parentNode.dataset.line], Number(cell.dataset.m));
+    openDetails(DATA.blocks[cell.closest("tbody").dataset.block].lines[cell.parentNode.dataset.line], Number(cell.dataset.m));
   });
   sortable(TABLE, (head, way) => {
     for (const { parts } of BODIES) for (const row of parts.values()) row.remove();
-    choose({ sort: `${way > 0 ? "" : "-"}${head.dataset.key}` });
+    setChoices({ sort: `${way > 0 ? "" : "-"}${head.dataset.key}` });
   });
   byId("model").form.addEventListener("input", ({ target }) => {
     const value = valueOf(target);
-    choose({ [target.id]: value === defaults.get(target.id) ? null : value || "*" });
-    if (target.id === "query") return narrow();
-    if (target.id === "headline") choose({ sort: null }); // a table ranked anew stands in that order
-    return show();
+    setChoices({ [target.id]: value === defaults.get(target.id) ? null : value || "*" });
+    if (target.id === "query") return applyFilters();
+    if (target.id === "headline") setChoices({ sort: null }); // a table ranked anew stands in that order
+    return renderTable();
   });
   const restore = () => {
-    for (const id of CHOICES) setChoice(byId(id), chosen(id));
-    show();
+    for (const id of CHOICES) setChoice(byId(id), getChoice(id));
+    renderTable();
   };
-  onChosen(restore);
+  onAddressChange(restore);
   restore();
   byId("save-csv").addEventListener("click", () => {
     const rows = BODIES.flatMap(({ body, block }) => [...body.querySelectorAll("[data-line]")]
@@ -87,7 +87,7 @@ function setChoice(control, value) {
 }
 
 /** Columns, ranks, order and filters as they are chosen. */
-function show() {
+function renderTable() {
   const headline = byId("headline").value;
   const { metrics } = DATA.sets.find(({ label }) => label === byId("columns").value);
   const shown = new Set([METRICS.findIndex(({ name }) => name === headline), ...metrics]);
@@ -111,11 +111,11 @@ function show() {
       rank(row, block.lines[i].rank?.[judgedBy(headline)], leads.includes(i));
     }
   }
-  const [, minus, key] = /^(-?)(\w+)$/.exec(chosen("sort") ?? "") ?? [];
+  const [, minus, key] = /^(-?)(\w+)$/.exec(getChoice("sort") ?? "") ?? [];
   const head = [...TABLE.tHead.rows[0].cells].find((one) => one.dataset.key === key && !one.hidden);
   sortBy(TABLE, head ?? null, minus ? -1 : 1);
   if (head) for (const { parts } of BODIES) for (const row of parts.values()) row.remove();
-  narrow();
+  applyFilters();
 }
 
 function rank(row, value, isLeading) {
@@ -127,18 +127,18 @@ function rank(row, value, isLeading) {
 }
 
 /** Show the blocks and lines that are asked for. */
-function narrow() {
+function applyFilters() {
   const query = byId("query").value;
   let lines = 0;
   for (const { body, block, rows, parts } of BODIES) {
-    const found = new Set();
+    const visibleParts = new Set();
     for (const [i, row] of rows) {
       row.hidden = !matches(block.lines[i], query);
-      if (!row.hidden) found.add(DATA.methods[block.lines[i].method].part);
+      if (!row.hidden) visibleParts.add(DATA.methods[block.lines[i].method].part);
       lines += isShownBlock(block) && !row.hidden ? 1 : 0;
     }
-    for (const [part, row] of parts) row.hidden = !found.has(part);
-    body.hidden = !isShownBlock(block) || !found.size;
+    for (const [part, row] of parts) row.hidden = !visibleParts.has(part);
+    body.hidden = !isShownBlock(block) || !visibleParts.size;
   }
   byId("shown").textContent = lines
     ? `${count(lines)} of ${count(LINES.length)} lines. A method or a number opens its subjects and questions.`

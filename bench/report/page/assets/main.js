@@ -20,11 +20,11 @@ function start() {
   startTheme();
   startLeaderboard();
   if (DATA.blocks.length) startSections();
-  onChosen(route);
+  onAddressChange(openFromAddress);
   addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !byId("details").hidden) shut();
+    if (event.key === "Escape" && !byId("details").hidden) closeDetails();
   });
-  route();
+  openFromAddress();
   startAddress();
 }
 

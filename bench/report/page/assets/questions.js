@@ -10,9 +10,9 @@ const GROUPS = [
 function rowsOf(line, group, subject) {
   const questions = line.block.questions;
   const [, , way] = GROUPS.find(([name]) => name === group);
-  const own = questions.confidence[line.column];
+  const confidence = questions.confidence[line.column];
   const rows = questions.groups[group].filter((row) => subject < 0 || questions.subject[row] === subject);
-  return way ? rows.sort((a, b) => way * ((own[a] ?? 0) - (own[b] ?? 0))) : rows;
+  return way ? rows.sort((a, b) => way * ((confidence[a] ?? 0) - (confidence[b] ?? 0))) : rows;
 }
 
 /** The part of the panel that shows questions. `show(subject)` limits it to one. */
@@ -20,17 +20,17 @@ function questionsOf(line) {
   const questions = line.block.questions;
   const present = [...new Set(questions.subject)].sort((a, b) => a - b);
   const select = el("select", { id: "question-subject" });
-  fill(select, [["-1", "All subjects"], ...present.map((s) => [String(s), line.block.subjects[s]])]);
+  setOptions(select, [["-1", "All subjects"], ...present.map((s) => [String(s), line.block.subjects[s]])]);
   const place = el("ol", { class: "questions" });
   const status = el("p", { class: "muted", role: "status" });
-  const among = questions.id.indexOf(chosen("question") ?? "");
+  const linkedRow = questions.id.indexOf(getChoice("question") ?? "");
   const named = GROUPS.map(([name]) => name);
-  let group = named.includes(chosen("group")) ? chosen("group") : named[0];
-  if (among >= 0 && !questions.groups[group].includes(among)) {
-    group = named.find((name) => questions.groups[name].includes(among));
+  let group = named.includes(getChoice("group")) ? getChoice("group") : named[0];
+  if (linkedRow >= 0 && !questions.groups[group].includes(linkedRow)) {
+    group = named.find((name) => questions.groups[name].includes(linkedRow));
   }
-  const about = line.block.subjects.indexOf(chosen("subject") ?? "");
-  if (present.includes(about)) select.value = String(about);
+  const linkedSubject = line.block.subjects.indexOf(getChoice("subject") ?? "");
+  if (present.includes(linkedSubject)) select.value = String(linkedSubject);
   const buttons = GROUPS.map(([name, label]) => {
     const total = count(questions.of[name] ?? questions.of.all);
     return el("button", { type: "button", class: "chip", "data-group": name, on: { click: () => pick(name) } },
@@ -48,7 +48,7 @@ function questionsOf(line) {
     remember();
     draw();
   };
-  const remember = () => choose({
+  const remember = () => setChoices({
     group: group === named[0] ? null : group, subject: line.block.subjects[select.value] ?? null, question: null,
   });
   select.addEventListener("input", () => {
@@ -73,7 +73,7 @@ function questionsOf(line) {
 
 function explained(line) {
   const parts = ["Mistakes and hits are chosen by the mean confidence over methods, and ordered by that of ",
-    apart(line.name), "."];
+    isolate(line.name), "."];
   if (line.block.textless) parts.push(" Texts of questions are not at hand; runs write them beside their results.");
   if (DATA.asked_limit) parts.push(` Texts are cut to ${count(DATA.asked_limit)} characters.`);
   const differing = line.block.questions.differing;
@@ -81,7 +81,7 @@ function explained(line) {
     parts.push(` Methods differ in their answers to ${count(differing)} questions; those of most are shown.`);
   }
   if (line.block.questions.relabelled.includes(line.column)) {
-    parts.push(" Right and wrong are shown as most methods have them; to ", apart(line.name),
+    parts.push(" Right and wrong are shown as most methods have them; to ", isolate(line.name),
       ", some of these answers are the other one.");
   }
   return parts;
@@ -93,13 +93,13 @@ function question(line, row) {
   const [text, options, gold] = DATA.asked[questions.asked[row]] ?? ["", [], null];
   const verdict = right ? "right" : "wrong";
   const head = el("p", { class: "head" }, el("span", { class: `verdict ${verdict}` }, verdict),
-    " ", apart(line.block.subjects[questions.subject[row]]), " ", linkTo(questions.id[row]));
+    " ", isolate(line.block.subjects[questions.subject[row]]), " ", linkTo(questions.id[row]));
   const body = el("div", { class: "body" }, head,
     text ? clipped(text, { class: "text" }) : null,
-    options.length ? offered(options, questions.letter[row], gold) : null,
-    el("dl", { class: "answer" }, ...answered(questions, row),
+    options.length ? optionList(options, questions.letter[row], gold) : null,
+    el("dl", { class: "answer" }, ...answerItems(questions, row),
       ...(gold === null ? [] : [el("dt", {}, "Gold"), el("dd", {}, clipped(gold))])));
-  const isChosen = chosen("question") === questions.id[row];
+  const isChosen = getChoice("question") === questions.id[row];
   return el("li", { class: "question", "data-at": isChosen }, body, confidences(line, row));
 }
 
@@ -110,28 +110,28 @@ function linkTo(id) {
   button.addEventListener("click", () => {
     for (const before of document.querySelectorAll(".question[data-at]")) before.removeAttribute("data-at");
     button.closest(".question").setAttribute("data-at", "");
-    choose({ question: id }, true);
-    say("The address of this page now leads to this question");
+    setChoices({ question: id }, true);
+    announce("The address of this page now leads to this question");
   });
   return button;
 }
 
 const letterOf = (i) => String.fromCharCode(97 + i);
 
-/** The options, with the gold one and the one that the model said. */
-function offered(options, said, gold) {
+/** The options, with the gold one and the one that the model answered. */
+function optionList(options, answered, gold) {
   return el("ol", { class: "options" }, ...options.map((option, i) => {
-    const tags = [...(gold === letterOf(i) ? ["gold"] : []), ...(said === i ? ["answer"] : [])];
+    const tags = [...(gold === letterOf(i) ? ["gold"] : []), ...(answered === i ? ["answer"] : [])];
     return el("li", { class: tags.join(" ") }, el("b", {}, letterOf(i)), clipped(option.trim()),
       ...tags.map((tag) => el("small", { class: "tag" }, tag)));
   }));
 }
 
-function answered(questions, row) {
+function answerItems(questions, row) {
   const answer = questions.answer[row];
-  const said = answer ? clipped(answer, { class: "said" }) : el("span", { class: "muted" }, "no answer");
+  const text = answer ? clipped(answer, { class: "said" }) : el("span", { class: "muted" }, "no answer");
   const unread = answer && !questions.parsed[row] ? el("small", { class: "tag" }, "could not be read") : null;
-  return [el("dt", {}, "Answer"), el("dd", {}, said, unread)];
+  return [el("dt", {}, "Answer"), el("dd", {}, text, unread)];
 }
 
 /** How confident each method was, as bars. */
@@ -140,7 +140,7 @@ function confidences(line, row) {
     const value = line.block.questions.confidence[other.column][row];
     const share = value === null ? 0 : value / PARTS;
     return el("li", { class: other === line ? "own" : null, vars: { "--c": other.colour, "--x": String(share) } },
-      apart(other.name, { class: "who" }), el("span", { class: "bar", "aria-hidden": "true" }),
+      isolate(other.name, { class: "who" }), el("span", { class: "bar", "aria-hidden": "true" }),
       el("span", { class: "num" }, value === null ? DASH : share.toFixed(3)));
   });
   return el("ul", { class: "bars", "aria-label": "Confidence of each method" }, ...bars);

@@ -3,7 +3,7 @@
 const SHOWN_FIRST = 4;
 
 /** The block that the address names, or the first. */
-const chosenBlock = () => DATA.blocks.find(({ name }) => name === chosen("block")) ?? DATA.blocks[0];
+const chosenBlock = () => DATA.blocks.find(({ name }) => name === getChoice("block")) ?? DATA.blocks[0];
 
 function startSections() {
   const selects = [...document.querySelectorAll("select[data-blocks]")];
@@ -17,20 +17,20 @@ function startSections() {
     showPair(block);
   };
   for (const select of selects) {
-    fill(select, DATA.blocks.map(({ name }) => [name, name]));
+    setOptions(select, DATA.blocks.map(({ name }) => [name, name]));
     select.addEventListener("input", () => {
-      choose({ block: select.value === DATA.blocks[0].name ? null : select.value });
+      setChoices({ block: select.value === DATA.blocks[0].name ? null : select.value });
       draw();
     });
   }
-  onChosen(draw);
+  onAddressChange(draw);
   draw();
   startOverview();
 }
 
 /** Names of the methods whose diagrams are chosen; names may hold anything, so each is encoded. */
-function diagramsChosen(names) {
-  const listed = chosen("reliability")?.split(",").filter(Boolean).map(decoded);
+function chosenDiagrams(names) {
+  const listed = getChoice("reliability")?.split(",").filter(Boolean).map(decoded);
   return new Set(listed ?? names.slice(0, SHOWN_FIRST));
 }
 
@@ -44,18 +44,18 @@ function decoded(text) {
 
 function showDiagrams() {
   const figures = [...document.querySelectorAll("#reliability [data-block]:not([hidden]) figure")];
-  const shown = diagramsChosen(figures.map(({ dataset }) => dataset.method));
+  const shown = chosenDiagrams(figures.map(({ dataset }) => dataset.method));
   const draw = () => {
     for (const figure of figures) figure.hidden = !shown.has(figure.dataset.method);
   };
   byId("reliability-methods").replaceChildren(...figures.map((figure) => {
     const { method } = figure.dataset;
     const button = el("button", { type: "button", class: "chip", "aria-pressed": String(shown.has(method)) },
-      apart(method), figure.matches(".leads") ? el("small", {}, "leading") : null);
+      isolate(method), figure.matches(".leads") ? el("small", {}, "leading") : null);
     button.addEventListener("click", () => {
       if (!shown.delete(method)) shown.add(method);
       button.setAttribute("aria-pressed", String(shown.has(method)));
-      choose({ reliability: [...shown].map(encodeURIComponent).join(",") || "," });
+      setChoices({ reliability: [...shown].map(encodeURIComponent).join(",") || "," });
       draw();
     });
     return button;
@@ -72,19 +72,19 @@ function startOverview() {
     return;
   }
   tables.forEach((table) => sortable(table));
-  fill(select, tables.map(({ dataset }) => [METRICS[dataset.m].name, headingOf(METRICS[dataset.m])]));
+  setOptions(select, tables.map(({ dataset }) => [METRICS[dataset.m].name, headingOf(METRICS[dataset.m])]));
   const draw = () => {
     for (const table of tables) table.hidden = METRICS[table.dataset.m].name !== select.value;
   };
   const restore = () => {
     const names = [...select.options].map(({ value }) => value);
-    select.value = names.includes(chosen("overview")) ? chosen("overview") : DATA.headline;
+    select.value = names.includes(getChoice("overview")) ? getChoice("overview") : DATA.headline;
     draw();
   };
   select.addEventListener("input", () => {
-    choose({ overview: select.value === DATA.headline ? null : select.value });
+    setChoices({ overview: select.value === DATA.headline ? null : select.value });
     draw();
   });
-  onChosen(restore);
+  onAddressChange(restore);
   restore();
 }
