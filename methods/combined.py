@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from bench.api import Batch, Context, FloatArray, Needs, QueryLogits, RunFacts, TokenScores, method
-from methods._shared.logistic import Arrays, Penalised, log_odds, probability, regression
+from methods._shared.logistic import Arrays, PenalisedMethod, log_odds, logistic_path, probability
 
 _SCORES = TokenScores(top=2)
 FEATURES = (
@@ -28,7 +28,7 @@ FEATURES = (
 
 @method("combined")
 @dataclass(kw_only=True, eq=False)
-class Combined(Penalised):
+class Combined(PenalisedMethod):
     """A penalised logistic regression over token scores, the answer's length and P(True); needs labels."""
 
     reference = "doi:10.1016/S0893-6080(05)80023-1"
@@ -36,7 +36,7 @@ class Combined(Penalised):
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit the regression on the labels."""
-        return self.choose(ctx, regression(self.name, features(train), train.correct))
+        return self.select_penalty(ctx, logistic_path(self.name, features(train), train.correct))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
         """Sigmoid of the regression."""

@@ -12,14 +12,14 @@ from typing import Self
 import numpy as np
 
 from bench.api import At, Batch, BoolArray, Context, FloatArray, Hidden, Needs, RunFacts, method
-from methods._shared.logistic import Arrays, OnState, Position, mapped, scaler, standardised, through_map
+from methods._shared.logistic import Arrays, HiddenStateMethod, Position, apply_map, calibrated, fit_scaler, standardise
 
 _STATE = frozenset({Hidden(1.0, At.ANSWER_PREDICTING, "mean")})
 
 
 @method("relative-mahalanobis")
 @dataclass(kw_only=True, eq=False)
-class RelativeMahalanobis(OnState):
+class RelativeMahalanobis(HiddenStateMethod):
     """Mahalanobis distance to wrong answers less that to right ones, mapped to a probability; needs labels."""
 
     reference = "arXiv:2209.15558"
@@ -29,18 +29,18 @@ class RelativeMahalanobis(OnState):
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit a normal distribution to the states of right answers, one to those of wrong ones, and the map."""
-        self.scaler_ = scaler(self.name, train[self.state])
-        x, right = standardised(self.name, self.scaler_, train[self.state]), train.correct
+        self.scaler_ = fit_scaler(self.name, train[self.state])
+        x, right = standardise(self.name, self.scaler_, train[self.state]), train.correct
 
         def normals(rows: BoolArray) -> Callable[[float], Arrays]:
             of_right, of_wrong = _normal(x[rows & right]), _normal(x[rows & ~right])
             return lambda p: {"right": of_right(p), "wrong": of_wrong(p)}
 
-        return self.choose(ctx, mapped(self.name, right, right, normals, lambda arrays: _score(arrays, x)))
+        return self.select_penalty(ctx, calibrated(self.name, right, right, normals, lambda arrays: _score(arrays, x)))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
         """Probability by the map."""
-        return through_map(self.name, arrays, _score(arrays, standardised(self.name, self.scaler_, batch[self.state])))
+        return apply_map(self.name, arrays, _score(arrays, standardise(self.name, self.scaler_, batch[self.state])))
 
     def n_parameters(self, facts: RunFacts) -> int:
         """Two centres, two symmetric matrices, and the two numbers of the map."""

@@ -6,7 +6,7 @@ Example: over four tokens, probabilities 0.7, 0.1, 0.1 and 0.1 are 0.43 nats fro
 from __future__ import annotations
 
 from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, method
-from methods._shared.tokens import token_means
+from methods._shared.tokens import mean_over_tokens
 
 
 @method("self-certainty")
@@ -24,4 +24,4 @@ class SelfCertainty(ConfidenceMethod):
     def predict(self, batch: Batch) -> FloatArray:
         """Mean divergence in nats, `(n,)` float64, at least 0 but for rounding."""
         scores = batch[TokenScores(divergence=True)]
-        return token_means(scores, scores.values["divergence"])
+        return mean_over_tokens(scores, scores.values["divergence"])

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from bench.api import Batch, FloatArray, Needs, Related, Samples, UserError, method
-from methods._shared.meaning import groups_of
+from methods._shared.meaning import group_by_meaning
 from methods._shared.sampled import DIGITS, SampledMethod, sample_log_probabilities
 
 
@@ -42,6 +42,6 @@ class SemanticEntropy(SampledMethod):
         weights = np.full((len(batch), self.n), -math.log(self.n))
         if self.weighting == "likelihood":
             weights = sample_log_probabilities(batch, self.samples)
-        group = groups_of(related)
+        group = group_by_meaning(related)
         own = np.where(group[:, :, None] == group[:, None, :], weights[:, None, :], -np.inf)  # (n, N, N)
         return np.asarray(np.logaddexp.reduce(own, axis=2).mean(axis=1).round(DIGITS))

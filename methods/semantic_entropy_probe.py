@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, Related, RunFacts, UntrainableError, method
-from methods._shared.logistic import Arrays, OnState, log_odds, mapped, regression, through_map
+from methods._shared.logistic import Arrays, HiddenStateMethod, apply_map, calibrated, log_odds, logistic_path
 from methods._shared.meaning import semantic_entropy
 
 _STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
@@ -20,7 +20,7 @@ _RELATED = Related(question=True)
 
 @method("semantic-entropy-probe")
 @dataclass(kw_only=True, eq=False)
-class SemanticEntropyProbe(OnState):
+class SemanticEntropyProbe(HiddenStateMethod):
     """A logistic probe for low semantic entropy, mapped to a probability; needs labels, and samples in fit."""
 
     reference = "arXiv:2406.15927"
@@ -30,14 +30,14 @@ class SemanticEntropyProbe(OnState):
         """Fit the probe to the entropies of the training questions' samples, and the map to the labels."""
         entropy = semantic_entropy(train[_RELATED]).round(9)
         states, low = train[self.state], entropy <= cut(self.name, entropy)
-        return self.choose(ctx, mapped(
-            self.name, low, train.correct, lambda rows: regression(self.name, states[rows], low[rows]),
+        return self.select_penalty(ctx, calibrated(
+            self.name, low, train.correct, lambda rows: logistic_path(self.name, states[rows], low[rows]),
             lambda arrays: log_odds(self.name, arrays, states),
         ))  # fmt: skip
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
         """Probability by the map."""
-        return through_map(self.name, arrays, log_odds(self.name, arrays, batch[self.state]))
+        return apply_map(self.name, arrays, log_odds(self.name, arrays, batch[self.state]))
 
     def n_parameters(self, facts: RunFacts) -> int:
         """Weights and a bias, d + 1, and the two numbers of the map."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bench.api import AnalysisInput, ConfidenceMethod, Context, Findings, FloatArray, UserError
-from methods._shared.training import drawing_from
+from methods._shared.training import seeded_torch
 from methods.ccps.columns import FEATURES, OF_ORIGINAL, OF_PERTURBED
 from methods.ccps.method import Ccps
 from methods.ccps.networks import Splits, classification, contrastive, probabilities
@@ -114,7 +114,7 @@ def retrained_together(material: Material, columns: Sequence[Sequence[int]], ctx
     stages = material.method.stages(ctx.format)
     if any(stage.dropout for stage in stages):
         return np.stack([retrained(material, own, ctx) for own in columns])
-    with drawing_from(ctx.seed, ctx.device):
+    with seeded_torch(ctx.seed, ctx.device):
         network = material.method.network(len(columns[0])).to(ctx.device, material.test.dtype)
     stack = Stack(network, torch.tensor(columns, device=ctx.device))
     for learning, stage in zip((contrastive, classification), stages, strict=True):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bench.api import AnalysisInput, BoolArray, FloatArray, Format, UserError
-from methods._shared.training import threads_for
+from methods._shared.training import limited_threads
 from methods.ccps.analyses import material_of
 from methods.ccps.networks import Network, Splits, TokenEncoder, tokens_needed
 from methods.ccps.shap_values import CLOSE, Gradients, Kernel, expected_gradients, kernel_explainer, kernel_values
@@ -104,7 +104,7 @@ def explained(given: AnalysisInput, sizes: Sizes | None = None) -> Explained:
         given.say(f"{method.name}, shap: seed {seed}, training")
         network = method.trained(splits, own)
         given.say(f"{method.name}, shap: seed {seed}, values of {len(x):,} answers, {sizes.kernel_answers} by kernel")
-        with threads_for(network):
+        with limited_threads(network):
             found.append(_of_network(network, x, behind, sizes, (k,) if k else (k, len(given.contexts))))
     seen = plain.train.features.flatten(0, -2)
     if tokens:

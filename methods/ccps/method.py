@@ -33,7 +33,7 @@ from bench.api import (
     UserError,
     method,
 )
-from methods._shared.training import AROUND, RATE_AND_DECAY, check_fitted, check_shares, drawing_from
+from methods._shared.training import AROUND, RATE_AND_DECAY, check_fitted, check_fractions, seeded_torch
 from methods.ccps.columns import FEATURES, Variant
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Ccps(ConfidenceMethod):
 
     def __post_init__(self) -> None:
         """Refuse settings with which nothing could be computed."""
-        check_shares(
+        check_fractions(
             self.name,
             contrastive_dropout=self.contrastive_dropout,
             classifier_dropout=self.classifier_dropout,
@@ -242,7 +242,7 @@ class Ccps(ConfidenceMethod):
         from methods.ccps.networks import classification, contrastive, train
 
         # Initial weights and dropout masks come from torch's global generators.
-        with drawing_from(ctx.seed, ctx.device):
+        with seeded_torch(ctx.seed, ctx.device):
             network = self.network(splits.train.features.shape[-1]).to(ctx.device, splits.train.features.dtype)
             for learning, stage in zip((contrastive, classification), self.stages(ctx.format), strict=True):
                 stopping = stage.stopping(ctx, len(splits.train.labels))

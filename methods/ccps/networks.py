@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bench.api import Context, EarlyStopping, Format
-from methods._shared.training import batches_of, descend, threads_for
+from methods._shared.training import iterate_batches, limited_threads, run_steps
 
 Activation = Literal["relu", "elu"]
 Optimiser = Literal["adamw", "adam"]
@@ -184,7 +184,7 @@ def contrastive(splits: Splits, stage: StageSettings, seed: int) -> Learning:
     generator = torch.Generator().manual_seed(seed)
     train, validation = splits
     n = len(train.labels)
-    batches = (paired(rows, n, generator) for rows in batches_of(n, stage.batch_size, generator))
+    batches = (paired(rows, n, generator) for rows in iterate_batches(n, stage.batch_size, generator))
     tested = paired(torch.arange(len(validation.labels)), len(validation.labels), generator) if validation else None
 
     def loss(data: Data, encoder: Forward, pairs: Tensor) -> Tensor:
@@ -212,7 +212,7 @@ def classification(splits: Splits, stage: StageSettings, seed: int) -> Learning:
     def record(stopping: EarlyStopping, value: Tensor | None, keep: Callable[[], Weights]) -> None:
         stopping.record(lambda _: np.zeros(0) if value is None else value.cpu().numpy(), keep=keep)
 
-    batches = batches_of(len(train.labels), stage.batch_size, torch.Generator().manual_seed(seed))
+    batches = iterate_batches(len(train.labels), stage.batch_size, torch.Generator().manual_seed(seed))
     return Learning("", batches, loss, on_validation, record)
 
 
@@ -233,8 +233,8 @@ def train(network: Network, learning: Learning, stage: StageSettings, stopping: 
         module.train()
 
     module.train()
-    with threads_for(module):
-        descend(stopping, optimiser, learning.batches, partial(learning.loss, module), record)
+    with limited_threads(module):
+        run_steps(stopping, optimiser, learning.batches, partial(learning.loss, module), record)
     module.load_state_dict(stopping.kept)
     module.eval()
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from bench.api import EarlyStopping
-from methods._shared.training import threads_for
+from methods._shared.training import limited_threads
 from methods.ccps.networks import (
     OPTIMISERS,
     Evaluate,
@@ -65,7 +65,7 @@ class Stack:
         )
         steps = [iter(stopping) for stopping in stoppings]
         going = list(range(len(stoppings)))
-        with threads_for(module):
+        with limited_threads(module):
             while left := [place for place, i in enumerate(going) if next(steps[i], None) is not None]:
                 if len(left) < len(going):
                     going = [going[place] for place in left]

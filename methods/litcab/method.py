@@ -33,7 +33,7 @@ from bench.api import (
     UserError,
     method,
 )
-from methods._shared.training import RATE_AND_DECAY, batches_of, check_finite, check_fitted
+from methods._shared.training import RATE_AND_DECAY, check_finite, check_fitted, iterate_batches
 
 if TYPE_CHECKING:
     from methods.litcab.networks import Layer, Targets
@@ -127,10 +127,10 @@ class LitCab(ConfidenceMethod):
 
         from methods.litcab.networks import Objective, train_layer
 
-        kept = _drawn_options(train[TokenIds(Of.WRONG)], self.negatives, ctx.rng)
+        kept = _sample_options(train[TokenIds(Of.WRONG)], self.negatives, ctx.rng)
         corpus = _corpus(train, kept)
         batch_size = min(self.batch_size, len(train))
-        batches = batches_of(len(train), batch_size, torch.Generator().manual_seed(ctx.seed))
+        batches = iterate_batches(len(train), batch_size, torch.Generator().manual_seed(ctx.seed))
         stopping = ctx.early_stopping(self.steps, epochs_per_step=batch_size / len(train))
 
         def record(layer: Layer) -> None:
@@ -174,7 +174,7 @@ class LitCab(ConfidenceMethod):
         return facts.model.hidden_size * facts.model.vocab_size + facts.model.vocab_size
 
 
-def _drawn_options(wrong: Ragged, negatives: int | None, rng: np.random.Generator) -> BoolArray:
+def _sample_options(wrong: Ragged, negatives: int | None, rng: np.random.Generator) -> BoolArray:
     """Mask over the tokens of wrong options that keeps at most this many options of each question."""
     kept = np.ones(len(wrong.values), dtype=np.bool_)
     if negatives is None:

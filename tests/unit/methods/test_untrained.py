@@ -20,7 +20,7 @@ from bench.api.signals import By
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
 from bench.signals.grading import matching
-from methods._shared.meaning import groups_of
+from methods._shared.meaning import group_by_meaning
 from methods._shared.sampled import SampledMethod
 from methods.cocoa import CoCoA
 from methods.eigenscore import EigenScore
@@ -212,7 +212,7 @@ def test_one_way_of_entailing_is_not_the_same_meaning() -> None:
     related = np.zeros((3, 3, 3), dtype=np.float32)
     related[..., 1] = 1.0
     related[0, 1] = related[1, 2] = related[2, 1] = (0.1, 0.1, 0.8)
-    assert groups_of(related[None]).tolist() == [[0, 1, 1]]
+    assert group_by_meaning(related[None]).tolist() == [[0, 1, 1]]
 
 
 EXTREMES = {
