@@ -1,4 +1,4 @@
-"""Logistic probe: a penalised logistic regression on one hidden state says whether the answer is right.
+"""Logistic probe: penalised logistic regression of correctness on one hidden state.
 
 Alain and Bengio, 2016, "Understanding intermediate layers using linear classifier probes", arXiv:1610.01644;
 docs/methods.md §2.41.
@@ -27,7 +27,7 @@ class LogisticProbe(HiddenStateMethod):
         """Fit the regression on the labels.
 
         Raises:
-            UserError: states that are not finite.
+            UserError: hidden states are not finite.
         """
         return self.select_penalty(ctx, logistic_path(self.name, train[self.state], train.correct))
 

@@ -1,6 +1,6 @@
-"""Top-2 margin: by how much the likeliest token led the next one, on average (docs/methods.md §2.20).
+"""Top-2 margin: mean probability gap between the two likeliest tokens (docs/methods.md §2.20).
 
-Example: leads of 0.9 over 0.1 and of 0.5 over 0.3 are margins of 0.8 and 0.2: score 0.5.
+Example: 0.9 over 0.1 and 0.5 over 0.3 are margins of 0.8 and 0.2: score 0.5.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ from methods._shared.meaning import group_by_meaning, semantic_entropy
 from methods.combined import FEATURES, Combined, features
 from methods.logistic_probe import LogisticProbe
 from methods.relative_mahalanobis import RelativeMahalanobis
-from methods.semantic_entropy_probe import SemanticEntropyProbe, cut
+from methods.semantic_entropy_probe import SemanticEntropyProbe, entropy_threshold
 
 END = Hidden(1.0, At.ANSWER_END)
 MEAN = Hidden(1.0, At.ANSWER_PREDICTING, "mean")
@@ -294,9 +294,9 @@ def test_the_cut_has_the_least_spread_on_both_sides() -> None:
     def spread(at: float) -> float:
         return sum(float(((side - side.mean()) ** 2).sum()) for side in (values[values <= at], values[values > at]))
 
-    assert cut("x", values) == min(np.unique(values)[:-1], key=spread)
+    assert entropy_threshold("x", values) == min(np.unique(values)[:-1], key=spread)
     with pytest.raises(UntrainableError, match=r"different semantic entropy, all have 0\.7"):
-        cut("x", np.full(9, 0.7))
+        entropy_threshold("x", np.full(9, 0.7))
 
 
 def test_the_probe_learns_entropies_and_the_map_labels() -> None:
@@ -304,7 +304,7 @@ def test_the_probe_learns_entropies_and_the_map_labels() -> None:
     train = batch_of(states, correct)
     method = SemanticEntropyProbe(weakest=4.0, points=1).fit(train, Context(seed=0))
     entropies = semantic_entropy(train[Related(question=True)])
-    expected = logistic_path("x", states, entropies <= cut("x", entropies))(4.0)
+    expected = logistic_path("x", states, entropies <= entropy_threshold("x", entropies))(4.0)
     assert method.weights_["weight"] == pytest.approx(expected["weight"], abs=1e-4)
     assert method.weights_["map"]["weight"][0] > 0
     order = log_odds("x", expected, states)

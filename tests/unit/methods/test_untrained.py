@@ -32,7 +32,7 @@ from methods.sentence_sar import SentenceSAR
 from methods.sequence_probability import SequenceProbability
 from methods.similarity_graph import DegreeMatrix, Eccentricity, Eigenvalues
 from methods.token_margin import TokenMargin
-from methods.verbalised import Verbalised, named_probability
+from methods.verbalised import Verbalised, parse_probability
 
 N, M, V, D = 6, 5, 11, 7
 """Questions, samples, tokens of the vocabulary, width of a state."""
@@ -375,7 +375,7 @@ def test_eigenscore_is_the_mean_log_eigenvalue() -> None:
     ],
 )  # fmt: skip
 def test_what_a_reply_names(reply: str, value: float | None) -> None:
-    assert named_probability(reply) == (None if value is None else pytest.approx(value))
+    assert parse_probability(reply) == (None if value is None else pytest.approx(value))
 
 
 def test_a_reply_without_a_number_has_the_stated_value() -> None:
