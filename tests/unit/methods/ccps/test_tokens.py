@@ -164,7 +164,7 @@ def test_the_networks_are_those_of_a_run(monkeypatch: pytest.MonkeyPatch) -> Non
     study = AnalysisInput(Ccps(**FEW), train, test, contexts, pieces=lambda _: texts)
     heard: list[Any] = []
     whole = masking.build_measures
-    monkeypatch.setattr(masking, "measures_of", lambda *found: heard.append(found) or whole(*found))
+    monkeypatch.setattr(masking, "build_measures", lambda *found: heard.append(found) or whole(*found))
     table, raw = (checked_measures("ccps", analysis(study)) for analysis in (masking.tokens, masking.tokens_raw))
     read, confidence, impact = heard[0]
     own = Context(seed=11, format=Format.OPEN, validation=held)

@@ -115,7 +115,7 @@ def test_long_answers_keep_all_their_padding() -> None:
 
 @pytest.mark.parametrize("fmt", list(Format))
 def test_variants_are_trainings_with_other_constants(fmt: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_trajectory, "material_of", exact)
+    monkeypatch.setattr(of_trajectory, "prepare", exact)
     short = {"contrastive_steps": 4, "classifier_steps": 8}
     study = given(fmt, validation=fmt is Format.CHOICE, **short)
     settings: dict[str, Any] = {**FEW, **short, "max_tokens": of_trajectory.reduce_padding(study).max_tokens}
