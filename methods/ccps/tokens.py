@@ -150,23 +150,21 @@ def read_tokens(data: AnalysisInput, limit: int) -> TokenWords:
     return TokenWords(data.test.ids, pieces, answer, place, word, np.array(is_first, dtype=np.bool_))
 
 
-def token_impacts(
-    network: Network, inputs: Tensor, mask: FloatArray, tagged: TokenWords
-) -> tuple[FloatArray, FloatArray]:
+def token_impacts(network: Network, x: Tensor, mask: FloatArray, tagged: TokenWords) -> tuple[FloatArray, FloatArray]:
     """Confidences `(n,)` and impacts `(t,)` of one network.
 
     Args:
         network: trained.
-        inputs: `(n, places, features)` standardised, 0 on padding.
+        x: `(n, places, features)` standardised, 0 on padding.
         mask: `(features,)` that replace those of the masked token.
         tagged: the t tokens.
     """
-    confidence, impact = probabilities(network, inputs), np.zeros(len(tagged.answer))
-    value = torch.as_tensor(mask, dtype=inputs.dtype, device=inputs.device)
-    for place in range(inputs.shape[1]):
+    confidence, impact = probabilities(network, x), np.zeros(len(tagged.answer))
+    value = torch.as_tensor(mask, dtype=x.dtype, device=x.device)
+    for place in range(x.shape[1]):
         rows = np.flatnonzero(tagged.place == place)
         if len(rows):
-            masked = inputs[torch.from_numpy(tagged.answer[rows]).to(inputs.device)]  # a copy
+            masked = x[torch.from_numpy(tagged.answer[rows]).to(x.device)]  # a copy
             masked[:, place] = value
             impact[rows] = np.abs(confidence[tagged.answer[rows]] - probabilities(network, masked))
     return confidence, impact
