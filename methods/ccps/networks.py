@@ -185,15 +185,13 @@ def contrastive(splits: Splits, stage: StageSettings, seed: int) -> StageObjecti
     train, validation = splits
     n = len(train.labels)
     batches = (draw_pairs(rows, n, generator) for rows in iterate_batches(n, stage.batch_size, generator))
-    held_out = (
-        draw_pairs(torch.arange(len(validation.labels)), len(validation.labels), generator) if validation else None
-    )
+    pairs = draw_pairs(torch.arange(len(validation.labels)), len(validation.labels), generator) if validation else None
 
     def loss(data: Data, encoder: Forward, pairs: Tensor) -> Tensor:
         return hadsell_loss(encoder, data, pairs, stage.margin)
 
     def on_validation(evaluate: Evaluate, _: MaxRows) -> Tensor | None:
-        return None if validation is None or held_out is None else evaluate(partial(loss, validation), held_out)
+        return None if validation is None or pairs is None else evaluate(partial(loss, validation), pairs)
 
     def record(stopping: EarlyStopping, value: Tensor | None, keep: Callable[[], Weights]) -> None:
         stopping.record_loss(lambda _: math.nan if value is None else float(value), keep=keep)
