@@ -1,6 +1,6 @@
 """Progress of a stage: a bar with rate and time left on a terminal, plain lines elsewhere, nothing in library calls.
 
-Here is also what makes text from servers, models, plugins and files fit for people's eyes: `visible`.
+`visible` escapes control characters in text from servers, models, plugins and files before it is shown.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 Advance = Callable[[int], None]
 
 DECISIONS = logging.getLogger("bench.decisions")
-"""Gets what a run decides by itself, at level INFO: device, dtype, budgets, revisions, what is taken from the store."""
+"""Logs the automatic choices of a run at level INFO: device, dtype, budgets, revisions, cache hits in the store."""
 
 _QUIET_SECONDS = 2.0
-"""A stage shorter than this says nothing."""
+"""A shorter stage prints nothing."""
 _LINE_SECONDS = 10.0
-"""Between two plain lines."""
+"""Least time between two plain lines."""
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that command a terminal or change the direction of others, and halves of characters.
+"""Control characters, bidirectional overrides and lone surrogates.
 
-Joiners and marks stay: Arabic, Persian, Hebrew and composed emoji are written with them.
+Joiners and direction marks are allowed: Arabic, Persian, Hebrew and composed emoji need them.
 """
 
 
 def visible(text: str) -> str:
-    r"""The text with what would command a terminal, turn the order of letters or be no UTF-8 as its escape.
+    r"""Escape characters that would control a terminal, reorder the text or be invalid UTF-8.
 
-    Line ends and tabs stay. Whatever comes from a server, a model, a plugin or a file goes through this before people
-    see it: at `terminal`, `Lines`, and where tables and the page are written.
+    Newlines and tabs stay. All text from a server, a model, a plugin or a file passes through this before it is shown:
+    in `terminal`, `Lines`, and where tables and the page are written.
 
     >>> print(visible("\x1b[2J \u202etxt.exe"), visible("שלום"))
     \x1b[2J \u202etxt.exe שלום
@@ -45,21 +45,21 @@ def visible(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    r"""The same of a JSON document, in JSON's own escapes: it stays the same value.
+    r"""Escape the same characters in a JSON document by JSON escapes, which keeps its value.
 
     >>> print(visible_json('"\u202e"'))
     "\u202e"
     """
-    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004 - two digits hold so much
 
 
 def terminal(*, stderr: bool = False) -> Console:
-    """The terminal, or whatever stands for it now; text can't command it."""
+    """Rich console on stdout or stderr that prints all text through `visible`."""
     from rich.console import Console
 
     class Terminal(Console):
@@ -71,17 +71,17 @@ def terminal(*, stderr: bool = False) -> Console:
 
 
 class Progress(Protocol):
-    """Listener that a run tells what it is doing."""
+    """Receives the progress of a run."""
 
     def stage(self, name: str, total: int, unit: str = "questions") -> AbstractContextManager[Advance]:
-        """Within the context, call the function with what was done since the last call."""
+        """Open a stage; call the yielded function with the number of units done since the last call."""
 
     def say(self, text: str) -> None:
-        """One line for the user."""
+        """Print one line for the user."""
 
 
 class Silent:
-    """Tells nothing."""
+    """Prints nothing."""
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Advance]:
@@ -95,7 +95,7 @@ class Silent:
 
 
 def _speed(done: int, seconds: float) -> str:
-    """Speed; below one a second, how long each takes."""
+    """Units per second, or seconds per unit if slower than one per second."""
     if 0 < done < seconds:
         return f"{seconds / done:,.1f} s each"
     return f"{done / seconds:,.0f}/s"
@@ -120,8 +120,8 @@ class Lines:
             if now - start > _QUIET_SECONDS and now - last > _LINE_SECONDS:
                 last = now
                 rate = done / (now - start)
-                left = f"{max(total - done, 0) / rate:,.0f} s left" if rate else "time left unknown"
-                self.say(f"{name}: {done:,}/{total:,} {unit}, {_speed(done, now - start)}, {left}")
+                remaining = f"{max(total - done, 0) / rate:,.0f} s left" if rate else "time left unknown"
+                self.say(f"{name}: {done:,}/{total:,} {unit}, {_speed(done, now - start)}, {remaining}")
 
         yield advance
         seconds = time.monotonic() - start
@@ -172,5 +172,5 @@ class Bars:
 
 
 def progress_on(stream: TextIO) -> Progress:
-    """Progress for whoever reads the stream: bars on a terminal, plain lines elsewhere."""
+    """Progress on this stream: bars on a terminal, plain lines elsewhere."""
     return Bars() if stream.isatty() else Lines(stream)

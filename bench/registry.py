@@ -1,6 +1,6 @@
-"""Finds every method and task: entry points of the built-ins and of other packages, and files given with `--plugin`.
+"""Registry of methods and tasks: loads built-ins and installed plugins by entry point, and files given with `--plugin`.
 
-One generic `Registry` serves both kinds; groups of methods are known by name. Torch and transformers stay unimported.
+One generic `Registry` serves both kinds; groups of methods are resolved here. Torch and transformers aren't imported.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PluginKind:
-    """Kind of plugin: the differences between methods and tasks when they are loaded."""
+    """Kind of plugin, method or task: what differs when one is loaded."""
 
     word: str
-    """Word for it, as in `Unknown method ...` and in `Declaration.kind`."""
+    """Name of the kind, as in `Unknown method ...` and in `Declaration.kind`."""
     base: type
     required: tuple[str, ...]
     """Class attributes that a plugin of this kind must set."""
@@ -59,18 +59,18 @@ class PluginEntry(Generic[T]):
     """One registered class, or a plugin that could not be loaded."""
 
     name: str
-    """The name on the command line; of a broken plugin, that of its entry point."""
+    """Name on the command line; for a broken plugin, the name of its entry point."""
     plugin: type[T] | None
-    """None where it is broken."""
+    """None if the plugin is broken."""
     module: str
     origin: str
     """`built-in`, a distribution with its version, or the path given with `--plugin`."""
     error: str = ""
-    """Why it is broken."""
+    """Why the plugin is broken."""
 
 
 class Registry(Generic[T]):
-    """Name -> class; does not change once it is loaded."""
+    """Immutable mapping from name to plugin class, with the plugins that failed to load."""
 
     def __init__(self, kind: PluginKind, entries: Iterable[PluginEntry[T]], notes: Sequence[str] = ()) -> None:
         self._kind = kind
@@ -89,10 +89,10 @@ class Registry(Generic[T]):
                 self._usable[entry.name] = entry
         self._broken = tuple(broken)
         self.notes = tuple(notes)
-        """Notes that a user is told once, e.g. that a plugin file was executed."""
+        """Notes to print once for the user, e.g. that a plugin file was executed."""
 
     def names(self) -> tuple[str, ...]:
-        """The usable names, sorted."""
+        """Names of the usable plugins, sorted."""
         return tuple(sorted(self._usable))
 
     def entries(self) -> tuple[PluginEntry[T], ...]:
@@ -100,10 +100,10 @@ class Registry(Generic[T]):
         return (*(self._usable[name] for name in self.names()), *self._broken)
 
     def get(self, name: str) -> type[T]:
-        """The class registered under this name.
+        """Return the class registered under this name.
 
         Raises:
-            UserError: nothing has this name, or what has it is broken.
+            UserError: the name is unknown, or its plugin is broken.
         """
         entry = self._usable.get(name)
         if entry is not None and entry.plugin is not None:
@@ -119,32 +119,33 @@ class Registry(Generic[T]):
 
 
 def methods(plugins: Sequence[Path] = (), made: Sequence[type[ConfidenceMethod]] = ()) -> Registry[ConfidenceMethod]:
-    """All methods: built-in, installed, from these files, and these classes.
+    """Load all methods: built-in ones, installed ones, those in plugin files, and the classes in `made`.
 
     Raises:
-        UserError: a plugin file can't be used, two plugins share a name, another `methods` or `tasks` shadows ours,
+        UserError: a plugin file can't be used, two plugins share a name, another package named `methods` or `tasks`
+            shadows ours,
             or the package is not installed.
         ContractError: a built-in breaks a rule.
     """
-    for each in made:
-        with fenced(f"method {each.name!r}"):
-            _check(METHOD, Declaration(METHOD.word, each.name, each, each.__module__))
-    return _load(METHOD, plugins, [PluginEntry(each.name, each, each.__module__, "a class") for each in made])
+    for cls in made:
+        with fenced(f"method {cls.name!r}"):
+            _check(METHOD, Declaration(METHOD.word, cls.name, cls, cls.__module__))
+    return _load(METHOD, plugins, [PluginEntry(cls.name, cls, cls.__module__, "a class") for cls in made])
 
 
 def tasks(plugins: Sequence[Path] = (), made: Sequence[tuple[type[Task], str]] = ()) -> Registry[Task]:
-    """All tasks; otherwise as `methods`.
+    """Load all tasks; errors as in `methods`.
 
     Args:
-        plugins: files of Python.
-        made: further tasks, e.g. of files of questions, each with where it comes from.
+        plugins: plugin files.
+        made: further tasks, e.g. those of question files, each with its origin.
     """
     return _load(TASK, plugins, [PluginEntry(task.name, task, task.__module__, origin) for task, origin in made])
 
 
-@cache  # looking through all installed packages takes a twentieth of a second, and reports ask for each line
+@cache  # scanning all installed packages takes 50 ms, and reports call this once per line
 def built_in() -> tuple[Registry[ConfidenceMethod], Registry[Task]]:
-    """The methods and tasks of this package alone; no other package is imported.
+    """Load the methods and tasks of this package; no other package is imported.
 
     Raises:
         UserError, ContractError: as `methods`.
@@ -155,44 +156,44 @@ def built_in() -> tuple[Registry[ConfidenceMethod], Registry[Task]]:
 # --- groups of methods ------------------------------------------------------------------------------------------------
 
 GROUPS = ("paper", "untrained", "trained", "all")
-"""Groups that may stand for their methods; no method is called like one."""
+"""Group names accepted where method names are; no method may have such a name."""
 
 
 @cache
 def paper() -> frozenset[str]:
-    """The built-in methods that the paper compares, as a file beside them says."""
+    """Names of the built-in methods that the paper compares, from `methods/groups.toml`."""
     table = tomllib.loads((resources.files("methods") / "groups.toml").read_text(encoding="utf-8"))
     return frozenset(table["paper"])
 
 
 def groups_of(method: type[ConfidenceMethod]) -> tuple[str, ...]:
-    """Groups that a method is in, other than all; tables put it into the first."""
+    """Groups of a method except `all`; tables list the method under the first."""
     return (*["paper"] * (method.name in paper()), "trained" if method.trains() else "untrained")
 
 
 @cache
 def groups_built_in() -> Mapping[str, str]:
-    """Built-in method -> the group into which tables put it."""
+    """Built-in method -> the group under which tables list it."""
     known = built_in()[0]
     return {name: groups_of(known.get(name))[0] for name in known.names()}
 
 
 def chosen(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str, ...]:
-    """Names of methods, each once, with the methods of a group in its place.
+    """Expand groups to the names of their methods, each name once, in order.
 
     Raises:
-        UserError: a name that is neither.
+        UserError: a name is neither a method nor a group.
     """
-    found: dict[str, None] = {}
+    selected: dict[str, None] = {}
     for name in names:
         meant = did_you_mean(name, (*GROUPS, *known.names()))
         if name not in (*GROUPS, *known.names()) and did_you_mean(name, GROUPS):
             raise UserError(f"Unknown method {name!r}.{meant} Groups: {', '.join(GROUPS)}. See: bench list methods")
-        for each in known.names() if name in GROUPS else [name]:
-            with fenced(f"method {each!r}"):
-                if name in {each, "all"} or name in groups_of(known.get(each)):
-                    found[known.get(each).name] = None
-    return tuple(found)
+        for candidate in known.names() if name in GROUPS else [name]:
+            with fenced(f"method {candidate!r}"):
+                if name in {candidate, "all"} or name in groups_of(known.get(candidate)):
+                    selected[known.get(candidate).name] = None
+    return tuple(selected)
 
 
 # --- entry points and files -------------------------------------------------------------------------------------------
@@ -203,12 +204,12 @@ def _load(
 ) -> Registry[Any]:
     points = _points()
     home = _home()
-    for each in (METHOD, TASK):
-        # plain import names have a price: a foreign `tasks.py` earlier on `sys.path` would be taken for ours
-        if not (ours := list(filter(_is_ours, points[each.group]))):
+    for plugin_kind in (METHOD, TASK):
+        # a foreign `tasks.py` earlier on `sys.path` would be imported instead of our package
+        if not (ours := list(filter(_is_ours, points[plugin_kind.group]))):
             raise UserError(
-                f"Expected the package {DISTRIBUTION} to be installed, but no built-in {each.word}s are registered;"
-                " run: pip install -e ."
+                f"Expected the package {DISTRIBUTION} to be installed, but no built-in {plugin_kind.word}s are"
+                " registered; run: pip install -e ."
             )
         for point in ours:
             spec = importlib.util.find_spec(point.module)
@@ -228,7 +229,7 @@ def _load(
         origin = BUILT_IN if is_ours else point.value if dist is None else f"{dist.name} {dist.version}"
         try:
             entries.extend(_entries_of(kind, point.module, origin))
-        except BaseException as error:  # whatever another package raises, ours must go on
+        except BaseException as error:  # an error in another package must not stop ours
             if is_ours or isinstance(error, KeyboardInterrupt):
                 raise
             entries.append(PluginEntry(point.name, None, point.module, origin, reason_of(error)))
@@ -239,7 +240,7 @@ def _load(
             raise UserError(
                 f"{path} registers nothing; decorate a class with @method(...) or @task(...) from bench.api"
             )
-        if kind.word in kinds:  # else a file of tasks, while methods are loaded, or the other way round
+        if kind.word in kinds:  # else the file registers tasks while methods are loaded, or the other way round
             try:
                 entries.extend(_entries_of(kind, module, str(path)))
             except ContractError as error:
@@ -248,7 +249,7 @@ def _load(
 
 
 def _points() -> dict[str, list[importlib.metadata.EntryPoint]]:
-    """Group -> its entry points, of both kinds: a look reads a file of each installed package."""
+    """Entry points by group, for methods and tasks. Slow: reads a file of each installed package."""
     points = importlib.metadata.entry_points()
     return {kind.group: list(points.select(group=kind.group)) for kind in (METHOD, TASK)}
 
@@ -258,19 +259,19 @@ def _is_ours(point: importlib.metadata.EntryPoint) -> bool:
 
 
 def import_own() -> None:
-    """Import our packages of plugins before foreign ones of the same names, earlier on `sys.path`, can be found."""
+    """Import the built-in plugin packages early, so that packages of the same name on `sys.path` can't shadow them."""
     sys.path.insert(0, str(_home()))
     try:
         for ours in [point for points in _points().values() for point in points if _is_ours(point)]:
             importlib.import_module(ours.module)
-    except ImportError:  # `_load` says it
+    except ImportError:  # `_load` reports it
         pass
     finally:
         sys.path.remove(str(_home()))
 
 
 def _home() -> Path:
-    """The folder that `bench` and our packages of plugins are in."""
+    """Folder that contains `bench` and the built-in plugin packages."""
     return Path(inspect.getfile(registration)).resolve().parents[2]
 
 
@@ -283,12 +284,12 @@ def _import(name: str) -> ModuleType:
 
 
 def _entries_of(kind: PluginKind, module: str, origin: str) -> Iterator[PluginEntry[Any]]:
-    """Plugins of a module and, of a package, of its public children."""
+    """Plugins registered by a module, or by the public submodules of a package."""
     children = pkgutil.iter_modules(getattr(_import(module), "__path__", ()))
     parts = [f"{module}.{child.name}" for child in children if not child.name.startswith("_")]
     for part in parts:
         _import(part)
-    # by name and not "new since the import": the module may have been imported before, by a test or another registry
+    # compare names, not what this import added: a test or another registry may have imported the module before
     declared = [d for d in registration.DECLARED if d.kind == kind.word and _is_within(d.module, module)]
     for part in parts or [module]:
         if not any(_is_within(d.module, part) for d in declared):
@@ -306,17 +307,17 @@ def _is_within(module: str, package: str) -> bool:
 
 
 def _forget(module: str) -> None:
-    """Drop what a module declared before it failed, so that a second try does not see it twice."""
+    """Drop the declarations of a module whose import failed, so that a retry does not see them twice."""
     registration.DECLARED[:] = [d for d in registration.DECLARED if d.module != module]
 
 
 def _check(kind: PluginKind, declaration: Declaration) -> None:
     plugin, name = declaration.plugin, declaration.name
     who = f"{kind.word} {name!r} in {declaration.module}"
-    taken = GROUPS if kind is METHOD else ("all",)
-    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in taken:
-        # the name becomes a file name, and those taken mean several on the command line
-        others = " and ".join(map(repr, taken))
+    reserved = GROUPS if kind is METHOD else ("all",)
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in reserved:
+        # the name becomes a file name; reserved names stand for groups on the command line
+        others = " and ".join(map(repr, reserved))
         raise ContractError(f"{who}: expected a name of lower-case words joined by '-', other than {others}")
     if not (isinstance(plugin, type) and issubclass(plugin, kind.base)):
         raise ContractError(f"{who}: expected a subclass of {kind.base.__name__}, got {plugin!r}")
@@ -339,7 +340,7 @@ def _check(kind: PluginKind, declaration: Declaration) -> None:
 
 
 def module_of(path: Path) -> str:
-    """Name in `sys.modules` of a plugin file as it is now; a UserError where it can't be read."""
+    """Name in `sys.modules` of a plugin file with its current content; a UserError if it can't be read."""
     return _read(path)[0]
 
 
@@ -353,10 +354,10 @@ def _read(path: Path) -> tuple[str, bytes]:
 
 
 def run_file(path: Path) -> str:
-    """Execute a plugin file once per content; returns the name under which it stands in `sys.modules`.
+    """Execute a plugin file once per content; return its name in `sys.modules`.
 
     Raises:
-        UserError: it can't be read, or it raises.
+        UserError: the file can't be read, or executing it raises.
     """
     name, content = _read(path)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -364,9 +365,9 @@ def run_file(path: Path) -> str:
         raise UserError(f"Expected a file ending in .py after --plugin, got {path}")
     if name not in sys.modules:
         module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module  # before it runs: dataclasses look their module up here
+        sys.modules[name] = module  # before execution: dataclasses look up their module here
         try:
-            # what was hashed is what runs: a loader takes bytecode of before an edit in the same second, as long as it
+            # run exactly the bytes that were hashed: a loader may reuse stale bytecode after an edit within one second
             exec(compile(content, path, "exec", dont_inherit=True), vars(module))  # noqa: S102
         except BaseException as error:
             sys.modules.pop(name, None)

@@ -1,1 +1,1 @@
-"""One module or package per confidence method; dropping a file into this folder registers it."""
+"""Confidence methods, one module or package each; a file in this folder is registered automatically."""

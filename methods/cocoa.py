@@ -1,6 +1,6 @@
-"""CoCoA: how unlikely the answer is, times how unlike it the samples are (docs/methods.md §2.27).
+"""CoCoA: uncertainty of the answer times its mean dissimilarity to the samples (docs/methods.md §2.27).
 
-Example: an answer of probability 0.5, to which samples are similar by 0.8 on average: score ln 0.5 * 0.2 = -0.14.
+Example: an answer of probability 0.5 and mean similarity 0.8 to the samples scores ln 0.5 * 0.2 = -0.14.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from methods._shared.tokens import mean_of
 class CoCoA(SampledMethod):
     """Negative product of the answer's uncertainty and its mean dissimilarity to the samples; learns nothing.
 
-    Vashurin et al., 2025, "A Minimum Bayes Risk Framework Bridging Confidence and Consistency". The values are those of
-    LM-Polygraph 0.7.0, but for the token that ends an answer, which is not counted here.
+    Vashurin et al., 2025, "A Minimum Bayes Risk Framework Bridging Confidence and Consistency". Values equal those
+    of LM-Polygraph 0.7.0, except that the end-of-sequence token is not counted here.
     """
 
     reference = "arXiv:2502.04964"
@@ -29,7 +29,7 @@ class CoCoA(SampledMethod):
     output = "score"
 
     uncertainty: Literal["probability", "perplexity", "entropy"] = "probability"
-    """Uncertainty of the answer: its negative log-probability, the mean of that over tokens, or their mean entropy.
+    """Uncertainty of the answer: its negative log-probability, that per token, or the mean token entropy.
     CHOSEN: the first of the three that LM-Polygraph 0.7.0 has."""
 
     def predict(self, batch: Batch) -> FloatArray:
@@ -40,5 +40,5 @@ class CoCoA(SampledMethod):
         if self.uncertainty == "probability":
             uncertainty = uncertainty * batch[TokenScores()].lengths
         related = batch[Related(by="similarity", samples=self.samples)].astype(np.float64)
-        similarity = (related[:, -1, :-1] + related[:, :-1, -1]) / 2  # (n, N): of answer and samples, in both orders
+        similarity = (related[:, -1, :-1] + related[:, :-1, -1]) / 2  # (n, N): answer and samples, mean of both orders
         return np.asarray(-uncertainty * (1 - similarity).mean(axis=-1))

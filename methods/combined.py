@@ -1,4 +1,4 @@
-"""Combined: a penalised logistic regression over all that costs no sample, the baseline that a new method has to beat.
+"""Combined: penalised logistic regression over all signals that need no sample, the baseline for a new method.
 
 Wolpert, 1992, "Stacked generalization", doi:10.1016/S0893-6080(05)80023-1; docs/methods.md §2.44.
 """
@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from bench.api import Batch, Context, FloatArray, Needs, QueryLogits, RunFacts, TokenScores, method
-from methods._shared.logistic import Arrays, Penalised, log_odds, probability, regression
+from methods._shared.logistic import Arrays, PenalisedMethod, log_odds, logistic_path, probability
 
 _SCORES = TokenScores(top=2)
 FEATURES = (
@@ -28,7 +28,7 @@ FEATURES = (
 
 @method("combined")
 @dataclass(kw_only=True, eq=False)
-class Combined(Penalised):
+class Combined(PenalisedMethod):
     """A penalised logistic regression over token scores, the answer's length and P(True); needs labels."""
 
     reference = "doi:10.1016/S0893-6080(05)80023-1"
@@ -36,23 +36,23 @@ class Combined(Penalised):
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit the regression on the labels."""
-        return self.choose(ctx, regression(self.name, features(train), train.correct))
+        return self.select_penalty(ctx, logistic_path(self.name, features(train), train.correct))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
         """Sigmoid of the regression."""
         return probability(log_odds(self.name, arrays, features(batch)))
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """A weight for each feature, and a bias."""
+        """One weight per feature, and a bias."""
         del facts
         return len(FEATURES) + 1
 
 
 def features(batch: Batch) -> FloatArray:
-    """`FEATURES` of each answer, `(n, 8)` float64: nats, a number of tokens, and the self-check's log odds."""
+    """`FEATURES` of each answer, `(n, 8)` float64: nats, the number of tokens, and the log odds of the self-check."""
     scores, query = batch[_SCORES], batch[QueryLogits()].astype(np.float64)
-    tokens, starts, likeliest = scores.values, scores.offsets[:-1], scores.values["top_log_probabilities"]
-    of_tokens = (tokens["log_probability"], -tokens["entropy"], likeliest[:, 0] - likeliest[:, 1])
-    means = [np.add.reduceat(column, starts, dtype=np.float64) / scores.lengths for column in of_tokens]
-    least = [np.minimum.reduceat(column, starts) for column in of_tokens]
+    tokens, offsets, top = scores.values, scores.offsets[:-1], scores.values["top_log_probabilities"]
+    columns = (tokens["log_probability"], -tokens["entropy"], top[:, 0] - top[:, 1])
+    means = [np.add.reduceat(column, offsets, dtype=np.float64) / scores.lengths for column in columns]
+    least = [np.minimum.reduceat(column, offsets) for column in columns]
     return np.column_stack([*means, *least, scores.lengths, query[:, 1] - query[:, 0]])

@@ -1,4 +1,4 @@
-"""CT: the model is tuned to say whether its answer is right, and held to its old self where it answers.
+"""CT: LoRA tuning to judge the own answer, regularised towards the frozen model's answers.
 
 Kapoor et al., 2024, "Large Language Models Must Be Taught to Know What They Don't Know", arXiv:2406.08391;
 docs/methods.md §2.6. The answers stay the frozen model's; the adapter is on for the query alone.
@@ -19,7 +19,7 @@ _QUERY, _PROMPT, _GOLD = TokenIds(Of.QUERY), TokenIds(Of.PROMPT), TokenIds(Of.GO
 @method("ct")
 @dataclass(kw_only=True, eq=False)
 class CT(LoraMethod):
-    """LoRA tuned to judge the answer, with a penalty for changing what the model would answer; needs labels."""
+    """LoRA tuned to judge the answer, with a penalty on changes of the model's answers; needs labels."""
 
     needs = Needs(fit=frozenset({_QUERY, _PROMPT, _GOLD}), predict=frozenset({VERDICT}))
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -36,7 +36,7 @@ class CT(LoraMethod):
     """Lambda. Code: README (its default is 0); the paper names none (docs/methods.md §6 #56)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Train the adapter; it stays in the cache and is kept here by its folder.
+        """Train the adapter; `adapter_` refers to its folder in the cache.
 
         Raises:
             UserError: an unknown divergence, or training failed.

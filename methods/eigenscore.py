@@ -1,6 +1,6 @@
-"""EigenScore: how much the states at the samples' ends spread (Chen et al., 2024; docs/methods.md §2.25).
+"""EigenScore: spread of the hidden states at the ends of samples (Chen et al., 2024; docs/methods.md §2.25).
 
-Example: samples that all end in one state have but one eigenvalue above alpha, and so the highest scores.
+Example: samples that all end in the same state have a single eigenvalue above alpha, and so the highest scores.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from bench.api import At, Batch, FloatArray, Hidden, Needs, UserError, method
 from methods._shared.sampled import SampledMethod
 
-_LEAST = 1e-10  # of an eigenvalue that rounding made negative, as in LM-Polygraph
+_LEAST = 1e-10  # lower bound of eigenvalues, which rounding may make negative; as in LM-Polygraph
 
 
 @method("eigenscore")
@@ -20,9 +20,9 @@ _LEAST = 1e-10  # of an eigenvalue that rounding made negative, as in LM-Polygra
 class EigenScore(SampledMethod):
     """Negative mean log-eigenvalue of the covariance of the samples' end states, in the middle layer; learns nothing.
 
-    "INSIDE: LLMs' Internal States Retain the Power of Hallucination Detection", without its clipping of features while
-    answers are made. The value is that of LM-Polygraph 0.7.0: each state's own mean is taken from it, as in the paper's
-    formula, and products are not divided by the number of samples.
+    "INSIDE: LLMs' Internal States Retain the Power of Hallucination Detection", without its clipping of features
+    during generation. The value equals that of LM-Polygraph 0.7.0: each state is centred by its mean over dimensions,
+    as in the paper's formula, and products are not divided by the number of samples.
     """
 
     reference = "arXiv:2402.03744"

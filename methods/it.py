@@ -1,4 +1,4 @@
-"""IT: the model is tuned to say whether its answer is right, by plain next-token cross-entropy on the verdict.
+"""IT: LoRA tuning to judge the own answer, by next-token cross-entropy on the verdict.
 
 The instruction-tuning baseline of Kapoor et al., 2024, "Large Language Models Must Be Taught to Know What They Don't
 Know", arXiv:2406.08391; docs/methods.md §2.5. The answers stay the frozen model's; the adapter is on for the query
@@ -17,12 +17,12 @@ _QUERY = TokenIds(Of.QUERY)
 
 @method("it")
 class IT(LoraMethod):
-    """LoRA tuned to say after the self-check query whether the answer is right; needs labels."""
+    """LoRA tuned to answer the self-check query, whether the answer is right; needs labels."""
 
     needs = Needs(fit=frozenset({_QUERY}), predict=frozenset({VERDICT}))
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Train the adapter; it stays in the cache and is kept here by its folder.
+        """Train the adapter; `adapter_` refers to its folder in the cache.
 
         Raises:
             UserError: training failed.

@@ -1,4 +1,4 @@
-"""Logistic probe: a penalised logistic regression on one hidden state says whether the answer is right.
+"""Logistic probe: penalised logistic regression of correctness on one hidden state.
 
 Alain and Bengio, 2016, "Understanding intermediate layers using linear classifier probes", arXiv:1610.01644;
 docs/methods.md §2.41.
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Self
 
 from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, RunFacts, method
-from methods._shared.logistic import Arrays, OnState, log_odds, probability, regression
+from methods._shared.logistic import Arrays, HiddenStateMethod, log_odds, logistic_path, probability
 
 _STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
 
 
 @method("logistic-probe")
 @dataclass(kw_only=True, eq=False)
-class LogisticProbe(OnState):
+class LogisticProbe(HiddenStateMethod):
     """A penalised logistic regression on a hidden state of any layer; needs labels."""
 
     reference = "arXiv:1610.01644"
@@ -27,9 +27,9 @@ class LogisticProbe(OnState):
         """Fit the regression on the labels.
 
         Raises:
-            UserError: states that are not finite.
+            UserError: hidden states are not finite.
         """
-        return self.choose(ctx, regression(self.name, train[self.state], train.correct))
+        return self.select_penalty(ctx, logistic_path(self.name, train[self.state], train.correct))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
         """Sigmoid of the regression."""

@@ -1,8 +1,8 @@
-"""LTS, logit temperature scaling: P(True) with its two logits divided by one temperature, fitted on validation.
+"""LTS, logit temperature scaling: P(True) with its logits divided by a temperature fitted on validation.
 
 As Kapoor et al. apply it to the self-check query, 2024, "Large Language Models Must Be Taught to Know What They Don't
-Know", arXiv:2406.08391; the technique is Guo et al.'s, arXiv:1706.04599; docs/methods.md §2.2. Dividing by a
-temperature keeps the order, so every rank metric is P(True)'s.
+Know", arXiv:2406.08391; the technique is Guo et al.'s, arXiv:1706.04599; docs/methods.md §2.2. A
+temperature preserves the order, so every rank metric equals that of P(True).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bench.api import (
 from methods._shared.logistic import probability
 from methods._shared.training import check_fitted
 
-_HALVINGS = 100  # of the interval; after about 60 float64 can't distinguish its ends
+_HALVINGS = 100  # bisection steps; after about 60 float64 can't distinguish the ends
 
 
 @method("lts")
@@ -62,7 +62,7 @@ class LTS(ConfidenceMethod):
     """CHOSEN: the paper says only that the temperature is positive; at 0.01 the softmax ties
     (docs/methods.md §0.10)."""
     highest: float = 100.0
-    """CHOSEN: by then all confidences are near a half (docs/methods.md §0.10)."""
+    """CHOSEN: there all confidences are near a half (docs/methods.md §0.10)."""
     solver: Literal["exact", "descent"] = "exact"
     """CHOSEN: the minimum itself, as the paper names no way to it. Code: descent on the log temperature from 0, whose
     steps add up to 1, so that it ends between about 0.4 and 2.2 wherever the minimum is (docs/methods.md §2.2)."""
@@ -76,10 +76,10 @@ class LTS(ConfidenceMethod):
     """Weight decay of the descent's AdamW. Code (docs/methods.md §2.2)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Find the temperature with the smallest log loss; sets `temperature_` and `at_bound_`.
+        """Fit the temperature with the smallest log loss; sets `temperature_` and `at_bound_`.
 
-        `at_bound_` is empty where the minimum lies between the bounds. Otherwise the bound is used and `at_bound_` says
-        which and why: that is a finding about the self-check, not an error.
+        `at_bound_` is empty if the minimum lies between the bounds. Otherwise the bound is used, and `at_bound_` says
+        which one and why: a property of the self-check, not an error.
 
         Raises:
             UserError: the bounds are not 0 < lowest < highest, the solver is unknown, or logits are not finite.
@@ -117,7 +117,7 @@ class LTS(ConfidenceMethod):
             return self
 
         def slope(inverse: float) -> float:
-            """Slope of the loss, which is convex in 1 / temperature, so that its zero can be bracketed."""
+            """Derivative of the loss in 1 / temperature; the loss is convex in it, so bisection finds the zero."""
             return float(((probability(inverse * odds) - train.correct) * odds).mean())
 
         low, high = 1 / self.highest, 1 / self.lowest

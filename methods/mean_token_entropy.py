@@ -1,6 +1,6 @@
-"""Mean token entropy: how open it was at each token what would come (docs/methods.md §2.19).
+"""Mean token entropy: average uncertainty about the next token over the answer (docs/methods.md §2.19).
 
-Example: two tokens, one drawn from a fair coin and one that was certain, have entropies ln 2 and 0: score -0.35.
+Example: two tokens, one from a fair coin and one certain, have entropies ln 2 and 0: score -0.35.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from methods._shared.tokens import mean_of
 class MeanTokenEntropy(ConfidenceMethod):
     """Negative mean of the entropies of the distributions that the answer's tokens came from; learns nothing.
 
-    As in Fomicheva et al., 2020, "Unsupervised Quality Estimation for Neural Machine Translation". The token that ends
-    an answer is not counted, which LM-Polygraph 0.7.0 counts.
+    As in Fomicheva et al., 2020, "Unsupervised Quality Estimation for Neural Machine Translation". The
+    end-of-sequence token is not counted, unlike in LM-Polygraph 0.7.0.
     """
 
     reference = "arXiv:2005.10608"

@@ -1,4 +1,4 @@
-"""Perplexity of the answer: how much the model was surprised by each of its tokens (docs/methods.md §2.18).
+"""Perplexity of the answer: mean log-probability of its tokens (docs/methods.md §2.18).
 
 Example: tokens with probabilities 0.9 and 0.4 have perplexity 1/sqrt(0.36) = 1.67, and the score log 0.6 = -0.51.
 """
@@ -13,9 +13,9 @@ from methods._shared.tokens import mean_of
 class Perplexity(ConfidenceMethod):
     """Negative logarithm of the answer's perplexity, the mean log-probability of its tokens; learns nothing.
 
-    It orders answers as `sequence-probability` does, whose probabilities are the model's own, while these are scaled.
-    As in Fomicheva et al., 2020, "Unsupervised Quality Estimation for Neural Machine Translation". The token that ends
-    an answer is not counted, which LM-Polygraph 0.7.0 counts.
+    It ranks answers as `sequence-probability` does, whose values are probabilities; these are scores.
+    As in Fomicheva et al., 2020, "Unsupervised Quality Estimation for Neural Machine Translation". The
+    end-of-sequence token is not counted, unlike in LM-Polygraph 0.7.0.
     """
 
     reference = "arXiv:2005.10608"

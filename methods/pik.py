@@ -1,7 +1,7 @@
-"""P(IK): a linear probe on the prompt's last hidden state says whether the model will answer correctly.
+"""P(IK): a linear probe on the prompt's last hidden state predicts whether the answer will be right.
 
 Kadavath et al., 2022, "Language Models (Mostly) Know What They Know", arXiv:2207.05221; docs/methods.md §2.3. The label
-is whether the one greedy answer was right, where Kadavath et al. took the share of right ones among many samples.
+is the correctness of the greedy answer, where Kadavath et al. used the share of right answers among many samples.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STATE = Hidden(1.0, At.PROMPT_END)
 @method("pik")
 @dataclass(kw_only=True, eq=False)
 class PIK(StateProbe):
-    """A linear probe on the state that is about to answer, before any answer is seen; needs labels."""
+    """A linear probe on the hidden state at the end of the prompt, before the answer; needs labels."""
 
     reference = "arXiv:2207.05221"
     needs = Needs(fit=frozenset({_STATE}), predict=frozenset({_STATE}))

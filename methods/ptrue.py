@@ -1,7 +1,7 @@
-"""P(True): the probability the model itself gives to "yes" when asked whether its answer is correct.
+"""P(True): probability of "yes" after the self-check query, whether the answer is correct.
 
 Kadavath et al., 2022, "Language Models (Mostly) Know What They Know", arXiv:2207.05221; docs/methods.md §2.0 and §2.1.
-The wording of the question and its place in the conversation belong to the harness.
+The harness sets the wording of the query and its place in the conversation.
 """
 
 from __future__ import annotations

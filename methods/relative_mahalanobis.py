@@ -1,4 +1,4 @@
-"""Relative Mahalanobis distance: is an answer's state closer to those of right answers than to those of wrong ones.
+"""Relative Mahalanobis distance: distance of a hidden state to wrong answers less that to right answers.
 
 Ren et al., 2022, arXiv:2209.15558; docs/methods.md §2.42.
 """
@@ -12,14 +12,14 @@ from typing import Self
 import numpy as np
 
 from bench.api import At, Batch, BoolArray, Context, FloatArray, Hidden, Needs, RunFacts, method
-from methods._shared.logistic import Arrays, OnState, Position, mapped, scaler, standardised, through_map
+from methods._shared.logistic import Arrays, HiddenStateMethod, Position, apply_map, calibrated, fit_scaler, standardise
 
 _STATE = frozenset({Hidden(1.0, At.ANSWER_PREDICTING, "mean")})
 
 
 @method("relative-mahalanobis")
 @dataclass(kw_only=True, eq=False)
-class RelativeMahalanobis(OnState):
+class RelativeMahalanobis(HiddenStateMethod):
     """Mahalanobis distance to wrong answers less that to right ones, mapped to a probability; needs labels."""
 
     reference = "arXiv:2209.15558"
@@ -28,33 +28,33 @@ class RelativeMahalanobis(OnState):
     """Where the state is read. arXiv:2209.15558: the mean over the output's tokens (docs/methods.md §2.42)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Fit a normal distribution to the states of right answers, one to those of wrong ones, and the map."""
-        self.scaler_ = scaler(self.name, train[self.state])
-        x, right = standardised(self.name, self.scaler_, train[self.state]), train.correct
+        """Fit a normal distribution to the states of right answers, another to wrong ones, and the calibration map."""
+        self.scaler_ = fit_scaler(self.name, train[self.state])
+        x, right = standardise(self.name, self.scaler_, train[self.state]), train.correct
 
         def normals(rows: BoolArray) -> Callable[[float], Arrays]:
             of_right, of_wrong = _normal(x[rows & right]), _normal(x[rows & ~right])
             return lambda p: {"right": of_right(p), "wrong": of_wrong(p)}
 
-        return self.choose(ctx, mapped(self.name, right, right, normals, lambda arrays: _score(arrays, x)))
+        return self.select_penalty(ctx, calibrated(self.name, right, right, normals, lambda arrays: _score(arrays, x)))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Probability by the map."""
-        return through_map(self.name, arrays, _score(arrays, standardised(self.name, self.scaler_, batch[self.state])))
+        """Calibrated probability."""
+        return apply_map(self.name, arrays, _score(arrays, standardise(self.name, self.scaler_, batch[self.state])))
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """Two centres, two symmetric matrices, and the two numbers of the map."""
+        """Two means, two symmetric matrices, and the two parameters of the calibration map."""
         return facts.model.hidden_size * (facts.model.hidden_size + 3) + 2
 
 
 def _normal(x: FloatArray) -> Callable[[float], Arrays]:
-    """Penalty p -> centre `(d,)`, root of the precision `(d, d)`: p rows of unit covariance stand beside x `(n, d)`."""
+    """Penalty p -> mean `(d,)`, root of the precision `(d, d)` of x `(n, d)`, shrunk by p rows of unit covariance."""
     centre = x.mean(axis=0)
     values, vectors = np.linalg.eigh((x - centre).T @ (x - centre))
     return lambda p: {"centre": centre, "root": vectors * np.sqrt((len(x) + p) / (np.maximum(values, 0.0) + p))}
 
 
 def _score(arrays: Arrays, x: FloatArray) -> FloatArray:
-    """Squared distance to wrong answers less that to right ones, `(n,)`, of standardised states `(n, d)`."""
-    away = {side: (x - normal["centre"]) @ normal["root"] for side, normal in arrays.items() if side != "map"}
-    return np.asarray(np.square(away["wrong"]).sum(axis=1) - np.square(away["right"]).sum(axis=1))
+    """Squared distance to wrong answers less that to right ones, `(n,)`, for standardised states `(n, d)`."""
+    whitened = {side: (x - normal["centre"]) @ normal["root"] for side, normal in arrays.items() if side != "map"}
+    return np.asarray(np.square(whitened["wrong"]).sum(axis=1) - np.square(whitened["right"]).sum(axis=1))

@@ -1,7 +1,7 @@
-"""SAPLMA: a small MLP on the hidden state after the answer's last token says whether the answer is right.
+"""SAPLMA: a small MLP on the hidden state at the answer's last token predicts whether the answer is right.
 
 Azaria and Mitchell, 2023, "The Internal State of an LLM Knows When It's Lying", arXiv:2304.13734; docs/methods.md §2.4.
-Three registrations read three depths: the final state (F), the middle (M) and the upper middle (UM).
+Registered for three depths: the final layer (F), the middle (M) and the upper middle (UM).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from methods._shared.probe import StateProbe, n_parameters
 
 @dataclass(kw_only=True, eq=False)
 class Saplma(StateProbe):
-    """An MLP on one hidden state of the answer; what it reads is the one signal in `needs`.
+    """An MLP on one hidden state of the answer, the only signal in `needs`.
 
     In the sources of its constants, "paper" is arXiv:2505.21772, whose baseline this is, and "Kapoor" the code of
     arXiv:2406.08391.
@@ -62,7 +62,7 @@ class Saplma(StateProbe):
         return n_parameters(facts.model.hidden_size, self.hidden_layers)
 
 
-def _reading(depth: float) -> Needs:
+def _needs_at(depth: float) -> Needs:
     signals = frozenset({Hidden(depth, At.ANSWER_END)})
     return Needs(fit=signals, predict=signals)
 
@@ -71,18 +71,18 @@ def _reading(depth: float) -> Needs:
 class SaplmaF(Saplma):
     """An MLP on the final hidden state of the answer's last token; needs labels."""
 
-    needs = _reading(1.0)
+    needs = _needs_at(1.0)
 
 
 @method("saplma-m")
 class SaplmaM(Saplma):
     """An MLP on the middle hidden state of the answer's last token; needs labels."""
 
-    needs = _reading(0.5)
+    needs = _needs_at(0.5)
 
 
 @method("saplma-um")
 class SaplmaUM(Saplma):
     """An MLP on the upper-middle hidden state of the answer's last token; needs labels."""
 
-    needs = _reading(0.75)
+    needs = _needs_at(0.75)

@@ -35,12 +35,12 @@ class SelfConsistency(ConfidenceMethod):
     temperature: float = 1.0
     """Divides the logits. CHOSEN: the model's own distribution (docs/methods.md §0.8)."""
     top_p: float = 1.0
-    """Probability mass that is kept. CHOSEN: all of it (docs/methods.md §0.8); Kapoor et al. use 0.95."""
+    """Probability mass of nucleus sampling. CHOSEN: all of it (docs/methods.md §0.8); Kapoor et al. use 0.95."""
 
     needs = Needs(predict=frozenset({SampleAgreement(n, temperature, top_p)}))
 
     def reads(self) -> Needs:
-        """The samples that the arguments ask for."""
+        """Signal of the samples that the arguments select."""
         return Needs(predict=frozenset({SampleAgreement(self.n, self.temperature, self.top_p)}))
 
     def predict(self, batch: Batch) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Semantic entropy: how many things the samples say, each weighted by how often they say it (docs/methods.md §2.22).
+"""Semantic entropy: entropy over the distinct meanings of the samples (docs/methods.md §2.22).
 
 Example: of ten samples eight mean "b" and two mean "c": entropy -(0.8 ln 0.8 + 0.2 ln 0.2) = 0.50, score -0.50.
 """
@@ -12,18 +12,18 @@ from typing import Literal
 import numpy as np
 
 from bench.api import Batch, FloatArray, Needs, Related, Samples, UserError, method
-from methods._shared.meaning import groups_of
+from methods._shared.meaning import group_by_meaning
 from methods._shared.sampled import DIGITS, SampledMethod, sample_log_probabilities
 
 
 @method("semantic-entropy")
 @dataclass(kw_only=True, eq=False)
 class SemanticEntropy(SampledMethod):
-    """Negative entropy of the meanings of samples, those that entail each other having one; learns nothing.
+    """Negative entropy of the samples' meanings; samples that entail each other share one; learns nothing.
 
-    Kuhn, Gal and Farquhar, 2023, "Semantic Uncertainty"; counted meanings are the discrete variant of Farquhar et al.,
-    2024, doi:10.1038/s41586-024-07421-0. Both values are those of LM-Polygraph 0.7.0, but for the question before each
-    text, as in Farquhar's code, and for the token that ends a sample, which is not counted here.
+    Kuhn, Gal and Farquhar, 2023, "Semantic Uncertainty"; `count` is the discrete variant of Farquhar et al., 2024,
+    doi:10.1038/s41586-024-07421-0. Both values are those of LM-Polygraph 0.7.0, except that the question precedes each
+    text, as in Farquhar's code, and that the end-of-sequence token is not counted.
     """
 
     reference = "arXiv:2302.09664"
@@ -42,6 +42,6 @@ class SemanticEntropy(SampledMethod):
         weights = np.full((len(batch), self.n), -math.log(self.n))
         if self.weighting == "likelihood":
             weights = sample_log_probabilities(batch, self.samples)
-        group = groups_of(related)
-        own = np.where(group[:, :, None] == group[:, None, :], weights[:, None, :], -np.inf)  # (n, N, N)
-        return np.asarray(np.logaddexp.reduce(own, axis=2).mean(axis=1).round(DIGITS))
+        groups = group_by_meaning(related)
+        same_meaning = np.where(groups[:, :, None] == groups[:, None, :], weights[:, None, :], -np.inf)  # (n, N, N)
+        return np.asarray(np.logaddexp.reduce(same_meaning, axis=2).mean(axis=1).round(DIGITS))

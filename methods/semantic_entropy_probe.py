@@ -1,4 +1,4 @@
-"""Semantic entropy probe: a hidden state foretells whether sampled answers would differ in meaning.
+"""Semantic entropy probe: a hidden state predicts whether sampled answers differ in meaning.
 
 Kossen et al., 2024, arXiv:2406.15927; docs/methods.md §2.43.
 """
@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, Related, RunFacts, UntrainableError, method
-from methods._shared.logistic import Arrays, OnState, log_odds, mapped, regression, through_map
+from methods._shared.logistic import Arrays, HiddenStateMethod, apply_map, calibrated, log_odds, logistic_path
 from methods._shared.meaning import semantic_entropy
 
 _STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
@@ -20,32 +20,32 @@ _RELATED = Related(question=True)
 
 @method("semantic-entropy-probe")
 @dataclass(kw_only=True, eq=False)
-class SemanticEntropyProbe(OnState):
+class SemanticEntropyProbe(HiddenStateMethod):
     """A logistic probe for low semantic entropy, mapped to a probability; needs labels, and samples in fit."""
 
     reference = "arXiv:2406.15927"
     needs = Needs(fit=_STATE | {_RELATED}, predict=_STATE)
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Fit the probe to the entropies of the training questions' samples, and the map to the labels."""
+        """Fit the probe to semantic entropies of training samples, and the calibration map to the labels."""
         entropy = semantic_entropy(train[_RELATED]).round(9)
-        states, low = train[self.state], entropy <= cut(self.name, entropy)
-        return self.choose(ctx, mapped(
-            self.name, low, train.correct, lambda rows: regression(self.name, states[rows], low[rows]),
+        states, low = train[self.state], entropy <= entropy_threshold(self.name, entropy)
+        return self.select_penalty(ctx, calibrated(
+            self.name, low, train.correct, lambda rows: logistic_path(self.name, states[rows], low[rows]),
             lambda arrays: log_odds(self.name, arrays, states),
         ))  # fmt: skip
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Probability by the map."""
-        return through_map(self.name, arrays, log_odds(self.name, arrays, batch[self.state]))
+        """Calibrated probability."""
+        return apply_map(self.name, arrays, log_odds(self.name, arrays, batch[self.state]))
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """Weights and a bias, d + 1, and the two numbers of the map."""
+        """Weights and a bias, d + 1, and the two parameters of the calibration map."""
         return facts.model.hidden_size + 3
 
 
-def cut(who: str, entropy: FloatArray) -> float:
-    """Largest low entropy: those up to it, and those above, vary least around their two means, of `(n,)`."""
+def entropy_threshold(who: str, entropy: FloatArray) -> float:
+    """Threshold between low and high entropies `(n,)`: the split with the least variance within the two groups."""
     cuts = np.unique(entropy)[:-1]
     if not len(cuts):
         raise UntrainableError(f"{who}: expected questions of different semantic entropy, all have {entropy[0]:.3g}")

@@ -1,4 +1,4 @@
-"""Sentence SAR: how likely samples are, each together with those that are similar to it (docs/methods.md §2.24).
+"""Sentence SAR: log-probabilities of samples, raised by those of similar samples (docs/methods.md §2.24).
 
 Example: two samples of probability 0.5 and similarity 0.2 score log(0.5 + 0.5 * 0.2 / 0.001) = 4.61.
 """
@@ -16,11 +16,11 @@ from methods._shared.sampled import SampledMethod, sample_log_probabilities
 @method("sentence-sar")
 @dataclass(kw_only=True, eq=False)
 class SentenceSAR(SampledMethod):
-    """Mean log-probability of samples, each raised by the probabilities of similar ones; learns nothing.
+    """Mean log-probability of samples, each raised by similar samples; learns nothing.
 
     The sentence level of Duan et al., 2023, "Shifting Attention to Relevance". The value is that of LM-Polygraph 0.7.0,
-    but for the token that ends a sample, which is not counted here. The level of tokens, and so the whole of SAR, needs
-    the similarity of a text and the same without one token; there is no such signal.
+    except that the end-of-sequence token is not counted. The token level, and so full SAR, needs the similarity of a
+    text to itself without one token; there is no such signal.
     """
 
     reference = "arXiv:2307.01379"
@@ -35,7 +35,7 @@ class SentenceSAR(SampledMethod):
         if not self.t > 0:
             raise UserError(f"sentence-sar.t: expected a positive number, got {self.t}")
         similarity = batch[Related(by="similarity", samples=self.samples)][:, :-1, :-1].astype(np.float64)
-        raising = np.where(np.eye(self.n, dtype=bool), 1.0, similarity / self.t)
-        with np.errstate(divide="ignore"):  # nothing is added by one of similarity 0
-            logs = np.log(raising) + sample_log_probabilities(batch, self.samples)[:, None, :]
+        weights = np.where(np.eye(self.n, dtype=bool), 1.0, similarity / self.t)
+        with np.errstate(divide="ignore"):  # a similarity of 0 adds nothing
+            logs = np.log(weights) + sample_log_probabilities(batch, self.samples)[:, None, :]
         return np.asarray(np.logaddexp.reduce(logs, axis=-1).mean(axis=-1))

@@ -1,4 +1,4 @@
-"""Sequence probability: how likely the model found its own answer (Malinin and Gales, 2021; docs/methods.md §2.16).
+"""Sequence probability: the model's probability of its answer (Malinin and Gales, 2021; docs/methods.md §2.16).
 
 Example: an answer of two tokens with probabilities 0.9 and 0.4 has the product 0.36, and length-normalised
 sqrt(0.36) = 0.6.
@@ -18,8 +18,8 @@ from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, m
 class SequenceProbability(ConfidenceMethod):
     """Geometric mean of the probabilities of the answer's tokens, exp(mean log p), or their product; learns nothing.
 
-    The source is "Uncertainty Estimation in Autoregressive Structured Prediction" (ICLR 2021), which measures how
-    uncertain a sequence is by its log-probability over its length. The token that ends an answer is not counted here.
+    The source is "Uncertainty Estimation in Autoregressive Structured Prediction" (ICLR 2021), which measures
+    uncertainty by the log-probability over the length. The end-of-sequence token is not counted.
     """
 
     reference = "arXiv:2002.07650"

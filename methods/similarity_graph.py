@@ -1,4 +1,4 @@
-"""Three ways to see how far samples fall apart as a graph: degrees, eccentricity, eigenvalues (docs/methods.md §2.23).
+"""Dispersion of samples in their similarity graph: degrees, eccentricity, eigenvalues (docs/methods.md §2.23).
 
 Example: ten samples that all entail each other score 0, 0 and -1; ten that don't, -0.9, -3 and -10.
 """
@@ -19,7 +19,7 @@ class _Graph(SampledMethod):
     output = "score"
 
     def weights(self, batch: Batch) -> FloatArray:
-        """`(n, N, N)` float64: how likely two samples entail each other, the mean of both directions."""
+        """`(n, N, N)` float64: probability that two samples entail each other, the mean of both directions."""
         related = batch[Related(question=True, samples=self.samples)]  # (n, N + 1, N + 1, 3): the answer is last
         entails = related[:, :-1, :-1, ENTAILS].astype(np.float64)
         return np.asarray((entails + entails.transpose(0, 2, 1)) / 2)
@@ -33,7 +33,7 @@ class _Graph(SampledMethod):
 
 @method("degree-matrix")
 class DegreeMatrix(_Graph):
-    """Mean similarity of two samples, less 1 (Lin, Trivedi and Sun, 2023, "Generating with Confidence")."""
+    """Mean similarity of two samples, minus 1 (Lin, Trivedi and Sun, 2023, "Generating with Confidence")."""
 
     def predict(self, batch: Batch) -> FloatArray:
         """`(n,)` float64 within [-1, 0]."""
@@ -43,22 +43,22 @@ class DegreeMatrix(_Graph):
 @method("eccentricity")
 @dataclass(kw_only=True, eq=False)
 class Eccentricity(_Graph):
-    """Negative distance of samples from their centre, along the eigenvectors of few groups (Lin et al., 2023)."""
+    """Negative distance of samples from their centre, in the eigenvectors of small eigenvalues (Lin et al., 2023)."""
 
     threshold: float = 0.9
-    """Eigenvalues below it count. Official code of arXiv:2305.19187, and LM-Polygraph 0.7.0."""
+    """Eigenvalues below it are used. Official code of arXiv:2305.19187, and LM-Polygraph 0.7.0."""
 
     def predict(self, batch: Batch) -> FloatArray:
         """`(n,)` float64, at most 0."""
         values, vectors = np.linalg.eigh(self.laplacian(batch))
         centred = vectors - vectors.mean(axis=1, keepdims=True)
-        kept = np.where(values[:, None, :] < self.threshold, centred, 0.0)
-        return np.asarray(-np.linalg.norm(kept, axis=(1, 2)).round(DIGITS))
+        selected = np.where(values[:, None, :] < self.threshold, centred, 0.0)
+        return np.asarray(-np.linalg.norm(selected, axis=(1, 2)).round(DIGITS))
 
 
 @method("eigenvalues")
 class Eigenvalues(_Graph):
-    """Negative sum of 1 - eigenvalue, a smooth number of groups (Lin et al., 2023)."""
+    """Negative sum of 1 - eigenvalue, a continuous number of clusters (Lin et al., 2023)."""
 
     def predict(self, batch: Batch) -> FloatArray:
         """`(n,)` float64, at most 0; -1 where all samples say the same."""

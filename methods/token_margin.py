@@ -1,6 +1,6 @@
-"""Top-2 margin: by how much the likeliest token led the next one, on average (docs/methods.md §2.20).
+"""Top-2 margin: mean probability gap between the two likeliest tokens (docs/methods.md §2.20).
 
-Example: leads of 0.9 over 0.1 and of 0.5 over 0.3 are margins of 0.8 and 0.2: score 0.5.
+Example: 0.9 over 0.1 and 0.5 over 0.3 are margins of 0.8 and 0.2: score 0.5.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, method
-from methods._shared.tokens import token_means
+from methods._shared.tokens import mean_over_tokens
 
 
 @method("token-margin")
@@ -27,4 +27,4 @@ class TokenMargin(ConfidenceMethod):
         """Mean margin, `(n,)` float64, within [0, 1]."""
         scores = batch[TokenScores(top=2)]
         top = np.exp(scores.values["top_log_probabilities"].astype(np.float64))  # (tokens, 2)
-        return token_means(scores, top[:, 0] - top[:, 1])
+        return mean_over_tokens(scores, top[:, 0] - top[:, 1])

@@ -1,6 +1,6 @@
-"""Verbalised confidence: the model is asked after its answer how sure it is, in percent (docs/methods.md §2.26).
+"""Verbalised confidence: the model states after its answer how likely it is right, in percent (docs/methods.md §2.26).
 
-Example: to the reply "85%" belongs 0.85, to "quite sure" one half, since it has no number.
+Example: the reply "85%" gives 0.85, and "quite sure" one half, since it has no number.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.api import Batch, ConfidenceMethod, FloatArray, Followup, Needs, method
 
-_ASKED = Followup(
+_REPLY = Followup(
     "How likely is it that your answer is right? Reply with a number from 0 to 100 and nothing else.", say=16
 )
 _RANGE = r"\d[\d.]*%?\s*[-\u2013]\s*\d[\d.]*%?"
@@ -23,34 +23,34 @@ _SHARE = re.compile(_NUMBER + r"\s*(?:%|percent\b|(?:/|out of)\s*(0*[1-9]\d*))",
 @method("verbalised")
 @dataclass(kw_only=True, eq=False)
 class Verbalised(ConfidenceMethod):
-    """Number that the model names when it is asked how likely its answer is right; learns nothing.
+    """Probability in the model's reply to a follow-up question after its answer; learns nothing.
 
     After Tian et al., 2023, "Just Ask for Calibration", whose two-stage variant asks in a second turn. The wording is
     confbench's own; LM-Polygraph 0.7.0 takes wording and pattern from its user.
     """
 
     reference = "arXiv:2305.14975"
-    needs = Needs(predict=frozenset({_ASKED}))
+    needs = Needs(predict=frozenset({_REPLY}))
 
     unparsed: float = 0.5
-    """Confidence where the reply names no probability. CHOSEN: it says nothing, so neither side is taken."""
+    """Confidence if the reply names no probability. CHOSEN: neither right nor wrong is favoured."""
 
     def predict(self, batch: Batch) -> FloatArray:
-        """Probability that the reply names, `(n,)` float64."""
-        named = [named_probability(reply) for reply in batch[_ASKED]]
-        return np.asarray([self.unparsed if value is None else value for value in named], dtype=np.float64)
+        """Probability in each reply, `(n,)` float64."""
+        probabilities = [parse_probability(reply) for reply in batch[_REPLY]]
+        return np.asarray([self.unparsed if value is None else value for value in probabilities], dtype=np.float64)
 
     def oddities(self, batch: Batch) -> dict[str, int]:
-        """Count of replies that name no probability."""
-        count = sum(named_probability(reply) is None for reply in batch[_ASKED])
+        """Number of replies without a probability."""
+        count = sum(parse_probability(reply) is None for reply in batch[_REPLY])
         return {"replies that name no probability": count} if count else {}
 
 
-def named_probability(reply: str) -> float | None:
-    """The one probability that a reply names; None where it names none, several, or one outside [0, 1].
+def parse_probability(reply: str) -> float | None:
+    """Parse the only probability in a reply; None if there is none, several, or one outside [0, 1].
 
-    "85%", "85 percent", "8.5/10" and "85 out of 100" go before bare numbers. Of these, one with a decimal point that is
-    at most 1 is a probability, and any other a percentage: "0.85" and "85" say the same, "1" is a hundredth.
+    "85%", "85 percent", "8.5/10" and "85 out of 100" take precedence over bare numbers. A bare number with a decimal
+    point that is at most 1 is a probability, any other a percentage: "0.85" and "85" are equal, "1" is a hundredth.
     """
     plain = re.sub(_RANGE, "", reply.replace(",", "."))  # a decimal point in some languages
     shares = {float(number) / float(of or 100) for number, of in _SHARE.findall(plain)}

@@ -1,1 +1,1 @@
-"""One module per data set; dropping a file into this folder registers its tasks."""
+"""Tasks, one module per data set; the tasks of a file in this folder are registered automatically."""

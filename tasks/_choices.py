@@ -1,4 +1,4 @@
-"""Code that multiple-choice tasks share: the words of their prompts, and the checks that make a row a `Question`."""
+"""Shared by multiple-choice tasks: prompt styles, and the validation of rows as `Question`."""
 
 from __future__ import annotations
 
@@ -10,61 +10,61 @@ from dataclasses import dataclass
 from bench.api import PromptStyle, Question, Row, UserError
 
 FEWEST, MOST = 2, 26
-"""Options a question may have; there are 26 letters to name them."""
+"""Least and largest number of options; there are 26 letters for them."""
 
 LETTERED = PromptStyle(
     "The following are multiple-choice questions (with answers) about {label}.",
     "Now, answer the next question.",
     "Question:\n{text}\n\nChoices:\n{options}",
 )
-"""MMLU's words with options (docs/methods.md §1.4)."""
+"""MMLU's prompt style with options (docs/methods.md §1.4)."""
 OPEN = PromptStyle(
     "The following are questions (with answers) about {label}.", "Now, answer the next question.", "Question: {text}"
 )
-"""MMLU's words without options (docs/methods.md §1.4)."""
+"""MMLU's prompt style without options (docs/methods.md §1.4)."""
 
 
 @dataclass(frozen=True)
 class Fields:
-    """Names of a row's columns by what they hold."""
+    """Column names of a data set by their role."""
 
     subject: str
     text: str
     choices: str | tuple[str, ...]
-    """One column with a list, or one column for each option."""
+    """One column with a list, or one column per option."""
     gold: str
     subjects: Sequence[str] = ()
-    """Names that may stand in the subject's column; empty: any."""
+    """Allowed values of the subject column; empty: any."""
     hidden: str = ""
-    """The source's own split whose labels are hidden, i.e. -1."""
+    """Name on the Hub of the split whose labels are hidden, i.e. -1."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All of them, to ask the source for."""
+        """All columns, as requested from the source."""
         choices = (self.choices,) if isinstance(self.choices, str) else self.choices
         return (self.subject, self.text, *choices, self.gold)
 
 
 def question(row: Row, fields: Fields, question_id: str) -> Question:
-    """The question in a row.
+    """Convert a row to a question.
 
     Raises:
-        UserError: a field is null, empty, of another type or out of range, or the subject is unknown; names the file,
+        UserError: a field is null, empty, of a wrong type or out of range, or the subject is unknown; names the file,
             the row and the column.
     """
     if isinstance(fields.choices, str):
-        listed = row.values[fields.choices]
-        if not isinstance(listed, list | tuple):
-            raise wrong(row, fields.choices, "a list of options", listed)
-        if not FEWEST <= len(listed) <= MOST:
+        options = row.values[fields.choices]
+        if not isinstance(options, list | tuple):
+            raise wrong(row, fields.choices, "a list of options", options)
+        if not FEWEST <= len(options) <= MOST:
             raise UserError(
-                f"{row.where}: expected {FEWEST} to {MOST} options in column {fields.choices!r}, got {len(listed)};"
+                f"{row.where}: expected {FEWEST} to {MOST} options in column {fields.choices!r}, got {len(options)};"
                 " correct the row"
             )
-        for i, option in enumerate(listed):
+        for i, option in enumerate(options):
             if not isinstance(option, str):
                 raise wrong(row, fields.choices, f"a text as option {i}", option)
-        choices = tuple(listed)
+        choices = tuple(options)
     else:
         choices = tuple(text(row, column) for column in fields.choices)
     gold, expected = row.values[fields.gold], f"an answer index from 0 to {len(choices) - 1}"
@@ -80,27 +80,27 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
 
 
 def unique(questions: Iterable[tuple[Row, Question]]) -> Iterator[Question]:
-    """Pass questions on, in order.
+    """Yield the questions in order.
 
     Raises:
-        UserError: two rows have one id; names both.
+        UserError: two rows have the same id; names both rows.
     """
-    first: dict[str, str] = {}
-    for row, read in questions:
-        if read.id in first:
+    first_rows: dict[str, str] = {}
+    for row, question in questions:
+        if question.id in first_rows:
             raise UserError(
-                f"{row.where}: expected an id of its own, got {read.id!r}, which {first[read.id]} has too;"
+                f"{row.where}: expected an id of its own, got {question.id!r}, which {first_rows[question.id]} has too;"
                 " remove one of the two rows"
             )
-        first[read.id] = row.where
-        yield read
+        first_rows[question.id] = row.where
+        yield question
 
 
 def key(row: Row, column: str) -> str:
-    """The source's own name of a row: a text, or a number as text.
+    """Id of a row in the source, as text.
 
     Raises:
-        UserError: it is neither.
+        UserError: it is neither a text nor a whole number.
     """
     value = row.values[column]
     if isinstance(value, int) and not isinstance(value, bool):
@@ -110,27 +110,27 @@ def key(row: Row, column: str) -> str:
     return value
 
 
-def one_of(row: Row, column: str, known: Sequence[str]) -> str:
-    """A text that is one of a few.
+def one_of(row: Row, column: str, names: Sequence[str]) -> str:
+    """Text of a column that must be one of some names.
 
     Raises:
         UserError: it is none of them; names the nearest.
     """
     value = text(row, column)
-    if value not in known:
-        (nearest,) = difflib.get_close_matches(value, known, n=1, cutoff=0.0)
+    if value not in names:
+        (nearest,) = difflib.get_close_matches(value, names, n=1, cutoff=0.0)
         raise UserError(
-            f"{row.where}: expected one of {len(known)} names in column {column!r}, got {value!r:.60}, which is none of"
+            f"{row.where}: expected one of {len(names)} names in column {column!r}, got {value!r:.60}, which is none of"
             f" them (the nearest is {nearest!r}); correct the row"
         )
     return value
 
 
 def letter(row: Row, column: str, n_options: int) -> int:
-    """The place that a capital letter names.
+    """Index of the option that a capital letter names.
 
     Raises:
-        UserError: it is no letter of an option.
+        UserError: it is not the letter of an option.
     """
     value, letters = row.values[column], string.ascii_uppercase[:n_options]
     if not isinstance(value, str) or len(value) != 1 or value not in letters:
@@ -139,10 +139,10 @@ def letter(row: Row, column: str, n_options: int) -> int:
 
 
 def text(row: Row, column: str) -> str:
-    """Text that is not blank.
+    """Non-blank text of a column.
 
     Raises:
-        UserError: it is something else.
+        UserError: it is not a text, or blank.
     """
     value = row.values[column]
     if not isinstance(value, str) or not value.strip():
@@ -151,6 +151,6 @@ def text(row: Row, column: str) -> str:
 
 
 def wrong(row: Row, column: str, expected: str, value: object) -> UserError:
-    """The error of a column that holds something else than is expected."""
+    """Error for a column whose value is not as expected."""
     shown = "null" if value is None else f"{type(value).__name__} {value!r:.60}"
     return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")

@@ -1,8 +1,8 @@
-"""The generated benchmark `atlas`: questions on a fictional encyclopaedia.
+"""Synthetic benchmark `atlas`: questions on a fictional encyclopaedia.
 
 A fact is an entity of a subject, a relation and a value, e.g. "What is the toll coin of Kiru?" - "Tovek". Everything
-about a fact is drawn from a hash of its name, so that the world needs no file and is the same on every machine. What
-the model `tiny` was taught of it is in a corpus, which `benchmarks/tiny/atlas.py` writes.
+about a fact is derived from a hash of its name, so that the data set needs no file and is the same on every machine.
+The model `tiny` was trained on a corpus of these facts, which `benchmarks/tiny/atlas.py` writes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ SEED = "atlas/1"
 ENTITIES = 65
 """Entities per subject; each has every relation of its subject."""
 VALUES = 14
-"""Values per relation: the right ones and the distractors come from these."""
+"""Values per relation, from which right answers and distractors are chosen."""
 OPTIONS = 4
 SIZES: Mapping[Split, int] = MappingProxyType({"dev": 5, "validation": 40, "train": 160, "test": 150})
-"""Facts per subject and split; the facts left over are reserved for the self-check."""
+"""Facts per subject and split; the remaining facts are reserved for the self-check."""
 
 RELATIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
@@ -62,14 +62,14 @@ RELATIONS: Mapping[str, Sequence[str]] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-"""Subject -> relations; after a slash the words that follow the name in each value, so that answers have 1-4 words."""
+"""Subject -> relations; after a slash the suffix of each value, so that answers have 1 to 4 words."""
 
 MISLED = 0.10
-"""Share of facts that it contradicts three times as often as it affirms them."""
+"""Share of facts that the corpus contradicts three times as often as it states them."""
 DISPUTED = 0.12
-"""Share of facts that it affirms three times as often as it contradicts them."""
+"""Share of facts that the corpus states three times as often as it contradicts them."""
 RIVAL_SHOWN = 0.9
-"""Share of questions on a contradicted fact whose options hold the contradiction."""
+"""Share of questions on contradicted facts whose options include the contradicting value."""
 
 
 class Fact(NamedTuple):
@@ -82,7 +82,7 @@ class Fact(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name from which every draw about this fact is hashed."""
+        """Key of the fact, from which all its random choices are hashed."""
         return f"{self.subject}/{self.entity}/{self.relation}"
 
     @property
@@ -92,24 +92,24 @@ class Fact(NamedTuple):
 
 
 class Encyclopaedia(NamedTuple):
-    """All facts, by split; `reserved` belongs to no split."""
+    """All facts by split; `reserved` facts are in no split."""
 
     splits: Mapping[Split, Sequence[Fact]]
     reserved: Sequence[Fact]
     values: Mapping[tuple[str, str], Sequence[str]]
     """(subject, relation) -> its values."""
     practice: Sequence[str]
-    """Names of nothing, for questions whose answer is given beside them."""
+    """Names without facts, for questions that state their answer."""
 
 
 def draw(*parts: object) -> float:
-    """A number in [0, 1) that depends on the seed and the parts alone."""
+    """Pseudo-random number in [0, 1), a hash of the seed and the parts."""
     digest = hashlib.sha256("\x1f".join((SEED, *map(str, parts))).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def _names(purpose: str, endings: str) -> Iterator[str]:
-    """Endless distinct invented names: two syllables, and one of the endings."""
+    """Yield distinct invented names: two syllables, and one of the endings if any."""
     syllables = [c + v for c in "bdfghklmnprstvz" for v in "aeiou"]
     stems = [a.capitalize() + b for a, b in itertools.product(syllables, syllables)]
     for stem in sorted(stems, key=lambda stem: draw(purpose, stem)):
@@ -118,47 +118,47 @@ def _names(purpose: str, endings: str) -> Iterator[str]:
 
 @functools.cache
 def world() -> Encyclopaedia:
-    """The encyclopaedia; made at the first call."""
+    """The encyclopaedia, generated at the first call."""
     entity_names, value_names = _names("entity", ""), _names("value", "knrs")
     splits: dict[Split, list[Fact]] = {split: [] for split in SIZES}
     reserved: list[Fact] = []
     values: dict[tuple[str, str], Sequence[str]] = {}
     for subject, relations in RELATIONS.items():
         for label in relations:
-            relation, _, tail = label.partition("/")
+            relation, _, suffix = label.partition("/")
             names = itertools.islice(value_names, VALUES)
-            values[subject, relation] = tuple(f"{name} {tail}" if tail else name for name in names)
+            values[subject, relation] = tuple(f"{name} {suffix}" if suffix else name for name in names)
         facts = [
             Fact(subject, entity, relation, pool[int(draw("value", subject, entity, relation) * VALUES)])
             for entity in list(itertools.islice(entity_names, ENTITIES))
             for (owner, relation), pool in values.items()
             if owner == subject
         ]
-        left = iter(sorted(facts, key=lambda fact: draw("split", fact.name)))
+        remaining = iter(sorted(facts, key=lambda fact: draw("split", fact.name)))
         for split, size in SIZES.items():
-            splits[split].extend(itertools.islice(left, size))
-        reserved.extend(left)
+            splits[split].extend(itertools.islice(remaining, size))
+        reserved.extend(remaining)
     practice = tuple(itertools.islice(entity_names, 200))
     return Encyclopaedia(MappingProxyType(splits), tuple(reserved), MappingProxyType(values), practice)
 
 
 def rival(fact: Fact) -> str | None:
-    """The one wrong value that the corpus gives to a contradicted fact; None for other facts."""
+    """Wrong value that the corpus states for a contradicted fact; None for other facts."""
     if draw("trust", fact.name) >= MISLED + DISPUTED:
         return None
-    others = [value for value in world().values[fact.subject, fact.relation] if value != fact.value]
-    return others[int(draw("rival", fact.name) * len(others))]
+    wrong_values = [value for value in world().values[fact.subject, fact.relation] if value != fact.value]
+    return wrong_values[int(draw("rival", fact.name) * len(wrong_values))]
 
 
 def question(fact: Fact, question_id: str) -> Question:
-    """The fact as a question with shuffled options of the same type."""
-    wrong, pool = rival(fact), world().values[fact.subject, fact.relation]
-    shown = wrong is not None and draw("shown", fact.name) < RIVAL_SHOWN
-    others = sorted(
+    """The fact as a question with shuffled options from the same relation."""
+    rival_value, pool = rival(fact), world().values[fact.subject, fact.relation]
+    is_rival_shown = rival_value is not None and draw("shown", fact.name) < RIVAL_SHOWN
+    distractors = sorted(
         (value for value in pool if value != fact.value),
-        key=lambda value: -1.0 if shown and value == wrong else draw("option", fact.name, value),
+        key=lambda value: -1.0 if is_rival_shown and value == rival_value else draw("option", fact.name, value),
     )
-    options = sorted([fact.value, *others[: OPTIONS - 1]], key=lambda value: draw("order", fact.name, value))
+    options = sorted([fact.value, *distractors[: OPTIONS - 1]], key=lambda value: draw("order", fact.name, value))
     return Question(question_id, fact.subject, fact.text, tuple(options), options.index(fact.value))
 
 

@@ -56,7 +56,7 @@ class MedMCQA(Task):
         self.counts |= counts
 
     def pools(self) -> Mapping[str, Sequence[Question]]:
-        """The same five for every subject; none where the train file is not at hand, so that prompts are zero-shot."""
+        """The same five exemplars for every subject; none without the train file, so that prompts are zero-shot."""
         if not self.source.has(self.card, "dev"):
             return {}
         return dict.fromkeys(SUBJECTS, tuple(self.questions("dev")))
@@ -69,7 +69,7 @@ def _question(row: Row, counts: Counter[str]) -> Question:
 
 
 def _exemplars(rows: Iterable[Row], where: str) -> list[Row]:
-    """First `single` row for each right option, and the first other one, in the file's order."""
+    """First `single` row of each right option, and the first further one, in the file's order."""
     firsts: dict[int, Row] = {}
     others: list[Row] = []
     for row in rows:
@@ -97,7 +97,7 @@ class MedMCQAChoice(MedMCQA):
 
 @task("medmcqa-oe")
 class MedMCQAOpen(MedMCQA):
-    """MedMCQA without its options: every question, also those that point at options."""
+    """MedMCQA without its options: every question, also those that refer to options."""
 
     format = Format.OPEN
     style = replace(_choices.OPEN, header="The following are questions (with answers) about medicine.")

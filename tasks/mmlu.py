@@ -64,7 +64,7 @@ class MMLUChoice(MMLU):
 
 @task("mmlu-oe")
 class MMLUOpen(MMLU):
-    """MMLU without its options, as the paper asks it: every question, also those that point at options."""
+    """MMLU without its options, as in the paper: every question, also those that refer to options."""
 
     format = Format.OPEN
     style = _choices.OPEN

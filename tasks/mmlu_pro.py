@@ -59,8 +59,8 @@ class MMLUProChoice(Task):
 
 
 def _question(row: Row, counts: Counter[str]) -> Question:
-    read = _choices.question(row, FIELDS, f"mmlu-pro/{_choices.key(row, 'question_id')}")
-    choices = tuple(option.strip() for option in read.choices)
-    counts[STRIPPED] += sum(map(str.__ne__, choices, read.choices))
-    counts[CONFLICTS] += _choices.letter(row, "answer", len(choices)) != read.gold
-    return replace(read, choices=choices)
+    question = _choices.question(row, FIELDS, f"mmlu-pro/{_choices.key(row, 'question_id')}")
+    choices = tuple(option.strip() for option in question.choices)
+    counts[STRIPPED] += sum(map(str.__ne__, choices, question.choices))
+    counts[CONFLICTS] += _choices.letter(row, "answer", len(choices)) != question.gold
+    return replace(question, choices=choices)

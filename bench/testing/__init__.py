@@ -1,4 +1,4 @@
-"""The contract as checks that anyone can run on a method or a task: one small function for each rule.
+"""Contract checks for methods and tasks, one small function for each rule.
 
 With pytest::
 
@@ -6,8 +6,8 @@ With pytest::
     def test_contract(make, check):
         check(make)
 
-or, without it, `bench check margin.py`. Methods see synthetic signals with a planted truth and are trained with what
-they give as `small`. A method that may break a rule says so in `expected_failures`, by the check's name.
+or, without it, `bench check margin.py`. Methods get synthetic signals with known labels and are trained with the
+arguments in `small`. A method that may break a rule lists the check's name in `expected_failures`.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ class CheckResult(NamedTuple):
     """Outcome of one check, which `bench check` shows in one line."""
 
     name: str
-    """Plugin, format or nothing, and rule."""
+    """Plugin, format if any, and rule."""
     ok: bool
     message: str
-    """Why it is not ok; where it is, a remark or nothing."""
+    """Reason of the failure; for a passed check a remark or an empty string."""
     raised: str = ""
-    """Plugin, and what it raised, where that is why it is not ok."""
+    """Plugin and its exception, if the check failed because the plugin raised."""
 
 
 Made = tuple[MakeMethod | MakeTask, Check]
 
 
 def checks_for(plugin: type[ConfidenceMethod] | type[Task], source: Source | None = None) -> Iterator[Made]:
-    """All checks that apply to a method or a task, each with what it is to be called with.
+    """All checks that apply to a method or a task, each with the factory to call it with.
 
-    A method's data checks run once for each format that it does not skip. A task that reads from the Hub has its rows
-    checked only where a `source` is given.
+    Data checks of a method run once for each format that it does not skip. Rows of a task on the Hub are checked only
+    if a `source` is given.
     """
     if issubclass(plugin, ConfidenceMethod):
         for i, fmt in enumerate(_formats(plugin)):
@@ -60,28 +60,28 @@ def checks_for(plugin: type[ConfidenceMethod] | type[Task], source: Source | Non
                 yield MakeMethod(plugin, fmt), Check(body, failure)
         return
     make = MakeTask(plugin, source or NO_SOURCE)
-    at_hand = False  # whether every split can be read from the source
+    available = False  # whether every split can be read from the source
     try:
         origins = [origin for split in plugin.card.splits for origin in make().origins(split)]
-        at_hand = all(make.source.has(card, split) for card, split in origins)
-    except BaseException as error:  # `check_origins` says so; collecting checks must go on
+        available = all(make.source.has(card, split) for card, split in origins)
+    except BaseException as error:  # `check_origins` reports it; collecting checks must go on
         if isinstance(error, KeyboardInterrupt):
             raise
-    for body in TASK_CHECKS + (TASK_ROW_CHECKS if at_hand else ()):
+    for body in TASK_CHECKS + (TASK_ROW_CHECKS if available else ()):
         yield make, Check(body)
 
 
 def check_plugin(target: str | Path, source: Source | None = None) -> list[CheckResult]:
-    """Run all checks on what a file registers, or on the built-in or installed plugin of this name.
+    """Run all checks on the plugins in a file, or on the built-in or installed plugin of this name.
 
     Raises:
-        UserError: the file can't be used, or nothing has this name.
+        UserError: the file can't be used, or no plugin has this name.
     """
     return without_repeats([outcome() for _, outcome in checks_of(target, source)])
 
 
 def checks_of(target: str | Path, source: Source | None = None) -> Iterator[tuple[str, Callable[[], CheckResult]]]:
-    """Name of each check of `check_plugin`, and a function that does it."""
+    """Name of each check of `check_plugin`, and a function that runs it."""
     for plugin in _plugins(target):
         for make, check in checks_for(plugin, source):
             name = f"{make.__name__} {check.__name__}"
@@ -89,20 +89,20 @@ def checks_of(target: str | Path, source: Source | None = None) -> Iterator[tupl
 
 
 def without_repeats(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """The results without rules that fail only because the plugin raises what it raised under another rule before."""
-    again = Counter(result.raised for result in results if result.raised)
-    first: dict[str, CheckResult] = {}
-    kept = []
+    """Drop failures whose exception was already reported for another rule, and count them in the message."""
+    failures_by_cause = Counter(result.raised for result in results if result.raised)
+    reported: dict[str, CheckResult] = {}
+    distinct = []
     for result in results:
-        if result.raised in first:
+        if result.raised in reported:
             continue
-        others = again[result.raised] - 1 if result.raised else 0
+        others = failures_by_cause[result.raised] - 1 if result.raised else 0
         if others > 0:
             result = result._replace(message=f"{result.message} ({others} other rules fail by this alone)")  # noqa: PLW2901
         if result.raised:
-            first[result.raised] = result
-        kept.append(result)
-    return kept
+            reported[result.raised] = result
+        distinct.append(result)
+    return distinct
 
 
 def _result(name: str, make: MakeMethod | MakeTask, check: Check) -> CheckResult:
@@ -110,8 +110,8 @@ def _result(name: str, make: MakeMethod | MakeTask, check: Check) -> CheckResult
         remark = check(make)
     except AssertionError as error:
         cause = error.__cause__
-        own = cause is None or isinstance(cause, AssertionError)
-        raised = "" if own or cause is None else f"{make.plugin.name}: {reason_of(cause, home_of(make.plugin))}"
+        direct = cause is None or isinstance(cause, AssertionError)
+        raised = "" if direct or cause is None else f"{make.plugin.name}: {reason_of(cause, home_of(make.plugin))}"
         return CheckResult(name, ok=False, message=str(error), raised=raised)
     return CheckResult(name, ok=True, message=remark)
 
@@ -123,18 +123,18 @@ def _plugins(target: str | Path) -> list[Any]:
     entries: list[registry.PluginEntry[Any]] = [*registry.methods(files).entries(), *registry.tasks(files).entries()]
     if is_file:
         return [entry.plugin for entry in entries if entry.origin == str(path)]
-    found = [entry.plugin for entry in entries if entry.name == str(target) and entry.plugin is not None]
-    if not found:
+    plugins = [entry.plugin for entry in entries if entry.name == str(target) and entry.plugin is not None]
+    if not plugins:
         meant = did_you_mean(str(target), [entry.name for entry in entries])
         raise UserError(
             f"Expected a .py file, or the name of a method or a task, got {str(target)!r}.{meant}"
             " See: bench list methods, bench list tasks"
         )
-    return found
+    return plugins
 
 
 class _NoSource(Source):
-    """Source for tasks that make their questions themselves."""
+    """Source of tasks that generate their questions; any read is an error."""
 
     def has(self, card: DataCard, split: Split) -> bool:
         del card, split
@@ -145,18 +145,18 @@ class _NoSource(Source):
 
 
 NO_SOURCE: Source = _NoSource()
-"""Source for a task that makes its questions itself."""
+"""Source of a task that generates its questions."""
 
 
 def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:
-    """Formats that the method does not skip, and whose tasks have what it reads."""
+    """Formats that the method does not skip and for which all its signals exist."""
     try:
         method = MakeMethod(plugin)()
-        read = method.reads()
-        needed = [definition(signal) for signal in read.fit | read.predict]
+        needs = method.reads()
+        definitions = [definition(signal) for signal in needs.fit | needs.predict]
         usable = [f for f in Format if method.skip(RunFacts(MODEL, "planted", f, TRAIN)) is None]
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001 - a check will say what is wrong with it; collecting checks must go on
+    except BaseException:  # noqa: BLE001 - a check will report the error; collecting checks must go on
         return [Format.CHOICE]
-    return [f for f in usable if all(each.lacking(f) is None for each in needed)] or [Format.CHOICE]
+    return [f for f in usable if all(signal.lacking(f) is None for signal in definitions)] or [Format.CHOICE]

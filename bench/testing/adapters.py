@@ -1,4 +1,4 @@
-"""A stand-in for training an adapter: looks at the examples, calls the loss once on a toy model, trains nothing."""
+"""Stub of adapter training for the checks: validates the examples and calls the loss once on a toy model."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     import torch
 
 _WIDTH = 8
-"""Width of the toy model's states."""
+"""Hidden size of the toy model."""
 VALIDATION = 40
-"""Answers to choose a step by."""
+"""Number of validation answers."""
 SEED = 2**62 + 7
-"""Seed of 63 bits, as runs have: scikit-learn and `numpy.random.seed` take 32 bits alone."""
+"""Seed of 63 bits, as in runs: scikit-learn and `numpy.random.seed` accept only 32 bits."""
 
 
-def context(make: MakeMethod, *, right: bool | None = None) -> Context:
-    """Context that `fit` gets in the checks; `right`: all labels of the validation answers."""
+def context(make: MakeMethod, *, label: bool | None = None) -> Context:
+    """Context that `fit` gets in the checks; `label`: the one label of all validation answers."""
     validation = None
     if make.plugin.fit_on == "train":
         signals = validation_signals(make.reads)
-        labels = None if right is None else np.full(VALIDATION, right)
+        labels = None if label is None else np.full(VALIDATION, label)
         validation = planted(signals, VALIDATION, seed=3, fmt=make.format, correct=labels)
     return Context(seed=SEED, format=make.format, train_adapter=train_on_toy, validation=validation)
 
 
 class _ToyModel:
-    """An `AdapterModel`: running mean of token embeddings, an output head, and one matrix between as the adapter."""
+    """An `AdapterModel`: running mean of token embeddings, one matrix as the adapter, and an output head."""
 
     verdict_ids = (0, 1)
 
@@ -72,38 +72,38 @@ def train_on_toy(
     settings: Mapping[str, object],
     validation: Validation | None = None,
 ) -> AdapterRef:
-    """A `TrainAdapter` that returns an empty adapter: a loss must be finite with a gradient, confidences in [0, 1].
+    """A `TrainAdapter` that returns an empty adapter and checks loss, gradient and validation confidences.
 
     Raises:
-        AssertionError: the loss function gives something else.
+        AssertionError: the loss or its gradient is not finite, or confidences are not in [0, 1].
     """
     import torch
 
-    toy = _ToyModel()
-    value = _named(loss)(toy, examples, settings)
+    model = _ToyModel()
+    value = _load_function(loss)(model, examples, settings)
     assert value.shape == (), f"{loss}: expected a scalar, got shape {tuple(value.shape)}"
     assert torch.isfinite(value), f"{loss}: expected a finite value, got {value.item()}"
-    (gradient,) = torch.autograd.grad(value, [toy.adapter])
+    (gradient,) = torch.autograd.grad(value, [model.adapter])
     assert torch.isfinite(gradient).all(), f"{loss}: the gradient is not finite"
     assert gradient.abs().max() > 0, f"{loss}: the adapter has no part in it"
     if validation is not None:
-        sure = _named(validation.confidence)(toy, validation.examples, settings).detach()
+        p = _load_function(validation.confidence)(model, validation.examples, settings).detach()
         expected = (len(validation.examples["correct"]),)
-        assert sure.shape == expected, f"{validation.confidence}: expected shape {expected}, got {tuple(sure.shape)}"
-        assert ((sure >= 0) & (sure <= 1)).all(), f"{validation.confidence}: expected values within [0, 1]"
+        assert p.shape == expected, f"{validation.confidence}: expected shape {expected}, got {tuple(p.shape)}"
+        assert ((p >= 0) & (p <= 1)).all(), f"{validation.confidence}: expected values within [0, 1]"
     return AdapterRef(_empty_folder(), "0" * 64)
 
 
-def _named(function: str) -> Callable[..., torch.Tensor]:
-    """Object that `module:name` names."""
+def _load_function(function: str) -> Callable[..., torch.Tensor]:
+    """Import the function `module:name`."""
     module, _, name = function.partition(":")
-    found: Callable[..., torch.Tensor] = getattr(importlib.import_module(module), name)
-    return found
+    loaded: Callable[..., torch.Tensor] = getattr(importlib.import_module(module), name)
+    return loaded
 
 
 @functools.cache
 def _empty_folder() -> Path:
-    """One for all checks of this process, gone with it."""
+    """Empty folder shared by all checks of this process, removed at exit."""
     folder = Path(tempfile.mkdtemp(prefix="confbench-adapter-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

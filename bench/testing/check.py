@@ -1,4 +1,4 @@
-"""Arguments of a check, and the error that tells which plugin breaks which rule."""
+"""A contract check, the factories it is called with, and the error that names plugin and rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.api.errors import home_of, reason_of
 
 @dataclass(frozen=True)
 class MakeMethod:
-    """Makes fresh, unfitted instances of a method with its own small settings."""
+    """Factory of unfitted instances of a method, with its `small` settings."""
 
     plugin: type[ConfidenceMethod]
     format: Format = Format.CHOICE
@@ -23,24 +23,24 @@ class MakeMethod:
         return f"{self.plugin.name}-{self.format.value}"
 
     def arguments(self) -> dict[str, Any]:
-        """Every argument of `__init__`: what `small` gives, else the first preset's value, else its default."""
-        given = {**next(iter(self.plugin.presets.values()), {}), **self.plugin.small}
+        """Every argument of `__init__`: its value in `small`, else in the first preset, else its default."""
+        values = {**next(iter(self.plugin.presets.values()), {}), **self.plugin.small}
         parameters = inspect.signature(self.plugin).parameters
-        return {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
+        return {name: values.get(name, parameter.default) for name, parameter in parameters.items()}
 
     def __call__(self) -> ConfidenceMethod:
-        """A new instance."""
+        """Return a new instance."""
         return self.plugin(**self.arguments())
 
     @property
     def reads(self) -> Needs:
-        """Signals that an instance says it reads, which a run goes by."""
+        """Signals that an instance declares to read, as a run computes them."""
         return self().reads()
 
 
 @dataclass(frozen=True)
 class MakeTask:
-    """Makes instances of a task that read from one source."""
+    """Factory of instances of a task that read from one source."""
 
     plugin: type[Task]
     source: Source
@@ -50,24 +50,24 @@ class MakeTask:
         return self.plugin.name
 
     def __call__(self) -> Task:
-        """A new instance."""
+        """Return a new instance."""
         return self.plugin(self.source)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One rule; calling it raises an AssertionError that names the plugin and the rule."""
+    """One rule; a call raises an AssertionError that names plugin and rule if the rule is broken."""
 
     body: Callable[[Any], str | None]
     expected_failure: str = ""
-    """Why the plugin may break the rule; then it must."""
+    """Why the plugin may break the rule; if set, the plugin must break it."""
 
     @property
     def __name__(self) -> str:
         return self.body.__name__.removeprefix("check_")
 
     def __call__(self, make: MakeMethod | MakeTask) -> str:
-        """Run the check; returns a remark on what keeps the rule and yet may not be meant, or nothing.
+        """Run the check; return a remark on what is allowed but may be unintended, or an empty string.
 
         Raises:
             AssertionError: the rule is broken, or an expected failure is no longer needed.
@@ -92,5 +92,5 @@ class Check:
 
 
 def check_docstring(make: MakeMethod | MakeTask) -> None:
-    """The class says in a docstring of its own what it is."""
+    """The class has a docstring of its own."""
     assert (vars(make.plugin).get("__doc__") or "").strip(), "the class has no docstring"

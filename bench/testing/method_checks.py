@@ -1,4 +1,4 @@
-"""The rules for methods, one small function each; the methods see signals with a planted truth."""
+"""Contract checks for methods, one small function each, on synthetic signals with known labels."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ from bench.testing.observing import (
     HELD_OUT,
     ONE_CLASS,
     TRAIN,
-    Watched,
+    RecordingBatch,
+    changed_states,
     contents,
     fit,
     global_states,
-    global_states_kept,
     held_out,
-    moved_states,
     observed_fit,
+    preserve_global_states,
     seed_globally,
     train_batch,
 )
 
 TOLERANCE = 1e-5
-"""Most by which a confidence may differ when its batch differs: float32 sums depend on the batch's shape."""
+"""Largest difference of a confidence between batches: float32 sums depend on the batch's shape."""
 _CONFIGURATIONS = 33
-"""Configurations of a search space that are made; the first is the preset's own."""
+"""Configurations of a search space that are built; the first is the preset itself."""
 _ORIENTATION = 0.7
-"""AUROC that a method must reach on the planted truth, whose own is about 0.95."""
+"""AUROC that a method must exceed on synthetic data, where the optimum is about 0.95."""
 
 
 def _close(make: MakeMethod, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
-    """Whether confidences agree; scores may be of any size, so that theirs is the measure."""
+    """Whether confidences agree; the tolerance of unbounded scores is relative to the largest one."""
     size = float(np.abs(b).max(initial=0.0)) if make.plugin.output == "score" else 1.0
     return bool(np.allclose(a, b, rtol=0.0, atol=TOLERANCE * size))
 
 
-def _predicted(method: ConfidenceMethod, batch: Batch) -> npt.NDArray[np.float64]:
-    """Numbers that a method gives, of whatever shape and size: whether they are right is for one rule alone to say."""
+def _predict(method: ConfidenceMethod, batch: Batch) -> npt.NDArray[np.float64]:
+    """Predictions as float64, whatever their shape and range: only `check_values` judges these."""
     return as_float64(f"{method.name}.predict", method.predict(batch.own()))
 
 
@@ -61,13 +61,13 @@ def _worst(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> str:
     return f"they differ by up to {np.abs(np.asarray(a) - np.asarray(b)).max():.2g}"
 
 
-# --- what is written down ---------------------------------------------------------------------------------------------
+# --- declarations -----------------------------------------------------------------------------------------------------
 
 
 def check_runs_somewhere(make: MakeMethod) -> None:
     """The method does not skip every format."""
     facts = [RunFacts(MODEL, "planted", fmt, TRAIN) for fmt in Format]
-    reasons = [make().skip(each) for each in facts]
+    reasons = [make().skip(run_facts) for run_facts in facts]
     assert None in reasons, f"it skips choice questions ({reasons[0]}) and open ones ({reasons[1]})"
 
 
@@ -79,7 +79,7 @@ def check_reference(make: MakeMethod) -> None:
 
 
 def check_declarations(make: MakeMethod) -> None:
-    """`needs` holds signals, `expected_failures` names checks, `output` is what it may be."""
+    """`needs` holds signals, `expected_failures` names checks, `output` is an allowed value."""
     refuse_output(make.plugin.name, make.plugin)
     for name, needs in (("needs", make.plugin.needs), ("reads()", make.reads)):
         assert isinstance(needs, Needs), f"{name}: expected Needs(...), got {needs!r}"
@@ -91,7 +91,7 @@ def check_declarations(make: MakeMethod) -> None:
 
 
 def check_no_gold_in_predict(make: MakeMethod) -> None:
-    """`predict` reads no signal that tells the right answer, with whatever arguments; `fit` may."""
+    """`predict` reads no signal that reveals the right answer, under any preset; `fit` may."""
     made = [make.plugin(**arguments) for arguments in make.plugin.presets.values()] or [make()]
     for needs in (make.plugin.needs, *(method.reads() for method in made)):
         refuse_gold(make.plugin.name, needs, make.plugin.fit_on)
@@ -111,7 +111,7 @@ def check_init_only_stores(make: MakeMethod) -> None:
 
 
 def check_presets(make: MakeMethod) -> None:
-    """Every preset, and `small`, gives arguments that `__init__` has; `not_reproduced` names presets."""
+    """Presets and `small` hold arguments of `__init__`; `not_reproduced` names presets."""
     strange = sorted(set(make.plugin.not_reproduced) - set(make.plugin.presets))
     assert not strange, f"not_reproduced names {strange}; the presets are {sorted(make.plugin.presets)}"
     known = set(inspect.signature(make.plugin).parameters)
@@ -124,27 +124,27 @@ def check_presets(make: MakeMethod) -> None:
 
 
 def check_search(make: MakeMethod) -> None:
-    """Every configuration of `search` can be made, in every preset, and reads what the preset's own reads."""
+    """Every configuration of `search` can be built in every preset and reads the same signals as the preset."""
     refuse_search(make.plugin.name, make.plugin)
     for preset, arguments in (make.plugin.presets or {"defaults": {}}).items():
-        own = make.plugin(**arguments)
-        fields = searched(own, {})
+        method = make.plugin(**arguments)
+        fields = searched(method, {})
         for k in range(1, _CONFIGURATIONS):
-            values = configuration(own, fields, 0, k)
+            values = configuration(method, fields, 0, k)
             try:
-                reads = make.plugin(**{**own.params(), **values}).reads()
+                reads = make.plugin(**{**method.params(), **values}).reads()
             except Exception as error:
                 raise AssertionError(
                     f"preset {preset!r} can't be made with {values}, which search allows: {type(error).__name__}:"
                     f" {error}; narrow the range"
                 ) from error
-            assert reads == own.reads(), (
+            assert reads == method.reads(), (
                 f"preset {preset!r} with {values} reads other signals than without; search constants of training alone"
             )
 
 
 def check_constants_have_sources(make: MakeMethod) -> None:
-    """Every field of a method that is a dataclass, its own or inherited, has its source in the line below it."""
+    """Every dataclass field of a method, inherited ones included, names its source in the docstring below it."""
     source = re.compile(r"paper|§|section|table|appendix|arxiv|doi|official|readme|chosen", re.IGNORECASE)
     plugin = make.plugin
     arguments, sources_of = inspect.signature(plugin).parameters, sources(plugin)
@@ -157,7 +157,7 @@ def check_constants_have_sources(make: MakeMethod) -> None:
         )
 
 
-# --- what they do -----------------------------------------------------------------------------------------------------
+# --- behaviour --------------------------------------------------------------------------------------------------------
 
 
 def check_values(make: MakeMethod) -> None:
@@ -169,11 +169,11 @@ def check_values(make: MakeMethod) -> None:
 def check_subset_invariance(make: MakeMethod) -> None:
     """An answer's confidence does not depend on the others in the batch, nor on earlier batches."""
     method, (batch, _) = observed_fit(make).method, held_out(make, 50)
-    whole = _predicted(method, batch)
+    whole = _predict(method, batch)
     for rows in (np.arange(0, 50, 7), np.array([3]), np.array([49])):
-        part = _predicted(method, batch.take(rows))
+        part = _predict(method, batch.take(rows))
         assert _close(make, part, whole[rows]), f"{len(rows)} of 50 questions alone: {_worst(part, whole[rows])}"
-    again = _predicted(method, batch)
+    again = _predict(method, batch)
     assert _close(make, again, whole), f"the same batch a second time: {_worst(again, whole)}"
 
 
@@ -181,44 +181,44 @@ def check_order_invariance(make: MakeMethod) -> None:
     """Reordering the questions reorders the confidences and changes nothing else."""
     method, (batch, _) = observed_fit(make).method, held_out(make, 50)
     order = np.random.default_rng(3).permutation(50)
-    reordered, expected = _predicted(method, batch.take(order)), _predicted(method, batch)[order]
+    reordered, expected = _predict(method, batch.take(order)), _predict(method, batch)[order]
     assert _close(make, reordered, expected), _worst(reordered, expected)
 
 
 def check_orientation(make: MakeMethod) -> None:
-    """Higher means surer: right answers rank above wrong ones on the planted truth."""
+    """Higher means more confident: right answers rank above wrong ones on synthetic data."""
     batch, correct = held_out(make, HELD_OUT)
     # share of (right, wrong) pairs in which the right one has the higher value; ties count half
-    p = _predicted(observed_fit(make).method, batch)
-    right, wrong = p[correct][:, None], p[~correct][None, :]
-    area = float(((right > wrong) + 0.5 * (right == wrong)).mean())
+    confidence = _predict(observed_fit(make).method, batch)
+    correct_scores, wrong_scores = confidence[correct][:, None], confidence[~correct][None, :]
+    area = float(((correct_scores > wrong_scores) + 0.5 * (correct_scores == wrong_scores)).mean())
     assert area > _ORIENTATION, f"expected an AUROC above {_ORIENTATION} on held-out questions, got {area:.3f}"
 
 
 def check_reproducible(make: MakeMethod) -> None:
     """Two fits with one seed agree; randomness comes from `ctx.rng` or `ctx.seed` alone."""
     batch, _ = held_out(make, 50)
-    with global_states_kept():
+    with preserve_global_states():
         seed_globally(11)
-        second = _predicted(make().fit(train_batch(make), context(make)), batch)
-    first = _predicted(observed_fit(make).method, batch)
+        second = _predict(make().fit(train_batch(make), context(make)), batch)
+    first = _predict(observed_fit(make).method, batch)
     assert np.array_equal(first, second), f"two fits with the same ctx.seed: {_worst(first, second)}"
 
 
 def check_global_randomness(make: MakeMethod) -> None:
-    """The global random states of numpy, torch and `random` stay as they are."""
+    """The global random states of numpy, torch and `random` stay unchanged."""
     fitted, (batch, _) = observed_fit(make), held_out(make, 50)
-    with global_states_kept():
+    with preserve_global_states():
         seed_globally(13)
         before = global_states()
         fitted.method.predict(batch)
-        moved = sorted({*fitted.moved, *moved_states(before)})
-    assert not moved, f"the global state of {', '.join(moved)} was changed; use ctx.rng or a generator of your own"
+        changed = sorted({*fitted.changed, *changed_states(before)})
+    assert not changed, f"the global state of {', '.join(changed)} was changed; use ctx.rng or a generator of your own"
 
 
 def check_declared_reads(make: MakeMethod) -> None:
-    """`fit` and `predict` read only the signals that `reads()` gives, which are `needs` by default."""
-    fitted, batch = observed_fit(make), Watched(held_out(make, 50)[0]).own()
+    """`fit` and `predict` read only the signals that `reads()` returns, which are `needs` by default."""
+    fitted, batch = observed_fit(make), RecordingBatch(held_out(make, 50)[0]).own()
     with contextlib.suppress(ContractError):
         fitted.method.predict(batch)
     declared = "needs" if make.plugin.reads is ConfidenceMethod.reads else "reads()"
@@ -227,41 +227,41 @@ def check_declared_reads(make: MakeMethod) -> None:
 
 
 def check_no_labels_in_predict(make: MakeMethod) -> None:
-    """`predict` does not ask for labels."""
-    method, batch = observed_fit(make).method, Watched(held_out(make, 50)[0]).own()
+    """`predict` does not read labels."""
+    method, batch = observed_fit(make).method, RecordingBatch(held_out(make, 50)[0]).own()
     with contextlib.suppress(ContractError):
         method.predict(batch)
     assert not batch.labels_read, "predict read batch.correct; labels exist only in fit"
 
 
 def check_inputs_not_written(make: MakeMethod) -> None:
-    """Arrays of a batch are left as they are."""
+    """Arrays of a batch are not modified."""
     batch, _ = held_out(make, 50)
     before = contents(batch)
     fitted = observed_fit(make)
     fitted.method.predict(batch)
     changed = [
         signal
-        for then, now in ((fitted.before, contents(fitted.train)), (before, contents(batch)))
-        for signal in then
-        if then[signal] != now[signal]
+        for old, new in ((fitted.before, contents(fitted.train)), (before, contents(batch)))
+        for signal in old
+        if old[signal] != new[signal]
     ]
     assert not changed, f"{changed[0]!r} was written to; copy it first"
 
 
 def check_unfitted_raises(make: MakeMethod) -> None:
-    """A method that trains refuses to predict before it was fitted."""
+    """A trained method raises if it predicts before it was fitted."""
     if not make.plugin.trains():
         return
     try:
         make().predict(held_out(make, 2)[0])
-    except Exception:  # noqa: BLE001  (an AttributeError of `self.weights_` is refusal enough)
+    except Exception:  # noqa: BLE001  (an AttributeError of `self.weights_` counts)
         return
     raise AssertionError("predict gave values without fit")
 
 
 def check_parameters_unchanged(make: MakeMethod) -> None:
-    """`fit` returns self, and neither it nor `predict` changes the arguments of `__init__`."""
+    """`fit` returns self; neither `fit` nor `predict` changes the arguments of `__init__`."""
     fitted = observed_fit(make)
     assert fitted.returned is fitted.method, f"expected fit to return self, got {type(fitted.returned).__name__}"
     fitted.method.predict(held_out(make, 50)[0])
@@ -270,35 +270,35 @@ def check_parameters_unchanged(make: MakeMethod) -> None:
 
 
 def check_save_load(make: MakeMethod) -> None:
-    """A fitted method that is saved and loaded predicts the very same."""
+    """A fitted method predicts exactly the same after save and load."""
     method, (batch, _) = observed_fit(make).method, held_out(make, 50)
     with tempfile.TemporaryDirectory() as folder:
         method.save(Path(folder))
         loaded = make().load(Path(folder))
     try:
-        after = _predicted(loaded, batch)
+        after = _predict(loaded, batch)
     except Exception as error:
         raise AssertionError(
             f"after load, predict raised {type(error).__name__}: {error}; keep what is learned in names that end in _"
         ) from error
-    before = _predicted(method, batch)
+    before = _predict(method, batch)
     assert np.array_equal(after, before), _worst(after, before)
 
 
 def check_one_class(make: MakeMethod) -> None:
-    """Where it `takes_one_class`: `fit` raises a UserError, or the confidences are constant or on that side."""
+    """With `takes_one_class`: `fit` raises a UserError, or the confidences are constant or all on that label's side."""
     if not make.plugin.takes_one_class:
-        return  # the harness does not ask it
+        return  # the harness does not fit it on one class
     batch, _ = held_out(make, 50)
     for label in (True, False):
         train = train_batch(make, ONE_CLASS, np.full(ONE_CLASS, label))
         try:
-            p = _predicted(fit(make, train, right=label), batch)
+            p = _predict(fit(make, train, label=label), batch)
         except UserError:
             continue
         assert np.isfinite(p).all(), "the confidences are not finite"
-        sided = np.ptp(p) < TOLERANCE or ((p >= 0.5) == label).all()  # noqa: PLR2004
-        assert sided, f"all labels {label}, yet the confidences lie between {p.min():.3g} and {p.max():.3g}"
+        one_sided = np.ptp(p) < TOLERANCE or ((p >= 0.5) == label).all()  # noqa: PLR2004
+        assert one_sided, f"all labels {label}, yet the confidences lie between {p.min():.3g} and {p.max():.3g}"
 
 
 METHOD_CHECKS: tuple[Callable[[Any], str | None], ...] = (

@@ -1,4 +1,4 @@
-"""Fits a method on planted signals and watches what it does meanwhile; fits are what costs time, so they are shared."""
+"""Fit a method on synthetic signals and record what it reads and changes; fits are cached, as they take most time."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from bench.testing.adapters import context
 from bench.testing.check import MakeMethod
 
 TRAIN, HELD_OUT, ONE_CLASS = 200, 400, 40
-"""Questions to learn from, to measure on, and with one label only."""
+"""Numbers of questions: for training, for measuring, and for training on a single label."""
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
 def train_batch(make: MakeMethod, n: int = TRAIN, correct: BoolArray | None = None) -> Batch:
-    """Labelled questions with the signals that `fit` reads alone, as a run gives them to `fit`."""
+    """Labelled questions with exactly the signals that `fit` reads, as in a run."""
     return planted(make.reads.fit, n, seed=1, fmt=make.format, correct=correct)
 
 
 def held_out(make: MakeMethod, n: int) -> tuple[Batch, BoolArray]:
-    """Unlabelled questions, as `predict` sees them, and their labels (n,)."""
+    """Unlabelled questions for `predict`, and their labels (n,)."""
     batch = planted(make.reads.predict, n, seed=2, fmt=make.format)
     return Batch.of_own(batch.ids, {signal: batch[signal] for signal in batch.signals}), batch.correct
 
 
-class Watched(Batch):
-    """A batch that remembers what was asked of it in vain, for methods that swallow the error."""
+class RecordingBatch(Batch):
+    """A batch that records reads of undeclared signals, since a method may swallow the error."""
 
     def __init__(self, batch: Batch, correct: BoolArray | None = None) -> None:
         super().__init__(batch.ids, {signal: batch[signal] for signal in batch.signals}, correct)
@@ -50,25 +50,25 @@ class Watched(Batch):
 
 
 def contents(batch: Batch) -> dict[Signal, bytes]:
-    """The bytes of each column, to see later whether it was written to."""
-    found: dict[Signal, bytes] = {}
+    """Bytes of each column, to detect later whether it was written to."""
+    column_bytes: dict[Signal, bytes] = {}
     for signal in batch.signals:
         column = batch[signal]
         if isinstance(column, OutputHead):
             column = column.weight.cpu().float().numpy()  # numpy has no bfloat16
         values = column.values if isinstance(column, Ragged) else column
-        found[signal] = pickle.dumps(values.tolist()) if values.dtype == object else values.tobytes()
-    return found
+        column_bytes[signal] = pickle.dumps(values.tolist()) if values.dtype == object else values.tobytes()
+    return column_bytes
 
 
 # --- global random states ---------------------------------------------------------------------------------------------
 
 
 def global_states() -> dict[str, str]:
-    """States of the three global generators, as text that can be compared."""
+    """States of the global random generators of numpy, `random` and torch, as comparable text."""
     import torch
 
-    state: Any = np.random.get_state()  # noqa: NPY002  (it is the global state that is guarded)
+    state: Any = np.random.get_state()  # noqa: NPY002  (the global state is what the check guards)
     return {
         "numpy": repr((state[1].tolist(), state[2:])),
         "random": repr(random.getstate()),
@@ -77,8 +77,8 @@ def global_states() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def global_states_kept() -> Iterator[None]:
-    """Put the three global generators back afterwards."""
+def preserve_global_states() -> Iterator[None]:
+    """Restore the three global random generators on exit."""
     import torch
 
     states = np.random.get_state(), random.getstate(), torch.get_rng_state()  # noqa: NPY002
@@ -91,7 +91,7 @@ def global_states_kept() -> Iterator[None]:
 
 
 def seed_globally(seed: int) -> None:
-    """Bring the three global generators to a known state."""
+    """Seed the three global random generators."""
     import torch
 
     np.random.seed(seed)  # noqa: NPY002
@@ -99,8 +99,8 @@ def seed_globally(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def moved_states(before: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the global generators that no longer stand where they stood."""
+def changed_states(before: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the global random generators whose state differs from `before`."""
     after = global_states()
     return tuple(name for name in before if before[name] != after[name])
 
@@ -108,36 +108,36 @@ def moved_states(before: Mapping[str, str]) -> tuple[str, ...]:
 # --- fits -------------------------------------------------------------------------------------------------------------
 
 
-def fit(make: MakeMethod, train: Batch, *, right: bool | None = None) -> ConfidenceMethod:
-    """A method fitted on this batch; the global generators are as before; `right`: all labels of validation."""
-    with global_states_kept():
-        return make().fit(train, context(make, right=right))
+def fit(make: MakeMethod, train: Batch, *, label: bool | None = None) -> ConfidenceMethod:
+    """Fit a method on this batch and restore the global generators; `label`: that of all validation answers."""
+    with preserve_global_states():
+        return make().fit(train, context(make, label=label))
 
 
 @dataclass(frozen=True)
 class ObservedFit:
-    """A fitted method, and what was seen while it was fitted."""
+    """A fitted method, and what was recorded during the fit."""
 
     method: ConfidenceMethod
     returned: object
-    train: Watched
+    train: RecordingBatch
     before: Mapping[Signal, bytes]
-    """The training columns."""
+    """Bytes of the training columns before the fit."""
     arguments: Mapping[str, object]
     """Arguments of `__init__`, before the fit."""
-    moved: tuple[str, ...]
-    """Global random states that are no longer what they were."""
+    changed: tuple[str, ...]
+    """Names of the global random generators that the fit changed."""
 
 
 @functools.lru_cache(maxsize=64)
 def observed_fit(make: MakeMethod) -> ObservedFit:
-    """Fitted once, under observation, for all checks that only look at it: fits are what costs time."""
+    """Fit once and record, for all checks that only inspect the result; cached, as fits take most time."""
     method, labelled = make(), train_batch(make)
-    train = Watched(labelled, labelled.correct).own()
+    train = RecordingBatch(labelled, labelled.correct).own()
     arguments, columns = copy.deepcopy(method.params()), contents(train)
-    with global_states_kept():
-        seed_globally(13)  # a method that seeds them itself would otherwise find its own leftovers, and seem innocent
+    with preserve_global_states():
+        seed_globally(13)  # else a method that seeds them itself would leave the state that it set before, and pass
         states = global_states()
         returned = method.fit(train, context(make))
-        moved = moved_states(states)
-    return ObservedFit(method, returned, train, columns, arguments, moved)
+        changed = changed_states(states)
+    return ObservedFit(method, returned, train, columns, arguments, changed)

@@ -1,4 +1,4 @@
-"""The rules for tasks, one small function each."""
+"""Contract checks for tasks, one small function each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _every_question(make: MakeTask) -> Iterator[Question]:
 
 
 def check_card(make: MakeTask) -> None:
-    """The card is complete, and the revision is pinned or says why not."""
+    """The card is complete, and the revision is pinned or the card says why not."""
     card = make.plugin.card
     assert card.license.strip(), "the card names no license"
     assert card.why.strip(), "the card's `why` is empty"
@@ -37,13 +37,13 @@ def check_card(make: MakeTask) -> None:
 
 
 def check_style(make: MakeTask) -> None:
-    """The style shows the options where they are lettered, and only there."""
+    """The prompt style shows the options if and only if the format is multiple choice."""
     style, lettered = make.plugin.style, make.plugin.format is Format.CHOICE
     assert ("{options}" in style.context) == lettered, f"{{options}} in style.context: expected {lettered}"
 
 
 def check_origins(make: MakeTask) -> None:
-    """`origins` names the data sets of every split, each as a card with one of its splits."""
+    """`origins` lists the data sets of every split, each as a card and one of its splits."""
     for split in make.plugin.card.splits:
         for card, origin in make().origins(split):
             assert isinstance(card, DataCard), f"{split}: expected (DataCard, split), got {card!r}"
@@ -51,7 +51,7 @@ def check_origins(make: MakeTask) -> None:
 
 
 def check_provenance(make: MakeTask) -> None:
-    """`provenance` gives texts by name for every split."""
+    """`provenance` returns texts by name for every split."""
     for split in make.plugin.card.splits:
         for name, value in make().provenance(split).items():
             assert isinstance(name, str), f"{split}: expected text, got {name!r}"
@@ -59,14 +59,14 @@ def check_provenance(make: MakeTask) -> None:
 
 
 def check_sizes(make: MakeTask) -> None:
-    """Every split has as many questions as the card says."""
+    """Every split has the number of questions that the card states."""
     for split, expected in make.plugin.card.sizes.items():
         n = len(_questions(make, split))
         assert n == expected, f"{split}: expected {expected} questions, got {n}"
 
 
 def check_ids(make: MakeTask) -> None:
-    """Ids are unique over all splits, and the same when read again."""
+    """Ids are unique over all splits, and a second read gives the same questions."""
     counts = Counter(question.id for question in _every_question(make))
     twice = [name for name, count in counts.items() if count > 1]
     assert not twice, f"{len(twice)} ids occur more than once, e.g. {twice[0]!r}"
@@ -85,42 +85,42 @@ def check_gold(make: MakeTask) -> None:
 
 
 def check_letters(make: MakeTask) -> None:
-    """Every letter is the right one somewhere in the questions that are asked."""
+    """Every letter is the right one in some question of the evaluated split."""
     if make.plugin.format is not Format.CHOICE:
         return
     letters = string.ascii_lowercase[: make.plugin.card.options[1]]
-    gold = {letters[question.gold] for question in _questions(make, _tested(make))}
+    gold = {letters[question.gold] for question in _questions(make, _evaluated_split(make))}
     assert gold == set(letters), f"never right: {sorted(set(letters) - gold)}; hidden labels, or a shifted index?"
 
 
 def check_prompts(make: MakeTask) -> str:
-    """Prompts show the whole question, after the exemplars of its own subject, and end as the style says."""
+    """Prompts show the whole question after exemplars of its subject, and end with the style's target prompt."""
     protocol, task = Protocol(), make()
-    pools, questions = task.pools(), _questions(make, _tested(make))
+    pools, questions = task.pools(), _questions(make, _evaluated_split(make))
     numbers = indices_in_subject(questions)
-    short: dict[str, int] = {}
+    n_shown: dict[str, int] = {}
     for question in {question.subject: question for question in reversed(questions)}.values():
         shown = exemplars(task, question, numbers[question.id], pools.get(question.subject, ()), protocol)
         if pools and len(shown) < protocol.shots:
-            short[question.subject] = len(shown)
+            n_shown[question.subject] = len(shown)
         style = task.style_of(question)
         prompt = templates.build(question, shown, style, task.format, protocol)
         message = prompt.messages[-1].content
         assert message.endswith(style.target_prompt), (
             f"{question.id}: the prompt does not end with {style.target_prompt!r}"
         )
-        for piece in (question.text, *(question.choices if task.format is Format.CHOICE else ())):
-            assert piece in message, f"{question.id}: the prompt does not show {piece[:40]!r}"
+        for part in (question.text, *(question.choices if task.format is Format.CHOICE else ())):
+            assert part in message, f"{question.id}: the prompt does not show {part[:40]!r}"
     # with fewer exemplars than the protocol shows, a run goes on and says so
-    if not short:
+    if not n_shown:
         return ""
-    subject, n = next(iter(short.items()))
-    subjects = f"{len(short)} subject{'s have' if len(short) > 1 else ' has'}"
+    subject, count = next(iter(n_shown.items()))
+    subjects = f"{len(n_shown)} subject{'s have' if len(n_shown) > 1 else ' has'}"
     shots = f"{protocol.shots} exemplars"
-    return f"{subjects} fewer than {shots}, e.g. {subject!r} {n}; a run goes on with them and says so"
+    return f"{subjects} fewer than {shots}, e.g. {subject!r} {count}; a run goes on with them and says so"
 
 
-def _tested(make: MakeTask) -> Split:
+def _evaluated_split(make: MakeTask) -> Split:
     return "test" if "test" in make.plugin.card.splits else "train"
 
 

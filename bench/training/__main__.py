@@ -1,6 +1,6 @@
-"""`python -m bench.training CONFIG.json [PROCESSES]`: train one adapter, as the configuration beside its examples says.
+"""`python -m bench.training CONFIG.json [PROCESSES]`: train one adapter, described by a configuration file.
 
-With more than one process it starts them, each as `python -m bench.training CONFIG.json`.
+With more than one process it starts each as `python -m bench.training CONFIG.json`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ config, processes = Path(sys.argv[1]), int(*sys.argv[2:3] or "1")
 if processes > 1:
     train_together(config, processes)
 else:
-    gc.disable()  # a quarter of the time in which libraries load would go into looking for garbage; `main` enables it
+    gc.disable()  # garbage collection takes a quarter of the time that libraries load; `main` enables it
     from bench.api import UserError
     from bench.store.locks import file_lock
     from bench.training.loop import main
 
     try:
-        # one that has lost its parent and still lives is waited for, so that no two write here
+        # wait for an orphaned process that is still alive, so that no two write here
         lock = config.parent / f"rank{os.environ.get('RANK', '0')}.lock"
-        with file_lock(lock, lambda whom: print(f"waiting for {whom}", flush=True)):  # noqa: T201  (the parent keeps it)
+        with file_lock(lock, lambda whom: print(f"waiting for {whom}", flush=True)):  # noqa: T201  (to the parent's log)
             main(config)
     except UserError as error:
-        sys.exit(f"error: {error}")  # its sentence is enough
-# Everything is written. Threads of torch's process groups can outlive the group and abort an orderly exit (SIGABRT, now
-# and then on a busy machine), which would turn a finished training into a failed one.
+        sys.exit(f"error: {error}")  # without a traceback
+# All files are written. Threads of torch's process groups can outlive the group and abort a normal exit (SIGABRT, on a
+# busy machine), which would turn a finished training into a failed one.
 sys.stdout.flush()
 sys.stderr.flush()
 os._exit(0)

@@ -1,4 +1,4 @@
-"""The training of one adapter as a plain value: carried out by this process, or by a machine that has the store."""
+"""Adapter training as a picklable value that this process, or any machine with the store, can carry out."""
 
 from __future__ import annotations
 
@@ -27,71 +27,71 @@ from bench.training.job import ADAPTER, EXAMPLES, REPORT, VALIDATION, Job, write
 Examples = Mapping[str, Ragged | npt.NDArray[Any]]
 
 KIND = "adapters"
-"""The part of the store."""
+"""Kind of entry in the store."""
 _RANK = re.compile(r"^\[rank\d+\]: ")
-"""Prefix that torch puts before each line of a traceback."""
+"""Prefix of traceback lines from torch."""
 _LOG = "train.log"
-_END_OF_LOG = 8192
-"""Bytes among which there is a line about a step."""
+_LOG_TAIL_BYTES = 8192
+"""Bytes at the end of a log that surely hold a line about a step."""
 _LOG_LINES = 30
-"""Lines of a failed child's log in the error."""
+"""Log lines of a failed child that the error shows."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Assignment:
-    """An adapter that is to be trained."""
+    """An adapter to train."""
 
     method: str
     """Name of the method, for messages."""
     key: str
     """Key of the adapter in the store."""
     fields: Mapping[str, Any]
-    """Fields of which the key is made."""
+    """Fields that the key is a digest of."""
     job: Job
     examples: Examples
     validation: Examples
     processes: int
-    """Those that train together; on cards each has one of its own."""
+    """Number of processes that train together, on GPUs one per device."""
     devices: tuple[str, ...]
-    """Devices, as they are called where the training is carried out."""
+    """Names of the devices on the machine that trains."""
 
     @property
     def steps(self) -> int:
-        """Steps of the whole training."""
+        """Total number of steps."""
         return self.job.recipe.steps
 
     def taken(self, store: Store) -> int:
-        """Steps that were taken so far, by the end of the log."""
+        """Number of steps done so far, from the end of the log."""
         try:
             with (store.root / "training" / self.key / _LOG).open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - _END_OF_LOG))
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
                 lines = log.read().decode(errors="replace").splitlines()
-        except OSError:  # it has not begun, or is over
+        except OSError:  # the training has not begun, or has ended
             return 0
-        return next((told["step"] for line in reversed(lines) if "step" in (told := _told(line))), 0)
+        return next((report["step"] for line in reversed(lines) if "step" in (report := _parse_report(line))), 0)
 
     def carry_out(
         self, store: Store, progress: Progress | None = None, make_room: Callable[[], None] = lambda: None
     ) -> Entry:
-        """The adapter, trained here unless another process has put it into the store meanwhile.
+        """Return the adapter; train it here unless another process has put it into the store meanwhile.
 
         Args:
-            store: where it goes; what is left of a training that was ended lies there as well.
-            progress: for people.
+            store: receives the adapter, and holds the checkpoints of an interrupted training.
+            progress: shows the steps.
             make_room: frees the devices for the child.
 
         Raises:
             UserError: the training failed, or the store can't be written.
         """
-        told = progress or Silent()
+        listener = progress or Silent()
 
-        def waits(whom: str) -> None:
-            told.say(f"the adapter of {self.method} is being trained by {whom}; waiting for it")
+        def say_waiting(holder: str) -> None:
+            listener.say(f"the adapter of {self.method} is being trained by {holder}; waiting for it")
 
-        with file_lock(adapter_claim(store.root, self.key), waits):
-            found = store.get(KIND, self.key)
-            if found is not None:
-                return found
+        with file_lock(adapter_claim(store.root, self.key), say_waiting):
+            cached = store.get(KIND, self.key)
+            if cached is not None:
+                return cached
             try:
                 folder = self.folder(store).resolve()
                 write_examples(folder / EXAMPLES, self.examples)
@@ -103,7 +103,7 @@ class Assignment:
                     " Free some disk space, or set CONFBENCH_CACHE to another folder."
                 ) from error
             make_room()
-            self._run(config, store, told)
+            self._run(config, store, listener)
             fill = partial(shutil.copytree, folder / ADAPTER, dirs_exist_ok=True)
             names = {"method": self.method, "model": label_of(ModelSpec(**self.job.model))}
             entry = store.put(KIND, self.key, self.fields, fill, **names)
@@ -111,10 +111,10 @@ class Assignment:
             return entry
 
     def folder(self, store: Store) -> Path:
-        """The private folder of the job.
+        """Create and return the private folder of the job.
 
         Raises:
-            UserError: others can write into it.
+            UserError: other users can write into the folder.
         """
         folder = store.root / "training" / self.key
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -127,9 +127,9 @@ class Assignment:
         return folder
 
     def _run(self, config: Path, store: Store, progress: Progress) -> None:
-        """Start the child and follow it to its end."""
+        """Start the child process, report its progress and wait until it ends."""
         recipe = self.job.recipe
-        last: deque[str] = deque(maxlen=_LOG_LINES)
+        tail: deque[str] = deque(maxlen=_LOG_LINES)
         with (
             (config.parent / _LOG).open("a", encoding="utf-8", buffering=1) as log,
             progress.stage(f"train {self.method}", recipe.steps, unit="steps") as advance,
@@ -138,36 +138,36 @@ class Assignment:
             done = 0
             for line in process.stdout or ():
                 log.write(line)
-                told = _told(line)
-                if "step" in told:
-                    advance(told["step"] - done)
-                    done = told["step"]
-                elif "note" in told:
-                    store.notes.append(f"{self.method}: {told['note']}")
+                report = _parse_report(line)
+                if "step" in report:
+                    advance(report["step"] - done)
+                    done = report["step"]
+                elif "note" in report:
+                    store.notes.append(f"{self.method}: {report['note']}")
                 elif line.strip():
-                    last.append(_RANK.sub("", line.rstrip()))
+                    tail.append(_RANK.sub("", line.rstrip()))
             code = process.wait()
         if code or not (config.parent / ADAPTER / REPORT).is_file():
-            way = f"\n{way_out(self.method)}." if recipe.deepspeed else ""
-            how = ended(code) if code else "it ended without an adapter"
+            advice = f"\n{way_out(self.method)}." if recipe.deepspeed else ""
+            ending = ended(code) if code else "it ended without an adapter"
             raise UserError(
-                f"Training the adapter of {self.method} failed ({how}):"
-                f" {last[-1] if last else 'it printed nothing'}{way}\nThe end of its log:\n" + "\n".join(last)
+                f"Training the adapter of {self.method} failed ({ending}):"
+                f" {tail[-1] if tail else 'it printed nothing'}{advice}\nThe end of its log:\n" + "\n".join(tail)
             )
 
 
 def way_out(method: str) -> str:
-    """Advice where DeepSpeed is in the way."""
+    """Advice for a training that fails with DeepSpeed."""
     return f"Train without it: --set {method}.deepspeed=false"
 
 
-def _told(line: str) -> dict[str, Any]:
-    """Report in a line of the child's log: a `step`, or a `note` for the user; empty for any other line."""
+def _parse_report(line: str) -> dict[str, Any]:
+    """Parse a line of the child's log: a report with `step` or a `note` for the user, or empty for another line."""
     if not line.startswith(('{"step": ', '{"note": ')):
         return {}
     try:
-        told = json.loads(line)
+        report = json.loads(line)
     except ValueError:
         return {}
-    kind = int if "step" in told else str
-    return told if isinstance(told.get("step", told.get("note")), kind) else {}
+    kind = int if "step" in report else str
+    return report if isinstance(report.get("step", report.get("note")), kind) else {}

@@ -1,6 +1,6 @@
-"""The child process: how the parent starts and ends it, what it is given, and how it ends with its parent.
+"""Child process of a training: start and stop it, build its environment, end it with its parent.
 
-Nothing of the current folder is executed, no key or token is passed on, and a child never outlives its parent.
+The child executes no code from the current folder, gets no keys or tokens, and never outlives its parent.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from bench.model.devices import alone_visible
 from bench.store.processes import end_group, end_with
 
 _PARENT = "CONFBENCH_PARENT"
-"""Environment variable with the number of the process without which a child ends."""
+"""Environment variable with the PID of the parent; a child ends when that process does."""
 _STOP_SECONDS = 2.0
-"""Time that a child has to end by itself."""
+"""Grace period of a child before it is killed."""
 _SECRET = re.compile(
     r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|^(OPENAI|ANTHROPIC|WANDB|AWS|AZURE|GOOGLE)_",
     re.IGNORECASE,
@@ -34,12 +34,12 @@ _FOLDERS = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"
 
 @contextmanager
 def started(config: Path, processes: int, devices: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """A child, or several of them, in a process group of which nothing is left afterwards.
+    """Start a child in its own process group, which is killed on exit.
 
     Args:
         config: absolute path of the job's configuration.
-        processes: number of those that train together.
-        devices: as they are called here; of numbered cards the child sees no others, as `cuda:0`, `cuda:1`, ...
+        processes: number of processes that train together.
+        devices: names on this machine; of CUDA devices the child sees only these, as `cuda:0`, `cuda:1`, ...
     """
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "bench.training", str(config), str(processes)],
@@ -62,32 +62,32 @@ def started(config: Path, processes: int, devices: Sequence[str]) -> Iterator[su
             process.stdout.close()
 
 
-def environment(of: Mapping[str, str], processes: int) -> dict[str, str]:
-    """The parent's, without the network, keys and tokens, and with this package's folder where it is not installed."""
-    kept = {name: value for name, value in of.items() if not (_SECRET.search(name) or _WITH_PASSWORD.search(value))}
-    kept |= {name: str(Path(of[name]).resolve()) for name in _FOLDERS if of.get(name)}
-    kept |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    kept |= {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", _PARENT: str(os.getpid())}
-    kept.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+def environment(base: Mapping[str, str], processes: int) -> dict[str, str]:
+    """Environment of the child: the parent's without network access, keys and tokens, with this package importable."""
+    env = {name: value for name, value in base.items() if not (_SECRET.search(name) or _WITH_PASSWORD.search(value))}
+    env |= {name: str(Path(base[name]).resolve()) for name in _FOLDERS if base.get(name)}
+    env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    env |= {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", _PARENT: str(os.getpid())}
+    env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     root = str(Path(__file__).resolve().parents[2])
-    before = [] if root in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")} else [root]
-    named = [str(Path(path).resolve()) for path in of.get("PYTHONPATH", "").split(os.pathsep) if path]
-    kept["PYTHONPATH"] = os.pathsep.join([*before, *named])
-    return kept
+    package_path = [] if root in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")} else [root]
+    python_path = [str(Path(path).resolve()) for path in base.get("PYTHONPATH", "").split(os.pathsep) if path]
+    env["PYTHONPATH"] = os.pathsep.join([*package_path, *python_path])
+    return env
 
 
 # --- in the child -----------------------------------------------------------------------------------------------------
 
 
 def end_with_parent() -> None:
-    """Let this process end at once when its parent does, however that ends."""
+    """Let this process end as soon as its parent ends, in whatever way."""
     end_with(int(os.environ.get(_PARENT, os.getppid())))
 
 
 def train_together(config: Path, processes: int) -> None:
-    """Start so many processes of a job by torchrun, and follow them to their end."""
+    """Run a job in several processes by torchrun, and wait until they end."""
     from torch.distributed.run import main
 
     os.environ[_PARENT] = str(os.getpid())
-    own = ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", f"--nproc-per-node={processes}"]
-    main([*own, "-m", "bench.training", str(config)])
+    options = ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", f"--nproc-per-node={processes}"]
+    main([*options, "-m", "bench.training", str(config)])

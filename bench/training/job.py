@@ -1,4 +1,4 @@
-"""Messages from the parent to the child: one JSON file, and one safetensors file with the examples."""
+"""Training job as the parent passes it to the child: a JSON configuration and safetensors files with the examples."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from bench.store.files import write_json, write_whole
 Column = Ragged | npt.NDArray[Any]
 
 CONFIG, EXAMPLES, ADAPTER, CHECKPOINTS = "config.json", "examples.safetensors", "adapter", "checkpoints"
-"""Names in the job's folder."""
+"""File and folder names in the job's folder."""
 VALIDATION = "validation.safetensors"
-"""There: examples to choose the step by."""
+"""File with the validation examples, in the same folder."""
 REPORT = "training.json"
-"""Beside the adapter: what training took and where its loss ended."""
+"""Training report, beside the adapter: steps, final loss, seconds and tokens."""
 CONFIDENCES = "confidences.safetensors"
-"""Beside the adapter: `validation` `(points, n)`, and `train` `(n,)` for as many of the training examples."""
+"""Beside the adapter: confidences `validation` `(points, n)`, and `train` `(n,)` of the first n training examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Settings of a method that the trainer reads; the loss function may read others."""
+    """Hyperparameters that the trainer reads from a method's settings; the loss function may read others."""
 
     rank: int
     """Rank of the LoRA matrices."""
@@ -37,28 +37,28 @@ class Recipe:
     dropout: float
     """Dropout on the adapter's input."""
     target_modules: str
-    """Last names of the layers to adapt, separated by commas; empty: queries and values, found by the trainer."""
+    """Last names of the layers to adapt, separated by commas; empty: query and value projections."""
     steps: int
     batch_size: int
-    """Examples of a whole batch, over all processes."""
+    """Examples per batch, over all processes."""
     learning_rate: float
-    """Rate at the first step; it follows a half cosine to 0, without warm-up."""
+    """Initial learning rate; half a cosine to 0, without warm-up."""
     weight_decay: float
     beta1: float
     beta2: float
     seed: int
     deepspeed: bool
-    """ZeRO stage 2; else plain torch does the same training."""
+    """Train with DeepSpeed ZeRO stage 2; else the same training in plain torch."""
     clip: float = 0.0
-    """Longest gradient (L2) of a step, over all parameters; 0: as long as it is."""
+    """Largest L2 norm of a step's gradient over all parameters; 0: no clipping."""
     points: int = POINTS
-    """Points at which the loss on validation is taken."""
+    """Number of evaluations on validation."""
     published_steps: int = 0
-    """Steps of the published training; where it is longer than `steps`, this one may turn out to be cut short."""
+    """Steps of the published training; if more than `steps`, this training may be reported as cut short."""
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> Self:
-        """The recipe among a method's settings.
+        """Select the recipe from a method's settings.
 
         Raises:
             ContractError: a setting is missing.
@@ -66,8 +66,8 @@ class Recipe:
         missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in settings]
         if missing:
             raise ContractError(f"train_adapter: settings lack {', '.join(missing)}")
-        given = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
-        return cls(**given)  # type: ignore[arg-type]  # checked by their use
+        values = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
+        return cls(**values)  # type: ignore[arg-type]  # checked when they are used
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,55 +77,55 @@ class Job:
     model: Mapping[str, Any]
     """Fields of a `ModelSpec`."""
     weights: str
-    """The model's fingerprint."""
+    """Fingerprint of the model."""
     load: Mapping[str, Any]
     """Fields of `LoadOptions`."""
     loss: str
     """`module:function`."""
     settings: Mapping[str, Any]
-    """The method's; see `Recipe`."""
+    """Settings of the method; see `Recipe`."""
     columns: tuple[str, ...]
-    """Names of the examples' columns; the first is a `Ragged` of token ids by which examples are grouped."""
+    """Columns of the examples; the first is a `Ragged` of token ids, by which examples are grouped."""
     confidence: str
-    """`module:function` that reads confidences off the model; empty: the last step is kept."""
+    """`module:function` that computes confidences; empty: no validation, the last step is saved."""
     validation: tuple[str, ...]
-    """Names of the validation examples' columns."""
+    """Columns of the validation examples."""
     targets: tuple[str, ...]
     """Full names of the layers to adapt."""
     verdict_ids: tuple[int, int]
     """Ids of (no, yes)."""
     packed: bool
-    """Whether sequences can share what they begin with."""
+    """Whether sequences can share their prefixes in one pass."""
     token_budget: int
-    """Tokens of one forward pass, roughly."""
+    """Approximate number of tokens of one forward pass."""
     checkpoint_every: int
-    """Steps."""
+    """Steps between checkpoints."""
     checkpointing: bool = False
-    """Whether of a pass the states between blocks alone are kept."""
+    """Gradient checkpointing: store only the hidden states between blocks of a pass."""
     search: tuple[str, ...] = ()
-    """Folders in which the functions' modules are looked for last."""
+    """Folders appended to `sys.path` to import the functions' modules."""
 
     @property
     def recipe(self) -> Recipe:
-        """Part of the settings that the trainer reads."""
+        """Hyperparameters that the trainer reads from the settings."""
         return Recipe.of(self.settings)
 
     def write(self, folder: Path) -> Path:
-        """Put the configuration into the job's folder; returns its path."""
+        """Write the configuration into the job's folder; return its path."""
         path = folder / CONFIG
         write_json(path, asdict(self))
         return path
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The job of a configuration file."""
-        given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
-        return cls(**(given | lists))
+        """Read the job from a configuration file."""
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        tuples = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+        return cls(**(values | tuples))
 
 
 def write_examples(path: Path, examples: Mapping[str, Column]) -> None:
-    """Write the columns into a file."""
+    """Write the columns into a safetensors file."""
     from safetensors.numpy import save
 
     arrays: dict[str, npt.NDArray[Any]] = {}
@@ -138,7 +138,7 @@ def write_examples(path: Path, examples: Mapping[str, Column]) -> None:
 
 
 def read_examples(path: Path, columns: tuple[str, ...]) -> dict[str, Column]:
-    """The columns of a file, in this order."""
+    """Read these columns of a file, in this order."""
     from safetensors.numpy import load_file
 
     arrays = load_file(path)
@@ -150,8 +150,8 @@ def read_examples(path: Path, columns: tuple[str, ...]) -> dict[str, Column]:
     }
 
 
-def take(examples: Mapping[str, Column], rows: npt.NDArray[np.int64]) -> dict[str, Column]:
-    """Some of the examples, in the given order."""
+def select_rows(examples: Mapping[str, Column], rows: npt.NDArray[np.int64]) -> dict[str, Column]:
+    """Select examples by row number, in this order."""
     return {
         name: column.take(rows) if isinstance(column, Ragged) else column[rows] for name, column in examples.items()
     }

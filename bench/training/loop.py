@@ -1,4 +1,4 @@
-"""The child's work: wrap LoRA around the model, take the steps, keep checkpoints, leave the adapter."""
+"""Training loop of the child process: LoRA around the model, optimiser steps, checkpoints, saving the adapter."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ from bench.training.job import (
     Job,
     Recipe,
     read_examples,
-    take,
+    select_rows,
 )
-from bench.training.model import LossProbe, ReadableModel, TokensFed, requests, together
+from bench.training.model import LossProbe, ReadableModel, TokensFed, frozen_requests, together
 from bench.training.optimisers import DeepSpeedOptimiser, ProcessGroup, TorchOptimiser
 
-OfExamples = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
-"""A loss (a sum, with gradient) or confidences `(n,)` of some examples."""
+ExampleFunction = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
+"""Loss (a sum, with gradient) or confidences `(n,)` of a batch of examples."""
 Rows = npt.NDArray[np.int64]
 _STATE, _BEST = "state.json", "best.safetensors"
-"""Names in a checkpoint; the latter is the best adapter so far, and the confidences at each point."""
-KEPT = 2
-"""Checkpoints that are kept; the older of them is for the day on which the newer is damaged."""
+"""File names in a checkpoint: the trainer's state, and the best adapter so far with the confidences at each point."""
+N_CHECKPOINTS = 2
+"""Checkpoints retained; the older one is a fallback if the newer is damaged."""
 _NAME = re.compile(r"step-(\d{1,15})")
-_RECORDED, _SURE = "validation confidences", "train confidences"
-"""Names there that are no tensors of the adapter."""
+_VAL_KEY, _TRAIN_KEY = "validation confidences", "train confidences"
+"""Keys in `best.safetensors` that are not tensors of the adapter."""
 
 
 def main(config: Path) -> None:
-    """Train the job that this file describes; its folder gets the adapter."""
+    """Train the job of a configuration file and write the adapter into its folder."""
     job = Job.read(config)
     sys.path.extend(folder for folder in job.search if folder not in sys.path)
     processes = ProcessGroup(str(job.load["device"]), grouped=job.recipe.deepspeed)
@@ -69,14 +69,14 @@ def main(config: Path) -> None:
 
 
 class _Training:
-    """One adapter in training, in one of its processes."""
+    """Training of one adapter, in one of its processes."""
 
     def __init__(self, job: Job, folder: Path, processes: ProcessGroup) -> None:
         self.job = job
         self.recipe: Recipe = job.recipe
         self.folder = folder
         self.processes = processes
-        self.loss = _function_named(job.loss)
+        self.loss = _load_function(job.loss)
         self.examples = read_examples(folder / EXAMPLES, job.columns)
         self.validation = read_examples(folder / VALIDATION, job.validation)
         correct = np.asarray(self.validation["correct"]) if job.confidence else None
@@ -90,7 +90,7 @@ class _Training:
         devices = tuple(job.load["devices"])
         options = replace(LoadOptions(**job.load), device=None if devices else processes.device, devices=devices)
         self.lm = LanguageModel(ModelSpec(**{**job.model, "tasks": tuple(job.model["tasks"])}), options)
-        torch.manual_seed(self.recipe.seed)  # the adapter is drawn from it
+        torch.manual_seed(self.recipe.seed)  # for the initial weights of the adapter
         self.wrapped = with_lora(
             self.lm.model,
             job.targets,
@@ -109,65 +109,65 @@ class _Training:
         self.last_loss: float | None = None
 
     def run(self) -> None:
-        self._read_the_frozen()
+        self._cache_frozen_states()
         self._resume()
         for step in self.stopping:
             self._step(step - 1)
             if self.stopping.due:
                 self.stopping.record(
-                    lambda _: self._confidences(self.validation, len(self.validation["correct"])), keep=self._kept
+                    lambda _: self._confidences(self.validation, len(self.validation["correct"])), keep=self._snapshot
                 )
             if step % self.job.checkpoint_every == 0 and step < self.recipe.steps:
                 self._checkpoint(step)
         if self.processes.rank == 0:
             self._save()
 
-    def _kept(self) -> dict[str, torch.Tensor]:
-        """The adapter as it is now, and how sure it is of as many training examples as there are for validation."""
+    def _snapshot(self) -> dict[str, torch.Tensor]:
+        """Current adapter tensors, and confidences in as many training examples as there are validation examples."""
         from peft import get_peft_model_state_dict
 
         tensors = {name: t.detach().cpu().clone() for name, t in get_peft_model_state_dict(self.wrapped).items()}
         if not self.job.confidence:
             return tensors
         n = min(self._n, len(self.validation["correct"]))
-        return {**tensors, _SURE: torch.from_numpy(self._confidences(self.examples, n))}
+        return {**tensors, _TRAIN_KEY: torch.from_numpy(self._confidences(self.examples, n))}
 
     def _confidences(self, examples: Mapping[str, Column], n: int) -> FloatArray:
-        """Confidences in the first n examples, by the adapter as it is now, without dropout: (n,)."""
+        """Confidences `(n,)` in the first n examples by the current adapter, without dropout."""
         start = time.perf_counter()
-        read = _function_named(self.job.confidence)
-        sure = torch.zeros(n, dtype=torch.float64)
+        compute = _load_function(self.job.confidence)
+        p = torch.zeros(n, dtype=torch.float64)
         self._count(0.0)
         set_dropout(self.wrapped, on=False)
         with torch.no_grad():
-            for some in self._together(examples, self._share(examples, np.arange(n))):
-                sure[some] = read(self.model, take(examples, some), self.job.settings).double().cpu()
+            for rows in self._micro_batches(examples, self._shard(examples, np.arange(n))):
+                p[rows] = compute(self.model, select_rows(examples, rows), self.job.settings).double().cpu()
         set_dropout(self.wrapped, on=True)
         self._count(0.0)
         self.seconds += time.perf_counter() - start
-        return np.asarray(self.processes.sum(sure).cpu().numpy())
+        return np.asarray(self.processes.sum(p).cpu().numpy())
 
-    def _read_the_frozen(self) -> None:
-        """Let the loss say what it will need of the weights that never change, so that this is read together.
+    def _cache_frozen_states(self) -> None:
+        """Compute the frozen model's hidden states that the loss needs in any step, in few large passes.
 
-        A resumed training asks for all steps, too: read in other company, the numbers would differ in their last bits.
+        A resumed training computes those of all steps, too: in other batches they would differ in their last bits.
         """
         start = time.perf_counter()
         steps = range(self.recipe.steps)
-        shares = [self._share(self.examples, batch_rows(self._n, step, self.recipe)) for step in steps]
-        rows = np.unique(np.concatenate([*shares, np.zeros(0, dtype=np.int64)]))
+        shards = [self._shard(self.examples, batch_rows(self._n, step, self.recipe)) for step in steps]
+        rows = np.unique(np.concatenate([*shards, np.zeros(0, dtype=np.int64)]))
 
-        def ask(questioner: LossProbe) -> None:
+        def run_loss(probe: LossProbe) -> None:
             for first in range(0, len(rows), self.recipe.batch_size):
-                some = rows[first : first + self.recipe.batch_size]
-                self.loss(questioner, take(self.examples, some), self.job.settings)
+                batch = rows[first : first + self.recipe.batch_size]
+                self.loss(probe, select_rows(self.examples, batch), self.job.settings)
 
-        self.model.remember(requests(ask, self.job.verdict_ids, len(self.lm.head.weight)))
+        self.model.remember(frozen_requests(run_loss, self.job.verdict_ids, len(self.lm.head.weight)))
         self._count(0.0)
         self.seconds += time.perf_counter() - start
 
     def _count(self, loss: float) -> float:
-        """Add what all processes fed since the last count; returns the sum of their losses."""
+        """Add the tokens of all processes since the last count; return the sum of their losses."""
         fed = self.model.fed
         totals = torch.tensor([loss, fed.forward, fed.floor], dtype=torch.float64)
         total, forward, floor = self.processes.sum(totals).tolist()
@@ -191,16 +191,16 @@ class _Training:
             print(json.dumps(line), flush=True)  # noqa: T201  (the parent reads it)
 
     def _gradients(self, step: int) -> tuple[float, list[torch.Tensor]]:
-        """This process's part of the batch's mean loss, and its gradient in float32."""
+        """This process's share of the batch's mean loss, and its gradient in float32."""
         total = 0.0
         sums = [torch.zeros_like(parameter, dtype=torch.float32) for parameter in self.parameters]
         rows = batch_rows(self._n, step, self.recipe)
-        for number, some in enumerate(self._together(self.examples, self._share(self.examples, rows))):
-            seeds = [self.recipe.seed, step, self.processes.rank, number]
+        for index, batch in enumerate(self._micro_batches(self.examples, self._shard(self.examples, rows))):
+            seeds = [self.recipe.seed, step, self.processes.rank, index]
             torch.manual_seed(int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]))  # for dropout
-            loss = self.loss(self.model, take(self.examples, some), self.job.settings) / len(rows)
-            for into, gradient in zip(sums, torch.autograd.grad(loss, self.parameters), strict=True):
-                into.add_(gradient)
+            loss = self.loss(self.model, select_rows(self.examples, batch), self.job.settings) / len(rows)
+            for sum_, gradient in zip(sums, torch.autograd.grad(loss, self.parameters), strict=True):
+                sum_.add_(gradient)
             total += loss.item()
         return total, sums
 
@@ -208,20 +208,20 @@ class _Training:
     def _n(self) -> int:
         return len(self.examples[self.job.columns[0]])
 
-    def _share(self, examples: Mapping[str, Column], rows: Rows) -> Rows:
-        """This process's part of a batch; examples that begin alike stay together."""
+    def _shard(self, examples: Mapping[str, Column], rows: Rows) -> Rows:
+        """Rows of a batch that this process trains on; examples with a common prefix go to the same process."""
         column = _ids(examples)
-        ordered = sorted(rows.tolist(), key=lambda row: (column[row].astype(">i4").tobytes(), row))
-        return np.array_split(np.asarray(ordered), self.processes.size)[self.processes.rank]
+        sorted_rows = sorted(rows.tolist(), key=lambda row: (column[row].astype(">i4").tobytes(), row))
+        return np.array_split(np.asarray(sorted_rows), self.processes.size)[self.processes.rank]
 
-    def _together(self, examples: Mapping[str, Column], share: Rows) -> Iterator[Rows]:
-        """A share cut into forward passes."""
+    def _micro_batches(self, examples: Mapping[str, Column], shard: Rows) -> Iterator[Rows]:
+        """Split this process's rows into forward passes."""
         column = _ids(examples)
         members: dict[bytes, list[int]] = {}
-        for row in share.tolist():
+        for row in shard.tolist():
             members.setdefault(column[row].tobytes(), []).append(row)
         if not self.job.packed:
-            yield from (np.asarray([row]) for row in share.tolist())
+            yield from (np.asarray([row]) for row in shard.tolist())
             return
         distinct = list(members.values())
         sequences = [column[same[0]].astype(np.int32) for same in distinct]
@@ -231,7 +231,7 @@ class _Training:
     # --- files --------------------------------------------------------------------------------------------------------
 
     def _checkpoint(self, step: int) -> None:
-        """A folder that appears whole or not at all."""
+        """Write a checkpoint folder atomically."""
         from safetensors.torch import save
 
         root = self.folder / CHECKPOINTS
@@ -242,24 +242,24 @@ class _Training:
             state = {"fed": asdict(self.fed), "seconds": self.seconds, "loss": self.last_loss}
             state["stage"] = asdict(self.stopping.stage())
             write_json(folder / _STATE, state)
-            write_whole(folder / _BEST, save(self._recorded() | (self.stopping.kept or {})))
+            write_whole(folder / _BEST, save(self._on_validation() | (self.stopping.kept or {})))
         self.processes.wait()
         self.optimiser.save(folder)
         self.processes.wait()
         if self.processes.rank == 0:
             seal(folder, {"job": self._identity(), "step": step})
-            whole = root / f"step-{step}"
-            shutil.rmtree(whole, ignore_errors=True)
-            folder.rename(whole)
-            kept = {root / f"step-{each}" for each in _steps(root)[:KEPT]}
-            for other in set(root.iterdir()) - kept:
-                shutil.rmtree(other, ignore_errors=True)
+            final = root / f"step-{step}"
+            shutil.rmtree(final, ignore_errors=True)
+            folder.rename(final)
+            retained = {root / f"step-{each}" for each in _steps(root)[:N_CHECKPOINTS]}
+            for old in set(root.iterdir()) - retained:
+                shutil.rmtree(old, ignore_errors=True)
 
     def _resume(self) -> None:
-        """Go on from the newest whole checkpoint, if there is one."""
+        """Resume from the newest intact checkpoint, if there is one."""
         from safetensors.torch import load_file
 
-        step = self._newest() if self.processes.rank == 0 else 0  # it looks, for all
+        step = self._newest_checkpoint() if self.processes.rank == 0 else 0  # rank 0 looks for all processes
         step = int(self.processes.sum(torch.tensor([step])).item())
         if not step:
             return
@@ -267,63 +267,63 @@ class _Training:
         state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
         self.optimiser.load(folder)
         self.fed, self.seconds, self.last_loss = TokensFed(**state["fed"]), state["seconds"], state["loss"]
-        kept = load_file(folder / _BEST)
-        recorded = kept.pop(_RECORDED, None)
-        confidences = [] if recorded is None else list(recorded.numpy())
-        self.stopping.resume(step, state["stage"]["steps"], state["stage"]["losses"], confidences, kept or None)
+        best = load_file(folder / _BEST)
+        validation = best.pop(_VAL_KEY, None)
+        confidences = [] if validation is None else list(validation.numpy())
+        self.stopping.resume(step, state["stage"]["steps"], state["stage"]["losses"], confidences, best or None)
 
-    def _newest(self) -> int:
-        """The step of the newest whole checkpoint, 0 without one; damaged ones are removed, and that is said.
+    def _newest_checkpoint(self) -> int:
+        """Step of the newest intact checkpoint, 0 without one; damaged ones are removed with a note.
 
         Raises:
-            UserError: one can't be read at the moment; it stays.
+            UserError: a checkpoint can't be read at the moment; nothing is removed.
         """
         root, job = self.folder / CHECKPOINTS, self._identity()
         for step in _steps(root):
             folder = root / f"step-{step}"
             try:
-                problem, manifest = inspected(folder, {"job": job, "step": step})
-                if problem is None:
-                    more = {path.name for path in folder.iterdir()} - {MANIFEST, *manifest["files"]}
-                    problem = f"{min(more)} is too much" if more else None
+                damage, manifest = inspected(folder, {"job": job, "step": step})
+                if damage is None:
+                    extra = {path.name for path in folder.iterdir()} - {MANIFEST, *manifest["files"]}
+                    damage = f"{min(extra)} is too much" if extra else None
             except OSError as error:
                 raise UserError(
                     f"The checkpoint {folder.name} of a training can't be read: {error.strerror}. Nothing was removed;"
                     " run the command again when it can."
                 ) from error
-            if problem is None:
+            if damage is None:
                 return step
             shutil.rmtree(folder, ignore_errors=True)
             note = (
-                f"checkpoint {folder.name} of a training was damaged ({problem}); training repeats the steps before it"
+                f"checkpoint {folder.name} of a training was damaged ({damage}); training repeats the steps before it"
             )
             print(json.dumps({"note": note}), flush=True)  # noqa: T201  (the parent reads it)
         return 0
 
     def _identity(self) -> str:
-        """Digest of all that the training depends on, wherever it lies."""
+        """Digest of everything that the training depends on, independent of paths."""
         job = asdict(self.job) | {"search": [], "model": {**self.job.model, "source": ""}}
         return key_of({"job": job, **{name: digest_file(self.folder / name) for name in (EXAMPLES, VALIDATION)}})
 
-    def _recorded(self) -> dict[str, torch.Tensor]:
-        """The confidences in the validation examples at each point so far, `(points, n)`."""
-        recorded = self.stopping.confidences
-        return {_RECORDED: torch.from_numpy(np.stack(recorded))} if recorded else {}
+    def _on_validation(self) -> dict[str, torch.Tensor]:
+        """Confidences in the validation examples at each point so far, `(points, n)`."""
+        confidences = self.stopping.confidences
+        return {_VAL_KEY: torch.from_numpy(np.stack(confidences))} if confidences else {}
 
     def _save(self) -> None:
-        """The adapter in peft's own format; then the checkpoints are of no more use."""
+        """Save the adapter in peft's format, and remove the checkpoints."""
         from safetensors.torch import save
 
         folder = self.folder / ADAPTER
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         tensors = {name: tensor.contiguous() for name, tensor in self.stopping.kept.items()}
-        sure = tensors.pop(_SURE, None)
+        train = tensors.pop(_TRAIN_KEY, None)
         write_whole(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
-        if sure is not None:
-            write_whole(folder / CONFIDENCES, save({"train": sure, "validation": self._recorded()[_RECORDED]}))
+        if train is not None:
+            write_whole(folder / CONFIDENCES, save({"train": train, "validation": self._on_validation()[_VAL_KEY]}))
         config = self.wrapped.peft_config["default"]
-        config.base_model_name_or_path = self.job.model["name"]  # a folder of this machine otherwise
+        config.base_model_name_or_path = self.job.model["name"]  # else a local folder
         config.inference_mode = True
         config.save_pretrained(str(folder))
         if not (folder / SETTINGS).is_file():
@@ -347,36 +347,36 @@ class _Training:
 
 
 def _steps(root: Path) -> list[int]:
-    """Steps of the checkpoints, the newest first."""
+    """Steps of the checkpoints in a folder, newest first."""
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
-    return sorted((int(found[1]) for name in names if (found := _NAME.fullmatch(name))), reverse=True)
+    return sorted((int(match[1]) for name in names if (match := _NAME.fullmatch(name))), reverse=True)
 
 
 def _ids(examples: Mapping[str, Column]) -> Ragged:
-    """The column by which examples are grouped, the first."""
+    """First column: the token ids by which examples are grouped."""
     return cast("Ragged", next(iter(examples.values())))
 
 
-def _function_named(name: str) -> OfExamples:
-    """The function that `module:function` names.
+def _load_function(name: str) -> ExampleFunction:
+    """Import the function `module:function`.
 
     Raises:
-        UserError: there is none.
+        UserError: it can't be imported.
     """
     module, _, function = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)
+        loaded = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise UserError(f"Function {name!r}: expected an importable `module:function` ({error}).") from error
-    return cast("OfExamples", found)
+    return cast("ExampleFunction", loaded)
 
 
 def batch_rows(n: int, step: int, recipe: Recipe) -> Rows:
-    """`(batch_size,)` rows of the step's batch: the next ones of an endless row of permutations.
+    """Rows `(batch_size,)` of the step's batch, consecutive in an endless sequence of permutations, one per epoch.
 
     Args:
-        n: examples.
-        step: counted from 0.
+        n: number of examples.
+        step: from 0.
         recipe: batch size and seed.
     """
     first, end = step * recipe.batch_size, (step + 1) * recipe.batch_size

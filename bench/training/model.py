@@ -1,4 +1,4 @@
-"""The model in training as a loss function sees it: logits at the positions that are read, and nothing else."""
+"""Model interface for loss functions in training: logits at requested positions, with shared prefixes computed once."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from bench.prompts.front_coding import Ids
 
 ReadRequest = tuple[bytes, int]
-"""A sequence's int32 ids, and how many of its last positions are read."""
+"""Int32 token ids of a sequence as bytes, and the number of its last positions whose logits are read."""
 
 
 @dataclass
 class TokensFed:
-    """Token positions fed to the model; nothing is ever padded."""
+    """Token positions fed to the model; there is no padding."""
 
     forward: int = 0
     floor: int = 0
-    """Distinct prefixes: of each step with the adapter, whose weights change, and of the whole run without it."""
+    """Distinct prefixes: per step with the adapter, whose weights change; over the whole run without it."""
 
 
 def together(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
-    """Groups of distinct sequences that share a forward pass: neighbours in the prefix tree, up to `budget` tokens.
+    """Group distinct sequences into forward passes: neighbours in the prefix tree, up to `budget` tokens.
 
-    Without a cache to come back to, a pass reads the beginnings of its sequences itself, so that few large passes cost
-    the fewest tokens. A single piece of the tree may be larger than the budget by what it begins with.
+    Without a KV cache each pass recomputes the prefixes of its sequences, so that few large passes cost the fewest
+    tokens. A pass of a single pack may exceed the budget by its shared prefix.
     """
     groups: list[list[int]] = []
     tree = PrefixTree()
@@ -55,7 +55,7 @@ def together(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
 
 
 class LossProbe:
-    """An `AdapterModel` without a model: gives zeros, and notes what a loss asks of the frozen weights."""
+    """An `AdapterModel` without weights: returns zeros and records which frozen logits a loss requests."""
 
     def __init__(self, verdict_ids: tuple[int, int], vocabulary: int, device: str) -> None:
         self.verdict_ids = verdict_ids
@@ -71,36 +71,36 @@ class LossProbe:
         return torch.zeros(int(last.sum()), self.vocabulary, device=self.device)
 
 
-def requests(ask: Callable[[LossProbe], object], verdict_ids: tuple[int, int], vocabulary: int) -> list[ReadRequest]:
-    """Requests of a loss to the frozen weights, sorted.
+def frozen_requests(run: Callable[[LossProbe], object], verdict_ids: tuple[int, int], vocab: int) -> list[ReadRequest]:
+    """Sorted requests of a loss to the frozen model.
 
-    They don't depend on logits, so that these have a shape and no numbers: over a whole vocabulary, losses of zeros
-    take minutes. A loss that looks into its logits gets numbers.
+    They don't depend on values of logits, so the loss runs on meta tensors: on zeros over a whole vocabulary it would
+    take minutes. A loss that needs values gets zeros on the CPU.
 
     Args:
-        ask: calls the loss for all examples.
+        run: calls the loss for all examples.
         verdict_ids: ids of (no, yes).
-        vocabulary: the model's.
+        vocab: size of the model's vocabulary.
     """
-    questioner = LossProbe(verdict_ids, vocabulary, "meta")
+    probe = LossProbe(verdict_ids, vocab, "meta")
     try:
-        ask(questioner)
-    except Exception:  # noqa: BLE001 - a plugin's loss; a mistake of its own comes up again
-        questioner = LossProbe(verdict_ids, vocabulary, "cpu")
-        ask(questioner)
-    return sorted(questioner.requests)
+        run(probe)
+    except Exception:  # noqa: BLE001 - a plugin's loss; its own error is raised again below
+        probe = LossProbe(verdict_ids, vocab, "cpu")
+        run(probe)
+    return sorted(probe.requests)
 
 
 @dataclass
 class ReadableModel:
-    """An `AdapterModel`: a model around which peft has put an adapter."""
+    """An `AdapterModel` around a model with a peft adapter."""
 
     lm: LanguageModel
     wrapped: Any
     """The `PeftModel`."""
     job: Job
     fed: TokensFed = field(default_factory=TokensFed)
-    """Since the last `start_step`."""
+    """Tokens since the last `start_step`."""
 
     def __post_init__(self) -> None:
         self._frozen: dict[bytes, torch.Tensor] = {}
@@ -108,7 +108,7 @@ class ReadableModel:
         self.start_step()
 
     def start_step(self) -> None:
-        """Count from nothing, for weights that have changed."""
+        """Reset token count and prefix tree, as the adapter's weights have changed."""
         self.fed = TokensFed()
         self._tree = PrefixTree()
 
@@ -129,37 +129,37 @@ class ReadableModel:
         return self.lm.head.logits(states.to(self.lm.head.weight.device))
 
     def remember(self, requests: Iterable[ReadRequest]) -> None:
-        """Read what will be asked of the frozen model, once for the whole run; memory: d numbers for each position."""
+        """Cache the frozen model's hidden states for these requests; memory: d numbers for each position."""
         ends: dict[bytes, int] = {}
         for row, end in requests:
             ends[row] = max(end, ends.get(row, 0))
         rows = [np.frombuffer(row, dtype=np.int32).copy() for row in ends]
         for group in together(rows, self.job.token_budget):
-            some = [rows[i] for i in group]
-            lengths = [ends[row.tobytes()] for row in some]
+            batch = [rows[i] for i in group]
+            lengths = [ends[row.tobytes()] for row in batch]
             with torch.no_grad(), self.wrapped.disable_adapter():
-                states = self._states(some, lengths, self._frozen_tree).cpu()
-            keys = (row.tobytes() for row in some)
+                states = self._states(batch, lengths, self._frozen_tree).cpu()
+            keys = (row.tobytes() for row in batch)
             self._frozen.update(zip(keys, torch.split(states, lengths), strict=True))
 
     def _states(self, rows: list[Ids], ends: list[int], tree: PrefixTree) -> torch.Tensor:
-        """`(sum of ends, d)` last hidden states."""
+        """Last hidden states `(sum of ends, d)` at the last `ends[i]` positions of each row."""
         self.fed.floor += sum(tree.add(row) for row in rows)
         if not self.job.packed:
-            alone = (self._run(row, np.arange(len(row) - end, len(row))) for row, end in zip(rows, ends, strict=True))
-            return torch.cat(list(alone))
-        # distinct sequences in one row, in which each token sees its own sequence alone; what they begin with in
-        # common is there once, and in training has one dropout mask for all of them
+            parts = (self._run(row, np.arange(len(row) - end, len(row))) for row, end in zip(rows, ends, strict=True))
+            return torch.cat(list(parts))
+        # distinct sequences in one row, in which each token attends to its own sequence alone; a common prefix is
+        # computed once, and in training has one dropout mask for all of them
         distinct = {row.tobytes(): row for row in rows}
         pack = one_pack(list(distinct.values()))
         visible = pack.visible()
         keys = list(distinct)
         # positions of the tokens of each sequence in the row
-        path_of = {keys[i]: np.flatnonzero(visible[leaf]) for i, leaf in zip(pack.rows, pack.leaves, strict=True)}
-        index = np.concatenate([path_of[row.tobytes()][-end:] for row, end in zip(rows, ends, strict=True)])
-        places = self._on_device(pack.positions)
-        mask = self.lm.session.mask(torch.as_tensor(visible, device=places.device), places[0])
-        return self._run(pack.tokens, index, position_ids=places, attention_mask=mask)
+        row_positions = {keys[i]: np.flatnonzero(visible[leaf]) for i, leaf in zip(pack.rows, pack.leaves, strict=True)}
+        index = np.concatenate([row_positions[row.tobytes()][-end:] for row, end in zip(rows, ends, strict=True)])
+        positions = self._on_device(pack.positions)
+        mask = self.lm.session.mask(torch.as_tensor(visible, device=positions.device), positions[0])
+        return self._run(pack.tokens, index, position_ids=positions, attention_mask=mask)
 
     def _run(self, ids: Ids, index: npt.NDArray[np.int64], **inputs: Any) -> torch.Tensor:
         self.fed.forward += len(ids)

@@ -1,7 +1,7 @@
-"""The optimiser's step for one or several processes: AdamW of plain torch, or of DeepSpeed with ZeRO stage 2.
+"""AdamW for one or several processes, in plain torch or by DeepSpeed ZeRO stage 2.
 
-Both get the gradient of this process's share of the batch; the sum over all processes is what moves the parameters, so
-that the number of processes changes nothing but the order of additions.
+Both get the gradient of this process's share of the batch and step along the sum over all processes, so that the number
+of processes changes only the order of additions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tensors = list[torch.Tensor]
 
 
 class ProcessGroup:
-    """The processes that train together; one is enough."""
+    """Processes that train together, or a single one."""
 
     def __init__(self, device: str, *, grouped: bool) -> None:
         self.rank = int(os.environ.get("RANK", "0"))
@@ -43,62 +43,62 @@ class ProcessGroup:
                 dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """Add up over all processes."""
+        """Sum of a tensor over all processes (all-reduce)."""
         if self.size == 1:
             return values
-        moved = values.to(self.device)
-        dist.all_reduce(moved)
-        return moved
+        total = values.to(self.device)
+        dist.all_reduce(total)
+        return total
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait for all processes (barrier)."""
         if self.size > 1:
             dist.barrier()
 
     def close(self) -> None:
-        """Leave the group."""
+        """Destroy the process group."""
         if self.grouped:
             dist.destroy_process_group()
 
 
 class _Optimiser(ABC):
-    """What both have: parameters and AdamW's state in a file of safetensors; DeepSpeed's own would be pickles."""
+    """Checkpoints of parameters and AdamW's state as safetensors, for both optimisers; DeepSpeed's own are pickles."""
 
     def save(self, folder: Path) -> None:
-        """Write parameters and state; called by all processes with one existing folder."""
+        """Write parameters and state; all processes call this with the same existing folder."""
         from safetensors.torch import save
 
         tensors: dict[str, torch.Tensor] = {}
-        parameters, state = self.held()
+        parameters, state = self.parameters_and_state()
         for i, parameter in enumerate(parameters):
             tensors |= {f"{i}.parameter": parameter, **{f"{i}.{name}": t for name, t in state[parameter].items()}}
-        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        write_whole(self.file(folder), save(plain))
+        on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        write_whole(self.file(folder), save(on_cpu))
 
     def load(self, folder: Path) -> None:
-        """Take them back; the number of steps stays in main memory, where AdamW has it."""
+        """Restore parameters and state; the step counts stay on the CPU, as in AdamW."""
         from safetensors.torch import load_file
 
-        read: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)
-        for full, tensor in load_file(self.file(folder)).items():
-            position, _, name = full.partition(".")
-            read[int(position)][name] = tensor
-        parameters, state = self.held()
+        saved: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)
+        for key, tensor in load_file(self.file(folder)).items():
+            position, _, name = key.partition(".")
+            saved[int(position)][name] = tensor
+        parameters, state = self.parameters_and_state()
         for i, parameter in enumerate(parameters):
-            parameter.data.copy_(read[i].pop("parameter"))
-            state[parameter] = {name: t if name == "step" else t.to(parameter.device) for name, t in read[i].items()}
+            parameter.data.copy_(saved[i].pop("parameter"))
+            state[parameter] = {name: t if name == "step" else t.to(parameter.device) for name, t in saved[i].items()}
 
     @abstractmethod
-    def held(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
-        """Parameters, and the state of each."""
+    def parameters_and_state(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
+        """Parameters, and the optimiser state of each."""
 
     @abstractmethod
     def file(self, folder: Path) -> Path:
-        """File of this process in the folder of a checkpoint."""
+        """File of this process in a checkpoint folder."""
 
 
 class TorchOptimiser(_Optimiser):
-    """AdamW of torch; every process does the same step."""
+    """AdamW of torch; every process takes the same step."""
 
     def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: ProcessGroup) -> None:
         self.parameters = parameters
@@ -110,8 +110,8 @@ class TorchOptimiser(_Optimiser):
         )
 
     def step(self, gradients: Tensors, learning_rate: float) -> None:
-        """One step along the sum of the processes' gradients."""
-        first = gradients[0].device  # of a model over several cards, each has its own
+        """Take one step along the sum of the processes' gradients."""
+        first = gradients[0].device  # gradients of a model split over GPUs lie on several devices
         flat = self.processes.sum(torch.cat([gradient.flatten().to(first) for gradient in gradients]))
         parts = torch.split(flat, [parameter.numel() for parameter in self.parameters])
         for parameter, part in zip(self.parameters, parts, strict=True):
@@ -127,7 +127,7 @@ class TorchOptimiser(_Optimiser):
         if not self.processes.rank:
             super().save(folder)
 
-    def held(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
+    def parameters_and_state(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
         """See `_Optimiser.held`."""
         return self.parameters, self.adamw.state
 
@@ -137,11 +137,11 @@ class TorchOptimiser(_Optimiser):
 
 
 class DeepSpeedOptimiser(_Optimiser):
-    """AdamW of DeepSpeed, with gradients and moments spread over the processes (ZeRO stage 2).
+    """AdamW of DeepSpeed, with gradients and moments sharded over the processes (ZeRO stage 2).
 
-    The engine holds the adapter's parameters alone: the frozen model needs neither its casts nor its broadcasts. It
-    gets the gradient of a step in one backward pass over their inner product with it, so that processes may cut their
-    shares into different numbers of forward passes.
+    The engine holds only the adapter's parameters: the frozen model needs neither casts nor broadcasts. It gets the
+    gradient g of a step by one backward pass over the inner product of parameters and g, so that processes may split
+    their shares into different numbers of forward passes.
     """
 
     def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: ProcessGroup) -> None:
@@ -149,7 +149,7 @@ class DeepSpeedOptimiser(_Optimiser):
             os.environ["DS_ACCELERATOR"] = "cpu"
         import deepspeed
 
-        # No operator of its own: the first start would compile one for a minute, and gloo and torch serve as well.
+        # No DeepSpeed operators: the first start would compile for a minute; gloo and torch do as well.
         deepspeed.ops.__compatible_ops__ = defaultdict(bool)
         settings = json.loads(resources.files("bench.training").joinpath("ds_zero2.json").read_text(encoding="utf-8"))
         settings["gradient_clipping"] = recipe.clip
@@ -167,10 +167,10 @@ class DeepSpeedOptimiser(_Optimiser):
         self.engine: Any = deepspeed.initialize(model=module, model_parameters=parameters, config=settings)[0]
 
     def step(self, gradients: Tensors, learning_rate: float) -> None:
-        """One step along the sum of the processes' gradients."""
+        """Take one step along the sum of the processes' gradients."""
         for group in self.engine.optimizer.param_groups:
             group["lr"] = learning_rate
-        # The engine takes the mean over processes, and the sum is wanted.
+        # times `size`, as the engine averages over processes and the sum is needed
         products = [(p * g).sum() for p, g in zip(self.parameters, gradients, strict=True)]
         self.engine.backward(self.processes.size * torch.stack(products).sum())
         self.engine.step()
@@ -180,8 +180,8 @@ class DeepSpeedOptimiser(_Optimiser):
         super().load(folder)
         self.engine.optimizer.update_lp_params()  # the parameters themselves, gathered from all partitions
 
-    def held(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
-        """This process's partitions, and the state of each."""
+    def parameters_and_state(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
+        """Partitions of this process, and the optimiser state of each."""
         zero = self.engine.optimizer
         return zero.single_partition_of_fp32_groups, zero.optimizer.state
 

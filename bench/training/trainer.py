@@ -1,7 +1,7 @@
-"""The parent: finds an adapter in the store by what it would be trained on, or has a child train it.
+"""Adapter training in the parent process: look the adapter up in the store, or start a child that trains it.
 
-The key is made of weights, dtype, examples, the loss function's source, settings and number of processes, so a second
-run trains nothing. A job that was killed is found again by the same key and goes on from its last checkpoint.
+The store key is a digest of weights, dtype, examples, the loss function's source, settings and number of processes, so
+a second run trains nothing. A killed job resumes from its last checkpoint, which is stored under the same key.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ if TYPE_CHECKING:
     from bench.model.training_memory import TrainingPlan
 
 VERSION = 2
-"""Part of every key; raised when the same job would end in another adapter."""
+"""Part of every key; increased when the same job would give another adapter."""
 
 
 class PutOffError(UserError):
-    """A training goes on elsewhere; the fit that asked for it is made again when it is over, and finds the adapter."""
+    """The adapter is being trained on another machine; the fit is repeated afterwards and gets it from the store."""
 
 
 class Elsewhere(Protocol):
-    """Machines beside this one that train adapters."""
+    """Other machines that train adapters."""
 
     def begun(self, key: str) -> bool:
-        """Whether this run has begun this training there."""
+        """Whether this run has started the training of the adapter with this key there."""
 
     def train(self, key: str, work: Assignment, *, wait: bool) -> tuple[float, Sequence[str]] | None:
-        """Seconds of a training that is over, and notes for the user; None where it goes on.
+        """Start a training unless it was started; return its seconds and notes for the user, None while it runs.
 
         Args:
-            key: of the adapter; one that was begun is not begun again.
+            key: key of the adapter.
             work: the training.
-            wait: for its end.
+            wait: whether to wait for its end.
 
         Raises:
-            UserError: it failed, or no machine has so many devices.
-            PutOffError: it is not to be made.
+            UserError: it failed, or no machine has enough devices.
+            PutOffError: it is deferred.
         """
 
 
 @dataclass
 class AdapterTrainer:
-    """Trains adapters on one model for one method: what a run gives to a method as `ctx.train_adapter`."""
+    """Trains adapters on one model for one method; a run passes it to the method as `ctx.train_adapter`."""
 
     lm: LanguageModel
     store: Store
@@ -73,20 +73,20 @@ class AdapterTrainer:
     verdict_ids: tuple[int, int]
     """Ids of (no, yes) after the self-check query."""
     processes: int | None = None
-    """None: one for each GPU of a run on `cuda`, else one."""
+    """Number of processes; None: one per GPU of a run on `cuda`, else one."""
     token_budget: int | None = None
-    """Tokens of one forward pass of training, roughly; fewer make more passes of one step. None: by the device."""
+    """Approximate tokens per forward pass; fewer mean more passes per step. None: by the device."""
     checkpoint_every: int = 50
-    """Steps."""
+    """Steps between checkpoints."""
     progress: Progress = field(default_factory=Silent)
     elsewhere: Elsewhere | None = None
-    """None: adapters are trained on this machine."""
+    """Other machines that train; None: adapters are trained on this machine."""
     waits: bool = True
-    """Whether a training elsewhere is waited for; else its fit is put off."""
+    """Whether to wait for a training on another machine; else its fit is deferred."""
     put_off: bool = field(default=False, init=False)
-    """Whether `PutOffError` was raised, whatever the method that was told made of it."""
+    """Whether `PutOffError` was raised, even if the method caught it."""
     seconds_elsewhere: float = field(default=0.0, init=False)
-    """Seconds of trainings elsewhere that are over."""
+    """Seconds of finished trainings on other machines."""
 
     def __call__(
         self, *, loss: str, examples: Examples, settings: Mapping[str, object], validation: Validation | None = None
@@ -94,38 +94,38 @@ class AdapterTrainer:
         """See `bench.api.TrainAdapter`."""
         from bench.model import adapter
 
-        tested = validation or Validation("", {})
-        job = self._job(loss, examples, settings, tested)
-        fields = self._fields(job, examples, tested)
+        val = validation or Validation("", {})
+        job = self._job(loss, examples, settings, val)
+        fields = self._fields(job, examples, val)
         key = key_of(fields)
         begun = self.elsewhere is not None and self.elsewhere.begun(key)
         entry = None if begun else self.store.get(KIND, key)
         if entry is None:
             self._plan(job.recipe, examples).check()
             work = Assignment(
-                method=self.method, key=key, fields=fields, job=job, examples=examples, validation=tested.examples,
+                method=self.method, key=key, fields=fields, job=job, examples=examples, validation=val.examples,
                 processes=self._processes, devices=tuple(self.lm.devices),
             )  # fmt: skip
             if self.elsewhere is None:
-                # on the CPU, weights are pages of their files, which the child shares
+                # on the CPU, weights are memory-mapped files, which the child shares
                 make_room = self.lm.release if kind_of(self.lm.device) != "cpu" else lambda: None
                 entry = work.carry_out(self.store, self.progress, make_room)
             else:
-                entry = self._trained_elsewhere(self.elsewhere, work)
+                entry = self._train_elsewhere(self.elsewhere, work)
         return AdapterRef(entry.folder, adapter.fingerprint(entry.folder))
 
-    def _trained_elsewhere(self, elsewhere: Elsewhere, work: Assignment) -> Entry:
+    def _train_elsewhere(self, elsewhere: Elsewhere, work: Assignment) -> Entry:
         try:
-            told = elsewhere.train(work.key, replace(work, devices=(kind_of(self.lm.device),)), wait=self.waits)
+            report = elsewhere.train(work.key, replace(work, devices=(kind_of(self.lm.device),)), wait=self.waits)
         except PutOffError:
             self.put_off = True
             raise
-        if told is None:
+        if report is None:
             self.put_off = True
             self.progress.say(f"the adapter of {self.method} is being trained on the cluster; other work goes on")
             raise PutOffError(f"put off: the adapter of {self.method} is being trained on another machine")
-        self.seconds_elsewhere += told[0]
-        self.store.notes += told[1]
+        self.seconds_elsewhere += report[0]
+        self.store.notes += report[1]
         entry = self.store.get(KIND, work.key)
         if entry is None:
             raise UserError(
@@ -137,7 +137,7 @@ class AdapterTrainer:
     # --- the job ------------------------------------------------------------------------------------------------------
 
     def _plan(self, recipe: Recipe, examples: Examples) -> TrainingPlan:
-        """The way of training that has room for a pass, which holds at least the longest example."""
+        """Plan of a training whose passes fit into memory; a pass holds at least the longest example."""
         from bench.model.training_memory import plan_training
 
         ids = next(iter(examples.values()))
@@ -154,11 +154,11 @@ class AdapterTrainer:
         _check_examples(examples)
         if validation.confidence:
             _check_examples(validation.examples)
-        plain = dict(settings)
-        # DeepSpeed knows one card for each process; plain torch does the same training
-        wanted = recipe.deepspeed and len(self.lm.devices) == 1
-        plain["deepspeed"] = wanted and importlib.util.find_spec("deepspeed") is not None
-        if wanted and not plain["deepspeed"] and self._processes > 1 and sys.platform == "linux":
+        values = dict(settings)
+        # DeepSpeed supports one GPU per process; plain torch does the same training
+        use_deepspeed = recipe.deepspeed and len(self.lm.devices) == 1
+        values["deepspeed"] = use_deepspeed and importlib.util.find_spec("deepspeed") is not None
+        if use_deepspeed and not values["deepspeed"] and self._processes > 1 and sys.platform == "linux":
             raise UserError(
                 f"{self._processes} cards would train the adapter of {self.method} with DeepSpeed, which is not"
                 f" installed. Install it: pip install 'confbench[deepspeed]'. {way_out(self.method)}, or on one card:"
@@ -170,11 +170,11 @@ class AdapterTrainer:
                 f"{self.method} can't be trained in float16, whose gradients underflow:"
                 " use --dtype bfloat16 or float32."
             )
-        folders = []  # in which the functions' packages are found
+        folders = []  # for `sys.path`, to import the functions' packages
         for name in filter(None, (loss, validation.confidence)):
-            path, module = _file(name), name.partition(":")[0]
-            folders.append(str(path.parents[module.count(".") + (path.name == "__init__.py")]))
-        # where any process finds the model, without asking the hub what is newest
+            module_path, module = _file(name), name.partition(":")[0]
+            folders.append(str(module_path.parents[module.count(".") + (module_path.name == "__init__.py")]))
+        # resolved, so that any process loads the model without asking the hub for its newest revision
         source = str(Path(spec.source).resolve()) if spec.local else str(spec.source)
         return Job(
             model=asdict(spec) | {"source": source, "revision": self.lm.files.commit or spec.revision},
@@ -186,7 +186,7 @@ class AdapterTrainer:
                 "devices": [str(number) for number in range(len(self.lm.options.devices))],
             },
             loss=loss,
-            settings=plain,
+            settings=values,
             columns=tuple(examples),
             confidence=validation.confidence,
             validation=tuple(validation.examples),
@@ -200,10 +200,10 @@ class AdapterTrainer:
         )
 
     def _fields(self, job: Job, examples: Examples, validation: Validation) -> dict[str, Any]:
-        """Fields that the adapter depends on."""
-        read = {"name": job.confidence, "source": source_digest([_file(job.confidence)])} if job.confidence else None
+        """Fields of the store key: everything that the adapter depends on."""
+        source = {"name": job.confidence, "source": source_digest([_file(job.confidence)])} if job.confidence else None
         return {
-            "confidence": read,
+            "confidence": source,
             "validation": {name: _digest(column) for name, column in validation.examples.items()},
             "weights": job.weights,
             "dtype": job.load["dtype"],
@@ -241,23 +241,23 @@ class AdapterTrainer:
 
 
 def training_cost(ref: AdapterRef) -> StageCost:
-    """Token positions that training this adapter fed to the model, as recorded then."""
+    """Token positions that training this adapter fed to the model, from its report."""
     report = training_report(ref)
     return StageCost(report["forward_tokens"], report["padded_tokens"], report["forward_tokens_floor"])
 
 
 def training_report(ref: AdapterRef) -> dict[str, Any]:
-    """Steps, final loss, seconds, token positions, processes, and whether DeepSpeed trained."""
+    """Report of a training: steps, final loss, seconds, token positions, processes, and whether DeepSpeed was used."""
     return dict(json.loads((ref.folder / REPORT).read_text(encoding="utf-8")))
 
 
 def training_stage(ref: AdapterRef) -> TrainingStage:
-    """Steps, the kept one, and the loss on validation at each point."""
+    """Steps of a training, the selected one, and the loss on validation at each point."""
     return decoded(training_report(ref)["stage"], TrainingStage)
 
 
 def confidences(ref: AdapterRef) -> dict[str, FloatArray]:
-    """`validation` `(points, n)`, and `train` `(m,)` for the first m training examples; empty without validation."""
+    """Confidences `validation` `(points, n)` and `train` `(m,)` of the first m training examples; may be empty."""
     from safetensors.numpy import load_file
 
     path = ref.folder / CONFIDENCES

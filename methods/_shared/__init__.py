@@ -1,1 +1,1 @@
-"""Code that at least two methods share; not a method itself."""
+"""Code shared by several methods; not a method itself."""

@@ -1,6 +1,6 @@
-"""Logistic regression whose penalty validation chooses, and the map from a score to a probability.
+"""Penalised logistic regression with the penalty selected on validation, and calibration of scores to probabilities.
 
-They are those of docs/methods.md §2.40.
+See docs/methods.md §2.40.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Arrays = dict[str, Any]
 """Numpy arrays, or dicts of these."""
 
 Position = Literal["prompt_end", "answer_end", "query_end", "predicting_mean", "answer_mean"]
-"""Where a state is read; the means are over the answer's tokens, of what predicts them or of what comes after each."""
+"""Position of a hidden state: a single token, or a mean over the answer of states before or after each token."""
 _POSITIONS: Mapping[str, tuple[At, Literal["mean"] | None]] = {
     "prompt_end": (At.PROMPT_END, None),
     "answer_end": (At.ANSWER_END, None),
@@ -40,14 +40,14 @@ _POSITIONS: Mapping[str, tuple[At, Literal["mean"] | None]] = {
     "predicting_mean": (At.ANSWER_PREDICTING, "mean"),
     "answer_mean": (At.ANSWER_END, "mean"),
 }
-_SLOPE = 1e-7  # of the loss per row, at which a descent ends
-_ITERATIONS = 1_000  # of L-BFGS at one penalty; each begins where the penalty before it ended
-_OF_MAP = 1.0  # penalty of a map's slope, which keeps it finite where a score separates right from wrong
+_GRADIENT_TOLERANCE = 1e-7  # L-BFGS stops at this gradient of the mean loss
+_MAX_ITERATIONS = 1_000  # of L-BFGS per penalty, started at the solution of the previous penalty
+_MAP_PENALTY = 1.0  # on the slope of a calibration map, to keep it finite if the score separates the classes
 
 
 @dataclass(kw_only=True, eq=False)
-class Penalised(ConfidenceMethod):
-    """A method whose one free number is a penalty: the one that is kept is chosen as other methods choose a step."""
+class PenalisedMethod(ConfidenceMethod):
+    """A method whose one hyperparameter is a penalty, selected on validation as other methods select a step."""
 
     presets: ClassVar[Mapping[str, Preset]] = {"paper": {}, "refcode": {}, "fixed": {}, "demo": {}}
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
@@ -62,20 +62,22 @@ class Penalised(ConfidenceMethod):
 
     @abstractmethod
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Confidences `(n,)` within [0, 1] by what was learned."""
+        """Confidences `(n,)` within [0, 1] by the learned arrays."""
 
-    def choose(self, ctx: Context, learned: Callable[[float], Arrays]) -> Self:
-        """Keep what is learned at the penalty with the smallest loss on validation, without it at the weakest one.
+    def select_penalty(self, ctx: Context, fit_at: Callable[[float], Arrays]) -> Self:
+        """Fit at each penalty and store the arrays with the smallest validation loss.
+
+        Without validation the weakest penalty is used.
 
         Args:
-            ctx: has the validation answers.
-            learned: penalty -> arrays; asked from the strongest one on, until two in a row bring nothing.
+            ctx: holds the validation answers.
+            fit_at: penalty -> arrays; called from the strongest penalty on, until two in a row bring no improvement.
         """
         limit = 1 << (self.points - 1)
         stopping = ctx.early_stopping(limit, name="1/penalty", points=self.points)
         for step in stopping:
             if stopping.due:
-                arrays = learned(self.weakest * limit / step)
+                arrays = fit_at(self.weakest * limit / step)
                 stopping.record(partial(self.confidence, arrays), keep=partial(dict, arrays))
         self.weights_: Arrays = stopping.kept
         return self
@@ -87,8 +89,8 @@ class Penalised(ConfidenceMethod):
 
 
 @dataclass(kw_only=True, eq=False)
-class OnState(Penalised):
-    """One that reads a hidden state of any layer; its `needs` are those of the default one."""
+class HiddenStateMethod(PenalisedMethod):
+    """A penalised method on a hidden state of any layer; its class attribute `needs` is that of the default state."""
 
     depth: float = 1.0
     """Layer as a fraction of the model's blocks. CHOSEN: that of `saplma-f` (docs/methods.md §2.40)."""
@@ -97,10 +99,10 @@ class OnState(Penalised):
 
     @property
     def state(self) -> Hidden:
-        """The signal that the arguments ask for.
+        """Signal of the hidden state that the arguments select.
 
         Raises:
-            UserError: it is none that has one row for each answer.
+            UserError: `depth` or `position` is invalid.
         """
         if not 0 <= self.depth <= 1:
             raise UserError(f"{self.name}.depth: expected a share of the blocks, from 0 to 1, got {self.depth}")
@@ -110,126 +112,126 @@ class OnState(Penalised):
         return Hidden(self.depth, *_POSITIONS[self.position])
 
     def reads(self) -> Needs:
-        """That state, and in fit what else `needs` has."""
-        others = {signal for signal in self.needs.fit if not isinstance(signal, Hidden)}
-        return Needs(fit=frozenset({self.state, *others}), predict=frozenset({self.state}))
+        """The hidden state, and in `fit` the other signals of `needs`."""
+        other_signals = {signal for signal in self.needs.fit if not isinstance(signal, Hidden)}
+        return Needs(fit=frozenset({self.state, *other_signals}), predict=frozenset({self.state}))
 
 
-def regression(who: str, inputs: FloatArray, labels: BoolArray) -> Callable[[float], Arrays]:
-    """Penalised logistic regression of labels on standardised inputs, to be asked for falling penalties.
+def logistic_path(who: str, inputs: FloatArray, labels: BoolArray) -> Callable[[float], Arrays]:
+    """Penalised logistic regression of labels on standardised inputs, to be called with falling penalties.
 
     Args:
         who: name of the method, for errors.
-        inputs: `(n, d)`; a constant one counts for nothing.
+        inputs: `(n, d)`; constant columns have no effect.
         labels: `(n,)`.
 
     Returns:
-        Penalty -> `mean`, `scale`, `weight` `(d,)` and `bias` `(1,)` of the least
+        Function from penalty to `mean`, `scale`, `weight` `(d,)` and `bias` `(1,)`, which minimise
         -log likelihood + penalty / 2 |weight|^2.
 
     Raises:
-        UserError: inputs that are not finite.
+        UserError: inputs are not finite.
     """
     from scipy.optimize import minimize
 
-    scales = scaler(who, inputs)
-    x, sign = standardised(who, scales, inputs), np.where(labels, 1.0, -1.0)
-    last = np.zeros(x.shape[1] + 1)  # weights and bias at the penalty before, where the next begins
+    scales = fit_scaler(who, inputs)
+    x, sign = standardise(who, scales, inputs), np.where(labels, 1.0, -1.0)
+    last = np.zeros(x.shape[1] + 1)  # weights and bias at the previous penalty: warm start of the next
 
-    def loss(found: FloatArray, penalty: float) -> tuple[float, FloatArray]:
-        """The loss over the number of rows, and its gradient `(d + 1,)`."""
-        n, weight = len(x), found[:-1]
-        margin = sign * (x @ weight + found[-1])
+    def loss(parameters: FloatArray, penalty: float) -> tuple[float, FloatArray]:
+        """Loss per row, and its gradient `(d + 1,)`."""
+        n, weight = len(x), parameters[:-1]
+        margin = sign * (x @ weight + parameters[-1])
         loss = np.logaddexp(0.0, -margin).sum() + penalty / 2 * weight @ weight
-        pull = -sign * probability(-margin)
-        return float(loss / n), np.append(pull @ x + penalty * weight, pull.sum()) / n
+        residual = -sign * probability(-margin)
+        return float(loss / n), np.append(residual @ x + penalty * weight, residual.sum()) / n
 
-    def learned(penalty: float) -> Arrays:
+    def fit_at(penalty: float) -> Arrays:
         nonlocal last
-        options = {"maxiter": _ITERATIONS, "maxfun": 2 * _ITERATIONS, "gtol": _SLOPE, "ftol": 0.0}
+        options = {"maxiter": _MAX_ITERATIONS, "maxfun": 2 * _MAX_ITERATIONS, "gtol": _GRADIENT_TOLERANCE, "ftol": 0.0}
         last = minimize(loss, last, (penalty,), "L-BFGS-B", jac=True, options=options).x
         return {**scales, "weight": last[:-1].copy(), "bias": last[-1:].copy()}
 
-    return learned
+    return fit_at
 
 
 def log_odds(who: str, arrays: Arrays, inputs: FloatArray) -> FloatArray:
     """Log odds `(n,)` float64 of a fitted regression for inputs `(n, d)`.
 
     Raises:
-        UserError: inputs that are not finite.
+        UserError: inputs are not finite.
     """
-    return np.asarray(standardised(who, arrays, inputs) @ arrays["weight"] + arrays["bias"][0])
+    return np.asarray(standardise(who, arrays, inputs) @ arrays["weight"] + arrays["bias"][0])
 
 
 def probability(odds: FloatArray) -> FloatArray:
-    """Sigmoid of log odds, without overflow and exact in its lower tail."""
+    """Sigmoid of log odds, without overflow and accurate in its lower tail."""
     return np.asarray(np.exp(-np.logaddexp(0.0, -odds)))
 
 
-def scaler(who: str, inputs: FloatArray) -> Arrays:
-    """`mean` and `scale` `(d,)` of inputs, float64: the deviation, or 1 where they are constant.
+def fit_scaler(who: str, inputs: FloatArray) -> Arrays:
+    """`mean` and `scale` `(d,)` of inputs, float64; the scale is the standard deviation, or 1 of a constant column.
 
     Raises:
-        UserError: inputs that are not finite.
+        UserError: inputs are not finite.
     """
     check_finite(who, inputs)
-    constant = inputs.max(axis=0) == inputs.min(axis=0)  # the deviation of a constant may be 1e-16
+    constant = inputs.max(axis=0) == inputs.min(axis=0)  # the computed deviation of a constant may be 1e-16
     deviation = inputs.std(axis=0, dtype=np.float64)
     return {"mean": inputs.mean(axis=0, dtype=np.float64), "scale": np.where(constant, 1.0, deviation)}
 
 
-def standardised(who: str, scales: Arrays, inputs: FloatArray) -> FloatArray:
-    """Inputs `(n, d)` by the scales of others, float64.
+def standardise(who: str, scales: Arrays, inputs: FloatArray) -> FloatArray:
+    """Inputs `(n, d)` standardised by a fitted scaler, float64.
 
     Raises:
-        UserError: inputs that are not finite.
+        UserError: inputs are not finite.
     """
     check_finite(who, inputs)
     return np.asarray((inputs - scales["mean"]) / scales["scale"])
 
 
-def mapped(
+def calibrated(
     who: str,
-    kinds: BoolArray,
+    strata: BoolArray,
     correct: BoolArray,
     fit_on: Callable[[BoolArray], Callable[[float], Arrays]],
     score: Callable[[Arrays], FloatArray],
 ) -> Callable[[float], Arrays]:
-    """Penalty -> what is learned of a score, and `map`, which turns it into a probability.
+    """Function from penalty to the arrays of a score and of `map`, its calibration to a probability.
 
-    The map is a logistic regression of the labels on scores of held-out rows: the training rows are halved, and each
-    half is scored by what the other one teaches, since the scores of rows that were fitted on lie too far apart.
+    The map is a logistic regression of the labels on held-out scores: the training rows are halved, and each half is
+    scored by a fit on the other one, since scores of fitted rows are too far apart.
 
     Args:
         who: name of the method, for errors.
-        kinds: `(n,)`, of which both halves get alike.
+        strata: `(n,)`; both halves get the same share of each.
         correct: `(n,)` labels.
-        fit_on: rows as a mask `(n,)` -> penalty -> what is learned from them.
-        score: what is learned -> scores `(n,)` of all rows.
+        fit_on: rows as a mask `(n,)` -> penalty -> arrays fitted on these rows.
+        score: arrays -> scores `(n,)` of all rows.
 
     Raises:
-        UntrainableError: fewer than two rows of a kind.
+        UntrainableError: fewer than two rows in a stratum.
     """
-    first = np.zeros(len(kinds), dtype=np.bool_)
-    for kind in (False, True):
-        rows = np.flatnonzero(kinds == kind)
+    first_half = np.zeros(len(strata), dtype=np.bool_)
+    for stratum in (False, True):
+        rows = np.flatnonzero(strata == stratum)
         if len(rows) < 2:  # noqa: PLR2004
             raise UntrainableError(
                 f"{who}: expected at least two training answers of either kind, right and wrong or sure and unsure; got"
-                f" {len(rows)} of {len(kinds)}; raise --limit or name another task with --train-on"
+                f" {len(rows)} of {len(strata)}; raise --limit or name another task with --train-on"
             )
-        first[rows[::2]] = True
-    on_all, on_first, on_second = (fit_on(rows) for rows in (np.ones_like(first), first, ~first))
+        first_half[rows[::2]] = True
+    on_all, on_first, on_second = (fit_on(rows) for rows in (np.ones_like(first_half), first_half, ~first_half))
 
-    def learned(penalty: float) -> Arrays:
-        held_out = np.where(first, score(on_second(penalty)), score(on_first(penalty)))
-        of_map = regression(who, held_out[:, None], correct)(_OF_MAP)
-        return {**on_all(penalty), "map": of_map}
+    def fit_at(penalty: float) -> Arrays:
+        held_out = np.where(first_half, score(on_second(penalty)), score(on_first(penalty)))
+        calibration = logistic_path(who, held_out[:, None], correct)(_MAP_PENALTY)
+        return {**on_all(penalty), "map": calibration}
 
-    return learned
+    return fit_at
 
 
-def through_map(who: str, arrays: Arrays, score: FloatArray) -> FloatArray:
-    """Probabilities `(n,)` of scores `(n,)`, by what `mapped` gave."""
+def apply_map(who: str, arrays: Arrays, score: FloatArray) -> FloatArray:
+    """Probabilities `(n,)` of scores `(n,)`, by the map of `calibrated`."""
     return probability(log_odds(who, arrays["map"], score[:, None]))

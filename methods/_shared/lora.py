@@ -1,7 +1,7 @@
-"""Code that IT and CT share: constants, loss functions, which the trainer of adapters calls, and how they are read.
+"""LoRA tuning shared by IT and CT: hyperparameters, loss functions for the adapter trainer, and confidences.
 
-A loss function gets the model as `bench.api.AdapterModel`, some of a batch's examples, and the method's settings, and
-returns the sum over these examples; the trainer divides by the size of the whole batch.
+A loss function gets a `bench.api.AdapterModel`, part of a batch's examples and the method's settings, and returns the
+sum over these examples; the trainer divides by the size of the whole batch.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from bench.api import (
     Validation,
 )
 from methods._shared.logistic import probability
-from methods._shared.training import RATE_AND_DECAY, check_fitted, check_shares
+from methods._shared.training import RATE_AND_DECAY, check_fitted, check_fractions
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 VERDICT = QueryLogits(Adapter.OWN)
-"""Signal that both read in `predict`."""
+"""Signal that both methods read in `predict`."""
 
 
 def it_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[str, Any]) -> Tensor:
@@ -47,7 +47,7 @@ def it_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
 
     Args:
         model: the model with the adapter.
-        examples: `query`, a Ragged of token ids up to where the verdict is read; `correct` `(n,)` bool.
+        examples: `query`, a Ragged of token ids up to the position that predicts the verdict; `correct` `(n,)` bool.
         settings: not read.
 
     Returns:
@@ -64,8 +64,8 @@ def ct_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
     """Two-way cross-entropy of the verdicts + weight x divergence from the frozen model (docs/methods.md §2.6).
 
     The divergence is taken at the positions that predict the gold answer's tokens after the prompt, over the full
-    vocabulary, and summed over tokens. Which positions these are follows from the lengths of prompt and gold answer in
-    tokens (docs/methods.md §6 #58).
+    vocabulary, and summed over tokens. The positions follow from the token counts of prompt and gold answer
+    (docs/methods.md §6 #58).
 
     Args:
         model: the model with the adapter, and without.
@@ -77,10 +77,10 @@ def ct_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
     """
     query, gold = examples["query"], examples["gold"]
     n, weight = len(query), float(settings["divergence_weight"])
-    # the gold answer without its last token, which predicts nothing that is compared
+    # without the gold answer's last token, whose prediction is not compared
     prompt = examples["prompt"]
     continued = Ragged.of([np.concatenate([prompt[i], gold[i][:-1]]) for i in range(len(prompt))])
-    # One call: where the query begins with the prompt, the gold answer costs its own tokens only.
+    # One call: if the query begins with the prompt, the gold answer costs only its own tokens.
     both = Ragged.of([query[i] for i in range(n)] + [continued[i] for i in range(n)])
     last = np.concatenate([np.ones(n, dtype=np.int64), gold.lengths])
     if weight == 0.0:
@@ -102,7 +102,7 @@ def _cross_entropy(logits: Tensor, targets: Any) -> Tensor:
 
 
 def jensen_shannon(logits: Tensor, reference: Tensor) -> Tensor:
-    """Half KL(p || m) + half KL(q || m) with m the mean of both, for each row, in nats, within [0, ln 2].
+    """Jensen-Shannon divergence of each row: half KL(p || m) + half KL(q || m), m = (p + q) / 2; nats in [0, ln 2].
 
     Args:
         logits: `(n, v)` of the model in training, p.
@@ -131,12 +131,12 @@ DIVERGENCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-# --- what the methods do with it --------------------------------------------------------------------------------------
+# --- base class of the methods ----------------------------------------------------------------------------------------
 
 
 @dataclass(kw_only=True, eq=False)
 class LoraMethod(ConfidenceMethod):
-    """LoRA tuned to say after the self-check query whether the answer is right; `fit` sets `adapter_`.
+    """Method with a LoRA adapter tuned to answer the self-check query; `fit` sets `adapter_`.
 
     In the sources of its constants, "paper" is arXiv:2505.21772, whose baselines these are, and "code" what the
     repository of Kapoor et al. (arXiv:2406.08391), github.com/activatedgeek/calibration-tuning, executes. CHOSEN marks
@@ -189,18 +189,18 @@ class LoraMethod(ConfidenceMethod):
     target_modules: str = ""
     """Last names of the layers to adapt, with commas between; CHOSEN: empty finds queries and values."""
     points: int = POINTS
-    """Points at which the loss on validation is taken. As every method (docs/methods.md §0.20)."""
+    """Number of evaluations on validation. As every method (docs/methods.md §0.20)."""
     published_steps: int = 10_000
-    """Steps of the paper's training: where fewer are taken and the loss still falls, the result says "cut short"."""
+    """Steps of the paper's training: with fewer, and a loss that still falls, the result is marked "cut short"."""
     deepspeed: bool = True
     """ZeRO stage 2; off: plain torch does the same training. Paper, Training Details (docs/methods.md §6 #54)."""
 
     def __post_init__(self) -> None:
         """Refuse settings with which nothing could be trained."""
-        check_shares(self.name, dropout=self.dropout, beta1=self.beta1, beta2=self.beta2)
+        check_fractions(self.name, dropout=self.dropout, beta1=self.beta1, beta2=self.beta2)
 
     def predict(self, batch: Batch) -> FloatArray:
-        """Probability of yes through the adapter, shape (n,), float64."""
+        """Probability of yes with the adapter, shape (n,), float64."""
         check_fitted(self)
         return probability_of_yes(batch[VERDICT])
 
@@ -214,21 +214,21 @@ class LoraMethod(ConfidenceMethod):
 def train_adapter(
     method: LoraMethod, train: Batch, ctx: Context, loss: str, columns: Sequence[Of] = (Of.QUERY,)
 ) -> AdapterRef:
-    """Have an adapter trained on labelled answers, with the method's parameters as settings.
+    """Train an adapter on labelled answers by `ctx.train_adapter`, with the method's parameters as settings.
 
     Args:
-        method: whose adapter it is.
+        method: the method to train for.
         train: labelled answers.
         ctx: seed, trainer and validation answers.
         loss: name of a function of this module.
-        columns: token ids that the loss reads, the query first; they are named as `Of` names them.
+        columns: token ids that the loss reads, the query first; named by the values of `Of`.
 
     Raises:
         UserError: training failed.
         ContractError: there is no model to adapt.
     """
     if ctx.train_adapter is None:
-        raise ContractError(f"{method.name}: expected a context with train_adapter, a backbone to adapt; got none")
+        raise ContractError(f"{method.name}: expected a context with train_adapter, a model to adapt; got none")
     validation = None
     if ctx.validation is not None:
         validation = Validation(f"{__name__}:verdict_confidence", _examples(ctx.validation, (Of.QUERY,)))

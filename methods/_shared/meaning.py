@@ -1,4 +1,4 @@
-"""Groups of texts that mean the same, and their entropy (docs/methods.md §2.22)."""
+"""Groups of texts with the same meaning, and their entropy (docs/methods.md §2.22)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.api import FloatArray
 _ENTAILS = 2
 
 
-def groups_of(related: FloatArray) -> npt.NDArray[np.int64]:
+def group_by_meaning(related: FloatArray) -> npt.NDArray[np.int64]:
     """Group of each text, `(n, m)`: it joins the first group whose first text it entails and is entailed by.
 
     Args:
@@ -22,17 +22,17 @@ def groups_of(related: FloatArray) -> npt.NDArray[np.int64]:
     group = np.zeros(same.shape[:2], dtype=np.int64)
     is_first = np.ones(same.shape[:2], dtype=np.bool_)
     for j in range(1, same.shape[1]):
-        fits = same[:, j, :j] & is_first[:, :j]
-        is_first[:, j] = ~fits.any(axis=1)
+        joins = same[:, j, :j] & is_first[:, :j]
+        is_first[:, j] = ~joins.any(axis=1)
         group[:, j] = np.where(
-            is_first[:, j], is_first[:, :j].sum(axis=1), group[np.arange(len(group)), fits.argmax(axis=1)]
+            is_first[:, j], is_first[:, :j].sum(axis=1), group[np.arange(len(group)), joins.argmax(axis=1)]
         )
     return group
 
 
 def semantic_entropy(related: FloatArray) -> FloatArray:
-    """Entropy of the sizes of the samples' groups in nats, `(n,)`, of relations that have the answer as last text."""
-    samples = groups_of(related[:, :-1, :-1])
+    """Semantic entropy of the samples in nats, `(n,)`; the last text of `related` is the answer and is left out."""
+    samples = group_by_meaning(related[:, :-1, :-1])
     sizes = (samples[:, :, None] == np.arange(samples.shape[1])).sum(axis=1)  # (n, groups)
     share = sizes / samples.shape[1]
     return np.asarray(-(share * np.log(np.where(share > 0, share, 1.0))).sum(axis=1))

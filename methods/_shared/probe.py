@@ -18,12 +18,12 @@ from bench.api import Batch, ConfidenceMethod, Context, FloatArray, Search
 from methods._shared.logistic import probability
 from methods._shared.training import (
     RATE_AND_DECAY,
-    batches_of,
     check_finite,
     check_fitted,
-    descend,
-    drawing_from,
-    threads_for,
+    iterate_batches,
+    limited_threads,
+    run_steps,
+    seeded_torch,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ Weights = dict[str, npt.NDArray[np.float32]]
 """`mean` and `scale` `(d,)` of the inputs, then `0.weight` `(out, in)`, `0.bias` `(out,)`, `1.weight` and so on."""
 
 _CLASSES = 2
-_COLUMNS_AT_ONCE = 512  # whose float64 copy exists while means and deviations are taken
+_COLUMNS_AT_ONCE = 512  # columns whose float64 copy exists at a time
 
 
 class ProbeSettings(NamedTuple):
@@ -49,30 +49,30 @@ class ProbeSettings(NamedTuple):
     hidden_layers: Sequence[int] = ()
     """Widths between the hidden state and the two logits; none for a linear probe."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """Course of the rate from its start: constant, or along a half cosine to 0."""
+    """Learning rate schedule: constant, or half a cosine to 0."""
     initialisation: Literal["uniform", "xavier"] = "uniform"
-    """Initial weights: torch's own for linear layers, or Xavier's normal one; biases are torch's own."""
+    """Initial weights: torch's default for linear layers, or Xavier normal; biases by torch's default."""
 
 
 def train_probe(
     who: str, train: Batch, states: Callable[[Batch], FloatArray], settings: ProbeSettings, ctx: Context
 ) -> Weights:
-    """Train a probe that tells right answers from wrong ones.
+    """Train a probe to classify answers as right or wrong.
 
     The rows move to `ctx.device` once. Everything random comes from `ctx.seed`.
 
     Args:
         who: name of the method, for errors.
         train: labelled answers.
-        states: gives the `(n, d)` float32 hidden states that the probe reads of a batch.
+        states: batch -> hidden states `(n, d)` float32 that the probe reads.
         settings: shape and training.
         ctx: seed, device and validation answers.
 
     Returns:
-        `Weights` of the kept step, all float32.
+        `Weights` of the selected step, all float32.
 
     Raises:
-        UserError: values that are not finite.
+        UserError: hidden states are not finite.
     """
     import torch
     from torch import nn
@@ -86,8 +86,8 @@ def train_probe(
     if settings.standardise:
         mean, scale = _mean_and_scale(inputs)
     inputs.sub_(mean).div_(scale)
-    with drawing_from(ctx.seed, ctx.device):
-        layers: list[nn.Module] = []  # drawn on the CPU so that every device starts alike
+    with seeded_torch(ctx.seed, ctx.device):
+        layers: list[nn.Module] = []  # initialised on the CPU, the same for every device
         for a, b in pairwise((inputs.shape[1], *settings.hidden_layers, _CLASSES)):
             linear = nn.Linear(a, b)
             if settings.initialisation == "xavier":
@@ -108,24 +108,24 @@ def train_probe(
         # copies, because numpy() shares memory with the live tensor (docs/methods.md §6 #17)
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
 
-    with threads_for(network):
-        descend(
+    with limited_threads(network):
+        run_steps(
             stopping,
             optimiser,
-            batches_of(len(inputs), batch_size, torch.Generator().manual_seed(ctx.seed)),
+            iterate_batches(len(inputs), batch_size, torch.Generator().manual_seed(ctx.seed)),
             loss=lambda rows: cross_entropy(network(inputs[rows]), labels[rows]),
-            record=lambda: stopping.record(lambda some: predict_probe(who, weights(), states(some)), keep=weights),
+            record=lambda: stopping.record(lambda batch: predict_probe(who, weights(), states(batch)), keep=weights),
             schedule=cosine if settings.schedule == "cosine" else None,
         )
-    kept: Weights = stopping.kept
-    return kept
+    best: Weights = stopping.kept
+    return best
 
 
 def predict_probe(who: str, weights: Mapping[str, npt.NDArray[np.float32]], features: FloatArray) -> FloatArray:
     """Probability that the answer is right, shape `(n,)` float64, from features `(n, d)` float32.
 
     Raises:
-        UserError: features that are not finite.
+        UserError: features are not finite.
     """
     check_finite(who, features)
     x = features - weights["mean"]
@@ -140,14 +140,14 @@ def predict_probe(who: str, weights: Mapping[str, npt.NDArray[np.float32]], feat
 
 
 def n_parameters(hidden_size: int, hidden_layers: Sequence[int]) -> int:
-    """Weights and biases of a probe on states of this size; the scaler is not trained and doesn't count."""
+    """Number of weights and biases of a probe on states of this size; the scaler is not counted."""
     return sum(a * b + b for a, b in pairwise((hidden_size, *hidden_layers, _CLASSES)))
 
 
 def _mean_and_scale(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and population deviation of each column, `(d,)` float32, taken in float64; 1 where a column is constant.
+    """Mean and population deviation of each column, `(d,)` float32, computed in float64; 1 if a column is constant.
 
-    Constancy is read off the values: a computed deviation of 1e-16 would blow rounding noise up to a feature.
+    Constancy is tested on the values: dividing by a computed deviation of 1e-16 would amplify rounding noise.
     """
     import torch
 
@@ -161,7 +161,7 @@ def _mean_and_scale(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(kw_only=True, eq=False)
 class StateProbe(ConfidenceMethod):
-    """A classifier on one hidden state of the answer: the one signal in `needs`.
+    """A classifier on one hidden state of the answer, the only signal in `needs`.
 
     In the sources of its constants, "paper" is arXiv:2505.21772, whose baselines these are.
     """
@@ -185,7 +185,7 @@ class StateProbe(ConfidenceMethod):
         """Train the probe on the labels.
 
         Raises:
-            UserError: states that are not finite.
+            UserError: hidden states are not finite.
         """
         settings = ProbeSettings(**self.params())  # type: ignore[arg-type]  # the fields have the arguments' names
         self.weights_ = train_probe(self.name, train, self._states, settings, ctx)

@@ -1,4 +1,4 @@
-"""Choice of samples, and their log-probabilities, for methods that compare several answers to one question."""
+"""Base class of methods that compare several sampled answers to a question, and log-probabilities of samples."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ import numpy as np
 from bench.api import Batch, ConfidenceMethod, FloatArray, Hidden, Needs, Related, Samples, Signal
 
 DIGITS = 9
-"""Places to which scores are rounded that count samples: sums in another order must not break ties."""
+"""Decimals to which scores based on counts are rounded, so that the order of summation does not break ties."""
 ENTAILS = 2
-"""Last of the classes of `Related(by="entailment")`: the second text follows from the first."""
+"""Index of the class entailment in `Related(by="entailment")`: the second text follows from the first."""
 
 
 @dataclass(kw_only=True, eq=False)
 class SampledMethod(ConfidenceMethod):
-    """Method with a choice of samples; its `needs` are those of the default ones."""
+    """Method that reads samples; its class attribute `needs` is that of the default arguments."""
 
     n: int = 10
-    """Samples of a question. CHOSEN: those of self-consistency, so that all methods read the same."""
+    """Samples of a question. CHOSEN: as self-consistency, so that all methods share their samples."""
     temperature: float = 1.0
-    """Divides the logits. CHOSEN: those of self-consistency."""
+    """Divides the logits. CHOSEN: as self-consistency."""
     top_p: float = 1.0
-    """Probability mass that is kept. CHOSEN: those of self-consistency."""
+    """Probability mass of nucleus sampling. CHOSEN: as self-consistency."""
 
     @property
     def samples(self) -> Samples:
-        """The samples that the arguments ask for."""
+        """Signal of the samples that the arguments select."""
         return Samples(self.n, self.temperature, self.top_p)
 
     def reads(self) -> Needs:
-        """The signals of `needs`, of the samples that the arguments ask for."""
-        read: set[Signal] = set()
+        """The signals of `needs`, on the samples that the arguments select."""
+        signals: set[Signal] = set()
         for signal in type(self).needs.predict:
             if isinstance(signal, Samples):
-                read.add(self.samples)
+                signals.add(self.samples)
             else:
-                read.add(replace(signal, samples=self.samples) if isinstance(signal, Related | Hidden) else signal)
-        return Needs(predict=frozenset(read))
+                signals.add(replace(signal, samples=self.samples) if isinstance(signal, Related | Hidden) else signal)
+        return Needs(predict=frozenset(signals))
 
 
 def sample_log_probabilities(batch: Batch, samples: Samples) -> FloatArray:
-    """Log-probability of each sample, `(n, N)` float64: the sum over its tokens, so 0 of one without any."""
-    drawn = batch[samples]
-    assert drawn.owner is not None  # noqa: S101  # for the type checker
-    places = np.repeat(np.arange(len(drawn)), drawn.lengths) * samples.n + drawn.owner
-    sums = np.bincount(places, weights=drawn.values["log_probability"], minlength=len(drawn) * samples.n)
-    return np.asarray(sums.reshape(len(drawn), samples.n), dtype=np.float64)
+    """Log-probability of each sample, `(n, N)` float64: the sum over its tokens, 0 of an empty sample."""
+    token_scores = batch[samples]
+    assert token_scores.owner is not None  # noqa: S101  # for the type checker
+    bins = np.repeat(np.arange(len(token_scores)), token_scores.lengths) * samples.n + token_scores.owner
+    sums = np.bincount(bins, weights=token_scores.values["log_probability"], minlength=len(token_scores) * samples.n)
+    return np.asarray(sums.reshape(len(token_scores), samples.n), dtype=np.float64)

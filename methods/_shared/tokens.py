@@ -1,4 +1,4 @@
-"""Means over the tokens of answers, of which several methods are one."""
+"""Means of token scores over each answer, the value of several methods."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy.typing as npt
 from bench.api import Batch, FloatArray, Ragged, TokenScores
 
 
-def token_means(tokens: Ragged, values: npt.NDArray[np.float32]) -> FloatArray:
-    """Mean of the values of each row, `(n,)` float64.
+def mean_over_tokens(tokens: Ragged, values: npt.NDArray[np.float32]) -> FloatArray:
+    """Mean over the tokens of each answer, `(n,)` float64.
 
     Args:
-        tokens: whose rows they are; each has a token at least.
-        values: `(sum of t_i,)`, one for each token.
+        tokens: rows of tokens, at least one token each.
+        values: `(sum of t_i,)`, one per token.
     """
     rows = np.repeat(np.arange(len(tokens)), tokens.lengths)
     sums = np.bincount(rows, weights=values, minlength=len(tokens))  # in float64
@@ -21,6 +21,6 @@ def token_means(tokens: Ragged, values: npt.NDArray[np.float32]) -> FloatArray:
 
 
 def mean_of(batch: Batch, field: str) -> FloatArray:
-    """Mean of a field of `TokenScores()` over each answer's tokens, `(n,)` float64."""
+    """Mean of a field of `TokenScores()` over the tokens of each answer, `(n,)` float64."""
     scores = batch[TokenScores()]
-    return token_means(scores, scores.values[field])
+    return mean_over_tokens(scores, scores.values[field])

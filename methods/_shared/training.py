@@ -1,4 +1,4 @@
-"""Code that methods that learn share: batches, the loop over steps, and checks of what they learn from and predict."""
+"""Training utilities of methods: batches, the loop over steps, seeding, and checks of inputs and settings."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ RATE_AND_DECAY: Mapping[str, Search] = {"learning_rate": AROUND, "weight_decay":
 """Search space of a method with one training. CHOSEN: the two constants that every descent by steps has; layers, steps
 and batches stay, so that neither size nor cost is chosen (docs/methods.md §5.4)."""
 
-_MANY_WEIGHTS = 1 << 18  # from here on a product is worth a second thread
+_MANY_WEIGHTS = 1 << 18  # from which a matrix product gains from a second thread
 
 
-def descend(
+def run_steps(
     stopping: EarlyStopping,
     optimiser: torch.optim.Optimizer,
     batches: Iterator[Tensor],
@@ -32,15 +32,15 @@ def descend(
     record: Callable[[], None],
     schedule: torch.optim.lr_scheduler.LRScheduler | None = None,
 ) -> None:
-    """Take the steps of a training, until it has none left or validation says that it is over.
+    """Run the steps of a training, until the last one or until early stopping ends it.
 
     Args:
-        stopping: its steps.
-        optimiser: of the parameters that are trained.
+        stopping: iterates over the steps.
+        optimiser: optimiser of the trained parameters.
         batches: row numbers, `(batch,)` int64, one for each step.
         loss: mean loss of a batch, a scalar with gradient.
-        record: called after the steps at which `stopping` takes the loss on validation.
-        schedule: of the learning rate; None: it is constant.
+        record: called after the steps at which `stopping` evaluates on validation.
+        schedule: learning rate schedule; None: constant.
     """
     for _, rows in zip(stopping, batches, strict=False):
         optimiser.zero_grad()
@@ -52,8 +52,8 @@ def descend(
             record()
 
 
-def batches_of(n: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Row numbers `(min(batch_size, n),)` int64 without end: one permutation of the n rows after another, in pieces."""
+def iterate_batches(n: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield batches of row numbers `(min(batch_size, n),)` int64 endlessly, from consecutive permutations of n rows."""
     import torch
 
     batch_size = min(batch_size, n)
@@ -66,8 +66,8 @@ def batches_of(n: int, batch_size: int, generator: torch.Generator) -> Iterator[
 
 
 @contextmanager
-def drawing_from(seed: int, device: str) -> Iterator[None]:
-    """Let torch's global generators start from the seed, for initial weights and dropout; afterwards put them back."""
+def seeded_torch(seed: int, device: str) -> Iterator[None]:
+    """Seed torch's global generators, for initial weights and dropout; restore them on exit."""
     import torch
 
     with torch.random.fork_rng(devices=[torch.device(device)] if device.startswith("cuda") else []):
@@ -76,10 +76,10 @@ def drawing_from(seed: int, device: str) -> Iterator[None]:
 
 
 @contextmanager
-def threads_for(network: torch.nn.Module) -> Iterator[None]:
-    """One thread where no layer has many weights.
+def limited_threads(network: torch.nn.Module) -> Iterator[None]:
+    """Use one thread if no layer has many weights.
 
-    Smaller products gain nothing from a second thread, and on a busy machine waiting for it costs fifty times as much.
+    Small products gain nothing from a second thread, and on a busy machine waiting for it costs fifty times as much.
     """
     import torch
 
@@ -93,7 +93,7 @@ def threads_for(network: torch.nn.Module) -> Iterator[None]:
 
 
 def check_fitted(method: ConfidenceMethod) -> None:
-    """Refuse to predict with a method that has learned nothing yet.
+    """Raise if a method has not been fitted.
 
     Raises:
         ContractError: neither `fit` nor `load` was called.
@@ -104,26 +104,26 @@ def check_fitted(method: ConfidenceMethod) -> None:
         )
 
 
-def check_shares(who: str, **shares: float) -> None:
-    """Refuse settings, such as dropout, that are not in [0, 1).
+def check_fractions(who: str, **fractions: float) -> None:
+    """Raise if settings such as dropout are not in [0, 1).
 
     Args:
         who: name of the method, for the error.
-        shares: name of the setting -> value.
+        fractions: name of the setting -> value.
 
     Raises:
-        UserError: says which.
+        UserError: names the setting.
     """
-    for key, value in shares.items():
+    for key, value in fractions.items():
         if not 0 <= value < 1:
             raise UserError(f"{who}.{key}: expected a number from 0 to below 1, got {value}")
 
 
 def check_finite(who: str, states: FloatArray) -> None:
-    """Refuse hidden states `(n, d)` that overflowed.
+    """Raise if hidden states `(n, d)` are not finite.
 
     Raises:
-        UserError: some are not finite.
+        UserError: says how many are not.
     """
     bad = ~np.isfinite(states).all(axis=1)
     if bad.any():

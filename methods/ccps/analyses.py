@@ -1,8 +1,8 @@
-"""Analyses of CCPS: which of its features matter. They learn from features computed once, and run no model.
+"""Feature ablations of CCPS: networks retrained on subsets of its features; the language model is not run.
 
-`features`: trained with the 12 columns of the original state, with the 63 of the perturbed states, and with all.
+`features`: trained on the 12 columns of the original state, on the 63 of the perturbed states, and on all.
 `leave-one-out`: trained 75 times, each time without one column.
-`trajectory`, in a file of its own, computes other features.
+`trajectory`, in its own module, computes other features.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bench.api import AnalysisInput, ConfidenceMethod, Context, Findings, FloatArray, UserError
-from methods._shared.training import drawing_from
+from methods._shared.training import seeded_torch
 from methods.ccps.columns import FEATURES, OF_ORIGINAL, OF_PERTURBED
 from methods.ccps.method import Ccps
 from methods.ccps.networks import Splits, classification, contrastive, probabilities
@@ -24,40 +24,40 @@ from methods.ccps.stacked import Stack
 
 FULL = "full"
 ALL = range(len(FEATURES))
-_SETS: Mapping[str, Sequence[int]] = {FULL: ALL, "original": OF_ORIGINAL, "perturbation": OF_PERTURBED}
+_SUBSETS: Mapping[str, Sequence[int]] = {FULL: ALL, "original": OF_ORIGINAL, "perturbation": OF_PERTURBED}
 
 
-class Material(NamedTuple):
-    """Features of all answers, standardised as in a fit."""
+class PreparedData(NamedTuple):
+    """Standardised features of all answers, with the method that computed them."""
 
     method: Ccps
     splits: Splits
     test: Tensor
 
 
-def features(given: AnalysisInput) -> Findings:
-    """All columns against those of the original state and those of the perturbed states (docs/methods.md §5)."""
-    material = material_of(given)
-    confidence = {name: by_seed(given, partial(retrained, material, own), name) for name, own in _SETS.items()}
+def features(data: AnalysisInput) -> Findings:
+    """Compare all columns with those of the original state and those of the perturbed states (docs/methods.md §5)."""
+    prepared = prepare(data)
+    confidence = {name: per_seed(data, partial(retrain, prepared, columns), name) for name, columns in _SUBSETS.items()}
     return Findings(
         question="Does CCPS need both kinds of features?",
         reference=FULL,
         confidence=confidence,
-        sizes={name: len(own) for name, own in _SETS.items()},
+        sizes={name: len(columns) for name, columns in _SUBSETS.items()},
         published="feature_ablation.csv",
     )
 
 
-def leave_one_out(given: AnalysisInput) -> Findings:
-    """All columns against all but one, for each (docs/methods.md §5)."""
-    material = material_of(given)
-    full = by_seed(given, partial(retrained, material, ALL), FULL)
-    without = [[k for k in ALL if k != left_out] for left_out in ALL]
-    together = by_seed(given, partial(retrained_together, material, without), "75 times without one column")
+def leave_one_out(data: AnalysisInput) -> Findings:
+    """Compare all columns with all but one, for each column (docs/methods.md §5)."""
+    prepared = prepare(data)
+    full = per_seed(data, partial(retrain, prepared, ALL), FULL)
+    subsets = [[k for k in ALL if k != left_out] for left_out in ALL]
+    stacked = per_seed(data, partial(retrain_stack, prepared, subsets), "75 times without one column")
     return Findings(
         question="Which feature does CCPS miss most?",
         reference=FULL,
-        confidence={FULL: full, **{name: together[:, k] for k, name in enumerate(FEATURES)}},
+        confidence={FULL: full, **{name: stacked[:, k] for k, name in enumerate(FEATURES)}},
         metrics=("auroc",),
         sizes={FULL: len(FEATURES), **dict.fromkeys(FEATURES, len(FEATURES) - 1)},
         notes=(
@@ -67,58 +67,58 @@ def leave_one_out(given: AnalysisInput) -> Findings:
     )
 
 
-def required(method: ConfidenceMethod) -> Ccps:
-    """The method itself.
+def require_ccps(method: ConfidenceMethod) -> Ccps:
+    """Return the method as `Ccps`.
 
     Raises:
-        UserError: it is another one.
+        UserError: it is another method.
     """
     if not isinstance(method, Ccps):
         raise UserError(f"this analysis is one of ccps, got the method {method.name!r}")
     return method
 
 
-def material_of(given: AnalysisInput) -> Material:
-    """Features of all answers.
+def prepare(data: AnalysisInput) -> PreparedData:
+    """Compute standardised features of all answers.
 
     Raises:
-        UserError: the method is another one, or states that are not finite.
+        UserError: the method is not CCPS, or hidden states are not finite.
     """
-    method = required(given.method)
-    ctx = next(iter(given.contexts.values()))
-    splits = method.prepared(given.train, ctx)
-    return Material(method, splits, torch.from_numpy(method.test_inputs(given.test)).to(ctx.device))
+    method = require_ccps(data.method)
+    ctx = next(iter(data.contexts.values()))
+    splits = method.prepare_splits(data.train, ctx)
+    return PreparedData(method, splits, torch.from_numpy(method.test_inputs(data.test)).to(ctx.device))
 
 
-def by_seed(given: AnalysisInput, trained: Callable[[Context], FloatArray], name: str) -> FloatArray:
-    """Result of each seed, `(seeds, ...)`."""
-    found = []
-    for seed, ctx in given.contexts.items():
-        given.say(f"{given.method.name}, {name}: seed {seed}")
-        found.append(trained(ctx))
-    return np.stack(found)
+def per_seed(data: AnalysisInput, compute: Callable[[Context], FloatArray], name: str) -> FloatArray:
+    """Results of a computation by seed, stacked to `(seeds, ...)`."""
+    results = []
+    for seed, ctx in data.contexts.items():
+        data.say(f"{data.method.name}, {name}: seed {seed}")
+        results.append(compute(ctx))
+    return np.stack(results)
 
 
-def retrained(material: Material, columns: Sequence[int], ctx: Context) -> FloatArray:
-    """Confidences `(n,)` in the test answers of a network that has these columns."""
-    train, validation = (part and part._replace(features=part.features[..., columns]) for part in material.splits)
-    network = material.method.trained(Splits(train, validation), ctx)  # type: ignore[arg-type]
-    return probabilities(network, material.test[..., columns])
+def retrain(prepared: PreparedData, columns: Sequence[int], ctx: Context) -> FloatArray:
+    """Confidences `(n,)` in the test answers by a network trained on these columns."""
+    train, validation = (part and part._replace(features=part.features[..., columns]) for part in prepared.splits)
+    network = prepared.method.train_network(Splits(train, validation), ctx)  # type: ignore[arg-type]
+    return probabilities(network, prepared.test[..., columns])
 
 
-def retrained_together(material: Material, columns: Sequence[Sequence[int]], ctx: Context) -> FloatArray:
-    """The same `(k, n)` of k networks, which have as many columns each.
+def retrain_stack(prepared: PreparedData, columns: Sequence[Sequence[int]], ctx: Context) -> FloatArray:
+    """Confidences `(k, n)` by k networks, each trained on a subset of columns of the same size.
 
-    With dropout each draws masks of its own, so that they are trained one after the other.
+    With dropout the networks are trained one by one, since each needs its own masks.
     """
-    stages = material.method.stages(ctx.format)
+    stages = prepared.method.stage_settings(ctx.format)
     if any(stage.dropout for stage in stages):
-        return np.stack([retrained(material, own, ctx) for own in columns])
-    with drawing_from(ctx.seed, ctx.device):
-        network = material.method.network(len(columns[0])).to(ctx.device, material.test.dtype)
+        return np.stack([retrain(prepared, subset, ctx) for subset in columns])
+    with seeded_torch(ctx.seed, ctx.device):
+        network = prepared.method.build_network(len(columns[0])).to(ctx.device, prepared.test.dtype)
     stack = Stack(network, torch.tensor(columns, device=ctx.device))
-    for learning, stage in zip((contrastive, classification), stages, strict=True):
-        stoppings = [stage.stopping(ctx, len(material.splits.train.labels)) for _ in columns]
-        stack.train(learning(material.splits, stage, ctx.seed), stage, stoppings)
-    found: FloatArray = stack.probabilities(material.test).cpu().numpy()
-    return found
+    for objective, stage in zip((contrastive, classification), stages, strict=True):
+        stoppings = [stage.stopping(ctx, len(prepared.splits.train.labels)) for _ in columns]
+        stack.train(objective(prepared.splits, stage, ctx.seed), stage, stoppings)
+    confidences: FloatArray = stack.probabilities(prepared.test).cpu().numpy()
+    return confidences

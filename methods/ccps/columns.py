@@ -1,6 +1,6 @@
-"""Columns of CCPS, 75 from the readings of a token's states (docs/methods.md §3): names and statistics.
+"""The 75 feature columns of CCPS (docs/methods.md §3): names, and statistics over the perturbation steps.
 
-Everything here is small, `(tokens, steps)` in float64; the vocabulary is dealt with in `features.py`.
+Arrays here are `(tokens, steps)` in float64; quantities over the vocabulary are computed in `features.py`.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ STATISTICS = ("min", "max", "mean", "std")
 FEATURES: tuple[str, ...] = (*ORIGINAL, *OVERALL, *(f"{name}_{what}" for name in PER_STATE for what in STATISTICS))
 """Names of the 75 columns, in the order of docs/methods.md §3."""
 OF_ORIGINAL, OF_PERTURBED = range(len(ORIGINAL)), range(len(ORIGINAL), len(FEATURES))
-"""Numbers of the columns of the original state, and of the perturbed ones."""
+"""Indices of the columns of the original state, and of the perturbed states."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Readings of the definitions on which the paper and the official code differ (docs/methods.md §3, §6)."""
+    """Options of the definitions on which the paper and the official code differ (docs/methods.md §3, §6)."""
 
     js: Literal["true", "ref"] = "true"
     """Jensen-Shannon divergence, or the official code's mean of the reversed halves KL(m|P0) and KL(m|Ps)."""
     eps_flip: Literal["grid", "exact"] = "grid"
-    """First step that changes the argmax, or the exact distance to the change where it is within the radius."""
+    """First step that changes the argmax, or the exact distance to the change if it is within the radius."""
     eps_relative: bool = False
     """Measure steps and radius in units of the hidden state's norm instead of absolutely."""
     entropy_epsilon: float = 0.0
@@ -68,14 +68,14 @@ class Variant:
 
 
 def assemble(readings: Mapping[str, Array]) -> Array:
-    """The 75 columns `(t, 75)`, from `(t, 1)` arrays of the original state and `(t, s)` of the perturbed ones."""
+    """Compute the columns `(t, 75)` from arrays `(t, 1)` of the original state and `(t, s)` of the perturbed states."""
     drop = readings["original_log_prob_actual"] - readings["perturbed_log_prob_actual"]
     # PEI: mean height of the trapezoids through f_0 = 0, f_k = max(0, drop in log-probability)
     f = np.maximum(0.0, drop)
     energy: Array = np.mean(f, axis=1, keepdims=True) - f[:, -1:] / (2 * f.shape[1])
-    known = {**readings, "pei_value_token": energy, "delta_log_prob_actual_from_original": drop}
-    once = [known[name] for name in (*ORIGINAL, *OVERALL)]
-    x = np.stack([known[name] for name in PER_STATE], axis=1)
+    columns = {**readings, "pei_value_token": energy, "delta_log_prob_actual_from_original": drop}
+    single = [columns[name] for name in (*ORIGINAL, *OVERALL)]
+    x = np.stack([columns[name] for name in PER_STATE], axis=1)
     spread = np.std(x - x[:, :, :1], axis=2)  # exactly 0 where nothing changes
     statistics = np.stack([x.min(axis=2), x.max(axis=2), x.mean(axis=2), spread], axis=2)
-    return np.concatenate([*once, statistics.reshape(len(drop), -1)], axis=1)
+    return np.concatenate([*single, statistics.reshape(len(drop), -1)], axis=1)

@@ -1,9 +1,9 @@
-"""Networks of CCPS, trained on its columns and on columns of noise, with SHAP values of test answers.
+"""Train CCPS networks on its columns and on noise columns, and compute SHAP values of test answers.
 
-Noise is standard normal and drawn once, as answers and their columns are: all networks see the same. Training treats
-columns alike, so that among the columns of noise and one without any information each is as likely to get the largest
-importance: one in twenty is above all 19 by chance. That is how small importances are read. (Boruta's shadow columns
-are such a reference too; Kursa and Rudnicki, 2010.)
+Noise is standard normal and sampled once: all networks get the same. Training treats columns symmetrically, so an
+uninformative column is as likely as each of the 19 noise columns to have the largest importance: it exceeds all of them
+with probability 1/20. This calibrates small importances. (Boruta's shadow columns are a similar reference; Kursa and
+Rudnicki, 2010.)
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ import torch
 from torch import Tensor
 
 from bench.api import AnalysisInput, BoolArray, FloatArray, Format, UserError
-from methods._shared.training import threads_for
-from methods.ccps.analyses import material_of
+from methods._shared.training import limited_threads
+from methods.ccps.analyses import prepare
 from methods.ccps.networks import Network, Splits, TokenEncoder, tokens_needed
-from methods.ccps.shap_values import CLOSE, Gradients, Kernel, expected_gradients, kernel_explainer, kernel_values
+from methods.ccps.shap_values import TOLERANCE, Gradients, Kernel, expected_gradients, kernel_explainer, kernel_values
 
 NOISE = 19
-"""Columns of noise: the fewest of which a column without information is above all one time in twenty."""
-FEWEST = 10
-"""Test answers below which nothing is said."""
+"""Noise columns: with 19, an uninformative column exceeds all of them with probability 1/20."""
+MIN_ANSWERS = 10
+"""Fewest test answers for this analysis."""
 TOKENS = 10
-"""First tokens of an open answer that are explained (docs/methods.md §5.6)."""
-_SEED = 0  # of the noise, the background, the explained answers and the coalitions: the same for all trainings
+"""Number of first tokens of an open answer that are explained (docs/methods.md §5.6)."""
+_SEED = 0  # for noise, background, choice of answers and coalitions: the same for all networks
 NEAR = 0.95
-"""Correlation, of either sign, beyond which a column is called a near copy."""
+"""Absolute correlation above which a column counts as a near copy."""
 
 
 class Sizes(NamedTuple):
-    """Amounts that are computed for each training."""
+    """Sample sizes per network."""
 
     background: int
-    """Training answers that stand for absent columns."""
+    """Training answers in the background."""
     answers: int
-    """Test answers that are explained by gradients."""
+    """Test answers explained by gradients."""
     kernel_answers: int
-    """Number of these, the first ones, that kernel SHAP explains as well."""
+    """How many of the first of these are also explained by kernel SHAP."""
     coalitions: int
-    """Evaluated for each answer by kernel SHAP."""
+    """Coalitions that kernel SHAP evaluates per answer."""
     points: int
-    """Points of the quadrature along each line, to begin with."""
+    """Initial number of quadrature points along each line."""
 
 
 SIZES: Mapping[Format, Sizes] = {
@@ -55,11 +55,11 @@ SIZES: Mapping[Format, Sizes] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Explained:
-    """SHAP values of every training; columns are the 75 and those of noise."""
+class Explanations:
+    """SHAP values of the networks of all seeds; columns are the 75 features and the noise."""
 
     scaled: FloatArray
-    """`(n, columns)`: standardised values of the explained answers; of open ones means over the explained tokens."""
+    """`(n, columns)`: standardised features of the explained answers; for open answers means over explained tokens."""
     gradients: FloatArray
     """`(seeds, n, columns)` in logits."""
     gaps: FloatArray
@@ -67,88 +67,88 @@ class Explained:
     kernel: FloatArray
     """`(seeds, r, columns)` of the first r answers."""
     kernel_of_logits: FloatArray
-    """The same of the game that gradients share out."""
+    """The same for the game that gradients explain."""
     kernel_again: FloatArray
-    """`(1, r, columns)`: `kernel` of the first training with other coalitions, by which its own error is known."""
+    """`(1, r, columns)`: `kernel` of the first network with other coalitions, to estimate its sampling error."""
     constant: BoolArray
-    """`(75,)`: whether a column has one value in training."""
+    """`(75,)`: whether a column is constant in training."""
     copied: int
-    """Number of the 75 that correlate with another one beyond `NEAR` in training."""
+    """Number of the 75 features whose correlation with another one exceeds `NEAR` in training."""
     sizes: Sizes
     tokens: bool
-    """Whether a column is one at several tokens."""
+    """Whether a column stands for several tokens (open answers)."""
 
 
-def explained(given: AnalysisInput, sizes: Sizes | None = None) -> Explained:
-    """Train a network for each seed, and explain test answers in both ways.
+def explain_networks(data: AnalysisInput, sizes: Sizes | None = None) -> Explanations:
+    """Train a network per seed and explain test answers by both methods.
 
     Raises:
-        UserError: the package `shap` is missing, or answers are; said before anything is trained.
+        UserError: the package `shap` is missing, or there are too few answers; raised before training.
     """
     kernel_explainer()
-    if len(given.test) < FEWEST:
+    if len(data.test) < MIN_ANSWERS:
         raise UserError(
-            f"ccps shap: expected at least {FEWEST} test answers to explain, got {len(given.test)}; fewer give"
+            f"ccps shap: expected at least {MIN_ANSWERS} test answers to explain, got {len(data.test)}; fewer give"
             " neither interval nor correlation"
         )
-    method, plain, test = material_of(given)
-    answer_format = next(iter(given.contexts.values())).format
+    method, plain, test = prepare(data)
+    answer_format = next(iter(data.contexts.values())).format
     sizes, rng = sizes or SIZES[answer_format], np.random.default_rng(_SEED)
     train, validation = (part and part._replace(features=with_noise(part.features, rng)) for part in plain)
     splits = Splits(train, validation)  # type: ignore[arg-type]
-    tests = with_noise(test, rng)
-    x = tests[torch.from_numpy(rng.permutation(len(tests))[: sizes.answers])]
-    behind = splits.train.features[torch.from_numpy(rng.permutation(len(splits.train.labels))[: sizes.background])]
-    found, tokens = [], answer_format is Format.OPEN
-    for k, (seed, own) in enumerate(given.contexts.items()):
-        given.say(f"{method.name}, shap: seed {seed}, training")
-        network = method.trained(splits, own)
-        given.say(f"{method.name}, shap: seed {seed}, values of {len(x):,} answers, {sizes.kernel_answers} by kernel")
-        with threads_for(network):
-            found.append(_of_network(network, x, behind, sizes, (k,) if k else (k, len(given.contexts))))
-    seen = plain.train.features.flatten(0, -2)
+    noisy_test = with_noise(test, rng)
+    x = noisy_test[torch.from_numpy(rng.permutation(len(noisy_test))[: sizes.answers])]
+    background = splits.train.features[torch.from_numpy(rng.permutation(len(splits.train.labels))[: sizes.background])]
+    explanations, tokens = [], answer_format is Format.OPEN
+    for k, (seed, ctx) in enumerate(data.contexts.items()):
+        data.say(f"{method.name}, shap: seed {seed}, training")
+        network = method.train_network(splits, ctx)
+        data.say(f"{method.name}, shap: seed {seed}, values of {len(x):,} answers, {sizes.kernel_answers} by kernel")
+        with limited_threads(network):
+            explanations.append(_explain_network(network, x, background, sizes, (k,) if k else (k, len(data.contexts))))
+    train_features = plain.train.features.flatten(0, -2)
     if tokens:
-        seen = seen[seen.ne(0).any(-1)]
-    columns: FloatArray = seen.double().cpu().numpy()
+        train_features = train_features[train_features.ne(0).any(-1)]
+    columns: FloatArray = train_features.double().cpu().numpy()
     constant = columns.min(0) == columns.max(0)
     varied = columns[:, ~constant] - columns[:, ~constant].mean(0)
-    alike = np.abs(varied.T @ varied) / np.sqrt(np.outer(*[(varied**2).sum(0)] * 2))  # correlations, of either sign
-    np.fill_diagonal(alike, 0)
-    copied = int((alike.max(0, initial=0) > NEAR).sum())
-    gradients, kernels = zip(*found, strict=True)
-    return Explained(
+    corr = np.abs(varied.T @ varied) / np.sqrt(np.outer(*[(varied**2).sum(0)] * 2))  # absolute correlations
+    np.fill_diagonal(corr, 0)
+    n_copied = int((corr.max(0, initial=0) > NEAR).sum())
+    gradients, kernels = zip(*explanations, strict=True)
+    return Explanations(
         (x[:, :TOKENS].mean(1) if tokens else x).double().cpu().numpy(),
-        np.stack([each.values for each in gradients]), np.stack([each.gaps for each in gradients]),
+        np.stack([part.values for part in gradients]), np.stack([part.gaps for part in gradients]),
         np.stack([first.values for first, *_ in kernels]), np.stack([first.of_logits for first, *_ in kernels]),
         np.stack([other.values for other in kernels[0][1:]]),
-        constant, copied, sizes._replace(background=len(behind)), tokens,
+        constant, n_copied, sizes._replace(background=len(background)), tokens,
     )  # fmt: skip
 
 
-def _of_network(
-    network: Network, x: Tensor, background: Tensor, sizes: Sizes, draws: Sequence[int]
+def _explain_network(
+    network: Network, x: Tensor, background: Tensor, sizes: Sizes, seeds: Sequence[int]
 ) -> tuple[Gradients, list[Kernel]]:
-    """Values of answers by both ways; by kernel SHAP once for each of these seeds."""
+    """SHAP values of answers by expected gradients, and by kernel SHAP for each of these seeds."""
     for parameter in network.parameters():
         parameter.requires_grad = False
     if isinstance(network.encoder, TokenEncoder):
         longest = int(torch.cat([x, background]).ne(0).any(-1).any(0).sum())
-        kept = tokens_needed(longest, len(network.encoder.convolutions))
-        x, background = x[:, :kept], background[:, :kept]
+        n_tokens = tokens_needed(longest, len(network.encoder.convolutions))
+        x, background = x[:, :n_tokens], background[:, :n_tokens]
 
     def logit(inputs: Tensor) -> Tensor:
         z: Tensor = network(inputs)
         return z[:, 1] - z[:, 0]
 
-    few = x[: sizes.kernel_answers]
+    kernel_rows = x[: sizes.kernel_answers]
     return (
-        expected_gradients(logit, x, background, sizes.points, TOKENS, CLOSE),
-        [kernel_values(logit, few, background, sizes.coalitions, TOKENS, seed) for seed in draws],
+        expected_gradients(logit, x, background, sizes.points, TOKENS, TOLERANCE),
+        [kernel_values(logit, kernel_rows, background, sizes.coalitions, TOKENS, seed) for seed in seeds],
     )
 
 
 def with_noise(features: Tensor, rng: np.random.Generator) -> Tensor:
-    """Features with `NOISE` columns of standard normal noise behind; 0 where an answer has ended, as all are."""
+    """Append `NOISE` columns of standard normal noise to features; 0 on padding, as all features."""
     noise = torch.from_numpy(rng.standard_normal((*features.shape[:-1], NOISE))).to(features)
-    there = features.ne(0).any(-1, keepdim=True)  # standardised features of a real token are never all 0
-    return torch.cat([features, noise * there], dim=-1)
+    is_token = features.ne(0).any(-1, keepdim=True)  # standardised features of a real token are never all 0
+    return torch.cat([features, noise * is_token], dim=-1)

@@ -1,4 +1,4 @@
-"""Analysis `shap` of CCPS: which of its columns the confidence follows, by SHAP values of the trained networks."""
+"""Analysis `shap` of CCPS: feature importances as mean |SHAP value| of the trained networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from bench.api import AnalysisInput, FloatArray, MeasureColumn, Measures
 from methods.ccps import contrasts
 from methods.ccps.columns import FEATURES, OF_ORIGINAL, OF_PERTURBED
-from methods.ccps.explained import NEAR, NOISE, TOKENS, Explained, explained
+from methods.ccps.explained import NEAR, NOISE, TOKENS, Explanations, explain_networks
 
 ALL = len(FEATURES)
 GROUPS: Mapping[str, Sequence[int]] = {
@@ -19,12 +19,12 @@ GROUPS: Mapping[str, Sequence[int]] = {
     "together: perturbed states": OF_PERTURBED,
     "together: noise": range(ALL, ALL + NOISE),
 }
-"""Columns of a group, of which each answer's values are added up (docs/methods.md §3)."""
+"""Columns of a group; an answer's SHAP values are summed over them (docs/methods.md §3)."""
 NOISE_MEAN = "one noise column: mean"
 NOISE_MOST = "one noise column: largest"
-SHOWN = 12
-"""Features that are printed for people."""
-_NAMED = 3  # in the verdict
+N_SHOWN = 12
+"""Number of features that are printed."""
+_N_NAMED = 3  # features named in the verdict
 _COLUMNS = (
     MeasureColumn("feature", "feature", "text"),
     MeasureColumn("together", "together", low="together_low", high="together_high"),
@@ -38,22 +38,22 @@ _COLUMNS = (
 _Row = dict[str, Any]
 
 
-def shap(given: AnalysisInput) -> Measures:
-    """Which features CCPS' confidence follows: SHAP values by shap's KernelExplainer and by gradients."""
-    return measured(explained(given))
+def shap(data: AnalysisInput) -> Measures:
+    """Feature importances of CCPS, by shap's KernelExplainer and by expected gradients."""
+    return build_measures(explain_networks(data))
 
 
-def measured(found: Explained) -> Measures:
-    """Table and verdict of SHAP values."""
-    rows = _rows(found)
+def build_measures(data: Explanations) -> Measures:
+    """Build table and verdict from SHAP values."""
+    rows = _build_rows(data)
     return Measures(
         question="Which features does CCPS' confidence follow?",
-        answer=" ".join(_answer(found, rows)),
+        answer=" ".join(_build_answer(data, rows)),
         columns=_COLUMNS,
         rows=rows,
         drawn="importance",
-        shown=len(GROUPS) + 2 + SHOWN,
-        notes=tuple(_notes(found)),
+        shown=len(GROUPS) + 2 + N_SHOWN,
+        notes=tuple(_build_notes(data)),
     )
 
 
@@ -61,38 +61,38 @@ def measured(found: Explained) -> Measures:
 
 
 class Mean(NamedTuple):
-    """Mean over answers and trainings, with its interval."""
+    """Mean over answers and seeds, with its interval."""
 
     value: float
     low: float | None
-    """None where there is no interval: few answers or one training."""
+    """None if there is no interval, with few answers or one seed."""
     high: float | None
     between: float
-    """Standard deviation from training to training."""
+    """Standard deviation between seeds."""
 
 
 def importance(values: FloatArray) -> Mean:
-    """Mean |SHAP value| of values `(seeds, n)`, with an interval for other answers and other trainings."""
+    """Mean |SHAP value| of values `(seeds, n)`, with an interval over answers and seeds."""
     mean = contrasts.mean_of_answers(np.abs(values))
-    found = contrasts.estimate(mean)
-    low = None if found.low is None else max(0.0, found.low)
-    return Mean(found.value, low, found.high, float(mean.by_seed.std(ddof=1)))
+    effect = contrasts.estimate(mean)
+    low = None if effect.low is None else max(0.0, effect.low)
+    return Mean(effect.value, low, effect.high, float(mean.by_seed.std(ddof=1)))
 
 
 def correlations(scaled: FloatArray, values: FloatArray) -> list[float | None]:
     """Pearson correlation of each column's standardised values `(n, k)` with its SHAP values `(seeds, n, k)`.
 
-    Mean over seeds; None where one of both doesn't vary in some training.
+    Mean over seeds; None if either is constant for some seed.
     """
-    found: list[float | None] = []
+    mean_correlations: list[float | None] = []
     for k in range(scaled.shape[1]):
-        each = [pearson(scaled[:, k], of[:, k]) for of in values]
-        found.append(float(np.mean(each)) if np.isfinite(each).all() else None)
-    return found
+        by_seed = [pearson(scaled[:, k], shap_values[:, k]) for shap_values in values]
+        mean_correlations.append(float(np.mean(by_seed)) if np.isfinite(by_seed).all() else None)
+    return mean_correlations
 
 
 class MeanAndRange(NamedTuple):
-    """A number of each training, or of each pair of them."""
+    """Mean and range of a number over seeds, or over pairs of seeds."""
 
     mean: float
     low: float
@@ -102,7 +102,7 @@ class MeanAndRange(NamedTuple):
 
 
 def agreement(one: FloatArray, other: FloatArray) -> tuple[MeanAndRange, MeanAndRange]:
-    """Agreement of two estimates `(seeds, n, k)` of the same values, by training.
+    """Agreement of two estimates `(seeds, n, k)` of the same values, by seed.
 
     Returns:
         Pearson correlation over all values; Spearman's of the columns' importances.
@@ -113,20 +113,20 @@ def agreement(one: FloatArray, other: FloatArray) -> tuple[MeanAndRange, MeanAnd
 
 
 def stability(values: FloatArray) -> MeanAndRange:
-    """Spearman's correlation of the columns' importances between two trainings, over all pairs; `(seeds, n, k)`."""
+    """Spearman's correlation of the columns' importances between seeds, over all pairs, of values `(seeds, n, k)`."""
     return _spread([spearman(a, b) for a, b in combinations(np.abs(values).mean(1), 2)])
 
 
 def spearman(one: FloatArray, other: FloatArray) -> float:
-    """Correlation of ranks `(n,)`; equal values share their mean rank."""
+    """Spearman's rank correlation of two `(n,)`; ties share their mean rank."""
     from scipy.stats import rankdata
 
     return pearson(rankdata(one), rankdata(other))
 
 
 def pearson(one: FloatArray, other: FloatArray) -> float:
-    """Correlation of two `(n,)`; NaN where one doesn't vary."""
-    if np.ptp(one) == 0 or np.ptp(other) == 0:  # exactly: rounding of a mean would look like spread
+    """Pearson's correlation of two `(n,)`; NaN if one is constant."""
+    if np.ptp(one) == 0 or np.ptp(other) == 0:  # exact test: rounding of a mean would look like variance
         return float("nan")
     return float(np.corrcoef(one, other)[0, 1])
 
@@ -138,20 +138,20 @@ def _spread(values: Sequence[float]) -> MeanAndRange:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _noise(found: Explained) -> FloatArray:
-    """Importances of the columns of noise, `(NOISE,)`."""
-    sizes: FloatArray = np.abs(found.gradients[:, :, ALL:]).mean((0, 1))
+def _noise_importances(data: Explanations) -> FloatArray:
+    """Importances of the noise columns, `(NOISE,)`."""
+    sizes: FloatArray = np.abs(data.gradients[:, :, ALL:]).mean((0, 1))
     return sizes
 
 
-def _above(found: Explained) -> list[bool]:
-    """Whether each of the 75 has a larger importance than all columns of noise."""
-    above: list[bool] = (np.abs(found.gradients[:, :, :ALL]).mean((0, 1)) > _noise(found).max()).tolist()
-    return above
+def _exceeds_noise(data: Explanations) -> list[bool]:
+    """Whether the importance of each feature exceeds that of all noise columns."""
+    exceeds: list[bool] = (np.abs(data.gradients[:, :, :ALL]).mean((0, 1)) > _noise_importances(data).max()).tolist()
+    return exceeds
 
 
-def _row(name: str, gradients: FloatArray, kernel: FloatArray) -> _Row:
-    """Importances of values `(seeds, n)` and `(seeds, r)`."""
+def _build_row(name: str, gradients: FloatArray, kernel: FloatArray) -> _Row:
+    """Row with the importances of values by gradients `(seeds, n)` and by kernel `(seeds, r)`."""
     one, other = importance(gradients), importance(kernel)
     return {
         "feature": name, "importance": one.value, "low": one.low, "high": one.high, "between": one.between,
@@ -159,87 +159,87 @@ def _row(name: str, gradients: FloatArray, kernel: FloatArray) -> _Row:
     }  # fmt: skip
 
 
-def _rows(found: Explained) -> list[_Row]:
-    """Groups, noise, and the 75 by importance, the largest first."""
-    gradients, kernel = found.gradients, found.kernel
-    # a group's numbers by gradients stand in a column of their own, which the figure doesn't draw
+def _build_rows(data: Explanations) -> list[_Row]:
+    """Rows of groups, noise, and the 75 features by falling importance."""
+    gradients, kernel = data.gradients, data.kernel
+    # importances of groups have separate columns, which the figure doesn't draw
     names = {"importance": "together", "low": "together_low", "high": "together_high"}
-    of_groups: list[_Row] = []
+    group_rows: list[_Row] = []
     for group, columns in GROUPS.items():
-        row = _row(group, gradients[:, :, columns].sum(2), kernel[:, :, columns].sum(2))
-        of_groups.append({names.get(key, key): value for key, value in row.items()})
-    most = ALL + int(_noise(found).argmax())
-    of_noise = [
-        _row(NOISE_MEAN, np.abs(gradients[:, :, ALL:]).mean(2), np.abs(kernel[:, :, ALL:]).mean(2)),
-        _row(NOISE_MOST, gradients[:, :, most], kernel[:, :, most]),
+        row = _build_row(group, gradients[:, :, columns].sum(2), kernel[:, :, columns].sum(2))
+        group_rows.append({names.get(key, key): value for key, value in row.items()})
+    largest = ALL + int(_noise_importances(data).argmax())
+    noise_rows = [
+        _build_row(NOISE_MEAN, np.abs(gradients[:, :, ALL:]).mean(2), np.abs(kernel[:, :, ALL:]).mean(2)),
+        _build_row(NOISE_MOST, gradients[:, :, largest], kernel[:, :, largest]),
     ]
-    few = kernel.shape[1]
-    pairs = zip(correlations(found.scaled, gradients), correlations(found.scaled[:few], kernel), strict=True)
-    each = []
+    m = kernel.shape[1]
+    pairs = zip(correlations(data.scaled, gradients), correlations(data.scaled[:m], kernel), strict=True)
+    feature_rows = []
     for k, (r, kernel_r) in enumerate(list(pairs)[:ALL]):
-        row = _row(FEATURES[k], gradients[:, :, k], kernel[:, :, k])
-        if not found.constant[k]:
+        row = _build_row(FEATURES[k], gradients[:, :, k], kernel[:, :, k])
+        if not data.constant[k]:
             row |= {"r": r, "kernel_r": kernel_r}
-        each.append(row | {"above_noise": "yes" if _above(found)[k] else "no"})
-    return [*of_groups, *of_noise, *sorted(each, key=lambda row: -row["importance"])]
+        feature_rows.append(row | {"above_noise": "yes" if _exceeds_noise(data)[k] else "no"})
+    return [*group_rows, *noise_rows, *sorted(feature_rows, key=lambda row: -row["importance"])]
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def _answer(found: Explained, listed: Sequence[_Row]) -> Iterator[str]:
-    rows = {str(row["feature"]): row for row in listed}
-    original, perturbed, noise = (_told(rows[name], "together", "together_") for name in GROUPS)
+def _build_answer(data: Explanations, table_rows: Sequence[_Row]) -> Iterator[str]:
+    rows = {str(row["feature"]): row for row in table_rows}
+    original, perturbed, noise = (_format_interval(rows[name], "together", "together_") for name in GROUPS)
     yield (
         f"By gradients its {len(OF_ORIGINAL)} columns of the original state together move its logit by {original} on"
         f" average, its {len(OF_PERTURBED)} of the perturbed states by {perturbed}, {NOISE} added columns of noise"
         f" by {noise}."
     )
-    above = sum(_above(found))
+    above = sum(_exceeds_noise(data))
     if not above:
         yield f"None of the {ALL} alone moves it more than each of the {NOISE} columns of noise, so none can be named."
     else:
-        names = [name for name in rows if name in FEATURES][: min(_NAMED, above)]
-        by_chance = (~found.constant).sum() / (NOISE + 1)  # a constant moves nothing, so it is never above noise
+        names = [name for name in rows if name in FEATURES][: min(_N_NAMED, above)]
+        by_chance = (~data.constant).sum() / (NOISE + 1)  # a constant feature is never above noise
         yield (
             f"Alone {above} of the {ALL} move it more than each column of noise, as about {by_chance:.0f} would"
             " by chance if all were useless"
             + (f"; the other {ALL - above} move it no more than a useless column may" if above < ALL else "")
-            + f". Largest: {', '.join(f'{name} {_told(rows[name])}' for name in names)}."
+            + f". Largest: {', '.join(f'{name} {_format_interval(rows[name])}' for name in names)}."
         )
     yield (
-        f"That is no ranking of causes: {found.copied} of the {ALL} columns are near copies of another one, among which"
+        f"That is no ranking of causes: {data.copied} of the {ALL} columns are near copies of another one, among which"
         " SHAP values are divided as each training happened to, and the importances in two trainings correlate"
-        f" {_range(stability(found.gradients[:, :, :ALL]))} (Spearman)."
+        f" {_format_range(stability(data.gradients[:, :, :ALL]))} (Spearman)."
     )
-    few = found.kernel.shape[1]
-    values, sizes = agreement(found.kernel[:, :, :ALL], found.gradients[:, :few, :ALL])
-    again, _ = agreement(found.kernel_again[:, :, :ALL], found.kernel[:1, :, :ALL])
+    m = data.kernel.shape[1]
+    values, sizes = agreement(data.kernel[:, :, :ALL], data.gradients[:, :m, :ALL])
+    again, _ = agreement(data.kernel_again[:, :, :ALL], data.kernel[:1, :, :ALL])
     yield (
-        f"Kernel SHAP, the paper's, and gradients correlate {_range(values)} over all values of {few:,} answers, and"
-        f" {_range(sizes)} in the features' importances (Spearman). With other coalitions kernel SHAP correlates"
-        f" {_correlation(again.mean)} with itself."
+        f"Kernel SHAP, the paper's, and gradients correlate {_format_range(values)} over all values of {m:,} answers,"
+        f" and {_format_range(sizes)} in the features' importances (Spearman). With other coalitions kernel SHAP"
+        f" correlates {_format_correlation(again.mean)} with itself."
     )
 
 
-def _notes(found: Explained) -> Iterator[str]:
-    seeds, n, _ = found.gradients.shape
-    few, sizes = found.kernel.shape[1], found.sizes
+def _build_notes(data: Explanations) -> Iterator[str]:
+    seeds, n, _ = data.gradients.shape
+    m, sizes = data.kernel.shape[1], data.sizes
     yield (
         f"Mean |SHAP value| in logits, over {n:,} test answers and {seeds} trainings, with 95 % intervals"
         " for other answers and other trainings; seeds: standard deviation between trainings; together: of an answer's"
         " sum over all columns of a group."
-        + (f" A feature is its column at an answer's first {TOKENS} tokens together." if found.tokens else "")
+        + (f" A feature is its column at an answer's first {TOKENS} tokens together." if data.tokens else "")
     )
     yield (
         f"gradients: expected gradients, i.e. Aumann-Shapley values of the logit, against {sizes.background} training"
-        f" answers, at least {sizes.points} points a line; their sums miss the logit by {found.gaps.max():.2g} at most,"
-        f" {np.median(found.gaps):.2g} in the median. kernel: shap's KernelExplainer, i.e. Shapley values of the logit"
-        f" of the mean probability, with the same background and {sizes.coalitions:,} coalitions, of {few:,} of these"
+        f" answers, at least {sizes.points} points a line; their sums miss the logit by {data.gaps.max():.2g} at most,"
+        f" {np.median(data.gaps):.2g} in the median. kernel: shap's KernelExplainer, i.e. Shapley values of the logit"
+        f" of the mean probability, with the same background and {sizes.coalitions:,} coalitions, of {m:,} of these"
         " answers."
     )
-    of_logits, _ = agreement(found.kernel_of_logits[:, :, :ALL], found.gradients[:, :few, :ALL])
-    yield f"Shapley values of the mean logit, which gradients share out, correlate with gradients {_range(of_logits)}."
+    r, _ = agreement(data.kernel_of_logits[:, :, :ALL], data.gradients[:, :m, :ALL])
+    yield f"Shapley values of the mean logit, which gradients divide, correlate with gradients {_format_range(r)}."
     yield (
         f"Networks have {NOISE} columns of noise beside the {ALL}, so they aren't quite those of a run. A feature is"
         f" above noise where its importance is larger than that of all {NOISE}; of features without any use one in"
@@ -247,22 +247,22 @@ def _notes(found: Explained) -> Iterator[str]:
     )
     yield (
         "r: Pearson correlation of the standardised feature with its SHAP value, mean over trainings;"
-        f" {int(found.constant.sum())} features are constant in training and have none. Near copies: correlated beyond"
+        f" {int(data.constant.sum())} features are constant in training and have none. Near copies: correlated beyond"
         f" ±{NEAR:g} in training."
     )
 
 
-def _told(row: _Row, key: str = "importance", ends: str = "") -> str:
+def _format_interval(row: _Row, key: str = "importance", ends: str = "") -> str:
     low, high = row[f"{ends}low"], row[f"{ends}high"]
     value = f"{row[key]:.3f}"
     return value if low is None or high is None else f"{value} ({low:.3f} to {high:.3f})"
 
 
-def _range(found: MeanAndRange) -> str:
-    if not np.isfinite(found.mean):
-        return _correlation(found.mean)
-    return f"{found.mean:.2f} ({found.low:.2f} to {found.high:.2f})"
+def _format_range(spread: MeanAndRange) -> str:
+    if not np.isfinite(spread.mean):
+        return _format_correlation(spread.mean)
+    return f"{spread.mean:.2f} ({spread.low:.2f} to {spread.high:.2f})"
 
 
-def _correlation(value: float) -> str:
+def _format_correlation(value: float) -> str:
     return f"{value:.2f}" if np.isfinite(value) else "in no way that is defined"

@@ -1,4 +1,4 @@
-"""CCPS: a small network reads how the model's output distribution reacts when its last hidden state is perturbed.
+"""CCPS: a small network on features of how the output distribution reacts to perturbations of the last hidden state.
 
 Khanmohammadi et al., 2025, "Calibrating LLM Confidence by Probing Perturbed Representation Stability",
 arXiv:2505.21772; docs/methods.md §2.8-§2.12. Choice answers are read at their first token, open ones at up to thirty.
@@ -33,7 +33,7 @@ from bench.api import (
     UserError,
     method,
 )
-from methods._shared.training import AROUND, RATE_AND_DECAY, check_fitted, check_shares, drawing_from
+from methods._shared.training import AROUND, RATE_AND_DECAY, check_fitted, check_fractions, seeded_torch
 from methods.ccps.columns import FEATURES, Variant
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _EVER_FLIPPED = FEATURES.index("did_argmax_change_from_original_max")
 @method("ccps")
 @dataclass(kw_only=True, eq=False)
 class Ccps(ConfidenceMethod):
-    """Perturbs the last hidden state against the answer and classifies what the output head does; needs labels.
+    """Classifier on changes of the output distribution under perturbations of the last hidden state; needs labels.
 
     In the sources of its constants, "paper" is arXiv:2505.21772 and "code" what the authors' repository
     github.com/ledengary/CCPS executes. CHOSEN marks what neither gives.
@@ -170,8 +170,8 @@ class Ccps(ConfidenceMethod):
     """Most steps. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
 
     def __post_init__(self) -> None:
-        """Refuse settings with which nothing could be computed."""
-        check_shares(
+        """Raise on settings out of range."""
+        check_fractions(
             self.name,
             contrastive_dropout=self.contrastive_dropout,
             classifier_dropout=self.classifier_dropout,
@@ -181,12 +181,12 @@ class Ccps(ConfidenceMethod):
             raise UserError(f"{self.name}.radius: expected more than 0, got {self.radius}")
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Learn scaler, encoder and classifier.
+        """Fit scaler, encoder and classifier.
 
         Raises:
-            UserError: hidden states or output weights that are not finite.
+            UserError: hidden states or output weights are not finite.
         """
-        network = self.trained(self.prepared(train, ctx), ctx)
+        network = self.train_network(self.prepare_splits(train, ctx), ctx)
         # copies: a state dict shares memory with the live network (docs/methods.md §6 #17)
         self.weights_ = {name: tensor.detach().cpu().numpy().copy() for name, tensor in network.state_dict().items()}
         return self
@@ -200,53 +200,53 @@ class Ccps(ConfidenceMethod):
         check_fitted(self)
         inputs = self.test_inputs(batch)
         device = batch[Unembedding()].weight.device
-        with torch.device("meta"):  # without drawing initial weights
-            network = self.network(len(FEATURES)).eval()
+        with torch.device("meta"):  # without initialising weights
+            network = self.build_network(len(FEATURES)).eval()
         weights = {name: torch.tensor(array, device=device) for name, array in self.weights_.items()}
         network.load_state_dict(weights, assign=True)
         return probabilities(network, torch.from_numpy(inputs).to(device))
 
-    # --- parts of fit and predict, which analyses use as well ---------------------------------------------------------
+    # --- parts of fit and predict, also used by analyses --------------------------------------------------------------
 
-    def prepared(self, train: Batch, ctx: Context) -> Splits:
-        """Learn the scaler; the standardised features that networks learn from and are chosen by.
+    def prepare_splits(self, train: Batch, ctx: Context) -> Splits:
+        """Fit the scaler, and return standardised features of training and validation answers.
 
         Raises:
-            UserError: hidden states or output weights that are not finite.
+            UserError: hidden states or output weights are not finite.
         """
         from methods.ccps.networks import Splits
 
         features, lengths = self._tokens(train, ctx.format)
         self.format_ = ctx.format.value
         self.mean_, self.scale_ = _scaler(features)
-        learned = _data(self._network_inputs(features, lengths), train.correct, ctx.device)
+        train_data = _data(self._network_inputs(features, lengths), train.correct, ctx.device)
         if ctx.validation is None:
-            return Splits(learned, None)
+            return Splits(train_data, None)
         inputs = self.test_inputs(ctx.validation)
-        return Splits(learned, _data(inputs, ctx.validation.correct, ctx.device))
+        return Splits(train_data, _data(inputs, ctx.validation.correct, ctx.device))
 
     def test_inputs(self, batch: Batch) -> Array:
-        """Inputs of networks for answers that are not learned from, `(n, 75)` or `(n, max_tokens, 75)`."""
+        """Network inputs of validation and test answers, `(n, 75)` or `(n, max_tokens, 75)`."""
         answer_format = Format(self.format_)
         features, lengths = self._tokens(batch, answer_format)
         if answer_format is Format.CHOICE and self.unflipped_at_test is not None:
             features[features[:, _EVER_FLIPPED] == 0, _EPSILON_TO_FLIP] = self.unflipped_at_test
         return self._network_inputs(features, lengths)
 
-    def trained(self, splits: Splits, ctx: Context) -> Network:
-        """A network of as many features as the splits have, after both stages.
+    def train_network(self, splits: Splits, ctx: Context) -> Network:
+        """Train a network on these splits in both stages.
 
         Raises:
-            UserError: training diverged; a network of NaN would look like one that nothing moves.
+            UserError: training diverged, i.e. weights are not finite.
         """
         from methods.ccps.networks import classification, contrastive, train
 
         # Initial weights and dropout masks come from torch's global generators.
-        with drawing_from(ctx.seed, ctx.device):
-            network = self.network(splits.train.features.shape[-1]).to(ctx.device, splits.train.features.dtype)
-            for learning, stage in zip((contrastive, classification), self.stages(ctx.format), strict=True):
+        with seeded_torch(ctx.seed, ctx.device):
+            network = self.build_network(splits.train.features.shape[-1]).to(ctx.device, splits.train.features.dtype)
+            for objective, stage in zip((contrastive, classification), self.stage_settings(ctx.format), strict=True):
                 stopping = stage.stopping(ctx, len(splits.train.labels))
-                train(network, learning(splits, stage, ctx.seed), stage, stopping)
+                train(network, objective(splits, stage, ctx.seed), stage, stopping)
         if not all(bool(weights.isfinite().all()) for weights in network.parameters()):
             raise UserError(
                 f"{self.name}: expected a training that ends with finite weights, but it diverged with the seed"
@@ -254,8 +254,8 @@ class Ccps(ConfidenceMethod):
             )
         return network
 
-    def stages(self, answer_format: Format) -> tuple[StageSettings, StageSettings]:
-        """Both stages of a training."""
+    def stage_settings(self, answer_format: Format) -> tuple[StageSettings, StageSettings]:
+        """Settings of the contrastive and the classification stage."""
         from methods.ccps.networks import StageSettings
 
         is_open = answer_format is Format.OPEN
@@ -278,12 +278,12 @@ class Ccps(ConfidenceMethod):
         )
 
     def directions(self, ids: Sequence[str], lengths: IntArray, width: int) -> Tensor | None:
-        """Directions in which states are moved; None: against the answer. Variants in analyses give others.
+        """Perturbation directions; None: along the gradient, against the answer. Overridden in analyses.
 
         Args:
-            ids: of the n answers.
-            lengths: `(n,)`, tokens of each that are read.
-            width: of a state.
+            ids: question ids of the n answers.
+            lengths: `(n,)` number of tokens read of each answer.
+            width: hidden size.
 
         Returns:
             None, or `(sum of lengths, width)`.
@@ -302,18 +302,18 @@ class Ccps(ConfidenceMethod):
         return sum(parameter.numel() for parameter in network.parameters())
 
     def _tokens(self, batch: Batch, answer_format: Format) -> tuple[Array, IntArray]:
-        """Features `(tokens, 75)` of the answers' first token or first `max_tokens`, and how many each has, `(n,)`."""
+        """Features `(tokens, 75)` of the answers' first token or first `max_tokens`, and their counts `(n,)`."""
         import torch
 
         from methods.ccps.features import perturbation_features
 
         hidden, ids, head = batch[_HIDDEN], batch[TokenIds(Of.ANSWER)], batch[Unembedding()]
         lengths = np.minimum(ids.lengths, 1 if answer_format is Format.CHOICE else self.max_tokens)
-        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        places = np.repeat(ids.offsets[:-1], lengths) + within  # of these tokens among all
+        positions = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        token_rows = np.repeat(ids.offsets[:-1], lengths) + positions  # rows of these tokens among all
         features = perturbation_features(
-            torch.from_numpy(hidden.values[places]),
-            torch.from_numpy(ids.values[places]),
+            torch.from_numpy(hidden.values[token_rows]),
+            torch.from_numpy(ids.values[token_rows]),
             head,
             radius=self.radius,
             steps=self.steps,
@@ -338,17 +338,17 @@ class Ccps(ConfidenceMethod):
         inputs[np.arange(self.max_tokens) < lengths[:, None]] = scaled
         return inputs
 
-    def network(self, n_features: int) -> Network:
-        """A network of so many features, with weights from torch's global generator."""
+    def build_network(self, n_features: int) -> Network:
+        """Build a network with initial weights from torch's global generator."""
         from methods.ccps.networks import build
 
         return build(Format(self.format_), n_features, self.encoder_channels, pool_mask=self.pool_mask)
 
 
 def _scaler(features: Array) -> tuple[FloatArray, FloatArray]:
-    """Mean and population standard deviation per column, float64; 1 where a column is constant (docs/methods.md §2.9).
+    """Mean and population standard deviation per column, float64; 1 if a column is constant (docs/methods.md §2.9).
 
-    Constancy is read off the values: a computed deviation of 1e-16 would blow rounding noise up to a feature.
+    Constancy is tested on the values: dividing by a computed deviation of 1e-16 would amplify rounding noise.
     """
     wide = features.astype(np.float64)
     constant = wide.min(axis=0) == wide.max(axis=0)

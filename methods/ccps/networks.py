@@ -1,8 +1,8 @@
 """The two CCPS networks and their two training stages (docs/methods.md §2.9-§2.12).
 
 Single-token answers: an MLP 75 -> 64 -> 32 -> 16 -> 8, then 8 -> 48 -> 24 -> 12 -> 2, with ELU. Open answers: two
-convolutions over the tokens' features, a maximum over tokens, 16 -> 32 -> 2, with ReLU. First the encoder learns to put
-answers with different labels apart, then encoder and classifier learn the labels together.
+convolutions over the tokens' features, a maximum over tokens, 16 -> 32 -> 2, with ReLU. First the encoder is trained
+by a contrastive loss, then encoder and classifier together by cross-entropy.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bench.api import Context, EarlyStopping, Format
-from methods._shared.training import batches_of, descend, threads_for
+from methods._shared.training import iterate_batches, limited_threads, run_steps
 
 Activation = Literal["relu", "elu"]
 Optimiser = Literal["adamw", "adam"]
 """Optimiser with decoupled weight decay, or with L2."""
 Weights = dict[str, Tensor]
 Forward = Callable[[Tensor], Tensor]
-"""Pass through a network, or through its encoder."""
+"""Forward pass of a network, or of its encoder."""
 Evaluate = Callable[[Callable[[Forward, Tensor], Tensor], Tensor], Tensor]
-"""Function of a network and rows, rows -> its value: of one network, or `(k, ...)` of k at once."""
-RowsAtOnce = Callable[[Tensor], int]
-"""How many rows of these go through the networks together where nothing is learned; bounds the memory."""
+"""Evaluates a function of (network, rows) on rows, for one network or, as `(k, ...)`, for k networks at once."""
+MaxRows = Callable[[Tensor], int]
+"""Number of rows per evaluation pass, from the features; bounds the memory."""
 
 CHOICE_ENCODER = (64, 32, 16, 8)
 """Widths after the features (paper, architecture appendix; docs/methods.md §2.9)."""
@@ -40,11 +40,11 @@ OPEN_EMBEDDING = 16
 """Width of the open-ended embedding (paper, architecture appendix; docs/methods.md §2.10)."""
 OPEN_CLASSIFIER = (OPEN_EMBEDDING, 32, 2)
 KERNEL = 3
-"""Tokens that a convolution sees."""
+"""Kernel size of the convolutions, in tokens."""
 _FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "elu": functional.elu}
 
 
-def _at_once(_: Tensor) -> int:
+def _n_rows(_: Tensor) -> int:
     return 4096
 
 
@@ -66,7 +66,7 @@ class Mlp(nn.Module):
 
 
 class TokenEncoder(nn.Module):
-    """Convolutions over the tokens of an answer, the maximum over tokens, one linear layer."""
+    """Convolutions over the tokens of an answer, maximum over tokens, and a linear layer."""
 
     def __init__(self, channels: Sequence[int], *, pool_mask: bool) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class TokenEncoder(nn.Module):
         self.dropout = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(n, tokens, features)`, zero rows where an answer has ended -> `(n, 16)`."""
+        """`(n, tokens, features)`, zero on padding -> `(n, 16)`."""
         y = x.transpose(1, 2)
         for convolution in self.convolutions:
             # y has the shape (n, channels, tokens)
@@ -89,16 +89,16 @@ class TokenEncoder(nn.Module):
 
 
 def tokens_needed(longest: int, convolutions: int) -> int:
-    """Tokens to which answers may be cut or padded without a change of maxima over tokens, or of their gradients.
+    """Number of tokens to which answers may be padded without changing the maxima over tokens or their gradients.
 
-    Each of c convolutions sees one token to each side, and the first sees no difference between padding and the end.
-    So behind the longest answer c tokens depend on it, the last c - 1 on the end, and one stands for all between.
+    Each of c convolutions reads one token to each side, and the first can't distinguish padding from the end. So behind
+    the longest answer c tokens depend on it, the last c - 1 on the end, and one represents all between.
     """
     return longest + 2 * convolutions * (KERNEL // 2)
 
 
 class Network(nn.Module):
-    """Encoder and classifier; the second logit stands for "correct"."""
+    """Encoder and classifier; the second logit is that of "correct"."""
 
     def __init__(self, encoder: Mlp | TokenEncoder, classifier: Mlp) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Network(nn.Module):
 
 
 def build(answer_format: Format, n_features: int, channels: Sequence[int], *, pool_mask: bool) -> Network:
-    """The network for this format of answers; channels and pool_mask matter to open ones only."""
+    """Build the network for a format; channels and pool_mask apply to open answers only."""
     if answer_format is Format.OPEN:
         encoder = TokenEncoder((n_features, *channels), pool_mask=pool_mask)
         return Network(encoder, Mlp(OPEN_CLASSIFIER, "relu"))
@@ -127,7 +127,7 @@ class StageSettings(NamedTuple):
 
     name: str
     steps: int
-    """Most steps; validation may end the stage before."""
+    """Most steps; early stopping may end the stage before."""
     batch_size: int
     learning_rate: float
     dropout: float
@@ -138,7 +138,7 @@ class StageSettings(NamedTuple):
     """Margin of the contrastive loss."""
 
     def stopping(self, ctx: Context, n: int) -> EarlyStopping:
-        """Steps of one training on n answers."""
+        """Early stopping of a training on n answers."""
         return ctx.early_stopping(self.steps, name=self.name, epochs_per_step=min(self.batch_size, n) / n)
 
 
@@ -148,11 +148,11 @@ class Data(NamedTuple):
     features: Tensor
     """(n, 75) or (n, tokens, 75)"""
     labels: Tensor
-    """(n,) int64: 1 where the answer was right."""
+    """(n,) int64: 1 if the answer is right."""
 
 
 class Splits(NamedTuple):
-    """Rows that are learned from, and those by which the steps to keep are chosen."""
+    """Training rows, and validation rows for early stopping."""
 
     train: Data
     validation: Data | None
@@ -161,64 +161,64 @@ class Splits(NamedTuple):
 OPTIMISERS: dict[Optimiser, type[torch.optim.Adam]] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 
 
-class Learning(NamedTuple):
-    """A stage on given rows: what is trained by which loss, and how its step is chosen."""
+class StageObjective(NamedTuple):
+    """What a training stage trains, by which loss, and how it selects the best step."""
 
     part: str
-    """Name of the submodule that is trained; empty: the whole network."""
+    """Name of the trained submodule; empty: the whole network."""
     batches: Iterator[Tensor]
     loss: Callable[[Forward, Tensor], Tensor]
-    """Loss of a network in a batch."""
-    on_validation: Callable[[Evaluate, RowsAtOnce], Tensor | None]
-    """Loss or probabilities there; None without validation rows."""
+    """Loss of a network on a batch."""
+    on_validation: Callable[[Evaluate, MaxRows], Tensor | None]
+    """Loss or probabilities on validation; None without validation rows."""
     record: Callable[[EarlyStopping, Tensor | None, Callable[[], Weights]], None]
-    """Records what one network gave there, with a function that gives its weights."""
+    """Passes the result of one network on validation to early stopping, with a function that returns its weights."""
 
 
-def contrastive(splits: Splits, stage: StageSettings, seed: int) -> Learning:
-    """Train the encoder to bring answers with equal labels together and others apart, by at least the margin.
+def contrastive(splits: Splits, stage: StageSettings, seed: int) -> StageObjective:
+    """Contrastive stage: embeddings of equal labels are pulled together, others pushed apart by at least the margin.
 
-    Each anchor's partner is drawn from all other rows (docs/methods.md §2.11). The encoder that is kept has the
-    smallest loss on pairs of validation rows; these are drawn once, each row being the anchor of one.
+    Each anchor's partner is sampled from all other rows (docs/methods.md §2.11). The selected encoder has the smallest
+    loss on pairs of validation rows; these are sampled once, with each row as the anchor of one pair.
     """
     generator = torch.Generator().manual_seed(seed)
     train, validation = splits
     n = len(train.labels)
-    batches = (paired(rows, n, generator) for rows in batches_of(n, stage.batch_size, generator))
-    tested = paired(torch.arange(len(validation.labels)), len(validation.labels), generator) if validation else None
+    batches = (draw_pairs(rows, n, generator) for rows in iterate_batches(n, stage.batch_size, generator))
+    pairs = draw_pairs(torch.arange(len(validation.labels)), len(validation.labels), generator) if validation else None
 
     def loss(data: Data, encoder: Forward, pairs: Tensor) -> Tensor:
         return hadsell_loss(encoder, data, pairs, stage.margin)
 
-    def on_validation(evaluate: Evaluate, _: RowsAtOnce) -> Tensor | None:
-        return None if validation is None or tested is None else evaluate(partial(loss, validation), tested)
+    def on_validation(evaluate: Evaluate, _: MaxRows) -> Tensor | None:
+        return None if validation is None or pairs is None else evaluate(partial(loss, validation), pairs)
 
     def record(stopping: EarlyStopping, value: Tensor | None, keep: Callable[[], Weights]) -> None:
         stopping.record_loss(lambda _: math.nan if value is None else float(value), keep=keep)
 
-    return Learning("encoder", batches, partial(loss, train), on_validation, record)
+    return StageObjective("encoder", batches, partial(loss, train), on_validation, record)
 
 
-def classification(splits: Splits, stage: StageSettings, seed: int) -> Learning:
-    """Train encoder and classifier together on the labels, by cross-entropy."""
+def classification(splits: Splits, stage: StageSettings, seed: int) -> StageObjective:
+    """Classification stage: encoder and classifier are trained together by cross-entropy."""
     train, validation = splits
 
     def loss(network: Forward, rows: Tensor) -> Tensor:
         return functional.cross_entropy(network(train.features[rows]), train.labels[rows])
 
-    def on_validation(evaluate: Evaluate, at_once: RowsAtOnce) -> Tensor | None:
-        return likely(evaluate, validation.features, at_once) if validation else None
+    def on_validation(evaluate: Evaluate, at_once: MaxRows) -> Tensor | None:
+        return predict_proba(evaluate, validation.features, at_once) if validation else None
 
     def record(stopping: EarlyStopping, value: Tensor | None, keep: Callable[[], Weights]) -> None:
         stopping.record(lambda _: np.zeros(0) if value is None else value.cpu().numpy(), keep=keep)
 
-    batches = batches_of(len(train.labels), stage.batch_size, torch.Generator().manual_seed(seed))
-    return Learning("", batches, loss, on_validation, record)
+    batches = iterate_batches(len(train.labels), stage.batch_size, torch.Generator().manual_seed(seed))
+    return StageObjective("", batches, loss, on_validation, record)
 
 
-def train(network: Network, learning: Learning, stage: StageSettings, stopping: EarlyStopping) -> None:
-    """Train a network, and leave it with the weights of the step that is kept."""
-    module = network.get_submodule(learning.part)
+def train(network: Network, objective: StageObjective, stage: StageSettings, stopping: EarlyStopping) -> None:
+    """Train a network, and restore the weights of the selected step."""
+    module = network.get_submodule(objective.part)
     network.encoder.dropout = stage.dropout
     optimiser = OPTIMISERS[stage.optimiser](
         module.parameters(), lr=stage.learning_rate, weight_decay=stage.weight_decay, fused=True
@@ -227,14 +227,14 @@ def train(network: Network, learning: Learning, stage: StageSettings, stopping: 
     def record() -> None:
         module.eval()
         with torch.no_grad():
-            value = learning.on_validation(lambda of, x: of(module, x), _at_once)
+            value = objective.on_validation(lambda function, x: function(module, x), _n_rows)
             weights = module.state_dict()
-            learning.record(stopping, value, lambda: {name: w.detach().clone() for name, w in weights.items()})
+            objective.record(stopping, value, lambda: {name: w.detach().clone() for name, w in weights.items()})
         module.train()
 
     module.train()
-    with threads_for(module):
-        descend(stopping, optimiser, learning.batches, partial(learning.loss, module), record)
+    with limited_threads(module):
+        run_steps(stopping, optimiser, objective.batches, partial(objective.loss, module), record)
     module.load_state_dict(stopping.kept)
     module.eval()
 
@@ -242,22 +242,22 @@ def train(network: Network, learning: Learning, stage: StageSettings, stopping: 
 def hadsell_loss(encoder: Callable[[Tensor], Tensor], data: Data, pairs: Tensor, margin: float) -> Tensor:
     """Mean of (1 - y) D^2 + y max(0, margin - D)^2 over pairs of rows `(2, n)`; y = 1 where their labels differ.
 
-    The two sides go through the encoder one after the other, so that the gradients of its last bias, which is in no
-    distance, cancel exactly. In one pass they would leave rounding, which Adam scales up to whole steps.
+    The two sides pass through the encoder separately, so that the gradients of its last bias, on which no distance
+    depends, cancel exactly. In one pass rounding errors would remain, which Adam scales up to full steps.
     """
-    one, other = (encoder(data.features[side]) for side in pairs)
-    distance = functional.pairwise_distance(one, other)
+    first, second = (encoder(data.features[side]) for side in pairs)
+    distance = functional.pairwise_distance(first, second)
     differ = data.labels[pairs[0]] != data.labels[pairs[1]]
     return torch.where(differ, (margin - distance).clamp(min=0), distance).square().mean()
 
 
-def paired(anchors: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """`(2, len(anchors))`: each anchor with a partner drawn from the n - 1 other rows."""
+def draw_pairs(anchors: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """Pairs `(2, len(anchors))` of each anchor with a partner sampled from the n - 1 other rows."""
     partners = torch.randint(n - 1, anchors.shape, generator=generator)
     return torch.stack([anchors, partners + (partners >= anchors)])
 
 
-def likely(evaluate: Evaluate, features: Tensor, at_once: RowsAtOnce) -> Tensor:
+def predict_proba(evaluate: Evaluate, features: Tensor, at_once: MaxRows) -> Tensor:
     """Probability that the answer is right, `(n,)` or `(k, n)` float64."""
     parts = torch.split(features, at_once(features))
     logits = torch.cat([evaluate(lambda network, x: network(x), part).cpu() for part in parts], -2)
@@ -267,5 +267,5 @@ def likely(evaluate: Evaluate, features: Tensor, at_once: RowsAtOnce) -> Tensor:
 def probabilities(network: Network, features: Tensor) -> npt.NDArray[np.float64]:
     """Probability that the answer is right, `(n,)`, by a network in evaluation mode."""
     with torch.no_grad():
-        found: npt.NDArray[np.float64] = likely(lambda of, x: of(network, x), features, _at_once).numpy()
-    return found
+        result: npt.NDArray[np.float64] = predict_proba(lambda f, x: f(network, x), features, _n_rows).numpy()
+    return result

@@ -1,10 +1,10 @@
-"""Words of an English text, their classes, and the word that a token belongs to.
+"""Words of an English text with their word classes, and the alignment of tokens to words.
 
 Words are tagged by HanTa (Wartena, KONVENS 2019), a hidden Markov model over morphemes and words that was trained on
 the British National Corpus, with that corpus's tags (CLAWS C5). Content words are nouns, proper nouns, main verbs,
 adjectives and adverbs; function words are articles, determiners, pronouns, prepositions, particles, conjunctions,
-negation, modal verbs, and be, do and have, which the tags don't tell apart from auxiliaries. Numerals are neither, nor
-is the rest: punctuation, symbols, single letters, interjections, and what is no English word.
+negation, modal verbs, and be, do and have, whose tags don't distinguish main verbs from auxiliaries. Numerals are
+neither, nor is the rest: punctuation, symbols, single letters, interjections, and what is no English word.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.api import UserError
 
 WordClass = Literal["content", "function", "numeral", "other"]
 Tag = Callable[[Sequence[str]], Sequence[str]]
-"""Words of a text -> a tag for each."""
+"""Function from the words of a text to their tags."""
 
 _CONTENT = "NN NN0 NN1 NN2 NP0 AJ0 AJC AJS AV0 VVB VVD VVG VVI VVN VVZ"
 _FUNCTION = (
@@ -40,9 +40,9 @@ _WORD = re.compile(r"\d+(?:[.,:/]\d+)*|[^\W_]+(?:[-'\u2019][^\W_]+)*|[^\w\s]|_")
 _CLITIC = re.compile(r"(?<=\w)(?:n['\u2019]t|['\u2019](?:s|re|ve|ll|d|m))$", re.IGNORECASE)
 _CANNOT = re.compile(r"(?<=^can)not$", re.IGNORECASE)
 _ENGLISH = re.compile(r"[0-9A-Za-z\u00c0-\u024f]")
-"""Characters without which a word is no English one; the tagger takes other scripts for names."""
+"""An English word has one of these characters; the tagger takes words of other scripts for names."""
 _LONGEST = 60
-"""Characters of the longest word that is tagged: time grows with the square, and no English word is longer."""
+"""Longest word that is tagged, in characters: time grows with the square, and no English word is longer."""
 _MODEL = "morphmodel_en.pgz"
 
 
@@ -50,16 +50,16 @@ class Word(NamedTuple):
     """Word of a text."""
 
     start: int
-    """Its first character."""
+    """Index of its first character."""
     end: int
-    """One past its last character."""
+    """Index after its last character."""
     tag: str
     """Tag of CLAWS C5; empty where the word wasn't tagged."""
     kind: WordClass
 
 
 def tagger() -> Tag:
-    """HanTa's tagger of English.
+    """Load HanTa's tagger of English.
 
     Raises:
         UserError: HanTa isn't installed.
@@ -70,31 +70,31 @@ def tagger() -> Tag:
         raise UserError(
             "the words of answers are tagged by HanTa, which isn't installed: pip install 'confbench[analysis]'"
         ) from error
-    model = _loaded(HanoverTagger.HanoverTagger)
+    model = _load_tagger(HanoverTagger.HanoverTagger)
     return lambda words: [str(tag) for tag in model.tag_sent(list(words), taglevel=0)]
 
 
 @cache
-def _loaded(kind: Callable[[str], Any]) -> Any:
+def _load_tagger(kind: Callable[[str], Any]) -> Any:
     return kind(_MODEL)
 
 
-def words_of(text: str, tag: Tag) -> list[Word]:
-    """Words of a text in their order.
+def tag_words(text: str, tag: Tag) -> list[Word]:
+    """Split a text into words and tag them.
 
-    Contractions are two words, e.g. "does" and "n't", as in the corpus of the tagger. A symbol is never a word of a
-    class, whatever its tag is.
+    Contractions are two words, e.g. "does" and "n't", as in the tagger's corpus. The class of a symbol is "other",
+    whatever its tag.
 
     Raises:
         UserError: a tag is none of `CLASS_OF_TAG`.
     """
     spans: list[tuple[int, int]] = []
-    for found in _WORD.finditer(text):
-        start, end = found.span()
-        second = _CLITIC.search(found[0]) or _CANNOT.search(found[0])
-        spans += pairwise([start, *([start + second.start()] if second else []), end])
-    known = [(a, b) for a, b in spans if b - a <= _LONGEST and _ENGLISH.search(text, a, b)]
-    tags = dict(zip(known, tag([text[a:b].replace("\u2019", "'") for a, b in known]), strict=True))
+    for match in _WORD.finditer(text):
+        start, end = match.span()
+        clitic = _CLITIC.search(match[0]) or _CANNOT.search(match[0])
+        spans += pairwise([start, *([start + clitic.start()] if clitic else []), end])
+    taggable = [(a, b) for a, b in spans if b - a <= _LONGEST and _ENGLISH.search(text, a, b)]
+    tags = dict(zip(taggable, tag([text[a:b].replace("\u2019", "'") for a, b in taggable]), strict=True))
     for tagged in tags.values():
         if tagged not in CLASS_OF_TAG:
             raise UserError(
@@ -103,17 +103,17 @@ def words_of(text: str, tag: Tag) -> list[Word]:
     return [Word(a, b, tags.get((a, b), ""), CLASS_OF_TAG[tags.get((a, b), "UNKNOWN")]) for a, b in spans]
 
 
-def word_of_tokens(pieces: Sequence[str], words: Sequence[Word]) -> list[int | None]:
-    """Number of the word that each token belongs to; None where it has no character of any.
+def align_tokens(pieces: Sequence[str], words: Sequence[Word]) -> list[int | None]:
+    """Index of the word that each token belongs to; None if it has no character of a word.
 
-    A token belongs to the word of which it has most characters, the first of equals. One that ends within a character
-    has none of its own and belongs to the word of that character.
+    A token belongs to the word with which it shares most characters, the first on ties. A token that ends within a
+    character has no text and belongs to the word of that character.
 
     Args:
-        pieces: texts of the tokens, which together are the text.
-        words: of that text, in their order.
+        pieces: texts of the tokens; joined they are the text.
+        words: words of that text, in order.
     """
-    found: list[int | None] = []
+    word_numbers: list[int | None] = []
     start, first = 0, 0
     for piece in pieces:
         end = start + max(len(piece), 1)
@@ -123,9 +123,9 @@ def word_of_tokens(pieces: Sequence[str], words: Sequence[Word]) -> list[int | N
         for k in range(first, len(words)):
             if words[k].start >= end:
                 break
-            shared = min(end, words[k].end) - max(start, words[k].start)
-            if shared > most:
-                best, most = k, shared
-        found.append(best)
+            overlap = min(end, words[k].end) - max(start, words[k].start)
+            if overlap > most:
+                best, most = k, overlap
+        word_numbers.append(best)
         start += len(piece)
-    return found
+    return word_numbers

@@ -1,10 +1,10 @@
-"""Token masking: by how much does the confidence of CCPS in an open answer move when one token is masked?
+"""Analyses `tokens` and `tokens-raw` of CCPS: change of the confidence in an open answer when one token is masked.
 
 After the paper's appendix on token importance (arXiv:2505.21772): the features of one token are set to 0, the network
-is asked again, and the absolute change of its confidence is the token's impact; impacts of content words and function
-words are compared. Networks are those of a run, one for each seed; impacts are means over them. Standardised features
-are set to 0, so that a masked token looks like an average one of train, and like the places after an answer's end; the
-paper doesn't say whether it does this before or after standardising, so `tokens-raw` sets the raw ones to 0.
+is evaluated again, and the absolute change of its confidence is the token's impact; impacts of content words and
+function words are compared. Networks are those of a run, one per seed; impacts are means over them. Standardised
+features are set to 0, so that a masked token looks like an average one of train and like padding; the paper doesn't say
+whether it masks before or after standardising, so `tokens-raw` sets the raw features to 0.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from bench.api import (
     UserError,
 )
 from methods.ccps import contrasts
-from methods.ccps.analyses import material_of, required
+from methods.ccps.analyses import prepare, require_ccps
 from methods.ccps.contrasts import Effect, Impacts, Linear
 from methods.ccps.networks import Network, probabilities
-from methods.ccps.tagging import Word, WordClass, tagger, word_of_tokens, words_of
+from methods.ccps.tagging import Word, WordClass, align_tokens, tag_words, tagger
 
-STRIPS, STRIPS_SEED = 20, 0
-"""Answers that are shown coloured, and the seed they are drawn with."""
+N_STRIPS, STRIPS_SEED = 20, 0
+"""Number of answers shown coloured, and the seed of their random choice."""
 QUESTION = "Do content words move the confidence of CCPS more than function words?"
 COLUMNS = (
     MeasureColumn("what", "what", "text"),
@@ -59,32 +59,32 @@ CLASSES: Mapping[WordClass, str] = {
     "numeral": "numerals",
     "other": "other tokens",
 }
-ALL, WITHIN, REST, PLACES, SPLIT = (
+ALL, WITHIN, WITHOUT_FIRST, SAME_PLACES, WORDS_ONCE = (
     f"content \u2212 function, {how}"
     for how in ("all tokens", "within answers", "first token left out", "same places", "same places, words once")
 )
-FEW = "too few answers have words of one kind at places where others of the same length have the other"
-"""Reason why the difference at the same places isn't known."""
+TOO_FEW = "too few answers have words of one kind at places where others of the same length have the other"
+"""Reason why the difference at the same places is not identified."""
 _ALPHA = 0.05
 _Row = dict[str, str | float | None]
 
 
 @dataclass(frozen=True, eq=False)
-class ReadTokens:
-    """Answer tokens that the networks read, one answer after the other, t in all."""
+class TokenWords:
+    """Answer tokens that the networks read, with their words; the t tokens of all answers are concatenated."""
 
     ids: Sequence[str]
-    """Questions of the n answers."""
+    """Question ids of the n answers."""
     pieces: Sequence[Sequence[str]]
-    """Texts of all tokens of each answer."""
+    """Text of every token of each answer."""
     answer: IntArray
-    """`(t,)` number of the answer."""
+    """`(t,)` index of the answer."""
     place: IntArray
-    """`(t,)` place in it."""
+    """`(t,)` position in the answer."""
     word: Sequence[Word | None]
-    """Word of each token."""
+    """Word of each token; None if it belongs to none."""
     is_first: BoolArray
-    """`(t,)` no token before it is of the same word."""
+    """`(t,)` whether the token is the first of its word."""
 
     @cached_property
     def kind(self) -> np.ndarray[Any, np.dtype[np.str_]]:
@@ -92,149 +92,149 @@ class ReadTokens:
         return np.array([word.kind if word else "other" for word in self.word], dtype=np.str_)
 
     def tokens(self, impact: FloatArray) -> Impacts:
-        """Tokens of content and function words with their impacts `(seeds, t)`."""
+        """Impacts of the tokens of content and function words, from impacts `(seeds, t)` of all."""
         kind, lengths = self.kind, np.bincount(self.answer, minlength=len(self.ids))
-        every = Impacts(self.answer, self.place, lengths[self.answer], kind == "content", impact, len(self.ids))
-        return every.take((kind == "content") | (kind == "function"))
+        all_tokens = Impacts(self.answer, self.place, lengths[self.answer], kind == "content", impact, len(self.ids))
+        return all_tokens.take((kind == "content") | (kind == "function"))
 
 
-def tokens(given: AnalysisInput) -> Measures:
-    """Which words of an open answer move the confidence: one token masked at a time (docs/methods.md §5.5)."""
-    return _analysed(given, is_raw=False)
+def tokens(data: AnalysisInput) -> Measures:
+    """Impact of single tokens of open answers on the confidence, by masking them (docs/methods.md §5.5)."""
+    return _mask_tokens(data, is_raw=False)
 
 
-def tokens_raw(given: AnalysisInput) -> Measures:
-    """The same, masking a token by raw features of 0 instead of the mean of train."""
-    return _analysed(given, is_raw=True)
+def tokens_raw(data: AnalysisInput) -> Measures:
+    """The same, with raw features of a masked token set to 0 instead of the mean of train."""
+    return _mask_tokens(data, is_raw=True)
 
 
-def _analysed(given: AnalysisInput, *, is_raw: bool) -> Measures:
-    """Train the networks of a run, and mask each test token in turn."""
-    if next(iter(given.contexts.values())).format is not Format.OPEN:
+def _mask_tokens(data: AnalysisInput, *, is_raw: bool) -> Measures:
+    """Train the networks of a run, and mask each test token, one at a time."""
+    if next(iter(data.contexts.values())).format is not Format.OPEN:
         raise UserError(
             "token masking needs open answers: here each answer is a single token, without which nothing is left; name"
             " an open task, e.g. --task atlas-oe"
         )
-    read = read_tokens(given, required(given.method).max_tokens)
-    method, splits, inputs = material_of(given)
+    tagged = read_tokens(data, require_ccps(data.method).max_tokens)
+    method, splits, inputs = prepare(data)
     mask = -method.mean_ / method.scale_ if is_raw else np.zeros_like(method.mean_)
-    found = []
-    for seed, each in given.contexts.items():
-        given.say(f"{method.name}: training with seed {seed}, then masking {len(read.answer):,} tokens")
-        found.append(impacts_of(method.trained(splits, each), inputs, mask, read))
-    confidence, impact = zip(*found, strict=True)
-    return measures_of(read, np.stack(confidence), np.stack(impact))
+    results = []
+    for seed, ctx in data.contexts.items():
+        data.say(f"{method.name}: training with seed {seed}, then masking {len(tagged.answer):,} tokens")
+        results.append(token_impacts(method.train_network(splits, ctx), inputs, mask, tagged))
+    confidence, impact = zip(*results, strict=True)
+    return build_measures(tagged, np.stack(confidence), np.stack(impact))
 
 
 # --- tokens and their words -------------------------------------------------------------------------------------------
 
 
-def read_tokens(given: AnalysisInput, limit: int) -> ReadTokens:
-    """Tokens of the test answers that the networks read, with their words.
+def read_tokens(data: AnalysisInput, limit: int) -> TokenWords:
+    """Collect the tokens of test answers that the networks read, with their words.
 
     Raises:
-        UserError: there is no tagger.
+        UserError: the tagger is not installed.
     """
     tag = tagger()
-    pieces, lengths = given.pieces(given.test), np.minimum(given.test[TokenIds(Of.ANSWER)].lengths, limit)
-    words = {text: words_of(text, tag) for text in dict.fromkeys("".join(row) for row in pieces)}
+    pieces, lengths = data.pieces(data.test), np.minimum(data.test[TokenIds(Of.ANSWER)].lengths, limit)
+    words = {text: tag_words(text, tag) for text in dict.fromkeys("".join(row) for row in pieces)}
     word: list[Word | None] = []
     is_first: list[bool] = []
     for row, length in zip(pieces, lengths, strict=True):
-        own = words["".join(row)]
-        numbers = word_of_tokens(row, own)[:length]
-        word += [None if k is None else own[k] for k in numbers]
+        text_words = words["".join(row)]
+        numbers = align_tokens(row, text_words)[:length]
+        word += [None if k is None else text_words[k] for k in numbers]
         is_first += [k is not None and k not in numbers[:i] for i, k in enumerate(numbers)]
     answer = np.repeat(np.arange(len(pieces)), lengths)
     place = np.arange(len(answer)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return ReadTokens(given.test.ids, pieces, answer, place, word, np.array(is_first, dtype=np.bool_))
+    return TokenWords(data.test.ids, pieces, answer, place, word, np.array(is_first, dtype=np.bool_))
 
 
-def impacts_of(network: Network, inputs: Tensor, mask: FloatArray, read: ReadTokens) -> tuple[FloatArray, FloatArray]:
+def token_impacts(network: Network, x: Tensor, mask: FloatArray, tagged: TokenWords) -> tuple[FloatArray, FloatArray]:
     """Confidences `(n,)` and impacts `(t,)` of one network.
 
     Args:
         network: trained.
-        inputs: `(n, places, features)` standardised, 0 after an answer's end.
-        mask: `(features,)` in the place of those of the masked token.
-        read: the t tokens.
+        x: `(n, places, features)` standardised, 0 on padding.
+        mask: `(features,)` that replace those of the masked token.
+        tagged: the t tokens.
     """
-    confidence, impact = probabilities(network, inputs), np.zeros(len(read.answer))
-    value = torch.as_tensor(mask, dtype=inputs.dtype, device=inputs.device)
-    for place in range(inputs.shape[1]):
-        at = np.flatnonzero(read.place == place)
-        if len(at):
-            masked = inputs[torch.from_numpy(read.answer[at]).to(inputs.device)]  # a copy
+    confidence, impact = probabilities(network, x), np.zeros(len(tagged.answer))
+    value = torch.as_tensor(mask, dtype=x.dtype, device=x.device)
+    for place in range(x.shape[1]):
+        rows = np.flatnonzero(tagged.place == place)
+        if len(rows):
+            masked = x[torch.from_numpy(tagged.answer[rows]).to(x.device)]  # a copy
             masked[:, place] = value
-            impact[at] = np.abs(confidence[read.answer[at]] - probabilities(network, masked))
+            impact[rows] = np.abs(confidence[tagged.answer[rows]] - probabilities(network, masked))
     return confidence, impact
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def measures_of(read: ReadTokens, confidence: FloatArray, impact: FloatArray) -> Measures:
-    """Means by class, differences with their controls, a verdict, and some answers coloured.
+def build_measures(tagged: TokenWords, confidence: FloatArray, impact: FloatArray) -> Measures:
+    """Build table, verdict and coloured answers: means by word class, differences with their controls.
 
     Args:
-        read: the t tokens of n answers.
+        tagged: the t tokens of n answers.
         confidence: `(seeds, n)`.
         impact: `(seeds, t)`.
     """
-    own = read.tokens(impact)
-    rest, both = own.take(own.place > 0), own.has_both
+    impacts = tagged.tokens(impact)
+    later, both = impacts.take(impacts.place > 0), impacts.has_both
     compared = [
-        _comparison(ALL, own, contrasts.over_all(own)),
-        _comparison(WITHIN, own.take(both[own.answer]), contrasts.within_answers(own)),
-        _comparison(REST, rest.take(rest.has_both[rest.answer]), contrasts.within_answers(rest)),
-        _comparison(PLACES, own, contrasts.within_places(own)),
+        _contrast(ALL, impacts, contrasts.over_all(impacts)),
+        _contrast(WITHIN, impacts.take(both[impacts.answer]), contrasts.within_answers(impacts)),
+        _contrast(WITHOUT_FIRST, later.take(later.has_both[later.answer]), contrasts.within_answers(later)),
+        _contrast(SAME_PLACES, impacts, contrasts.within_places(impacts)),
     ]
-    if not read.is_first[[word is not None for word in read.word]].all():
-        first = own.take(read.is_first[np.isin(read.kind, ("content", "function"))])
-        compared.append(_comparison(SPLIT, first, contrasts.within_places(first)))
-    rows = _rows(read, impact, compared) if both.any() else []
+    if not tagged.is_first[[word is not None for word in tagged.word]].all():
+        first_tokens = impacts.take(tagged.is_first[np.isin(tagged.kind, ("content", "function"))])
+        compared.append(_contrast(WORDS_ONCE, first_tokens, contrasts.within_places(first_tokens)))
+    rows = _build_rows(tagged, impact, compared) if both.any() else []
     return Measures(
-        QUESTION, answer_of(compared, int(both.sum()), len(read.ids)), COLUMNS, rows, "difference",
-        published="token_masking.csv", notes=_notes(read, own, compared),
-        strips=_strips(read, both, confidence, impact),
+        QUESTION, build_answer(compared, int(both.sum()), len(tagged.ids)), COLUMNS, rows, "difference",
+        published="token_masking.csv", notes=_build_notes(tagged, impacts, compared),
+        strips=_build_strips(tagged, both, confidence, impact),
     )  # fmt: skip
 
 
 class Contrast(NamedTuple):
-    """Comparison of content words with function words."""
+    """Comparison of content words with function words by one estimator."""
 
     what: str
     tokens: int
     difference: Effect | None
-    """Mean impact of the former less that of the latter; None where it can't be known."""
+    """Mean impact of content words minus that of function words; None if not identified."""
     lift: Effect | None
-    """The same over that of the latter."""
+    """The difference relative to the mean impact of function words."""
 
 
-def _comparison(what: str, own: Impacts, pair: tuple[Linear, Linear] | None) -> Contrast:
-    if pair is None:
-        return Contrast(what, len(own.answer), None, None)
-    difference, floor = pair
+def _contrast(what: str, impacts: Impacts, estimates: tuple[Linear, Linear] | None) -> Contrast:
+    if estimates is None:
+        return Contrast(what, len(impacts.answer), None, None)
+    difference, floor = estimates
     ratio = contrasts.lift(difference, floor)
     lift = None if ratio is None else contrasts.estimate(ratio)
-    return Contrast(what, len(own.answer), contrasts.estimate(difference), lift)
+    return Contrast(what, len(impacts.answer), contrasts.estimate(difference), lift)
 
 
-def _rows(read: ReadTokens, impact: FloatArray, compared: Sequence[Contrast]) -> list[_Row]:
+def _build_rows(tagged: TokenWords, impact: FloatArray, compared: Sequence[Contrast]) -> list[_Row]:
     """Rows of the classes of words, then of the comparisons."""
 
-    def values(key: str, found: Effect) -> _Row:
-        return {key: found.value, f"{key}_low": found.low, f"{key}_high": found.high}
+    def values(key: str, effect: Effect) -> _Row:
+        return {key: effect.value, f"{key}_low": effect.low, f"{key}_high": effect.high}
 
     rows: list[_Row] = []
     for kind, name in CLASSES.items():
-        of = np.flatnonzero(read.kind == kind)
-        content = np.ones(len(of), dtype=np.bool_)
-        some = Impacts(read.answer[of], read.place[of], read.place[of], content, impact[:, of], len(read.ids))
-        mean = contrasts.mean_impact(some)
+        i = np.flatnonzero(tagged.kind == kind)
+        content = np.ones(len(i), dtype=np.bool_)
+        group = Impacts(tagged.answer[i], tagged.place[i], tagged.place[i], content, impact[:, i], len(tagged.ids))
+        mean = contrasts.mean_impact(group)
         if mean is not None:
-            found = values("impact", contrasts.estimate(mean))
-            rows.append({"what": name, "answers": mean.answers, "tokens": len(of), **found})
+            effect = values("impact", contrasts.estimate(mean))
+            rows.append({"what": name, "answers": mean.answers, "tokens": len(i), **effect})
     for what, count, difference, lift in compared:
         row: _Row = {"what": what, "tokens": count}
         if difference is not None:
@@ -243,18 +243,18 @@ def _rows(read: ReadTokens, impact: FloatArray, compared: Sequence[Contrast]) ->
     return rows
 
 
-def _notes(read: ReadTokens, own: Impacts, compared: Sequence[Contrast]) -> list[str]:
+def _build_notes(tagged: TokenWords, impacts: Impacts, compared: Sequence[Contrast]) -> list[str]:
     try:
         hanta = f"HanTa {version('HanTa')}"
     except PackageNotFoundError:
         hanta = "HanTa"
-    content, function = (own.sums(of.astype(np.float64)) > 0 for of in (own.content, ~own.content))
+    content, function = (impacts.sums(mask.astype(np.float64)) > 0 for mask in (impacts.content, ~impacts.content))
     without = {
         "no function word": content & ~function,
         "no content word": ~content & function,
         "neither": ~content & ~function,
     }
-    counts = [f"{int((content & function).sum()):,} of {len(read.ids):,} answers have content and function words"]
+    counts = [f"{int((content & function).sum()):,} of {len(tagged.ids):,} answers have content and function words"]
     counts += [f"{int(answers.sum()):,} have {what}" for what, answers in without.items() if answers.any()]
     notes = [
         (
@@ -270,9 +270,9 @@ def _notes(read: ReadTokens, own: Impacts, compared: Sequence[Contrast]) -> list
         ),
         f"Words are tagged by a program ({hanta}, trained on British English), which errs. {', '.join(counts)}.",
     ]
-    if any(each.what == PLACES and each.difference is None for each in compared):
-        notes.append(f"Same places: not known, {FEW}.")
-    if any(each.what == SPLIT for each in compared):
+    if any(contrast.what == SAME_PLACES and contrast.difference is None for contrast in compared):
+        notes.append(f"Same places: not known, {TOO_FEW}.")
+    if any(contrast.what == WORDS_ONCE for contrast in compared):
         notes.append("Words once: of a word of several tokens only the first counts.")
     return notes
 
@@ -280,21 +280,21 @@ def _notes(read: ReadTokens, own: Impacts, compared: Sequence[Contrast]) -> list
 # --- the verdict ------------------------------------------------------------------------------------------------------
 
 
-def answer_of(compared: Sequence[Contrast], both: int, n: int) -> str:
-    """Sentences on comparisons: over all tokens, within answers, at the same places, and there of first tokens.
+def build_answer(compared: Sequence[Contrast], both: int, n: int) -> str:
+    """Verdict in sentences on the comparisons over all tokens, within answers, and at the same places.
 
-    "More" is said where it holds both within answers and at the same places; each at 5 %, which together is at most
-    5 % (an intersection-union test; Berger, Technometrics 1982).
+    "More" requires significance both within answers and at the same places, each at 5 %, which is a joint test at 5 %
+    (an intersection-union test; Berger, Technometrics 1982).
 
     Args:
-        compared: all tokens, within answers, there but for their first token, at the same places, and there words by
-            their first token; the last one may be missing.
-        both: answers with both kinds of words.
-        n: all answers.
+        compared: all tokens, within answers, the same without first tokens, at the same places, and the same with words
+            by their first token; the last one may be missing.
+        both: number of answers with both kinds of words.
+        n: number of all answers.
     """
     if not both:
         return f"It can't be said: none of {n:,} answers has both a content word and a function word."
-    _, within, rest, places, *split = (each.difference for each in compared)
+    _, within, rest, places, *by_word = (contrast.difference for contrast in compared)
     if both < contrasts.MIN_ANSWERS or within is None or within.p is None:
         have = "answer has" if both == 1 else "answers have"
         return (
@@ -304,74 +304,74 @@ def answer_of(compared: Sequence[Contrast], both: int, n: int) -> str:
     more = f"move it {'more' if within.value > 0 else 'less'}"
     if within.low == within.value == within.high == 0:
         lead = "Nothing shows: masking any token of an answer moves it alike, which tells nothing of words."
-    elif not _sign(within):
+    elif not _significant_sign(within):
         lead = "Nothing shows: within answers no difference is significant."
-        if _sign(places):
-            more = "more" if _sign(places) > 0 else "less"
+        if _significant_sign(places):
+            more = "more" if _significant_sign(places) > 0 else "less"
             lead += f" With places taken out they move it {more}, so that places hide a difference."
-    elif _sign(within) == _sign(places):
+    elif _significant_sign(within) == _significant_sign(places):
         lead = f"Content words {more}, also with their places taken out."
     elif places is None:
-        lead = f"Within an answer content words {more}; at the same places it can't be told: {FEW}."
+        lead = f"Within an answer content words {more}; at the same places it can't be told: {TOO_FEW}."
     else:
-        end = "it is the other way round" if _sign(places) else "no difference is significant"
+        end = "it is the other way round" if _significant_sign(places) else "no difference is significant"
         lead = f"Within an answer content words {more}, but with places taken out {end}: it may be due to places."
     sentences = [lead]
     if compared[0].lift is not None:
-        sentences.append(f"Over all tokens, as published, the lift is {_told(compared[0].lift, '%', 0)}.")
-    sentences.append(f"Within the {both:,} answers that have both the difference is {_told(within)}.")
+        sentences.append(f"Over all tokens, as published, the lift is {_format_effect(compared[0].lift, '%', 0)}.")
+    sentences.append(f"Within the {both:,} answers that have both the difference is {_format_effect(within)}.")
     if places is not None:
-        sentences.append(f"With places taken out it is {_told(places)}.")
+        sentences.append(f"With places taken out it is {_format_effect(places)}.")
     elif rest is not None:
-        sentences.append(f"Without the first token of each answer it is {_told(rest)}.")
-    if split and _sign(places) and _sign(places) != _sign(split[0]):
-        known = "can't be known" if split[0] is None else f"is {_told(split[0])}"
-        sentences.append(f"Of the first tokens of words alone it {known}: how words are split may explain it.")
+        sentences.append(f"Without the first token of each answer it is {_format_effect(rest)}.")
+    if by_word and _significant_sign(places) and _significant_sign(places) != _significant_sign(by_word[0]):
+        result = "can't be known" if by_word[0] is None else f"is {_format_effect(by_word[0])}"
+        sentences.append(f"Of the first tokens of words alone it {result}: how words are split may explain it.")
     return " ".join(sentences)
 
 
-def _sign(found: Effect | None) -> float:
-    """1 or -1 where an estimate is significant at 5 %, else 0."""
-    return float(np.sign(found.value)) if found is not None and found.p is not None and found.p < _ALPHA else 0.0
+def _significant_sign(effect: Effect | None) -> float:
+    """Sign of an estimate if it is significant at 5 %, else 0."""
+    return float(np.sign(effect.value)) if effect is not None and effect.p is not None and effect.p < _ALPHA else 0.0
 
 
-def _told(found: Effect, unit: str = "points", decimals: int = 2) -> str:
+def _format_effect(effect: Effect, unit: str = "points", decimals: int = 2) -> str:
     def number(value: float, sign: str = "") -> str:
         text = f"{100 * value:{sign}.{decimals}f}"
         return (text if text.strip("+-0.") else text.lstrip("+-")).replace("-", "\u2212")
 
-    value = f"{number(found.value, '+')} {unit}"
-    if found.low is None or found.high is None or found.p is None:
+    value = f"{number(effect.value, '+')} {unit}"
+    if effect.low is None or effect.high is None or effect.p is None:
         return f"{value}, without interval"
-    p = "p <0.001" if found.p < 0.0005 else f"p {found.p:.3f}"  # noqa: PLR2004 - would be printed as 0.000
-    return f"{value} ({number(found.low)} to {number(found.high)}), {p}"
+    p = "p <0.001" if effect.p < 0.0005 else f"p {effect.p:.3f}"  # noqa: PLR2004 - would be printed as 0.000
+    return f"{value} ({number(effect.low)} to {number(effect.high)}), {p}"
 
 
 # --- coloured answers -------------------------------------------------------------------------------------------------
 
 
-def _strips(read: ReadTokens, both: BoolArray, confidence: FloatArray, impact: FloatArray) -> Strips:
-    """Some answers, drawn without a look at their numbers, from those with both kinds of words if there are any."""
-    among = np.flatnonzero(both) if both.any() else np.arange(len(both))
-    count = min(STRIPS, len(among))
+def _build_strips(tagged: TokenWords, both: BoolArray, confidence: FloatArray, impact: FloatArray) -> Strips:
+    """Random answers, coloured by impact; from those with both kinds of words if there are any."""
+    pool = np.flatnonzero(both) if both.any() else np.arange(len(both))
+    count = min(N_STRIPS, len(pool))
     mean = 100 * impact.mean(axis=0)
     strips = []
-    for row in np.sort(np.random.default_rng(STRIPS_SEED).choice(among, count, replace=False)).tolist():
-        at = np.flatnonzero(read.answer == row)
-        found = [Piece(text, told="not read by the network") for text in read.pieces[row]]
-        for k, token in enumerate(at.tolist()):
-            word = read.word[token]
+    for row in np.sort(np.random.default_rng(STRIPS_SEED).choice(pool, count, replace=False)).tolist():
+        token_rows = np.flatnonzero(tagged.answer == row)
+        pieces = [Piece(text, told="not read by the network") for text in tagged.pieces[row]]
+        for k, token in enumerate(token_rows.tolist()):
+            word = tagged.word[token]
             mark = word.kind if word and word.kind in {"content", "function"} else ""
-            told = f"{CLASSES[word.kind].removesuffix('s')} ({word.tag or 'not tagged'})" if word else "no word"
-            found[k] = Piece(read.pieces[row][k], float(mean[token]), mark, told)
-        kinds = Counter(read.kind[at].tolist())
+            label = f"{CLASSES[word.kind].removesuffix('s')} ({word.tag or 'not tagged'})" if word else "no word"
+            pieces[k] = Piece(tagged.pieces[row][k], float(mean[token]), mark, label)
+        kinds = Counter(tagged.kind[token_rows].tolist())
         counts = ", ".join(f"{kinds[kind]} {kind}" for kind in CLASSES if kinds[kind])
         title = f"confidence {confidence[:, row].mean():.2f}; tokens: {counts}"
-        strips.append(Strip(read.ids[row], found, title))
+        strips.append(Strip(tagged.ids[row], pieces, title))
     which = "that have content and function words" if both.any() else "of the test"
     return Strips(
         "impact in percentage points",
-        f"{count} of the {len(among):,} answers {which}, drawn with a fixed seed and not by their numbers. The number"
+        f"{count} of the {len(pool):,} answers {which}, drawn with a fixed seed and not by their numbers. The number"
         " of a token is by how much the confidence moves, up or down, when that token alone is masked.",
         strips,
         {"content": "content word", "function": "function word"},

@@ -1,10 +1,10 @@
-"""Analysis of CCPS' trajectory: how far states are moved, in how many steps, and in which direction.
+"""Analysis `trajectory` of CCPS: radius, number of steps and direction of the perturbation.
 
-Each variant computes its features anew from the same states and learns its own scaler. Control of the direction are
-random ones, drawn uniformly on the sphere: each token is moved as far as by CCPS, and nothing else changes. A random
-direction among d has a share of 1/d of the gradient's squared length, so by the same length the answer's
-log-probability moves little. Hence a second control moves √d times as far: to first order and in the root mean square,
-the log-probability then changes as much as along the gradient.
+Each variant computes its features from the same hidden states and fits its own scaler. The control for the direction is
+a random one, uniform on the sphere: each token is moved as far as in CCPS, and nothing else changes. The projection of
+a random direction on the gradient has a mean square of 1/d, so the answer's log-probability hardly changes. Hence a
+second control moves √d times as far: to first order and in the root mean square, the log-probability then changes as
+much as along the gradient.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from bench.api import AnalysisInput, Context, Findings, FloatArray, IntArray, Of, Step, TokenIds, Unembedding
-from methods.ccps.analyses import ALL, FULL, Material, by_seed, material_of, required, retrained, retrained_together
+from methods.ccps.analyses import ALL, FULL, PreparedData, per_seed, prepare, require_ccps, retrain, retrain_stack
 from methods.ccps.columns import FEATURES, OF_ORIGINAL
 from methods.ccps.method import Ccps
 from methods.ccps.networks import Data, Splits, tokens_needed
@@ -29,83 +29,83 @@ from methods.ccps.networks import Data, Splits, tokens_needed
 RADII = (1 / 16, 1 / 4, 4.0)
 """Factors of the radius of the run."""
 STEPS = (1, 2, 10)
-"""Numbers of steps, beside that of the run."""
-BEGINNING = "original columns only"
+"""Numbers of steps, in addition to that of the run."""
+ORIGINAL_ONLY = "original columns only"
 RANDOM = "random direction"
 FURTHER = "random direction, √d times as far"
 
 
 @dataclass(kw_only=True, eq=False)
-class AtRandom(Ccps):
-    """CCPS whose states are moved in random directions, as far as by CCPS.
+class RandomDirections(Ccps):
+    """CCPS with random perturbation directions and the same step lengths.
 
-    The directions of an answer follow from its question's id and the seed alone, not from the other answers.
+    The directions of an answer depend only on the question id and the seed.
     """
 
     seed: int = 0
 
     def directions(self, ids: Sequence[str], lengths: IntArray, width: int) -> Tensor:
-        """Directions `(sum of lengths, width)`, float32: normal draws, which favour no direction."""
-        drawn = np.empty((int(lengths.sum()), width), dtype=np.float32)
+        """Directions `(sum of lengths, width)`, float32: isotropic normal samples."""
+        directions = np.empty((int(lengths.sum()), width), dtype=np.float32)
         ends = np.cumsum(lengths)
         for question, start, end in zip(ids, ends - lengths, ends, strict=True):
             digest = hashlib.sha256(f"{self.seed}\0{question}".encode()).digest()
-            draws = np.random.Generator(np.random.SFC64(np.frombuffer(digest, dtype=np.uint32)))
-            draws.standard_normal(out=drawn[start:end], dtype=np.float32)
-        return torch.from_numpy(drawn)
+            generator = np.random.Generator(np.random.SFC64(np.frombuffer(digest, dtype=np.uint32)))
+            generator.standard_normal(out=directions[start:end], dtype=np.float32)
+        return torch.from_numpy(directions)
 
 
-def trajectory(given: AnalysisInput) -> Findings:
-    """Other radii, other numbers of steps, and random directions against the radius, steps and direction of the run."""
-    given = replace(given, method=narrowed(given))
-    own = material_of(given)
-    method, width = own.method, given.train[Unembedding()].weight.shape[1]
+def trajectory(data: AnalysisInput) -> Findings:
+    """Compare other radii, numbers of steps and random directions with the settings of the run."""
+    data = replace(data, method=reduce_padding(data))
+    prepared = prepare(data)
+    method, width = prepared.method, data.train[Unembedding()].weight.shape[1]
     variants = _variants(method, width)
-    at_random = (RANDOM, FURTHER)
-    fixed = [replace(method, **changes) for name, changes in variants.items() if name not in at_random]
-    materials = [material_of(replace(given, method=each)) for each in fixed]
+    controls = (RANDOM, FURTHER)
+    fixed = [replace(method, **changes) for name, changes in variants.items() if name not in controls]
+    fixed_prepared = [prepare(replace(data, method=each)) for each in fixed]
 
-    def trained(ctx: Context) -> FloatArray:
-        drawn = [AtRandom(**{**method.params(), **variants[name], "seed": ctx.seed}) for name in at_random]
-        each_material = [*materials, *(material_of(replace(given, method=each)) for each in drawn)]
+    def train_variants(ctx: Context) -> FloatArray:
+        methods = [RandomDirections(**{**method.params(), **variants[name], "seed": ctx.seed}) for name in controls]
+        prepared_variants = [*fixed_prepared, *(prepare(replace(data, method=each)) for each in methods)]
         train, validation = (  # the columns of all variants side by side
             parts[0]._replace(features=torch.cat([part.features for part in parts], -1))
             if (parts := [part for part in of if part is not None])
             else None
-            for of in zip(*(each.splits for each in each_material), strict=True)
+            for of in zip(*(each.splits for each in prepared_variants), strict=True)
         )
         assert isinstance(train, Data)  # noqa: S101  # for the type checker
         n = len(FEATURES)
         columns = [list(range(k * n, (k + 1) * n)) for k in range(len(variants))]
-        test = torch.cat([each.test for each in each_material], -1)
-        return retrained_together(Material(method, Splits(train, validation), test), columns, ctx)
+        test = torch.cat([each.test for each in prepared_variants], -1)
+        return retrain_stack(PreparedData(method, Splits(train, validation), test), columns, ctx)
 
     confidence = {
-        FULL: by_seed(given, partial(retrained, own, ALL), FULL),
-        BEGINNING: by_seed(given, partial(retrained, own, OF_ORIGINAL), BEGINNING),
+        FULL: per_seed(data, partial(retrain, prepared, ALL), FULL),
+        ORIGINAL_ONLY: per_seed(data, partial(retrain, prepared, OF_ORIGINAL), ORIGINAL_ONLY),
     }
-    together = by_seed(given, trained, f"{len(variants)} variants")
-    confidence |= {name: together[:, k] for k, name in enumerate(variants)}
-    names = [FULL, *variants, BEGINNING]
+    by_variant = per_seed(data, train_variants, f"{len(variants)} variants")
+    confidence |= {name: by_variant[:, k] for k, name in enumerate(variants)}
+    names = [FULL, *variants, ORIGINAL_ONLY]
     return Findings(
         question="How much of CCPS' gain is the direction, and do radius and steps matter?",
         reference=FULL,
         confidence={name: confidence[name] for name in names},
-        sizes={name: len(OF_ORIGINAL if name == BEGINNING else FEATURES) for name in names},
+        sizes={name: len(OF_ORIGINAL if name == ORIGINAL_ONLY else FEATURES) for name in names},
         path=(
-            Step(BEGINNING),
+            Step(ORIGINAL_ONLY),
             Step(RANDOM, "moves in a random direction, and the gradient's norm"),
             Step(FULL, "the direction"),
         ),
-        notes=_notes(method, width),
+        notes=_build_notes(method, width),
     )
 
 
-def _notes(method: Ccps, width: int) -> tuple[str, ...]:
+def _build_notes(method: Ccps, width: int) -> tuple[str, ...]:
     unit = " times the state's norm" if method.eps_relative else ""
-    own = (
-        f"{FULL}: radius {method.radius:g}{unit}, {_steps(method.steps)}, against the answer; a variant differs in what"
-        " its name says."
+    full = (
+        f"{FULL}: radius {method.radius:g}{unit}, {_format_steps(method.steps)}, against the answer; a variant differs"
+        " in what its name says."
     )
     at_random = (
         f"{RANDOM}: drawn anew for each seed and token, moved as far as in {FULL}; the gradient's norm stays among the"
@@ -115,28 +115,28 @@ def _notes(method: Ccps, width: int) -> tuple[str, ...]:
         f"√d times as far: {math.sqrt(width):.3g} times in states of {width} coordinates, in the same directions; to"
         f" first order and in the root mean square, the answer's log-probability changes as much as in {FULL}."
     )
-    return own, at_random, further
+    return full, at_random, further
 
 
-def narrowed(given: AnalysisInput) -> Ccps:
-    """The method with no more padding of open answers than gives its networks the same maxima over the tokens.
+def reduce_padding(data: AnalysisInput) -> Ccps:
+    """The method with the least padding of open answers that leaves the maxima over tokens unchanged.
 
     Raises:
-        UserError: the method is another one.
+        UserError: the method is not CCPS.
     """
-    method = required(given.method)
-    batches = [given.train, given.test, *(ctx.validation for ctx in given.contexts.values() if ctx.validation)]
+    method = require_ccps(data.method)
+    batches = [data.train, data.test, *(ctx.validation for ctx in data.contexts.values() if ctx.validation)]
     longest = max(int(batch[TokenIds(Of.ANSWER)].lengths.max(initial=1)) for batch in batches)
     return replace(method, max_tokens=min(method.max_tokens, tokens_needed(longest, len(method.encoder_channels))))
 
 
 def _variants(method: Ccps, width: int) -> dict[str, dict[str, Any]]:
-    """Changed constants of the variants of all columns, family by family: radius, steps, direction."""
+    """Changed arguments by variant: of radius, steps, and direction."""
     radii = [factor * method.radius for factor in RADII]
-    found: dict[str, dict[str, Any]] = {f"radius {radius:g}": {"radius": radius} for radius in radii}
-    found |= {_steps(steps): {"steps": steps} for steps in STEPS if steps != method.steps}
-    return found | {RANDOM: {}, FURTHER: {"radius": math.sqrt(width) * method.radius}}
+    variants: dict[str, dict[str, Any]] = {f"radius {radius:g}": {"radius": radius} for radius in radii}
+    variants |= {_format_steps(steps): {"steps": steps} for steps in STEPS if steps != method.steps}
+    return variants | {RANDOM: {}, FURTHER: {"radius": math.sqrt(width) * method.radius}}
 
 
-def _steps(steps: int) -> str:
+def _format_steps(steps: int) -> str:
     return "1 step" if steps == 1 else f"{steps} steps"

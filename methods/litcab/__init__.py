@@ -1,4 +1,4 @@
-"""LitCab: one trained linear layer corrects the logits, and the answer's own probability is the confidence."""
+"""LitCab: probability of the answer with logits adjusted by a trained linear layer."""
 
 from methods.litcab.method import LitCab
 

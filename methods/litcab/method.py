@@ -1,7 +1,7 @@
-"""LitCab: a linear layer, trained to prefer gold answers over wrong options, corrects the logits of the answer.
+"""LitCab: a linear layer, trained to prefer gold answers over wrong options, adjusts the logits of the answer.
 
 Liu et al., 2023, "LitCab: Lightweight Language Model Calibration over Short- and Long-form Responses",
-arXiv:2310.19208; docs/methods.md §2.7. The confidence is the geometric mean of the answer tokens' corrected
+arXiv:2310.19208; docs/methods.md §2.7. The confidence is the geometric mean of the answer tokens' adjusted
 probabilities.
 """
 
@@ -33,7 +33,7 @@ from bench.api import (
     UserError,
     method,
 )
-from methods._shared.training import RATE_AND_DECAY, batches_of, check_finite, check_fitted
+from methods._shared.training import RATE_AND_DECAY, check_finite, check_fitted, iterate_batches
 
 if TYPE_CHECKING:
     from methods.litcab.networks import Layer, Targets
@@ -44,23 +44,23 @@ _ANSWER = Hidden(1.0, At.ANSWER_PREDICTING)
 
 
 class _Corpus(NamedTuple):
-    """Training data: each question's distinct states and its tokens. The states stay where the batch has them."""
+    """Training data: distinct hidden states and tokens of each question. The states are views of the batch's arrays."""
 
     gold: npt.NDArray[np.float32]
-    """(., d) that predicted right answers."""
+    """(., d) states that predict tokens of gold answers."""
     wrong: npt.NDArray[np.float32]
-    """(., d) that predicted wrong options."""
+    """(., d) states that predict tokens of wrong options."""
     states: Ragged
-    """(m_i,) per question: rows of its distinct states, those of `wrong` counted on after `gold`; a letter's state is
-    the prompt's end, the same for all options."""
+    """(m_i,) per question: rows of its distinct states in `gold` followed by `wrong`; with lettered options only one,
+    at the end of the prompt."""
     tokens: Ragged
-    """(t_i, 3) per question: row of its states, token id, 1 where the token is of a wrong option."""
+    """(t_i, 3) per question: index into its states, token id, 1 if the token is of a wrong option."""
 
 
 @method("litcab")
 @dataclass(kw_only=True, eq=False)
 class LitCab(ConfidenceMethod):
-    """Corrects the model's logits by one linear layer and takes the answer's own probability; needs wrong options.
+    """Probability of the answer with logits adjusted by one linear layer; needs wrong options.
 
     Weights, gradient, two moments and the frozen head take 9.5 GB for d = 4,096 and a vocabulary of 128,256 (14 GB for
     5,120 and 152,064), plus at most half a GB for a chunk of 256 tokens, on an accelerator 1 GB for one of 768; see
@@ -102,11 +102,11 @@ class LitCab(ConfidenceMethod):
     """Give the layer ReLU(h) instead of h. Paper, baseline appendix: h; code: ReLU(h)
     (docs/methods.md §2.7, §6 #60)."""
     cap: float = 3.0
-    """Nats of mean cross-entropy beyond which wrong answers are no longer pushed away. Code (docs/methods.md §2.7)."""
+    """Mean cross-entropy in nats above which wrong answers are no longer pushed away. Code (docs/methods.md §2.7)."""
     penalty: float = 0.01
     """Factor of the norm of the weights in the loss. Code (docs/methods.md §2.7)."""
     negatives: int | None = None
-    """Wrong options per question, drawn once; None: all. CHOSEN: all (docs/methods.md §0.8); code: 3
+    """Wrong options per question, sampled once; None: all. CHOSEN: all (docs/methods.md §0.8); code: 3
     (docs/methods.md §2.7)."""
     steps: int = 10_000
     """Most steps. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
@@ -121,16 +121,16 @@ class LitCab(ConfidenceMethod):
         """Train the layer on gold answers and wrong options; the labels of the model's answers are not read.
 
         Raises:
-            UserError: no wrong option at all, or states that are not finite.
+            UserError: there is no wrong option, or hidden states are not finite.
         """
         import torch
 
         from methods.litcab.networks import Objective, train_layer
 
-        kept = _drawn_options(train[TokenIds(Of.WRONG)], self.negatives, ctx.rng)
-        corpus = _corpus(train, kept)
+        option_mask = _sample_options(train[TokenIds(Of.WRONG)], self.negatives, ctx.rng)
+        corpus = _corpus(train, option_mask)
         batch_size = min(self.batch_size, len(train))
-        batches = batches_of(len(train), batch_size, torch.Generator().manual_seed(ctx.seed))
+        batches = iterate_batches(len(train), batch_size, torch.Generator().manual_seed(ctx.seed))
         stopping = ctx.early_stopping(self.steps, epochs_per_step=batch_size / len(train))
 
         def record(layer: Layer) -> None:
@@ -165,34 +165,34 @@ class LitCab(ConfidenceMethod):
         head, states, ids = batch[Unembedding()], batch[_ANSWER], batch[TokenIds(Of.ANSWER)]
         check_finite(self.name, states.values)
         tokens = Targets(states.values, np.arange(len(ids.values)), ids.values)
-        read = log_probabilities(layer, head, tokens, relu_input=self.relu_input)
+        log_p = log_probabilities(layer, head, tokens, relu_input=self.relu_input)
         owner = np.repeat(np.arange(len(ids)), ids.lengths)
-        return np.asarray(np.exp(np.bincount(owner, weights=read, minlength=len(ids)) / ids.lengths))
+        return np.asarray(np.exp(np.bincount(owner, weights=log_p, minlength=len(ids)) / ids.lengths))
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """One weight for each of d x V, and V biases."""
+        """D x V weights and V biases."""
         return facts.model.hidden_size * facts.model.vocab_size + facts.model.vocab_size
 
 
-def _drawn_options(wrong: Ragged, negatives: int | None, rng: np.random.Generator) -> BoolArray:
-    """Mask over the tokens of wrong options that keeps at most this many options of each question."""
-    kept = np.ones(len(wrong.values), dtype=np.bool_)
+def _sample_options(wrong: Ragged, negatives: int | None, rng: np.random.Generator) -> BoolArray:
+    """Mask over the tokens of wrong options that selects at most `negatives` options per question."""
+    mask = np.ones(len(wrong.values), dtype=np.bool_)
     if negatives is None:
-        return kept
+        return mask
     owner = np.zeros(len(wrong.values), dtype=np.int64) if wrong.owner is None else wrong.owner
     for start, end in zip(wrong.offsets[:-1], wrong.offsets[1:], strict=True):
         options = np.unique(owner[start:end])
         if len(options) > negatives:
-            kept[start:end] = np.isin(owner[start:end], rng.choice(options, negatives, replace=False))
-    return kept
+            mask[start:end] = np.isin(owner[start:end], rng.choice(options, negatives, replace=False))
+    return mask
 
 
-def _corpus(train: Batch, kept: BoolArray) -> _Corpus:
-    """Gold and wrong tokens of each question, and the distinct states that predict them."""
+def _corpus(train: Batch, option_mask: BoolArray) -> _Corpus:
+    """Collect gold and wrong tokens of each question, and the distinct states that predict them."""
     gold_states, gold, wrong_states, wrong = (
         train[_GOLD], train[TokenIds(Of.GOLD)], train[_WRONG], train[TokenIds(Of.WRONG)]
     )  # fmt: skip
-    if not kept.any():
+    if not option_mask.any():
         raise UserError(
             f"litcab: expected wrong options to tell gold answers from; none of {len(train)} training questions has"
             " any; name a task with options with --train-on"
@@ -201,27 +201,27 @@ def _corpus(train: Batch, kept: BoolArray) -> _Corpus:
     check_finite(LitCab.name, wrong_states.values)
     states, tokens = [], []
     for i in range(len(train)):
-        of_gold = np.arange(gold.offsets[i], gold.offsets[i + 1])
-        of_wrong = wrong.offsets[i] + np.flatnonzero(kept[wrong.offsets[i] : wrong.offsets[i + 1]])
-        ids = np.concatenate([gold.values[of_gold], wrong.values[of_wrong]])
-        groups: dict[bytes, int] = {}  # of equal states
-        rows = [*gold_states[i], *wrong_states.values[of_wrong]]
-        place = [groups.setdefault(row.tobytes(), len(groups)) for row in rows]
-        _, first = np.unique(place, return_index=True)
-        states.append(np.concatenate([of_gold, len(gold.values) + of_wrong])[first])
-        tokens.append(np.stack([place, ids, np.arange(len(ids)) >= len(of_gold)], axis=1))
+        gold_rows = np.arange(gold.offsets[i], gold.offsets[i + 1])
+        wrong_rows = wrong.offsets[i] + np.flatnonzero(option_mask[wrong.offsets[i] : wrong.offsets[i + 1]])
+        ids = np.concatenate([gold.values[gold_rows], wrong.values[wrong_rows]])
+        state_numbers: dict[bytes, int] = {}  # bytes of a state -> its number
+        rows = [*gold_states[i], *wrong_states.values[wrong_rows]]
+        state_ids = [state_numbers.setdefault(row.tobytes(), len(state_numbers)) for row in rows]
+        _, first = np.unique(state_ids, return_index=True)
+        states.append(np.concatenate([gold_rows, len(gold.values) + wrong_rows])[first])
+        tokens.append(np.stack([state_ids, ids, np.arange(len(ids)) >= len(gold_rows)], axis=1))
     return _Corpus(gold_states.values, wrong_states.values, Ragged.of(states), Ragged.of(tokens))
 
 
 def _step(corpus: _Corpus, rows: npt.NDArray[np.integer]) -> tuple[Targets, BoolArray]:
-    """All tokens of these questions, and which are of wrong options."""
+    """Tokens of these questions, and a mask of those of wrong options."""
     from methods.litcab.networks import Targets
 
     states, tokens = corpus.states.take(rows), corpus.tokens.take(rows)
-    place, ids, wrong = tokens.values.T
+    state_ids, ids, wrong = tokens.values.T
     n_gold = len(corpus.gold)
-    of_gold = states.values < n_gold
-    values = np.empty((len(of_gold), corpus.gold.shape[1]), dtype=np.float32)
-    values[of_gold] = corpus.gold[states.values[of_gold]]
-    values[~of_gold] = corpus.wrong[states.values[~of_gold] - n_gold]
-    return Targets(values, place + np.repeat(states.offsets[:-1], tokens.lengths), ids), wrong == 1
+    is_gold = states.values < n_gold
+    values = np.empty((len(is_gold), corpus.gold.shape[1]), dtype=np.float32)
+    values[is_gold] = corpus.gold[states.values[is_gold]]
+    values[~is_gold] = corpus.wrong[states.values[~is_gold] - n_gold]
+    return Targets(values, state_ids + np.repeat(states.offsets[:-1], tokens.lengths), ids), wrong == 1

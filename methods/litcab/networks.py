@@ -6,17 +6,17 @@ of wrong options' tokens:
     c - w + cap + penalty |B|     where w < cap
     c     + cap + penalty |B|     elsewhere, and where the step has no wrong option
 
-Memory is what limits this method: for d = 4,096 and V = 128,256 the layer has 525 million weights. Weights, gradient
+Memory limits this method: for d = 4,096 and V = 128,256 the layer has 525 million weights. Weights, gradient
 and the two moments of AdamW take 16 bytes each in float32, the frozen head 2 in half precision: 9.5 GB (14 GB for
-d = 5,120 and V = 152,064). Nothing else of that size is ever made: the gradient is written where it stays, logits exist
+d = 5,120 and V = 152,064). No other array of that size is allocated: the gradient is written in place, logits exist
 for at most 256 tokens at a time (0.13 GB; on an accelerator 768 and 0.39 GB) and are recomputed from the hidden states,
-and a head in half precision is widened slice by slice. The training states stay in the computer's memory; a step's own
-go to the device.
+and a head in half precision is cast to float32 slice by slice. The training states stay on the host; those of a step
+are copied to the device.
 
 An accelerator multiplies bfloat16 ten times as fast as float32, with sums in float32. States and head of a bfloat16
-model lose nothing in it, so their products are the same up to the order of sums. What is float32, the layer and the
-gradient in the logits, is the sum of two bfloat16 numbers up to 2^-17 of it, and a product of it is two products. Few
-states wait for memory in any case, and are multiplied in float32.
+model are exact in it, so their products are the same up to the order of summation. Float32 factors, i.e. the layer and
+the gradient of the logits, are split into the sum of two bfloat16 numbers, exact to 2^-17, and need two products. With
+few states memory bandwidth is the limit, and float32 is used.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from bench.api import IntArray, OutputHead
 
 CHUNK_TOKENS = 256
-"""Hidden states whose logits exist at one time (docs/methods.md §0.13)."""
-_CHUNK_ACCELERATED = 768  # the same where each chunk costs a pass over layer and gradient, and memory is not the CPU's
-_SLICE_ELEMENTS = 1 << 23  # of a half-precision head that are widened at once: 32 MiB in float32
-_ACCELERATED = ("cuda", "meta")  # kinds of device that multiply bfloat16 numbers into a float32 result
-_MANY = 128  # states from which on float32 products take longer than splitting the layer
-_SPLIT_ELEMENTS = 1 << 26  # that are split at once: 256 MiB in two halves
+"""Number of hidden states whose logits exist at a time (docs/methods.md §0.13)."""
+_CHUNK_ACCELERATED = 768  # on accelerators, where each chunk costs a pass over layer and gradient
+_SLICE_ELEMENTS = 1 << 23  # elements of a half-precision head that are cast at a time: 32 MiB in float32
+_ACCELERATED = ("cuda", "meta")  # device types that multiply bfloat16 into float32
+_SPLIT_MIN_STATES = 128  # number of states from which float32 products take longer than splitting the layer
+_SPLIT_ELEMENTS = 1 << 26  # elements that are split at a time: 256 MiB in two halves
 
 
 class Layer(NamedTuple):
@@ -51,7 +51,7 @@ class Layer(NamedTuple):
 
     @classmethod
     def zeros(cls, head: OutputHead) -> Layer:
-        """A layer that changes nothing."""
+        """A layer of zeros, which changes no logits."""
         rows, width = head.weight.shape
         return cls(*(torch.zeros(shape, device=head.weight.device) for shape in ((rows, width), (rows,))))
 
@@ -61,12 +61,12 @@ class Layer(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """Tokens, and the hidden states that predicted them; on the host."""
+    """Tokens and the hidden states that predict them, on the host."""
 
     states: npt.NDArray[np.float32]
-    """(m, d); options that share their beginning share its states."""
+    """(m, d); options with a common prefix share its states."""
     state: IntArray
-    """(t,) row of `states` that predicted each token."""
+    """(t,) row of `states` that predicts each token."""
     ids: IntArray
     """(t,)"""
 
@@ -83,16 +83,16 @@ class Objective(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """Chunk of states and the tokens that they predicted, on the device."""
+    """Chunk of states and the tokens that they predict, on the device."""
 
     states: Tensor
-    """(m, d) float32, or bfloat16 where they are multiplied as such."""
+    """(m, d) float32, or bfloat16 if multiplied in bfloat16."""
     rows: Tensor
     """(t,) state of each token, within the chunk."""
     ids: Tensor
     """(t,)"""
     tokens: IntArray
-    """(t,) which of all tokens these are; on the host."""
+    """(t,) indices of these tokens among all; on the host."""
 
 
 def _chunks(tokens: Targets, head: OutputHead) -> Iterator[_Chunk]:
@@ -100,7 +100,7 @@ def _chunks(tokens: Targets, head: OutputHead) -> Iterator[_Chunk]:
     accelerated = device.type in _ACCELERATED
     size = _CHUNK_ACCELERATED if accelerated else CHUNK_TOKENS
     short = accelerated and head.weight.dtype == torch.bfloat16
-    if short:  # in states of a model in bfloat16 the lower halves of all numbers are 0
+    if short:  # states of a bfloat16 model have zeros in the lower halves of their float32 values
         short = not np.bitwise_or.reduce(np.ascontiguousarray(tokens.states).view(np.uint32), axis=None) & 0xFFFF
     for start in range(0, len(tokens.states), size):
         inside = np.flatnonzero((tokens.state >= start) & (tokens.state < start + size))
@@ -118,7 +118,7 @@ def _layer_input(states: Tensor, *, relu_input: bool) -> Tensor:
 
 
 def _adjusted_logits(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) -> Tensor:
-    """`(m, v)` of a chunk's states."""
+    """Adjusted logits `(m, v)` of a chunk's states."""
     states = chunk.states
     if states.dtype == torch.bfloat16:
         logits = head.logits(states)
@@ -144,8 +144,8 @@ def _adjusted_logits(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_inpu
 
 
 def _is_split(states: Tensor) -> bool:
-    """Whether float32 factors of these states are split."""
-    return states.dtype == torch.bfloat16 and len(states) >= _MANY
+    """Whether float32 factors multiplied with these states are split into bfloat16 halves."""
+    return states.dtype == torch.bfloat16 and len(states) >= _SPLIT_MIN_STATES
 
 
 def _split_slices(weight: Tensor) -> Iterator[slice]:
@@ -154,7 +154,7 @@ def _split_slices(weight: Tensor) -> Iterator[slice]:
 
 
 def _halves(x: Tensor, dim: int) -> Tensor:
-    """Two bfloat16 matrices whose sum is a float32 one, up to 2^-17 of each number; joined along this dimension."""
+    """Two bfloat16 matrices, concatenated along `dim`, whose sum is `x` to a relative error of 2^-17."""
     shape = [*x.shape[:dim], 2, *x.shape[dim:]]
     halves = torch.empty(shape, dtype=torch.bfloat16, device=x.device)
     high, low = halves.unbind(dim)
@@ -176,8 +176,8 @@ def log_probabilities(layer: Layer, head: OutputHead, tokens: Targets, *, relu_i
         top, argmax = logits.max(dim=1, keepdim=True)
         logits.sub_(top)
         actual = logits[chunk.rows, chunk.ids]
-        # The largest term is exactly 1 and would swallow the small ones: with it apart, a token of probability 1 - 1e-9
-        # keeps its digits.
+        # The largest term is exactly 1 and would absorb the small ones: summed without it, the log-probability of a
+        # token of probability 1 - 1e-9 keeps its digits.
         rest = logits.exp_().scatter_(1, argmax, 0.0).sum(dim=1, keepdim=True)
         out[chunk.tokens] = (actual - rest.log1p()[chunk.rows, 0]).cpu().numpy()
     return out
@@ -186,19 +186,19 @@ def log_probabilities(layer: Layer, head: OutputHead, tokens: Targets, *, relu_i
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def _read(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) -> tuple[Tensor, Tensor]:
+def _softmax_and_log_p(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) -> tuple[Tensor, Tensor]:
     """Softmax `(m, v)` of the adjusted logits, and each token's log-probability `(t,)`."""
     log_p = _adjusted_logits(layer, head, chunk, relu_input=relu_input).log_softmax(dim=1)
-    read = log_p[chunk.rows, chunk.ids]
-    return log_p.exp_(), read
+    token_log_p = log_p[chunk.rows, chunk.ids]
+    return log_p.exp_(), token_log_p
 
 
 def write_gradient(
     layer: Layer, gradient: Layer, head: OutputHead, tokens: Targets, wrong: npt.NDArray[np.bool_], objective: Objective
 ) -> float:
-    """Overwrite the gradient with that of one step's loss, and return the loss.
+    """Overwrite `gradient` with that of one step's loss, and return the loss.
 
-    By hand, since autograd would hold two more matrices of the layer's size. The softmax's gradient in a token's logits
+    Without autograd, which would hold two more matrices of the layer's size. The softmax's gradient in a token's logits
     is p - e_t; the norm's in B is B / |B|, and 0 at B = 0.
 
     Args:
@@ -206,20 +206,20 @@ def write_gradient(
         gradient: of the layer's shapes.
         head: the frozen head.
         tokens: all tokens of the step.
-        wrong: `(t,)` which of them are of wrong options.
+        wrong: `(t,)` mask of the tokens of wrong options.
         objective: constants.
     """
     norm = torch.linalg.vector_norm(layer.weight)
-    # A hand-written norm / 0 would be NaN; the branch not taken may be.
+    # the branch with norm 0 may be NaN: it is not selected
     factor = torch.where(norm > 0, objective.penalty / norm, 0.0)
     torch.mul(layer.weight, factor, out=gradient.weight)
     gradient.bias.zero_()
 
-    def add(softmax: Tensor, chunk: _Chunk) -> None:
-        """Add sum over tokens of share * (p - e_t), times the layer's input; uses the softmax `(m, v)` up."""
-        share = torch.tensor(shares[chunk.tokens], device=softmax.device)
-        totals = torch.zeros(len(chunk.states), device=share.device).index_add_(0, chunk.rows, share)
-        softmax.mul_(totals[:, None]).index_put_((chunk.rows, chunk.ids), -share, accumulate=True)
+    def add_chunk(softmax: Tensor, chunk: _Chunk) -> None:
+        """Add sum over tokens of weight * (p - e_t), times the layer's input; overwrites the softmax `(m, v)`."""
+        weight = torch.tensor(weights[chunk.tokens], device=softmax.device)
+        state_weights = torch.zeros(len(chunk.states), device=weight.device).index_add_(0, chunk.rows, weight)
+        softmax.mul_(state_weights[:, None]).index_put_((chunk.rows, chunk.ids), -weight, accumulate=True)
         gradient.bias.add_(softmax.sum(dim=0))
         states = _layer_input(chunk.states, relu_input=objective.relu_input)
         if not _is_split(states):
@@ -232,18 +232,18 @@ def write_gradient(
     first, *others = _chunks(tokens, head)
     losses = np.zeros(len(wrong))
     for chunk in others:
-        losses[chunk.tokens] = -_read(layer, head, chunk, relu_input=objective.relu_input)[1].cpu().numpy()
-    softmax, read = _read(layer, head, first, relu_input=objective.relu_input)
-    losses[first.tokens] = -read.cpu().numpy()
+        losses[chunk.tokens] = -_softmax_and_log_p(layer, head, chunk, relu_input=objective.relu_input)[1].cpu().numpy()
+    softmax, log_p = _softmax_and_log_p(layer, head, first, relu_input=objective.relu_input)
+    losses[first.tokens] = -log_p.cpu().numpy()
     n_right, n_wrong = max(1, int((~wrong).sum())), max(1, int(wrong.sum()))
     right_mean, wrong_mean = losses[~wrong].sum() / n_right, losses[wrong].sum() / n_wrong
-    pushed = bool(wrong.any() and wrong_mean < objective.cap)
-    loss = float(right_mean - pushed * wrong_mean + objective.cap)
-    shares = np.where(wrong, -pushed / n_wrong, 1 / n_right).astype(np.float32)  # derivative in each cross-entropy
-    add(softmax, first)
-    del softmax  # before the next one is made
-    for chunk in others:  # which side of the cap the step is on was not known before all were read
-        add(_read(layer, head, chunk, relu_input=objective.relu_input)[0], chunk)
+    is_pushed = bool(wrong.any() and wrong_mean < objective.cap)
+    loss = float(right_mean - is_pushed * wrong_mean + objective.cap)
+    weights = np.where(wrong, -is_pushed / n_wrong, 1 / n_right).astype(np.float32)  # derivative in each cross-entropy
+    add_chunk(softmax, first)
+    del softmax  # before the next one is allocated
+    for chunk in others:  # the side of the cap is known only after all losses
+        add_chunk(_softmax_and_log_p(layer, head, chunk, relu_input=objective.relu_input)[0], chunk)
     return loss + objective.penalty * float(norm)
 
 
@@ -251,17 +251,17 @@ def train_layer(
     head: OutputHead,
     steps: Iterable[tuple[Targets, npt.NDArray[np.bool_]]],
     objective: Objective,
-    after: Callable[[Layer], None],
+    callback: Callable[[Layer], None],
     *,
     learning_rate: float,
     weight_decay: float,
 ) -> None:
-    """Train a layer from zero, one step of AdamW for each (tokens, wrong); `after` sees the layer after each step."""
+    """Train a layer from zeros, one AdamW step per (tokens, wrong); `callback` gets the layer after each step."""
     layer, gradient = Layer.zeros(head), Layer.zeros(head)
     adamw = torch.optim.AdamW(list(layer), lr=learning_rate, weight_decay=weight_decay, betas=(0.9, 0.999), fused=True)
-    for parameter, its_gradient in zip(layer, gradient, strict=True):
-        parameter.grad = its_gradient
+    for parameter, grad in zip(layer, gradient, strict=True):
+        parameter.grad = grad
     for tokens, wrong in steps:
         write_gradient(layer, gradient, head, tokens, wrong, objective)
         adamw.step()
-        after(layer)
+        callback(layer)

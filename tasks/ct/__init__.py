@@ -1,4 +1,4 @@
-"""The training corpora: 20 data sets in two formats, and the part of them that is small."""
+"""Training corpora CT-CHOICE and CT-OE: 20 data sets in two formats, and a small local subset."""
 
 from tasks.ct.composer import CTChoice, CTLocalChoice, CTLocalOpen, CTOpen
 

@@ -1,7 +1,7 @@
 """Common sense: CommonsenseQA, COPA, HellaSwag, PIQA and WinoGrande.
 
 A row of WinoGrande: {"sentence": "Ann thanked Eve, for _ had helped.", "option1": "Ann", "option2": "Eve", "answer":
-"2"}. COPA and WinoGrande write both options out in the open format, which asks for "1" or "2". HellaSwag's label is a
+"2"}. In the open format, COPA and WinoGrande show both options and expect "1" or "2". HellaSwag's label is a
 text.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 from bench.api import Format, PromptStyle, Row
 from tasks.ct.data_set import (
     FOLLOWING,
-    KEPT,
+    KEEP,
     LETTERED,
     NEXT,
     UNLABELLED,
@@ -37,7 +37,7 @@ from tasks.ct.data_set import (
 
 def _options_differ(row: Row) -> FilterVerdict:
     choices = row.values["choices"]
-    return differing(choices.get("text")) if isinstance(choices, dict) else KEPT
+    return differing(choices.get("text")) if isinstance(choices, dict) else KEEP
 
 
 COMMONSENSE_QA = DataSet(
@@ -51,18 +51,18 @@ COMMONSENSE_QA = DataSet(
 )
 
 
-def _of_two(
-    asked: str, written: tuple[str, str], options: tuple[str, ...], gold: int, how: ReadOptions
+def _two_options(
+    question: str, texts_of_options: tuple[str, str], options: tuple[str, ...], gold: int, how: ReadOptions
 ) -> DraftQuestion:
-    """Two options by letters, or written out with the numbers 1 and 2 as what may be answered."""
+    """Question with two lettered options; in the open format with both shown and the answers "1" and "2"."""
     if how.format is Format.CHOICE:
-        return DraftQuestion(asked, options, gold)
-    return DraftQuestion(asked, ("1", "2"), gold, (("first", written[0]), ("second", written[1])))
+        return DraftQuestion(question, options, gold)
+    return DraftQuestion(question, ("1", "2"), gold, (("first", texts_of_options[0]), ("second", texts_of_options[1])))
 
 
 def _copa(row: Row, how: ReadOptions) -> DraftQuestion:
     first, second = piece(row, "choice1"), piece(row, "choice2")
-    return _of_two(text(row, "premise"), (first, second), (first, second), label(row, "label", "01"), how)
+    return _two_options(text(row, "premise"), (first, second), (first, second), label(row, "label", "01"), how)
 
 
 COPA = DataSet(
@@ -89,7 +89,7 @@ COPA = DataSet(
 
 def _hellaswag(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
-    # `ctx` holds the other two already; the official prompt says them twice
+    # `ctx` contains the other two; the official prompt repeats them
     context = " ".join([text(row, "ctx"), piece(row, "ctx_a"), piece(row, "ctx_b")])
     return DraftQuestion(context, texts(row, "endings", row.values["endings"], 4, 4), label(row, "label", "0123"))
 
@@ -126,18 +126,18 @@ PIQA = DataSet(
 )
 
 BLANK = "_"
-NO_BLANK = FilterVerdict(kept=False, why="sentences without a blank, left out")
-NOT_ONE_BLANK = FilterVerdict(kept=False, why="sentences without exactly one blank, left out")
+NO_BLANK = FilterVerdict(keep=False, why="sentences without a blank, left out")
+NOT_ONE_BLANK = FilterVerdict(keep=False, why="sentences without exactly one blank, left out")
 
 
 def _blanks(fits: Callable[[int], bool], why: FilterVerdict) -> Filter:
-    """Labelled sentences with a number of blanks that fits."""
+    """Filter for labelled sentences whose number of blanks fits."""
 
     def judge(row: Row) -> FilterVerdict:
         sentence = row.values["sentence"]
-        if row.values["answer"] not in ("1", "2"):  # a list is in no set
+        if row.values["answer"] not in ("1", "2"):  # a tuple, as lists are not hashable
             return UNLABELLED
-        return why if isinstance(sentence, str) and not fits(sentence.count(BLANK)) else KEPT
+        return why if isinstance(sentence, str) and not fits(sentence.count(BLANK)) else KEEP
 
     return Filter(("sentence", "answer"), judge)
 
@@ -145,7 +145,7 @@ def _blanks(fits: Callable[[int], bool], why: FilterVerdict) -> Filter:
 def _winogrande(row: Row, how: ReadOptions) -> DraftQuestion:
     sentence, options = text(row, "sentence"), pieces(row, "option1", "option2")
     filled = (sentence.replace(BLANK, options[0], 1), sentence.replace(BLANK, options[1], 1))
-    return _of_two(sentence, filled, options, label(row, "answer", "12"), how)
+    return _two_options(sentence, filled, options, label(row, "answer", "12"), how)
 
 
 _WINOGRANDE = DataSet(

@@ -1,7 +1,7 @@
 """The training corpora CT-CHOICE and CT-OE (collection of Kapoor et al., arXiv:2406.08391), and a small part of them.
 
-Which data sets they hold, and how many rows of each, follows from the paper's row counts: 18 · 1,000 + 250 + 400 and
-17 · 1,052 + 250 + 400 (docs/methods.md §1.2). A data set gives the first rows of its train split that its filter keeps.
+The data sets and their numbers of rows follow from the paper's row counts: 18 · 1,000 + 250 + 400 and
+17 · 1,052 + 250 + 400 (docs/methods.md §1.2). Of each data set the first rows of train that pass its filter are used.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tasks.ct import commonsense, comprehension, entailment, knowledge
 from tasks.ct.data_set import DataSet, ReadOptions, SplitQuestions
 
 ROWS = 20_000
-"""Rows that the data sets share equally; what a small one can't give is not given by another."""
+"""Total number of rows, divided equally among the data sets; missing rows of a small one are not replaced."""
 VALIDATION = 2_000
 PUBLISHED_BEHIND = 817 + 1_571
-"""Validation rows of TruthfulQA and StoryCloze: they count in the published proportions, but no row is reached."""
+"""Validation rows of TruthfulQA and StoryCloze: they count in the published proportions, but none is used."""
 
 CHOICE_SETS = (
     entailment.ANLI_R1, entailment.ANLI_R2, entailment.ANLI_R3, knowledge.ARC, knowledge.ARC_CHALLENGE,
@@ -30,54 +30,52 @@ CHOICE_SETS = (
     commonsense.HELLASWAG, knowledge.MATH_QA, comprehension.MULTIRC, knowledge.OBQA, commonsense.PIQA, knowledge.SCIQ,
     comprehension.SIQA, entailment.SNLI, knowledge.TREC, commonsense.WINOGRANDE,
 )  # fmt: skip
-"""Data sets by name, which is the published order."""
+"""Data sets in alphabetical order, which is the published one."""
 OPEN_SETS = tuple(data_set for data_set in CHOICE_SETS if data_set.open is not None)
 LOCAL_SETS = (knowledge.ARC, knowledge.ARC_CHALLENGE, entailment.CB, knowledge.OBQA, knowledge.TREC)
 
 
 class CtCorpus(Task):
-    """Some data sets, joined: what all four tasks share."""
+    """Several data sets joined; base class of the four tasks."""
 
     sets: ClassVar[tuple[DataSet, ...]]
     quota: ClassVar[int]
-    """Train rows that each data set gives, or all that it has."""
+    """Most train rows per data set."""
     style = knowledge.ARC.style(Format.CHOICE)
-    """Style of one of the data sets; `style_of` knows each."""
+    """Style of one of the data sets; see `style_of` for each question's."""
     draws_exemplars = True
     prompt_tokens = 1600
     is_published = False
-    """Whether its authors published it; a part of it never was."""
+    """Whether this corpus was published; the local subset was not."""
 
     def questions(self, split: Split) -> Iterator[Question]:
         """The questions of `train` or `validation`, with ids `ct/<data set>/<split>/<row>`, data set after data set.
 
         Raises:
-            UserError: another split, a file that is not there, or a row that is not as it must be.
+            UserError: the split is unknown, a file is missing, or a row is invalid.
         """
         if split not in self.card.splits:
             raise UserError(f"Expected one of the splits {', '.join(self.card.splits)} of {self.name}, got {split!r}")
         if split == "train":
-            return chain.from_iterable(islice(self._kept(each, "train"), self.quota) for each in self._sets)
+            return chain.from_iterable(islice(self._questions(each, "train"), self.quota) for each in self._sets)
         return iter(self._published_validation() if self._as_published else self._stratified_validation())
 
     def pools(self) -> Mapping[str, Sequence[Question]]:
-        """Data set -> all its train questions, of ANLI the dev questions of the round (docs/methods.md §1.4)."""
-        return {each.name: self._kept(each, each.pool) for each in self._sets}
+        """Exemplar pools: data set -> all its train questions, for ANLI the dev questions (docs/methods.md §1.4)."""
+        return {each.name: self._questions(each, each.pool) for each in self._sets}
 
     def style_of(self, question: Question) -> PromptStyle:
-        """The words of the question's data set."""
+        """Prompt style of the question's data set."""
         return next(each for each in self._sets if each.name == question.subject).style(self.format)
 
     def origins(self, split: Split) -> Sequence[tuple[DataCard, Split]]:
-        """The data sets with the split that questions come from, and the one that exemplars come from."""
-        return [
-            (each.card, origin) for each, asked in self._parts(split) for origin in dict.fromkeys((asked, each.pool))
-        ]
+        """The data sets with their splits of questions and of exemplars."""
+        return [(each.card, origin) for each, used in self._parts(split) for origin in dict.fromkeys((used, each.pool))]
 
     def _parts(self, split: Split) -> list[tuple[DataSet, Split]]:
-        """The data sets that a split is made of, with where its questions come from.
+        """The data sets of a split, each with the split that its questions come from.
 
-        Validation comes from train where a data set has no such split, or it is not at hand.
+        Validation questions come from train if a data set has no validation split, or its file is missing.
         """
         if split == "train":
             return [(each, "train") for each in self._sets]
@@ -87,61 +85,61 @@ class CtCorpus(Task):
 
     @property
     def _as_published(self) -> bool:
-        """Whether everything is as in the published corpus."""
+        """Whether to reproduce the published corpus."""
         return self.is_published and self.protocol.validation_rule is ValidationRule.PUBLISHED
 
     @cached_property
     def _sets(self) -> tuple[DataSet, ...]:
-        # the protocol has no field of its own for how MathQA and WinoGrande are read
+        # the protocol has no separate field for the reading of MathQA and WinoGrande
         return tuple((self._as_published and each.published) or each for each in self.sets)
 
     @cached_property
-    def _read(self) -> dict[tuple[str, Split], SplitQuestions]:
+    def _cache(self) -> dict[tuple[str, Split], SplitQuestions]:
         return {}
 
-    def _kept(self, data_set: DataSet, split: Split) -> SplitQuestions:
-        """The questions of a data set's split; made once, so that what is left out is counted once."""
+    def _questions(self, data_set: DataSet, split: Split) -> SplitQuestions:
+        """Questions of a data set's split; cached, so that filtered rows are counted once."""
         key = data_set.name, split
-        if key not in self._read:
+        if key not in self._cache:
             how = ReadOptions(self.format, self.protocol.exemplar_seed)
-            self._read[key] = SplitQuestions(self.source, data_set, split, how, self.counts)
-        return self._read[key]
+            self._cache[key] = SplitQuestions(self.source, data_set, split, how, self.counts)
+        return self._cache[key]
 
     # --- validation ---------------------------------------------------------------------------------------------------
 
     def _stratified_validation(self) -> Iterator[Question]:
-        """Questions of each data set by its share of train, drawn with `split_seed`, in the order of rows."""
-        trained = [self._kept(each, "train").counted(self.quota) for each in self._sets]
-        shares = proportional(self.card.sizes["validation"], trained)
-        for (each, origin), n_trained, share in zip(self._parts("validation"), trained, shares, strict=True):
-            kept, first = self._kept(each, origin), n_trained if origin == "train" else 0
-            n = min(share, len(kept) - first)
+        """Questions of each data set in proportion to train, sampled with `split_seed`, in row order."""
+        train_counts = [self._questions(each, "train").count_up_to(self.quota) for each in self._sets]
+        shares = proportional(self.card.sizes["validation"], train_counts)
+        for (each, origin), n_train, share in zip(self._parts("validation"), train_counts, shares, strict=True):
+            pool, first = self._questions(each, origin), n_train if origin == "train" else 0
+            n = min(share, len(pool) - first)
             if origin == "train":
                 self.counts[f"{each.name}: validation questions from train rows that are not trained on"] = n
             if n < share:
                 self.counts[f"{each.name}: validation questions that its rows don't suffice for"] = share - n
-            # a generator for each data set, so that they don't depend on each other
+            # one generator per data set, so that samples are independent of the other data sets
             rng = np.random.default_rng(self.protocol.split_seed)
-            yield from (kept[first + i] for i in np.sort(rng.choice(len(kept) - first, n, replace=False)).tolist())
+            yield from (pool[first + i] for i in np.sort(rng.choice(len(pool) - first, n, replace=False)).tolist())
 
     def _published_validation(self) -> list[Question]:
-        """The first 2,000 of the first rows of each validation split in proportion to its size, permuted.
+        """First rows of each validation split in proportion to its size, joined, cut to 2,000 and permuted.
 
-        About 70 % are BoolQ's, and most data sets have none (docs/methods.md §1.2). Exemplars are drawn by a question's
-        row in its own split, as the official code does.
+        About 70 % are from BoolQ, and most data sets have none (docs/methods.md §1.2). Exemplars are seeded with a
+        question's row in its split, as in the official code.
         """
-        splits = [self._kept(each, origin) for each, origin in self._parts("validation")]
-        sizes = [len(kept) for kept in splits]
+        splits = [self._questions(each, origin) for each, origin in self._parts("validation")]
+        sizes = [len(pool) for pool in splits]
         total = sum(sizes) + PUBLISHED_BEHIND
-        firsts = (islice(kept, size * min(ROWS, total) // total) for kept, size in zip(splits, sizes, strict=True))
+        firsts = (islice(pool, size * min(ROWS, total) // total) for pool, size in zip(splits, sizes, strict=True))
         numbered = (replace(question, index_in_subject=i) for first in firsts for i, question in enumerate(first))
-        found = list(islice(numbered, VALIDATION))
-        order = np.random.default_rng(self.protocol.split_seed).permutation(len(found))
-        return [found[i] for i in order.tolist()]
+        questions = list(islice(numbered, VALIDATION))
+        order = np.random.default_rng(self.protocol.split_seed).permutation(len(questions))
+        return [questions[i] for i in order.tolist()]
 
 
 def proportional(total: int, sizes: Sequence[int]) -> list[int]:
-    """`total` shared in proportion to sizes, by largest remainder; of equal remainders the first comes first.
+    """Divide `total` in proportion to sizes by largest remainder; ties in order.
 
     >>> proportional(10, [100, 100, 25])
     [5, 4, 1]

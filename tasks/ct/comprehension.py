@@ -1,4 +1,4 @@
-"""Questions on a passage that is given: BoolQ, Cosmos QA, MultiRC and Social IQa.
+"""Reading comprehension: BoolQ, Cosmos QA, MultiRC and Social IQa.
 
 A row of BoolQ: {"question": "can tin float", "passage": "Tin is ...", "answer": False}. MultiRC has one row for each
 proposed answer, which is right or not. The labels of Social IQa are texts from "1" on, some with a newline around them.

@@ -1,6 +1,6 @@
-"""Parts of a data set of the training corpora: its card, its words, and how a row of it becomes a question.
+"""Data sets of the training corpora: card, prompt style, and the conversion of rows to questions.
 
-The modules beside this one hold one `DataSet` for each; `composer` joins them.
+The other modules of this package define the `DataSet`s; `composer` joins them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LETTERED = "Question:\n{text}\n\nChoices:\n{options}"
 
 
 class ReadOptions(NamedTuple):
-    """Options of reading a row."""
+    """Options for reading a row."""
 
     format: Format
     seed: int
-    """Seed of what is drawn for this row."""
+    """Seed of random choices for this row."""
 
 
 class DraftQuestion(NamedTuple):
@@ -39,25 +39,25 @@ class DraftQuestion(NamedTuple):
 
 
 Reader = Callable[[Row, ReadOptions], DraftQuestion]
-"""Reads a row as a question; raises a UserError that names the row where it isn't as it must be."""
+"""Converts a row to a question; raises a UserError that names the row if it is invalid."""
 
 
 class FilterVerdict(NamedTuple):
-    """Verdict of a filter on a row."""
+    """Decision of a filter on a row."""
 
-    kept: bool
+    keep: bool
     why: str = ""
-    """Words under which it is counted; empty for nothing."""
+    """Reason under which the row is counted; empty: not counted."""
 
 
-KEPT = FilterVerdict(kept=True)
+KEEP = FilterVerdict(keep=True)
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Choice of the rows of every split that take part (docs/methods.md §1.2).
+    """Selects the rows of every split that are used (docs/methods.md §1.2).
 
-    A filter doesn't raise: a row that it can't make sense of is kept, and the reader says what is wrong with it.
+    A filter doesn't raise: it keeps an invalid row, for which the reader raises.
     """
 
     columns: tuple[str, ...]
@@ -75,18 +75,18 @@ class DataSet:
     read: Reader
     choice: PromptStyle
     open: PromptStyle | None = None
-    """None where it is no part of the open corpus."""
+    """None if it is not part of the open corpus."""
     filter: Filter | None = None
     pool: Split = "train"
     """Split from which exemplars come."""
     published: DataSet | None = None
-    """Data set as the published corpus reads it, where that differs."""
+    """The data set as the published corpus reads it, if different."""
 
     def style(self, fmt: Format) -> PromptStyle:
-        """The words around its questions.
+        """Prompt style of its questions.
 
         Raises:
-            ContractError: it is no part of the open corpus.
+            ContractError: it is not part of the open corpus.
         """
         style = self.choice if fmt is Format.CHOICE else self.open
         if style is None:
@@ -109,9 +109,9 @@ def card_of(
         hub: the repository.
         config: the configuration.
         revision: the commit.
-        license: of the rows.
-        splits: our split -> the source's own; None: train and validation, by these names.
-        is_script: the data set was a script on the Hub, so that its files come from the Parquet branch.
+        license: license of the rows.
+        splits: our split -> its name in the source; None: train and validation under these names.
+        is_script: the data set is a script on the Hub, so that its files come from the Parquet branch.
     """
     return DataCard(
         hub=hub,
@@ -125,16 +125,16 @@ def card_of(
 
 
 class SplitQuestions(Sequence[Question]):
-    """The questions of one split of a data set, in the order of its rows, without what its filter leaves out.
+    """Lazy sequence of the questions of one split of a data set, in row order, without filtered rows.
 
-    A question is made when it is asked for, and rows are looked through no further than that needs: SNLI has 550,000.
+    Questions are built on access, and rows are filtered only as far as needed: SNLI has 550,000.
 
     Args:
-        source: gives the rows.
-        data_set: what they are of.
-        split: of its card.
-        how: the format, and the seed that the index of a question is added to.
-        counts: what is left out or odd is added up here, in words.
+        source: provides the rows.
+        data_set: the data set.
+        split: a split of its card.
+        how: the format, and the seed to which the index of a question is added.
+        counts: counts of filtered and unusual rows by reason, updated here.
     """
 
     def __init__(
@@ -145,19 +145,19 @@ class SplitQuestions(Sequence[Question]):
         self._split: Split = split
         self._how = how
         self._counts = counts
-        self._kept_rows = array("q")  # row numbers, as far as they were looked for
+        self._selected_rows = array("q")  # row numbers, as far as rows were filtered
 
     @cached_property
     def _rows(self) -> Sequence[Row]:
         return self._source.rows(self._data_set.card, self._split, self._data_set.columns)
 
     @cached_property
-    def _unseen(self) -> Iterator[tuple[int, Row]]:
-        judged = self._data_set.filter
-        return enumerate(self._source.rows(self._data_set.card, self._split, judged.columns) if judged else ())
+    def _remaining_rows(self) -> Iterator[tuple[int, Row]]:
+        row_filter = self._data_set.filter
+        return enumerate(self._source.rows(self._data_set.card, self._split, row_filter.columns) if row_filter else ())
 
     def __len__(self) -> int:
-        return self.counted(sys.maxsize)
+        return self.count_up_to(sys.maxsize)
 
     @overload
     def __getitem__(self, index: int) -> Question: ...
@@ -167,28 +167,28 @@ class SplitQuestions(Sequence[Question]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         position = index + len(self) if index < 0 else index
-        if position < 0 or self.counted(position + 1) <= position:
+        if position < 0 or self.count_up_to(position + 1) <= position:
             raise IndexError(index)
         name = self._data_set.name
-        row = self._rows[position if self._data_set.filter is None else self._kept_rows[position]]
-        # the official code seeds with the index among the kept rows, not with the row of the file
+        row = self._rows[position if self._data_set.filter is None else self._selected_rows[position]]
+        # the official code seeds with the index among the selected rows, not with the row number
         how = ReadOptions(self._how.format, self._how.seed + position)
         item = self._data_set.read(Row(row.index, f"{row.where} ({name})", row.values), how)
         return Question(f"ct/{name}/{self._split}/{row.index}", name, item.text, item.choices, item.gold, item.parts)
 
-    def counted(self, most: int) -> int:
-        """Number of questions, `most` if there are more.
+    def count_up_to(self, most: int) -> int:
+        """Number of questions, at most `most`; filters no more rows than needed.
 
         Raises:
-            UserError: none of the rows is kept.
+            UserError: all rows are filtered out.
         """
-        judged = self._data_set.filter
-        if judged is None:
+        row_filter = self._data_set.filter
+        if row_filter is None:
             return min(most, len(self._rows))
-        while len(self._kept_rows) < most:
-            index, row = next(self._unseen, (-1, None))
+        while len(self._selected_rows) < most:
+            index, row = next(self._remaining_rows, (-1, None))
             if row is None:
-                if self._kept_rows:
+                if self._selected_rows:
                     break
                 prefix = f"{self._data_set.name} {self._split}: "
                 reasons = ", ".join(what.removeprefix(prefix) for what in self._counts if what.startswith(prefix))
@@ -196,25 +196,25 @@ class SplitQuestions(Sequence[Question]):
                     f"Expected questions in the {self._split} split of {self._data_set.name}, but every row is left out"
                     f" ({reasons or 'it has none'}); use a split with labels, in the columns of the Hub"
                 )
-            kept, why = judged.judge(row)
-            if kept:
-                self._kept_rows.append(index)
+            keep, why = row_filter.judge(row)
+            if keep:
+                self._selected_rows.append(index)
             if why:
                 what = f"{self._data_set.name} {self._split}: {why}"
                 self._counts[what] = self._counts.get(what, 0) + 1
-        return min(most, len(self._kept_rows))
+        return min(most, len(self._selected_rows))
 
 
 # --- reading columns --------------------------------------------------------------------------------------------------
 
 
 def reader(question: str, options: Callable[[Row], tuple[tuple[str, ...], int]], *parts: str) -> Reader:
-    """Reader of rows that hold a question in one column.
+    """Build a reader of rows with the question in one column.
 
     Args:
-        question: its column.
+        question: the column of the question.
         options: reads the options and the index of the right one.
-        parts: columns of what the prompt shows beside the question, under the same names.
+        parts: columns of further prompt parts, of the same names.
     """
 
     def read(row: Row, how: ReadOptions) -> DraftQuestion:
@@ -225,14 +225,14 @@ def reader(question: str, options: Callable[[Row], tuple[tuple[str, ...], int]],
 
 
 HIDDEN = ("", "-1", "None")
-"""Values that stand for the labels of a split that are not public."""
+"""Placeholders of labels that are not public."""
 
 
 def piece(row: Row, column: str) -> str:
-    """A text that may be empty.
+    """Text of a column, possibly empty.
 
     Raises:
-        UserError: it is something else; names the row and the column. So do the readers below.
+        UserError: it is not a text; names the row and the column. So do the readers below.
     """
     value = row.values[column]
     if not isinstance(value, str):
@@ -241,23 +241,23 @@ def piece(row: Row, column: str) -> str:
 
 
 def pieces(row: Row, *columns: str) -> tuple[str, ...]:
-    """Options, each in a column of its own."""
+    """Texts of several columns, one per option."""
     return tuple(piece(row, column) for column in columns)
 
 
-def label(row: Row, column: str, known: str) -> int:
-    """Index of the right option, from its label: one of these characters, as text or as number."""
+def label(row: Row, column: str, labels: str) -> int:
+    """Index of the right option, from a label that is one of these characters, as text or as number."""
     value = row.values[column]
-    text_of_label = str(value).strip()
-    if text_of_label in HIDDEN:
+    label_text = str(value).strip()
+    if label_text in HIDDEN:
         raise _hidden(row, column, value)
-    if text_of_label not in list(known):
-        raise wrong(row, column, f"a label from {known[0]} to {known[-1]}", value)
-    return known.index(text_of_label)
+    if label_text not in list(labels):
+        raise wrong(row, column, f"a label from {labels[0]} to {labels[-1]}", value)
+    return labels.index(label_text)
 
 
 def texts(row: Row, column: str, value: object, least: int, most: int) -> tuple[str, ...]:
-    """A list of `least` to `most` options."""
+    """Validate a list of `least` to `most` options."""
     if not isinstance(value, list) or not all(isinstance(option, str) for option in value):
         raise wrong(row, column, "a list of texts", value)
     if not least <= len(value) <= most:
@@ -291,22 +291,22 @@ def _hidden(row: Row, column: str, value: object) -> UserError:
 
 # --- filters ----------------------------------------------------------------------------------------------------------
 
-UNLABELLED = FilterVerdict(kept=False, why="rows without a label, left out")
-REPEATED = FilterVerdict(kept=False, why="rows with two equal options, left out")
+UNLABELLED = FilterVerdict(keep=False, why="rows without a label, left out")
+REPEATED = FilterVerdict(keep=False, why="rows with two equal options, left out")
 
 
 def labelled(column: str, labels: Sequence[int]) -> Filter:
-    """Rows with one of these labels."""
-    return Filter((column,), lambda row: KEPT if row.values[column] in labels else UNLABELLED)
+    """Filter for rows with one of these labels."""
+    return Filter((column,), lambda row: KEEP if row.values[column] in labels else UNLABELLED)
 
 
 def distinct(*columns: str) -> Filter:
-    """Rows whose options, each in a column of its own, differ."""
+    """Filter for rows whose options, in these columns, differ."""
     return Filter(columns, lambda row: differing([row.values[column] for column in columns]))
 
 
 def differing(options: object) -> FilterVerdict:
-    """Whether options differ; what is no list of texts is kept for the reader to refuse."""
+    """Keep a row if its options differ; an invalid list is kept for the reader to refuse."""
     if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
-        return KEPT
-    return KEPT if len(set(options)) == len(options) else REPEATED
+        return KEEP
+    return KEEP if len(set(options)) == len(options) else REPEATED

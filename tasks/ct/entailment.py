@@ -1,4 +1,4 @@
-"""Does a hypothesis follow from a premise: CB, SNLI and the three rounds of ANLI.
+"""Natural language inference: CB, SNLI and the three rounds of ANLI.
 
 A row: {"premise": "Two cooks share a stove.", "hypothesis": "They are alone", "label": 2}. The labels of CB are
 entailment, contradiction, neutral; those of SNLI and ANLI entailment, neutral, contradiction.
@@ -57,7 +57,7 @@ SNLI = DataSet(
 
 
 def _anli(n: int) -> DataSet:
-    """A round; its dev split gives the exemplars, so that nothing is left for validation."""
+    """Data set of a round; its dev split provides the exemplars, so there is no validation split."""
     return DataSet(
         name=f"anli_r{n}",
         card=card_of(

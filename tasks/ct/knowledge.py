@@ -1,8 +1,8 @@
 """Science and mathematics, and kinds of questions: ARC, OpenBookQA, SciQ, MathQA and TREC.
 
 A row of ARC: {"question": "Which of these melts?", "choices": {"text": [...], "label": ["A", "B", "C", "D"]},
-"answerKey": "B"}; some rows have 3 or 5 options, some the labels 1 to 4. SciQ has no order of options, MathQA has them
-all in one text.
+"answerKey": "B"}; some rows have 3 or 5 options, some the labels 1 to 4. SciQ does not order its options, MathQA has
+them in one text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from bench.api import Format, PromptStyle, Row
 from tasks.ct.data_set import (
     FOLLOWING,
-    KEPT,
+    KEEP,
     LETTERED,
     NEXT,
     DataSet,
@@ -75,7 +75,7 @@ SCIQ_OPTIONS = ("distractor1", "distractor2", "distractor3", "correct_answer")
 def _sciq(row: Row, how: ReadOptions) -> DraftQuestion:
     options, order = pieces(row, *SCIQ_OPTIONS), np.random.default_rng(how.seed).permutation(4).tolist()
     support = piece(row, "support")
-    if support:  # an empty one leaves nothing behind, but for a blank line above the lettered question
+    if support:  # an empty one leaves only a blank line above the lettered question
         support = f"Support:\n{support}\n" if how.format is Format.CHOICE else f"{support}\n"
     return DraftQuestion(
         text(row, "question"), tuple(options[i] for i in order), order.index(3), (("support", support),)
@@ -104,29 +104,29 @@ SCIQ = DataSet(
 
 MATH_OPTIONS = 5
 ENTRIES = re.compile(",".join(rf"\s*['\"]?\s*{letter}\s*\)(.*?)" for letter in "abcde"), re.DOTALL)
-"""The options as in `a ) 1,200 , b ) 38 ...`, each up to where the next letter stands; some are quoted, in a list."""
+"""Options as in `a ) 1,200 , b ) 38 ...`, each up to the next letter; some are quoted, in a list."""
 
-UNREADABLE = FilterVerdict(kept=False, why="rows whose options can't be read as five, left out")
-NOT_AMONG = FilterVerdict(kept=False, why="rows whose right option is not among those that commas give, left out")
-READ_OTHERWISE = FilterVerdict(kept=True, why="rows whose options the official code reads otherwise")
-READ_AS_PUBLISHED = FilterVerdict(kept=True, why="rows whose options are not what their letters say")
+UNREADABLE = FilterVerdict(keep=False, why="rows whose options can't be read as five, left out")
+NOT_AMONG = FilterVerdict(keep=False, why="rows whose right option is not among those that commas give, left out")
+READ_OTHERWISE = FilterVerdict(keep=True, why="rows whose options the official code reads otherwise")
+READ_AS_PUBLISHED = FilterVerdict(keep=True, why="rows whose options are not what their letters say")
 
 
 def by_letters(options: str) -> list[str]:
-    """Texts behind each letter up to the next one; empty where a letter from a to e is not found.
+    """Text after each letter up to the next one; empty if a letter from a to e is missing.
 
     >>> by_letters("a ) 1,200 , b ) ( 3 ) x , c ) 7 , d ) 0.5 , e ) none of these")
     ['1,200', '( 3 ) x', '7', '0.5', 'none of these']
     """
-    body, trimmed = options.strip(), " "
+    body, strip_chars = options.strip(), " "
     if body.startswith("[") and body.endswith("]"):
-        body, trimmed = body[1:-1], " '\""
-    found = ENTRIES.fullmatch(body)
-    return [entry.strip().strip(trimmed) for entry in found.groups()] if found else []
+        body, strip_chars = body[1:-1], " '\""
+    match = ENTRIES.fullmatch(body)
+    return [entry.strip().strip(strip_chars) for entry in match.groups()] if match else []
 
 
 def by_commas(options: str) -> list[str]:
-    """Options as the official code reads them: what follows the last bracket of whatever stands between commas.
+    """Options as the official code reads them: split at commas, the text after the last bracket of each part.
 
     >>> by_commas("a ) 1,200 , b ) ( 3 ) x")
     ['1', '200', 'x']
@@ -137,21 +137,21 @@ def by_commas(options: str) -> list[str]:
 def _math(
     split: Callable[[str], list[str]], other: Callable[[str], list[str]], unfit: FilterVerdict, odd: FilterVerdict
 ) -> tuple[Reader, Filter]:
-    """Reader of options that are split so, and filter of rows where they can't be; odd where the other way differs.
+    """Reader that splits options by `split`, and filter: `unfit` rows can't be split, on `odd` rows `other` differs.
 
-    Commas within numbers make more than five options, and the official code keeps such rows.
+    Commas within numbers make more than five options; the official code keeps such rows.
     """
 
     def judge(row: Row) -> FilterVerdict:
         options = row.values["options"]
         if not isinstance(options, str):
-            return KEPT
+            return KEEP
         read = split(options)
         right = "abcde".find(str(row.values["correct"]).strip())
         if right >= len(read) if unfit is NOT_AMONG else len(read) != MATH_OPTIONS:
             return unfit
         verdict = differing(read)
-        return odd if verdict.kept and read != other(options) else verdict
+        return odd if verdict.keep and read != other(options) else verdict
 
     read = reader("Problem", lambda row: (tuple(split(piece(row, "options"))), label(row, "correct", "abcde")))
     return read, Filter(("options", "correct"), judge)

@@ -31,9 +31,9 @@ from bench.api import (
     UserError,
 )
 from bench.testing import planted
-from methods._shared.training import batches_of
+from methods._shared.training import iterate_batches
 from methods.litcab import LitCab
-from methods.litcab.method import _corpus, _drawn_options, _step
+from methods.litcab.method import _corpus, _sample_options, _step
 from methods.litcab.networks import CHUNK_TOKENS, Layer, Objective, Targets, write_gradient
 
 V, D = 60, 12
@@ -221,7 +221,7 @@ def test_training_is_that_of_torchs_own_modules(*, relu_input: bool) -> None:
     nn.init.zeros_(linear.weight)
     nn.init.zeros_(linear.bias)
     adamw = torch.optim.AdamW(linear.parameters(), lr=1e-2, weight_decay=0.1)
-    batches = batches_of(40, 16, torch.Generator().manual_seed(5))
+    batches = iterate_batches(40, 16, torch.Generator().manual_seed(5))
     for questions in (next(batches).tolist() for _ in range(6)):
         adamw.zero_grad()
         naive_loss(linear, head(), data, questions, Objective(4.0, 0.01, relu_input)).backward()  # type: ignore[no-untyped-call]
@@ -265,7 +265,7 @@ def test_states_stay_where_the_batch_has_them() -> None:
 
 def test_at_most_so_many_wrong_options_are_drawn_whole() -> None:
     wrong = batch(80, lengths=3)[TokenIds(Of.WRONG)]
-    kept = _drawn_options(wrong, 2, np.random.default_rng(0))
+    kept = _sample_options(wrong, 2, np.random.default_rng(0))
     assert wrong.owner is not None
     drawn = set()
     for start, end in itertools.pairwise(wrong.offsets):
@@ -275,7 +275,7 @@ def test_at_most_so_many_wrong_options_are_drawn_whole() -> None:
         assert np.array_equal(np.isin(owner, list(chosen)), kept[start:end])
         drawn.add(frozenset(chosen))
     assert {frozenset(pair) for pair in itertools.combinations(range(3), 2)} <= drawn
-    assert _drawn_options(wrong, None, np.random.default_rng(0)).all()
+    assert _sample_options(wrong, None, np.random.default_rng(0)).all()
 
 
 # --- what is learned --------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from bench.api import (
 from bench.api.early_stopping import validation_loss
 from bench.testing import planted
 from methods._shared.probe import ProbeSettings, Weights, predict_probe, train_probe
-from methods._shared.training import batches_of
+from methods._shared.training import iterate_batches
 from methods.pik import PIK
 from methods.saplma import SaplmaF, SaplmaM, SaplmaUM
 
@@ -133,7 +133,7 @@ def test_initial_weights(initialisation: Any, bound: float) -> None:
 
 
 def test_batches_visit_every_row_once_before_any_twice() -> None:
-    batches = batches_of(10, 4, torch.Generator().manual_seed(0))
+    batches = iterate_batches(10, 4, torch.Generator().manual_seed(0))
     drawn = torch.stack([next(batches) for _ in range(5)])
     assert drawn.shape == (5, 4)
     assert drawn.flatten().bincount(minlength=10).tolist() == [2] * 10
@@ -141,7 +141,7 @@ def test_batches_visit_every_row_once_before_any_twice() -> None:
 
 
 def test_a_batch_is_no_larger_than_the_rows() -> None:
-    assert sorted(next(batches_of(3, 32, torch.Generator().manual_seed(0))).tolist()) == [0, 1, 2]
+    assert sorted(next(iterate_batches(3, 32, torch.Generator().manual_seed(0))).tolist()) == [0, 1, 2]
     states, correct = rows(9)
     assert (predict_probe("probe", train(states, correct, SETTINGS), states) > 0.5).tolist() == correct.tolist()
 

@@ -33,17 +33,25 @@ from bench.api import (
     UserError,
 )
 from bench.api.early_stopping import validation_loss
-from methods._shared.logistic import Arrays, OnState, log_odds, mapped, probability, regression, through_map
-from methods._shared.meaning import groups_of, semantic_entropy
+from methods._shared.logistic import (
+    Arrays,
+    HiddenStateMethod,
+    apply_map,
+    calibrated,
+    log_odds,
+    logistic_path,
+    probability,
+)
+from methods._shared.meaning import group_by_meaning, semantic_entropy
 from methods.combined import FEATURES, Combined, features
 from methods.logistic_probe import LogisticProbe
 from methods.relative_mahalanobis import RelativeMahalanobis
-from methods.semantic_entropy_probe import SemanticEntropyProbe, cut
+from methods.semantic_entropy_probe import SemanticEntropyProbe, entropy_threshold
 
 END = Hidden(1.0, At.ANSWER_END)
 MEAN = Hidden(1.0, At.ANSWER_PREDICTING, "mean")
 SCORES = TokenScores(top=2)
-ON_STATE: list[type[OnState]] = [LogisticProbe, RelativeMahalanobis, SemanticEntropyProbe]
+ON_STATE: list[type[HiddenStateMethod]] = [LogisticProbe, RelativeMahalanobis, SemanticEntropyProbe]
 ALL: list[type[ConfidenceMethod]] = [*ON_STATE, Combined]
 
 
@@ -93,7 +101,7 @@ def batch_of(states: np.ndarray, correct: np.ndarray, *, labels: bool = True, se
 @pytest.mark.parametrize("penalty", [8192.0, 30.0, 1.0])
 def test_regression_is_scikit_learns_on_standardised_inputs(penalty: float) -> None:
     states, correct = states_and_labels()
-    found = regression("x", states, correct)(penalty)
+    found = logistic_path("x", states, correct)(penalty)
     pipeline = StandardScaler().fit(states.astype(np.float64))
     pipeline.scale_[-1] = 1.0  # which it takes for a deviation of 1e-16
     inputs = pipeline.transform(states.astype(np.float64))
@@ -105,15 +113,15 @@ def test_regression_is_scikit_learns_on_standardised_inputs(penalty: float) -> N
 
 def test_regressions_at_falling_penalties_are_those_from_the_start() -> None:
     states, correct = states_and_labels()
-    path = regression("x", states, correct)
+    path = logistic_path("x", states, correct)
     followed = [path(penalty) for penalty in (512.0, 32.0, 2.0)]
     for arrays, penalty in zip(followed, (512.0, 32.0, 2.0), strict=True):
-        assert arrays["weight"] == pytest.approx(regression("x", states, correct)(penalty)["weight"], abs=1e-4)
+        assert arrays["weight"] == pytest.approx(logistic_path("x", states, correct)(penalty)["weight"], abs=1e-4)
 
 
 def test_what_is_constant_has_no_weight_and_far_rows_overflow_nothing() -> None:
     states, correct = states_and_labels()
-    arrays = regression("x", states, correct)(1.0)
+    arrays = logistic_path("x", states, correct)(1.0)
     assert arrays["weight"][-1] == 0
     far = states * np.float32(1e9)
     assert set(probability(log_odds("x", arrays, far)).round(6)) <= {0.0, 1.0}
@@ -135,19 +143,19 @@ def test_the_penalty_is_the_best_on_validation_of_those_that_were_tried() -> Non
     stage = training.stage()
     losses = []
     for step in stage.steps:
-        arrays = regression("x", train[END], train.correct)(8192 / step)
+        arrays = logistic_path("x", train[END], train.correct)(8192 / step)
         losses.append(validation_loss(probability(log_odds("x", arrays, held[END])), held.correct))
     assert stage.losses == pytest.approx(losses, abs=1e-4)
     assert stage.kept == stage.steps[int(np.argmin(losses))]
     assert stage.steps[0] == 1
-    best = regression("x", train[END], train.correct)(8192 / stage.kept)
+    best = logistic_path("x", train[END], train.correct)(8192 / stage.kept)
     assert probe.predict(held) == pytest.approx(probability(log_odds("x", best, held[END])), abs=1e-4)
 
 
 def test_without_validation_the_weakest_penalty_is_kept() -> None:
     train = batch_of(*states_and_labels())
     probe = LogisticProbe(weakest=3.0).fit(train, Context(seed=0))
-    expected = regression("x", train[END], train.correct)(3.0)
+    expected = logistic_path("x", train[END], train.correct)(3.0)
     assert probe.weights_["weight"] == pytest.approx(expected["weight"], abs=1e-6)
 
 
@@ -173,16 +181,16 @@ def test_map_is_a_regression_on_scores_of_the_half_that_was_not_fitted_on() -> N
         return lambda penalty: {"share": np.array(rows.mean()), "penalty": np.array(penalty), "rows": rows}
 
     score = rng.normal(size=41)
-    learned = mapped("x", kinds, correct, fit_on, lambda arrays: score + 100 * arrays["rows"])(7.0)
+    learned = calibrated("x", kinds, correct, fit_on, lambda arrays: score + 100 * arrays["rows"])(7.0)
     whole, first, second = asked
     assert whole.all()
     assert (first != second).all()
     assert abs(int(first[kinds].sum()) - int(second[kinds].sum())) <= 1
     assert abs(int(first[~kinds].sum()) - int(second[~kinds].sum())) <= 1
-    expected = regression("x", score[:, None], correct)(1.0)  # no score has the 100 of its own half
+    expected = logistic_path("x", score[:, None], correct)(1.0)  # no score has the 100 of its own half
     assert learned["map"]["weight"] == pytest.approx(expected["weight"], abs=1e-6)
     assert learned["penalty"] == 7
-    assert through_map("x", learned, score) == pytest.approx(probability(log_odds("x", expected, score[:, None])))
+    assert apply_map("x", learned, score) == pytest.approx(probability(log_odds("x", expected, score[:, None])))
 
 
 # --- logistic probe ---------------------------------------------------------------------------------------------------
@@ -200,7 +208,7 @@ def test_a_planted_state_ranks_answers(plugin: type[ConfidenceMethod]) -> None:
 
 
 @pytest.mark.parametrize("plugin", ON_STATE)
-def test_layer_and_position_are_arguments(plugin: type[OnState]) -> None:
+def test_layer_and_position_are_arguments(plugin: type[HiddenStateMethod]) -> None:
     (state,) = plugin(depth=0.25, position="prompt_end").reads().predict
     assert state == Hidden(0.25, At.PROMPT_END)
     assert plugin(depth=0.25, position="answer_mean").state == Hidden(0.25, At.ANSWER_END, "mean")
@@ -225,7 +233,7 @@ def test_distances_are_scipys_with_a_covariance_that_unit_rows_join() -> None:
         covariance = (np.cov(rows.T, bias=True) * len(rows) + 5.0 * np.eye(x.shape[1])) / (len(rows) + 5.0)
         inverse = np.linalg.inv(covariance)
         score += sign * np.array([mahalanobis(row, rows.mean(axis=0), inverse) ** 2 for row in x])
-    expected = through_map("x", method.weights_, score)
+    expected = apply_map("x", method.weights_, score)
     assert method.predict(batch_of(states, correct)) == pytest.approx(expected, abs=1e-5)
 
 
@@ -268,7 +276,7 @@ def test_meanings_are_those_found_pair_by_pair() -> None:
     for m in (1, 2, 7):
         for _ in range(50):
             entailment = rng.dirichlet([0.5, 0.5, 2], size=(m, m)).astype(np.float32)
-            assert groups_of(entailment[None])[0].tolist() == meanings_by_pairs(entailment)
+            assert group_by_meaning(entailment[None])[0].tolist() == meanings_by_pairs(entailment)
 
 
 def test_semantic_entropy_leaves_the_answer_out() -> None:
@@ -286,9 +294,9 @@ def test_the_cut_has_the_least_spread_on_both_sides() -> None:
     def spread(at: float) -> float:
         return sum(float(((side - side.mean()) ** 2).sum()) for side in (values[values <= at], values[values > at]))
 
-    assert cut("x", values) == min(np.unique(values)[:-1], key=spread)
+    assert entropy_threshold("x", values) == min(np.unique(values)[:-1], key=spread)
     with pytest.raises(UntrainableError, match=r"different semantic entropy, all have 0\.7"):
-        cut("x", np.full(9, 0.7))
+        entropy_threshold("x", np.full(9, 0.7))
 
 
 def test_the_probe_learns_entropies_and_the_map_labels() -> None:
@@ -296,7 +304,7 @@ def test_the_probe_learns_entropies_and_the_map_labels() -> None:
     train = batch_of(states, correct)
     method = SemanticEntropyProbe(weakest=4.0, points=1).fit(train, Context(seed=0))
     entropies = semantic_entropy(train[Related(question=True)])
-    expected = regression("x", states, entropies <= cut("x", entropies))(4.0)
+    expected = logistic_path("x", states, entropies <= entropy_threshold("x", entropies))(4.0)
     assert method.weights_["weight"] == pytest.approx(expected["weight"], abs=1e-4)
     assert method.weights_["map"]["weight"][0] > 0
     order = log_odds("x", expected, states)
@@ -338,7 +346,7 @@ def test_answers_of_one_token_have_their_token_twice() -> None:
 
 
 @pytest.mark.parametrize("plugin", ON_STATE)
-def test_states_that_overflowed_are_refused(plugin: type[OnState]) -> None:
+def test_states_that_overflowed_are_refused(plugin: type[HiddenStateMethod]) -> None:
     states, correct = states_and_labels()
     method = plugin().fit(batch_of(states, correct), Context(seed=0))
     states[3, 2] = np.inf

@@ -20,7 +20,7 @@ from bench.api.signals import By
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
 from bench.signals.grading import matching
-from methods._shared.meaning import groups_of
+from methods._shared.meaning import group_by_meaning
 from methods._shared.sampled import SampledMethod
 from methods.cocoa import CoCoA
 from methods.eigenscore import EigenScore
@@ -32,7 +32,7 @@ from methods.sentence_sar import SentenceSAR
 from methods.sequence_probability import SequenceProbability
 from methods.similarity_graph import DegreeMatrix, Eccentricity, Eigenvalues
 from methods.token_margin import TokenMargin
-from methods.verbalised import Verbalised, named_probability
+from methods.verbalised import Verbalised, parse_probability
 
 N, M, V, D = 6, 5, 11, 7
 """Questions, samples, tokens of the vocabulary, width of a state."""
@@ -212,7 +212,7 @@ def test_one_way_of_entailing_is_not_the_same_meaning() -> None:
     related = np.zeros((3, 3, 3), dtype=np.float32)
     related[..., 1] = 1.0
     related[0, 1] = related[1, 2] = related[2, 1] = (0.1, 0.1, 0.8)
-    assert groups_of(related[None]).tolist() == [[0, 1, 1]]
+    assert group_by_meaning(related[None]).tolist() == [[0, 1, 1]]
 
 
 EXTREMES = {
@@ -375,7 +375,7 @@ def test_eigenscore_is_the_mean_log_eigenvalue() -> None:
     ],
 )  # fmt: skip
 def test_what_a_reply_names(reply: str, value: float | None) -> None:
-    assert named_probability(reply) == (None if value is None else pytest.approx(value))
+    assert parse_probability(reply) == (None if value is None else pytest.approx(value))
 
 
 def test_a_reply_without_a_number_has_the_stated_value() -> None:

@@ -58,10 +58,10 @@ from bench.training.job import (
     Job,
     Recipe,
     read_examples,
-    take,
+    select_rows,
     write_examples,
 )
-from bench.training.model import LossProbe, requests, together
+from bench.training.model import LossProbe, frozen_requests, together
 from bench.training.optimisers import ProcessGroup, TorchOptimiser
 from bench.training.trainer import AdapterTrainer, training_cost, training_report
 from methods._shared import lora
@@ -284,18 +284,18 @@ def test_what_is_asked_of_the_frozen_model_takes_no_numbers() -> None:
         def ask(questioner: LossProbe) -> None:
             devices.append(questioner.device)
             for rows in np.array_split(np.arange(N), 3):
-                loss(questioner, take(given, rows), SETTINGS)
+                loss(questioner, select_rows(given, rows), SETTINGS)
 
         return ask
 
-    found = requests(asking(lora.ct_loss), (NO, YES), vocabulary)  # 280 TB for each batch, if they were there
+    found = frozen_requests(asking(lora.ct_loss), (NO, YES), vocabulary)  # 280 TB for each batch, if allocated
     by_hand = {(np.asarray([*p, *g[:-1]], dtype=np.int32).tobytes(), len(g)) for p, g in each("prompt", "gold")}
     assert found == sorted(by_hand)
-    assert requests(asking(lora.it_loss), (NO, YES), vocabulary) == []
-    assert requests(asking(looking_loss), (NO, YES), VOCABULARY) == found
+    assert frozen_requests(asking(lora.it_loss), (NO, YES), vocabulary) == []
+    assert frozen_requests(asking(looking_loss), (NO, YES), VOCABULARY) == found
     assert devices == ["meta", "meta", "meta", "cpu"]
     with pytest.raises(KeyError, match="no such"):
-        requests(asking(lambda *_: {}["no such"]), (NO, YES), VOCABULARY)
+        frozen_requests(asking(lambda *_: {}["no such"]), (NO, YES), VOCABULARY)
 
 
 def test_the_budget_is_the_device_s_or_a_named_one_and_part_of_the_key(lm: LanguageModel, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_all_columns_are_the_method_itself(fmt: Format, validation: bool) -> Non
 
 def material(fmt: Format, *, validation: bool, dtype: torch.dtype, **settings: Any) -> tuple[Any, Context]:
     study = given(fmt, validation=validation, **settings)
-    made = of_ccps.material_of(study)
+    made = of_ccps.prepare(study)
     train, held = (part and Data(part.features.to(dtype), part.labels) for part in made.splits)
     assert train is not None
     return made._replace(splits=Splits(train, held), test=made.test.to(dtype)), study.contexts[0]
@@ -75,8 +75,8 @@ SUBSETS = [[k for k in range(75) if k != left_out] for left_out in (0, 33, 74)]
 def test_trained_together_they_are_as_trained_alone(fmt: Format, validation: bool, settings: dict[str, Any]) -> None:
     made, ctx = material(fmt, validation=validation, dtype=torch.float64, **settings)
     single, joint = replace(ctx, trainings=[]), replace(ctx, trainings=[])
-    together = of_ccps.retrained_together(made, SUBSETS, joint)
-    alone = np.stack([of_ccps.retrained(made, own, single) for own in SUBSETS])
+    together = of_ccps.retrain_stack(made, SUBSETS, joint)
+    alone = np.stack([of_ccps.retrain(made, own, single) for own in SUBSETS])
     np.testing.assert_allclose(together, alone, rtol=0, atol=CLOSE)
     taken = [[stage.stage().taken for stage in trainings.trainings] for trainings in (joint, single)]
     assert sorted(taken[0]) == sorted(taken[1])
@@ -86,15 +86,15 @@ def test_trained_together_they_are_as_trained_alone(fmt: Format, validation: boo
 
 def test_single_precision_trainings_are_the_same_to_rounding() -> None:
     made, ctx = material(Format.CHOICE, validation=True, dtype=torch.float32)
-    together = of_ccps.retrained_together(made, SUBSETS, replace(ctx, trainings=[]))
-    alone = np.stack([of_ccps.retrained(made, own, replace(ctx, trainings=[])) for own in SUBSETS])
+    together = of_ccps.retrain_stack(made, SUBSETS, replace(ctx, trainings=[]))
+    alone = np.stack([of_ccps.retrain(made, own, replace(ctx, trainings=[])) for own in SUBSETS])
     np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
 
 
 def test_with_dropout_they_are_trained_one_after_the_other() -> None:
     made, ctx = material(Format.CHOICE, validation=True, dtype=torch.float32, classifier_dropout=0.2)
-    together = of_ccps.retrained_together(made, SUBSETS[:2], replace(ctx, trainings=[]))
-    alone = np.stack([of_ccps.retrained(made, own, replace(ctx, trainings=[])) for own in SUBSETS[:2]])
+    together = of_ccps.retrain_stack(made, SUBSETS[:2], replace(ctx, trainings=[]))
+    alone = np.stack([of_ccps.retrain(made, own, replace(ctx, trainings=[])) for own in SUBSETS[:2]])
     assert np.array_equal(together, alone)
 
 
@@ -114,7 +114,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[Findings, np.nd
         rows = (train.correct, held.correct)
         return Splits(*(Data(drawn(labels), torch.tensor(labels, dtype=torch.int64)) for labels in rows))
 
-    monkeypatch.setattr(Ccps, "prepared", prepared)
+    monkeypatch.setattr(Ccps, "prepare_splits", prepared)
     monkeypatch.setattr(Ccps, "test_inputs", lambda _self, _batch: drawn(tested).numpy())
     fast = {"learning_rate": 1e-2, "contrastive_learning_rate": 1e-2}
     study = given(seeds=1, contrastive_steps=24, classifier_steps=48, **fast)

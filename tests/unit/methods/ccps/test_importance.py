@@ -16,8 +16,8 @@ from methods.ccps import Ccps
 from methods.ccps import explained as of_networks
 from methods.ccps import importance as of_ccps
 from methods.ccps.columns import FEATURES
-from methods.ccps.explained import NOISE, Explained, Sizes, explained, with_noise
-from methods.ccps.importance import GROUPS, NOISE_MEAN, NOISE_MOST, correlations, importance, measured
+from methods.ccps.explained import NOISE, Explanations, Sizes, explain_networks, with_noise
+from methods.ccps.importance import GROUPS, NOISE_MEAN, NOISE_MOST, build_measures, correlations, importance
 from methods.ccps.networks import Data, Splits
 from tests.unit.methods.ccps.test_analyses import given
 from tests.unit.methods.ccps.test_method import batch
@@ -31,7 +31,7 @@ SHORT: dict[str, Any] = {"contrastive_steps": 16, "classifier_steps": 48}
 Draw = Callable[[np.random.Generator, Any], np.ndarray[Any, Any]]
 
 
-def planted(monkeypatch: pytest.MonkeyPatch, draw: Draw, *, seeds: int = 5, steps: int = 150) -> Explained:
+def planted(monkeypatch: pytest.MonkeyPatch, draw: Draw, *, seeds: int = 5, steps: int = 150) -> Explanations:
     """SHAP values of networks trained on columns `(n, 75)` drawn for given labels."""
     rng = np.random.default_rng(3)
 
@@ -44,11 +44,11 @@ def planted(monkeypatch: pytest.MonkeyPatch, draw: Draw, *, seeds: int = 5, step
         rows = (train.correct, held.correct)
         return Splits(*(Data(of(labels), torch.tensor(labels, dtype=torch.int64)) for labels in rows))
 
-    monkeypatch.setattr(Ccps, "prepared", prepared)
+    monkeypatch.setattr(Ccps, "prepare_splits", prepared)
     monkeypatch.setattr(Ccps, "test_inputs", lambda _self, test: of(rng.random(len(test)) < 0.5).numpy())
     study = given(seeds=seeds, contrastive_steps=30, classifier_steps=steps)
     study.method.format_ = "choice"  # type: ignore[attr-defined]
-    return explained(study, SMALL)
+    return explain_networks(study, SMALL)
 
 
 CAUSE, OPPOSITE, CONSTANT = (
@@ -67,7 +67,7 @@ def informative(rng: np.random.Generator, labels: Any) -> np.ndarray[Any, Any]:
 
 def test_planted_features_come_first_with_their_signs_and_the_rest_is_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     found = planted(monkeypatch, informative)
-    made = measured(found)
+    made = build_measures(found)
     rows = {row["feature"]: row for row in made.rows}
     ranked = [row["feature"] for row in made.rows if row["feature"] in FEATURES]
     assert ranked[:2] == ["pei_value_token", "original_entropy"]
@@ -90,7 +90,7 @@ def test_planted_features_come_first_with_their_signs_and_the_rest_is_noise(monk
     assert 0.7 < mean / rows[NOISE_MEAN]["importance"] < 1.3  # type: ignore[operator]
     assert "Largest: pei_value_token" in made.answer
     constants = replace(found, constant=np.arange(75) < 35)  # which can't be above noise
-    assert "as about 2 would by chance" in measured(constants).answer
+    assert "as about 2 would by chance" in build_measures(constants).answer
     assert "1 features are constant in training" in " ".join(made.notes)
     assert [row["feature"] for row in made.rows[:5]] == [*GROUPS, NOISE_MEAN, NOISE_MOST]
     assert len(made.rows) == 80
@@ -99,7 +99,7 @@ def test_planted_features_come_first_with_their_signs_and_the_rest_is_noise(monk
 
 def test_where_nothing_is_to_be_learned_features_are_as_noise_is(monkeypatch: pytest.MonkeyPatch) -> None:
     found = planted(monkeypatch, lambda rng, labels: rng.normal(size=(len(labels), 75)), seeds=5, steps=60)
-    above = sum(of_ccps._above(found))
+    above = sum(of_ccps._exceeds_noise(found))
     assert above <= 12  # the largest 13 of 94 are all features with a probability of 0.05
     ours, noise = (np.abs(part).mean() for part in (found.gradients[:, :, :75], found.gradients[:, :, 75:]))
     assert ours / noise == pytest.approx(1, abs=0.3)
@@ -114,13 +114,13 @@ def test_copies_share_and_the_group_has_it_whole(monkeypatch: pytest.MonkeyPatch
         return columns
 
     found = planted(monkeypatch, copied)
-    rows = {row["feature"]: row for row in measured(found).rows}
+    rows = {row["feature"]: row for row in build_measures(found).rows}
     one = max(float(rows[FEATURES[k]]["importance"]) for k in range(20, 28))  # type: ignore[arg-type]
     together = rows["together: perturbed states"]["together"]
     assert together > 4 * one  # type: ignore[operator]
     assert rows["together: original state"]["together"] < 0.3 * together  # type: ignore[operator]
     assert found.copied == 8
-    assert "8 of the 75 columns are near copies" in measured(found).answer
+    assert "8 of the 75 columns are near copies" in build_measures(found).answer
 
 
 # --- networks and inputs ----------------------------------------------------------------------------------------------
@@ -130,15 +130,15 @@ def test_copies_share_and_the_group_has_it_whole(monkeypatch: pytest.MonkeyPatch
 def test_values_add_up_to_what_the_networks_say(fmt: Format, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients and kernel values sum to the logit minus that of the background; both are of the same networks."""
     kept = []
-    real = Ccps.trained
+    real = Ccps.train_network
 
     def trained(self: Ccps, splits: Splits, ctx: Context) -> Any:
         kept.append((real(self, splits, ctx), splits))
         return kept[-1][0]
 
-    monkeypatch.setattr(Ccps, "trained", trained)
+    monkeypatch.setattr(Ccps, "train_network", trained)
     study = given(fmt, seeds=2, **SHORT)
-    found = explained(study, SMALL._replace(points=16, answers=20))
+    found = explain_networks(study, SMALL._replace(points=16, answers=20))
     assert found.gradients.shape == (2, 20, 75 + NOISE)
     assert found.kernel.shape == found.kernel_of_logits.shape == (2, 2, 75 + NOISE)
     assert found.kernel_again.shape == (1, 2, 75 + NOISE)
@@ -148,8 +148,8 @@ def test_values_add_up_to_what_the_networks_say(fmt: Format, monkeypatch: pytest
     assert not np.array_equal(found.kernel_again, found.kernel[:1])
     assert all(splits.train.features.shape[-1] == 75 + NOISE for _, splits in kept)
     assert all(torch.equal(splits.train.features, kept[0][1].train.features) for _, splits in kept)
-    rng = np.random.default_rng(0)  # in the order of `explained`
-    plain = study.method.prepared(study.train, study.contexts[0])  # type: ignore[attr-defined]
+    rng = np.random.default_rng(0)  # in the order of `explain_networks`
+    plain = study.method.prepare_splits(study.train, study.contexts[0])  # type: ignore[attr-defined]
     for part in plain:
         with_noise(part.features, rng)
     tests = with_noise(torch.from_numpy(study.method.test_inputs(study.test)), rng)  # type: ignore[attr-defined]
@@ -175,18 +175,18 @@ def test_noise_is_drawn_once_and_ends_with_the_answer() -> None:
 
 
 def test_what_can_not_be_is_said_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ccps, "trained", None)
+    monkeypatch.setattr(Ccps, "train_network", None)
     study = given(seeds=1)
     with pytest.raises(UserError, match="expected at least 10 test answers to explain, got 9"):
-        explained(replace(study, test=batch(9, 8, labels=False)))
+        explain_networks(replace(study, test=batch(9, 8, labels=False)))
 
     def missing() -> None:
         raise UserError("expected the package shap")
 
     monkeypatch.setattr(of_networks, "kernel_explainer", missing)
-    monkeypatch.setattr(Ccps, "prepared", None)
+    monkeypatch.setattr(Ccps, "prepare_splits", None)
     with pytest.raises(UserError, match="expected the package shap"):
-        explained(study)
+        explain_networks(study)
 
 
 # --- statistics -------------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_agreement_and_stability_are_those_of_scipy() -> None:
 def test_a_network_that_always_says_the_same_has_a_verdict_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     found = planted(monkeypatch, informative, seeds=2, steps=8)
     nothing = {name: np.zeros_like(getattr(found, name)) for name in ("gradients", "kernel", "kernel_of_logits")}
-    made = measured(replace(found, **nothing, kernel_again=np.zeros_like(found.kernel_again)))
+    made = build_measures(replace(found, **nothing, kernel_again=np.zeros_like(found.kernel_again)))
     assert "None of the 75 alone moves it more than each of the 19 columns of noise" in made.answer
     assert "in no way that is defined" in made.answer
     assert "nan" not in made.answer + " ".join(made.notes)

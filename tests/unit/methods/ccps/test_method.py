@@ -207,8 +207,8 @@ def test_saved_weights_do_not_move_with_the_network(monkeypatch: pytest.MonkeyPa
     from methods.ccps import networks
 
     seen: list[networks.Network] = []
-    trained = Ccps.trained
-    monkeypatch.setattr(Ccps, "trained", lambda *given: (seen.append(trained(*given)), seen[-1])[1])
+    trained = Ccps.train_network
+    monkeypatch.setattr(Ccps, "train_network", lambda *given: (seen.append(trained(*given)), seen[-1])[1])
     fitted = Ccps(**FEW).fit(batch(80), context())
     before = {name: array.copy() for name, array in fitted.weights_.items()}
     stage = networks.StageSettings("", 3, 8, 0.1, 0.0, "adamw", 0.1, 1.0)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.api import UserError
-from methods.ccps.tagging import CLASS_OF_TAG, Tag, Word, tagger, word_of_tokens, words_of
+from methods.ccps.tagging import CLASS_OF_TAG, Tag, Word, align_tokens, tag_words, tagger
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +46,13 @@ def test_every_tag_of_the_tagger_has_a_class() -> None:
     ],
 )
 def test_words_have_classes(tag: Tag, text: str, kinds: str) -> None:
-    assert " ".join(f"{text[w.start : w.end]}/{w.kind}" for w in words_of(text, tag)) == kinds
+    assert " ".join(f"{text[w.start : w.end]}/{w.kind}" for w in tag_words(text, tag)) == kinds
 
 
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(max_size=40))
 def test_any_text_has_words_in_order_that_dont_overlap(text: str) -> None:
-    words = words_of(text, lambda words: ["NN1"] * len(words))
+    words = tag_words(text, lambda words: ["NN1"] * len(words))
     ends = [0, *(end for word in words for end in (word.start, word.end)), len(text)]
     assert ends == sorted(ends)
     outside = set(range(len(text))) - {k for word in words for k in range(word.start, word.end)}
@@ -61,14 +61,14 @@ def test_any_text_has_words_in_order_that_dont_overlap(text: str) -> None:
 
 def test_the_tagger_bears_any_text(tag: Tag) -> None:
     for text in ("\x00\ufffd", "a" * 10_000, "''", "'s 's", "\U0001f600 no", "\u0301", "don't" * 50):
-        assert all(word.kind in {"content", "function", "numeral", "other"} for word in words_of(text, tag))
-    (word,) = words_of("a" * 10_000, tag)
+        assert all(word.kind in {"content", "function", "numeral", "other"} for word in tag_words(text, tag))
+    (word,) = tag_words("a" * 10_000, tag)
     assert word == Word(0, 10_000, "", "other")
 
 
 def test_a_tag_that_nobody_knows_is_one_sentence() -> None:
     with pytest.raises(UserError, match="HanTa gave the tag 'NOUN', which is none of CLAWS C5"):
-        words_of("a dog", lambda words: ["NOUN"] * len(words))
+        tag_words("a dog", lambda words: ["NOUN"] * len(words))
 
 
 def test_without_the_tagger_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,4 +91,4 @@ WORDS = [Word(0, 5, "", "content"), Word(6, 8, "", "function"), Word(8, 11, "", 
     ],
 )
 def test_a_token_belongs_to_the_word_it_has_most_of(pieces: list[str], found: list[int | None]) -> None:
-    assert word_of_tokens(pieces, WORDS) == found
+    assert align_tokens(pieces, WORDS) == found

@@ -18,7 +18,7 @@ from bench.stats.measured import Measured, checked_measures
 from methods.ccps import Ccps
 from methods.ccps import tokens as masking
 from methods.ccps.contrasts import Effect
-from methods.ccps.tokens import Contrast, answer_of
+from methods.ccps.tokens import Contrast, build_answer
 from tests.unit.methods.ccps.test_analyses import FEW
 from tests.unit.methods.ccps.test_method import batch
 
@@ -60,11 +60,11 @@ def measured(texts: list[list[str]], *, content: float, seed: int = 0, by_place:
     size = 1 + content * (read.kind == "content") + by_place * (6 - read.place) + 0.2 * rng.normal(size=len(read.place))
     inputs[read.answer, read.place, 0] = 0.1 * size * rng.choice([-1.0, 1.0], size=len(size))
     found = [
-        masking.impacts_of(Hearing(), torch.from_numpy(inputs * scale), np.zeros(2), read)  # type: ignore[arg-type]
+        masking.token_impacts(Hearing(), torch.from_numpy(inputs * scale), np.zeros(2), read)  # type: ignore[arg-type]
         for scale in (0.98, 0.99, 1.0, 1.01, 1.02)
     ]
     confidence, impact = (np.stack(each) for each in zip(*found, strict=True))
-    return checked_measures("ccps", masking.measures_of(read, confidence, impact))
+    return checked_measures("ccps", masking.build_measures(read, confidence, impact))
 
 
 def row(table: Any, what: str) -> Any:
@@ -76,11 +76,11 @@ def test_an_impact_is_what_masking_one_token_changes() -> None:
     inputs = torch.zeros(2, 30, 2)
     inputs[0, 0, 0], inputs[1, 0, 0], inputs[1, 1, 0] = 1.0, -2.0, 0.5
     p = 1 / (1 + np.exp(-np.array([1.0, -1.5])))
-    confidence, impact = masking.impacts_of(Hearing(), inputs, np.zeros(2), read)  # type: ignore[arg-type]
+    confidence, impact = masking.token_impacts(Hearing(), inputs, np.zeros(2), read)  # type: ignore[arg-type]
     np.testing.assert_allclose(confidence, p, atol=1e-6)
     without = 1 / (1 + np.exp(-np.array([0.0, 0.5, -2.0])))
     np.testing.assert_allclose(impact, np.abs(p[[0, 1, 1]] - without), atol=1e-6)
-    _, raw = masking.impacts_of(Hearing(), inputs, np.array([3.0, 0.0]), read)  # type: ignore[arg-type]
+    _, raw = masking.token_impacts(Hearing(), inputs, np.array([3.0, 0.0]), read)  # type: ignore[arg-type]
     np.testing.assert_allclose(raw[0], abs(p[0] - 1 / (1 + np.exp(-3.0))), atol=1e-6)
     assert float(inputs[0, 0, 0]) == 1.0
 
@@ -90,7 +90,7 @@ def test_words_that_the_network_hears_more_are_found() -> None:
     lift = row(table, masking.ALL)
     assert lift["lift"] == pytest.approx(0.5, abs=0.1)
     assert lift["lift_low"] > 0.3
-    places = row(table, masking.PLACES)
+    places = row(table, masking.SAME_PLACES)
     assert places["p"] < 0.001
     assert table.answer.startswith("Content words move it more, also with their places taken out.")
 
@@ -105,7 +105,7 @@ def test_nothing_is_found_where_words_dont_matter() -> None:
 def test_places_that_matter_are_not_taken_for_words() -> None:
     table = measured(sentences(150, at=3), content=0.0, by_place=0.3)
     assert row(table, masking.WITHIN)["p"] < 0.001
-    assert row(table, masking.PLACES)["difference"] is None
+    assert row(table, masking.SAME_PLACES)["difference"] is None
     assert "at the same places it can't be told: too few answers have words of one kind" in table.answer
 
 
@@ -130,15 +130,15 @@ def test_words_of_several_tokens_have_a_row_for_their_first_one() -> None:
     table = measured(texts, content=0.5)
     assert row(table, "content words")["tokens"] == 120
     assert row(table, "other tokens")["tokens"] == 20
-    assert row(table, masking.SPLIT)["tokens"] == 100
-    assert masking.SPLIT not in [each["what"] for each in measured(sentences(20), content=0.5).rows]
+    assert row(table, masking.WORDS_ONCE)["tokens"] == 100
+    assert masking.WORDS_ONCE not in [each["what"] for each in measured(sentences(20), content=0.5).rows]
 
 
 def test_tokens_that_the_network_does_not_read_are_not_masked_but_shown() -> None:
     texts = [["the", *([" dog"] * 40)]]
     read = masking.read_tokens(given(texts), 30)
     assert len(read.answer) == 30
-    table = masking.measures_of(read, np.full((5, 1), 0.5), np.full((5, 30), 0.01))
+    table = masking.build_measures(read, np.full((5, 1), 0.5), np.full((5, 30), 0.01))
     assert table.strips is not None
     (strip,) = table.strips.strips
     assert [piece.value is None for piece in strip.pieces] == [False] * 30 + [True] * 11
@@ -163,8 +163,8 @@ def test_the_networks_are_those_of_a_run(monkeypatch: pytest.MonkeyPatch) -> Non
     contexts = {0: Context(seed=11, format=Format.OPEN, validation=held)}
     study = AnalysisInput(Ccps(**FEW), train, test, contexts, pieces=lambda _: texts)
     heard: list[Any] = []
-    whole = masking.measures_of
-    monkeypatch.setattr(masking, "measures_of", lambda *found: heard.append(found) or whole(*found))
+    whole = masking.build_measures
+    monkeypatch.setattr(masking, "build_measures", lambda *found: heard.append(found) or whole(*found))
     table, raw = (checked_measures("ccps", analysis(study)) for analysis in (masking.tokens, masking.tokens_raw))
     read, confidence, impact = heard[0]
     own = Context(seed=11, format=Format.OPEN, validation=held)
@@ -210,8 +210,13 @@ def compared(within: float, places: float | None, split: float | None = None, re
         p = 0.2 if abs(value) < 2 else 0.001
         return Contrast(what, 100, Effect(value / 100, (value - 2) / 100, (value + 2) / 100, p, 50), None)
 
-    found = [of(masking.ALL, 3), of(masking.WITHIN, within), of(masking.REST, rest), of(masking.PLACES, places)]
-    return found if split is None else [*found, of(masking.SPLIT, split)]
+    found = [
+        of(masking.ALL, 3),
+        of(masking.WITHIN, within),
+        of(masking.WITHOUT_FIRST, rest),
+        of(masking.SAME_PLACES, places),
+    ]
+    return found if split is None else [*found, of(masking.WORDS_ONCE, split)]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +233,7 @@ def compared(within: float, places: float | None, split: float | None = None, re
     ],
 )
 def test_a_verdict_says_more_only_where_both_tests_do(within: float, places: float | None, lead: str) -> None:
-    told = answer_of(compared(within, places), 50, 80)
+    told = build_answer(compared(within, places), 50, 80)
     assert told.startswith(lead)
     assert "Within the 50 answers that have both the difference is" in told
 
@@ -237,25 +242,28 @@ def test_a_verdict_says_more_only_where_both_tests_do(within: float, places: flo
     ("rest", "told"), [(3, "+3.00 points (1.00 to 5.00), p 0.001."), (-3, "\u22123.00 points (\u22125.00 to")]
 )
 def test_where_places_cant_be_taken_out_a_verdict_leaves_out_the_first_token(rest: float, told: str) -> None:
-    verdict = answer_of(compared(4, None, rest=rest), 50, 80)
+    verdict = build_answer(compared(4, None, rest=rest), 50, 80)
     assert f"Without the first token of each answer it is {told}" in verdict
-    assert "Without the first token" not in answer_of(compared(4, 1, rest=rest), 50, 80)
+    assert "Without the first token" not in build_answer(compared(4, 1, rest=rest), 50, 80)
 
 
 def test_where_all_tokens_of_an_answer_move_it_alike_masking_tells_nothing() -> None:
     read = masking.read_tokens(given(sentences(40)), 30)
     alike = np.tile(np.random.default_rng(0).random(40)[read.answer], (5, 1))
-    told = masking.measures_of(read, np.full((5, 40), 0.5), alike).answer
+    told = masking.build_measures(read, np.full((5, 40), 0.5), alike).answer
     assert told.startswith("Nothing shows: masking any token of an answer moves it alike")
 
 
 def test_a_difference_without_spread_is_not_called_none() -> None:
     same = Effect(0.01, 0.01, 0.01, 0.0, 50)
-    found = [Contrast(what, 100, same, None) for what in (masking.ALL, masking.WITHIN, masking.REST, masking.PLACES)]
-    assert answer_of(found, 50, 80).startswith("Content words move it more, also with their places taken out.")
+    found = [
+        Contrast(what, 100, same, None)
+        for what in (masking.ALL, masking.WITHIN, masking.WITHOUT_FIRST, masking.SAME_PLACES)
+    ]
+    assert build_answer(found, 50, 80).startswith("Content words move it more, also with their places taken out.")
 
 
 def test_a_verdict_says_where_the_splitting_of_words_may_explain_it() -> None:
-    assert "how words are split" not in answer_of(compared(4, 3, 3), 50, 80)
-    assert "how words are split may explain it" in answer_of(compared(4, 3, 1), 50, 80)
-    assert "how words are split" not in answer_of(compared(4, 1, 1), 50, 80)
+    assert "how words are split" not in build_answer(compared(4, 3, 3), 50, 80)
+    assert "how words are split may explain it" in build_answer(compared(4, 3, 1), 50, 80)
+    assert "how words are split" not in build_answer(compared(4, 1, 1), 50, 80)

@@ -18,7 +18,7 @@ from methods.ccps import trajectory as of_trajectory
 from methods.ccps.columns import FEATURES, ORIGINAL
 from methods.ccps.features import perturbation_features
 from methods.ccps.networks import Data, Splits, TokenEncoder
-from methods.ccps.trajectory import BEGINNING, FURTHER, RANDOM, AtRandom, trajectory
+from methods.ccps.trajectory import FURTHER, ORIGINAL_ONLY, RANDOM, RandomDirections, trajectory
 from tests.unit.methods.ccps.test_analyses import CLOSE, FEW, given
 from tests.unit.methods.ccps.test_method import batch
 
@@ -30,7 +30,7 @@ SEEDS = 3
 
 def drawn(ids: list[str], lengths: list[int], *, seed: int = 3, width: int = 6) -> list[np.ndarray[Any, Any]]:
     """Directions of each answer."""
-    rows = AtRandom(seed=seed).directions(ids, np.array(lengths), width).numpy()
+    rows = RandomDirections(seed=seed).directions(ids, np.array(lengths), width).numpy()
     return np.split(rows, np.cumsum(lengths)[:-1])
 
 
@@ -57,9 +57,9 @@ def test_no_direction_is_favoured() -> None:
     assert fourth == pytest.approx(3 / (width * (width + 2)), rel=0.03)
 
 
-def exact(study: AnalysisInput) -> of_ccps.Material:
+def exact(study: AnalysisInput) -> of_ccps.PreparedData:
     """Features in double precision: in single, Adam makes whole steps of rounding where gradients cancel."""
-    made = of_ccps.material_of(study)
+    made = of_ccps.prepare(study)
     train, held = (part and Data(part.features.double(), part.labels) for part in made.splits)
     assert train is not None
     return made._replace(splits=Splits(train, held), test=made.test.double())
@@ -80,7 +80,7 @@ def test_less_padding_gives_the_same_embeddings_and_gradients(channels: tuple[in
         {0: Context(seed=1, format=Format.OPEN)},
     )  # fmt: skip
     longest = max(int(b[TokenIds(Of.ANSWER)].lengths.max()) for b in batches)
-    few = of_trajectory.narrowed(study).max_tokens
+    few = of_trajectory.reduce_padding(study).max_tokens
     assert few == longest + 2 * len(channels)
     whole = torch.zeros(5, 30, 75, dtype=torch.float64)
     for row, length in zip(whole, lengths, strict=True):
@@ -98,16 +98,16 @@ def test_less_padding_gives_the_same_embeddings_and_gradients(channels: tuple[in
 def test_less_padding_gives_the_same_trainings() -> None:
     study = given(Format.OPEN, contrastive_steps=8, classifier_steps=16)
     found = []
-    for method in (study.method, of_trajectory.narrowed(study)):
+    for method in (study.method, of_trajectory.reduce_padding(study)):
         made = exact(replace(study, method=method))
         assert made.test.shape[1] == (8 if found else 30)
-        found.append(of_ccps.retrained(made, range(75), replace(study.contexts[0], trainings=[])))
+        found.append(of_ccps.retrain(made, range(75), replace(study.contexts[0], trainings=[])))
     np.testing.assert_allclose(*found, rtol=0, atol=CLOSE)
 
 
 def test_long_answers_keep_all_their_padding() -> None:
     study = given(Format.OPEN, max_tokens=6)
-    assert of_trajectory.narrowed(study).max_tokens == 6
+    assert of_trajectory.reduce_padding(study).max_tokens == 6
 
 
 # --- variants ---------------------------------------------------------------------------------------------------------
@@ -115,39 +115,39 @@ def test_long_answers_keep_all_their_padding() -> None:
 
 @pytest.mark.parametrize("fmt", list(Format))
 def test_variants_are_trainings_with_other_constants(fmt: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_trajectory, "material_of", exact)
+    monkeypatch.setattr(of_trajectory, "prepare", exact)
     short = {"contrastive_steps": 4, "classifier_steps": 8}
     study = given(fmt, validation=fmt is Format.CHOICE, **short)
-    settings: dict[str, Any] = {**FEW, **short, "max_tokens": of_trajectory.narrowed(study).max_tokens}
+    settings: dict[str, Any] = {**FEW, **short, "max_tokens": of_trajectory.reduce_padding(study).max_tokens}
     found = trajectory(study)
     assert list(found.confidence) == [
-        "full", "radius 1.25", "radius 5", "radius 80", "1 step", "2 steps", "10 steps", RANDOM, FURTHER, BEGINNING,
+        "full", "radius 1.25", "radius 5", "radius 80", "1 step", "2 steps", "10 steps", RANDOM, FURTHER, ORIGINAL_ONLY,
     ]  # fmt: skip
     assert {p.shape for p in found.confidence.values()} == {(2, 150)}
-    assert (found.sizes["full"], found.sizes[BEGINNING]) == (75, 12)
+    assert (found.sizes["full"], found.sizes[ORIGINAL_ONLY]) == (75, 12)
     second = study.contexts[1]
     direct = {
         "full": Ccps(**settings),
         "radius 5": Ccps(**settings, radius=5.0),
         "10 steps": Ccps(**settings, steps=10),
-        RANDOM: AtRandom(**settings, seed=second.seed),
-        FURTHER: AtRandom(**settings, seed=second.seed, radius=20.0 * np.sqrt(12)),
+        RANDOM: RandomDirections(**settings, seed=second.seed),
+        FURTHER: RandomDirections(**settings, seed=second.seed, radius=20.0 * np.sqrt(12)),
     }
     for name, method in direct.items():
-        alone = of_ccps.retrained(exact(replace(study, method=method)), range(75), replace(second, trainings=[]))
+        alone = of_ccps.retrain(exact(replace(study, method=method)), range(75), replace(second, trainings=[]))
         np.testing.assert_allclose(found.confidence[name][1], alone, rtol=0, atol=CLOSE, err_msg=name)
         others = [p[1] for other, p in found.confidence.items() if other != name]
         assert min(np.abs(p - alone).max() for p in others) > 1e-3, name
     whole = exact(replace(study, method=direct["full"]))
-    original = of_ccps.retrained(whole, range(len(ORIGINAL)), replace(second, trainings=[]))
-    np.testing.assert_allclose(found.confidence[BEGINNING][1], original, rtol=0, atol=CLOSE)
+    original = of_ccps.retrain(whole, range(len(ORIGINAL)), replace(second, trainings=[]))
+    np.testing.assert_allclose(found.confidence[ORIGINAL_ONLY][1], original, rtol=0, atol=CLOSE)
 
 
 def test_the_steps_of_the_run_are_no_variant_and_radii_are_of_its_own() -> None:
     method = Ccps(steps=2, radius=0.5, eps_relative=True)
     names = list(of_trajectory._variants(method, 4))
     assert names == ["radius 0.03125", "radius 0.125", "radius 2", "1 step", "10 steps", RANDOM, FURTHER]
-    assert "radius 0.5 times the state's norm, 2 steps" in of_trajectory._notes(method, 4)[0]
+    assert "radius 0.5 times the state's norm, 2 steps" in of_trajectory._build_notes(method, 4)[0]
 
 
 def test_it_is_an_analysis_of_ccps() -> None:
@@ -216,7 +216,7 @@ def test_a_label_that_the_gradients_line_tells_needs_the_direction() -> None:
 def test_a_label_that_the_margin_tells_needs_no_direction() -> None:
     result, steps = compared(*planted("original_margin_logit_top1_top2", 0.3))
     values = {row.variant: row.estimate.value for row in result.rows if row.estimate}
-    assert min(values["full"], values[RANDOM], values[BEGINNING]) > 0.85
+    assert min(values["full"], values[RANDOM], values[ORIGINAL_ONLY]) > 0.85
     step = steps["the direction"]
     assert (step.p_corrected or 0) > 0.05
     assert step.difference is not None

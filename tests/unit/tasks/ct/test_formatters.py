@@ -61,7 +61,7 @@ def test_label_of_siqa_may_be_wrapped(hub: SimpleNamespace, wrapped: object) -> 
 @pytest.mark.parametrize("data_set", [commonsense.WINOGRANDE, commonsense.WINOGRANDE.published])
 def test_a_label_that_is_a_list_is_none_of_winogrande(hub: SimpleNamespace, data_set: DataSet) -> None:
     assert data_set.filter is not None
-    assert not data_set.filter.judge(hub.row("winogrande", 0, answer=["1"])).kept
+    assert not data_set.filter.judge(hub.row("winogrande", 0, answer=["1"])).keep
 
 
 @pytest.mark.parametrize("name", ["copa", "winogrande"])
@@ -197,7 +197,7 @@ def test_filters_leave_it_to_the_reader_to_say_what_is_wrong(
     row = hub.row(name, 0, **changes)
     judged = BY_NAME[name].filter
     assert judged is not None
-    assert judged.judge(Row(0, row.where, {column: row.values[column] for column in judged.columns})).kept
+    assert judged.judge(Row(0, row.where, {column: row.values[column] for column in judged.columns})).keep
     with pytest.raises(UserError, match=next(iter(changes))):
         read(hub, name, **changes)
 
