@@ -13,7 +13,7 @@ from bench.api.errors import fenced
 from bench.api.protocol import ExemplarOrder, Protocol
 from bench.data.sources import HubSource
 from bench.data.splits import spread
-from bench.run.scorers.card import ASKED, ProtocolCard
+from bench.run.scorers.card import WORDS, ProtocolCard
 from bench.store.decoding import decoded, parsed
 
 _MOST = 5_000
@@ -78,9 +78,9 @@ def read_words(folder: Path) -> PromptWording:
         UserError: it is something else.
     """
     try:
-        return decoded(parsed((folder / ASKED).read_text(encoding="utf-8")), PromptWording)
+        return decoded(parsed((folder / WORDS).read_text(encoding="utf-8")), PromptWording)
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"--head {folder}: {ASKED} can't be used ({str(error)[:100]}); copy the head again.") from error
+        raise UserError(f"--head {folder}: {WORDS} can't be used ({str(error)[:100]}); copy the head again.") from error
 
 
 class _HeadTask(Task):
