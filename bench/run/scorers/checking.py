@@ -125,7 +125,7 @@ def check(
                 f" got {lm.facts.hidden_size}; name the head's own model, {head.card.backbone.model!r}, or a copy"
                 " of it."
             )
-        scored = head.scored(run.questions, run.given)
+        scored = head.score_questions(run.questions, run.given)
         if scored.too_long:
             raise UserError(f"--model {lm.spec.name}: {next(iter(scored.too_long.values()))}")
         (split_data,) = scored.data_by_split

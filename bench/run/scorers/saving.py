@@ -36,7 +36,7 @@ from bench.run.scorers.card import (
     write_card,
 )
 from bench.run.scorers.output_maps import Output, plain_constants, write_method, write_output
-from bench.run.scorers.scoring_input import PromptWording, words_of
+from bench.run.scorers.scoring_input import PromptWording, collect_wording
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.store.files import write_json, write_whole_folder
@@ -137,7 +137,7 @@ class ScorerWriter:
             raise UserError("its answers came with prompts of their own, which no other question can be asked with")
         if not test.usable.any():
             raise UserError("the test has no answer with text, by which it could be checked later")
-        words = words_of(test.task, test.questions, self.resolved.protocol)
+        words = collect_wording(test.task, test.questions, self.resolved.protocol)
         return _TestParts(words, *reference_questions.select(test, self.reader))
 
     # --- the card -----------------------------------------------------------------------------------------------------
