@@ -68,7 +68,7 @@ def costs_of(data_by_split: Sequence[SplitData], reader: Reader) -> dict[str, St
     """Return by stage the token positions that a run with an empty store feeds to read these splits, and the least."""
     from bench.model.token_accounting import STAGES
 
-    count = counted(data_by_split, reader)
+    count = count_tokens(data_by_split, reader)
     stages = (stage for stage in (*STAGES, _ADAPTED) if count.fed[stage] or count.floors[stage])
     return {stage: StageCost(count.fed[stage], count.fed[stage], count.floors[stage]) for stage in stages}
 
@@ -87,7 +87,7 @@ def tokens_alone(
     for split_data, signals in read:
         earlier = splits[split_data.where].signals if split_data.where in splits else frozenset()
         splits[split_data.where] = replace(split_data, signals=earlier | signals_alone(split_data, signals, reader))
-    count = counted([*splits.values(), *adapted], reader)
+    count = count_tokens([*splits.values(), *adapted], reader)
     return TokensAlone(count.floors.total(), sum(count.written.values()))
 
 
@@ -96,7 +96,7 @@ def signals_alone(split_data: SplitData, signals: frozenset[Signal], reader: Rea
     return stored(read_from_model(signals), split_data.task.format, reader.asking(split_data).max_new_tokens)
 
 
-def counted(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCount:
+def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCount:
     """Count, without a model, the tokens of a run that reads these splits with an empty store.
 
     Such a run reads all signals of a shard at once, shard by shard in the order of the splits. Passes that this or an

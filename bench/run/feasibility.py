@@ -39,23 +39,23 @@ def reason_infeasible(
         reason = definition(signal).hindrance(task, prompts)
         if reason is not None:
             return reason
-    no_labels = unlearnable(method, train_on, tasks)
+    no_labels = reason_untrainable(method, train_on, tasks)
     if no_labels or not adapted(method):
         return no_labels
     from bench.model import linear_layers
 
-    named = str(method.params().get("target_modules") or "")
+    target_modules = str(method.params().get("target_modules") or "")
     layers = [linear_layers.NamedLinear(layer.name, layer) for layer in facts().projections]
     try:
-        linear_layers.targets(layers, named)
+        linear_layers.targets(layers, target_modules)
     except UserError as error:
-        if named:
+        if target_modules:
             raise
         return str(error).replace("METHOD.", f"{method.name}.")
     return None
 
 
-def unlearnable(
+def reason_untrainable(
     method: ConfidenceMethod, train_on: TrainOn, tasks: Mapping[str, Task] | Mapping[str, type[Task]]
 ) -> str | None:
     """Return why a method has no training data; None if it has some, needs none, or the task is not registered."""
@@ -71,7 +71,7 @@ def unlearnable(
     return f"it learns on a validation split, and {source.task} has neither that nor train rows; {way_out}"
 
 
-def check_room(
+def check_training_memory(
     methods: Mapping[str, ConfidenceMethod],
     tests: Sequence[TaskSplit],
     infeasible: Collection[tuple[str, TaskSplit]],
@@ -98,8 +98,8 @@ def check_room(
         from bench.model.training_memory import plan_training
 
         params = method.params()
-        rank, named = int(str(params.get("rank", 8))), str(params.get("target_modules") or "")
-        plan_training(lm, budget or training_budget(*lm.devices), rank=rank, named=named).check()
+        rank, target_modules = int(str(params.get("rank", 8))), str(params.get("target_modules") or "")
+        plan_training(lm, budget or training_budget(*lm.devices), rank=rank, named=target_modules).check()
 
 
 def has_validation(task: Task | type[Task]) -> bool:

@@ -148,7 +148,7 @@ def measured(
         if key not in _KNOWN:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # random signals predict nothing
-                _KNOWN[key] = _timed(lambda: plain(**params), fmt, tokens, widths, protocol)
+                _KNOWN[key] = _time_fit(lambda: plain(**params), fmt, tokens, widths, protocol)
         return _KNOWN[key]
     except _AdapterRequestedError as request:
         config, ragged = request.args  # the requested batch size is capped by the few rows of the timed fit
@@ -164,8 +164,8 @@ _KNOWN: dict[tuple[object, ...], FitTime] = {}
 
 @cache
 def _built_in() -> dict[str, type[ConfidenceMethod]]:
-    known, _ = registry.built_in()
-    return {name: known.get(name) for name in known.names()}
+    methods, _ = registry.built_in()
+    return {name: methods.get(name) for name in methods.names()}
 
 
 class _CountingHead(OutputHead):
@@ -179,7 +179,7 @@ class _CountingHead(OutputHead):
         return super().__getattribute__(name)
 
 
-def _timed(
+def _time_fit(
     make: Callable[[], ConfidenceMethod], fmt: Format, tokens: tuple[float, float], widths: Widths, protocol: Protocol
 ) -> FitTime:
     """Time fits of few and more rows, few and more steps; with a small vocabulary if the output head is read."""

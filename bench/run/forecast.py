@@ -23,7 +23,7 @@ from bench.run.fit_times import AdapterTraining, Widths
 from bench.run.plan import Adapt, Fit, Read
 from bench.run.preparation import Prepared
 from bench.run.resolve import ResolvedRun
-from bench.run.tuning import nothing_to_tune
+from bench.run.tuning import reason_untuned
 from bench.signals.forecast import PassForecast
 from bench.signals.grading import Grader
 from bench.signals.split_data import SplitData
@@ -119,7 +119,7 @@ class Forecast:
                 for space, methods in spaces.items()
             ]
             fixed = [name for name in self.resolved.methods if name not in self.resolved.configurations]
-            reasons = [f"{name} ({nothing_to_tune(self.resolved, name)})" for name in fixed]
+            reasons = [f"{name} ({reason_untuned(self.resolved, name)})" for name in fixed]
             lines += [f"nothing to tune: {', '.join(reasons)}"] * bool(fixed)
         count = Counter(type(step).__name__ for step in steps)
         n_fits = sum(map(self._n_configurations, fits))

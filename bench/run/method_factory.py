@@ -22,14 +22,14 @@ MOST = 1_000
 """Configurations at most."""
 
 
-Make = Callable[[type[ConfidenceMethod], Mapping[str, object]], ConfidenceMethod]
+MethodFactory = Callable[[type[ConfidenceMethod], Mapping[str, object]], ConfidenceMethod]
 """Builds a checked method of this class with these arguments."""
 
 
-def maker(isolation: Isolation, registered: Registry[ConfidenceMethod], plugins: Sequence[Path]) -> Make:
+def method_factory(isolation: Isolation, methods: Registry[ConfidenceMethod], plugins: Sequence[Path]) -> MethodFactory:
     """Return the factory of checked methods; those of a file are first built and checked in a child process."""
     paths = {str(path): path for path in plugins}
-    origins = {entry.name: paths.get(entry.origin) for entry in registered.entries()}
+    origins = {entry.name: paths.get(entry.origin) for entry in methods.entries()}
 
     def make(cls: type[ConfidenceMethod], arguments: Mapping[str, object]) -> ConfidenceMethod:
         path = origins[cls.name]
@@ -44,8 +44,8 @@ def maker(isolation: Isolation, registered: Registry[ConfidenceMethod], plugins:
     return make
 
 
-def instances(
-    make: Make,
+def build_methods(
+    make: MethodFactory,
     classes: Mapping[str, type[ConfidenceMethod]],
     preset: str,
     overrides: Mapping[str, Mapping[str, str]],
@@ -70,7 +70,7 @@ def instances(
             method = make(cls, cls.presets.get(preset, {}))
             if name in overrides:
                 defaults = method.params()
-                changes[name] = {key: typed(name, key, text, defaults) for key, text in overrides[name].items()}
+                changes[name] = {key: convert(name, key, text, defaults) for key, text in overrides[name].items()}
                 method = make(cls, {**defaults, **changes[name]})
         methods[name] = method
     return methods, changes
@@ -92,8 +92,8 @@ class Configurations:
         return len(self.values)
 
 
-def configurations(
-    make: Make,
+def sample_configurations(
+    make: MethodFactory,
     methods: Mapping[str, ConfidenceMethod],
     overridden: Mapping[str, Mapping[str, object]],
     n: int | None,
@@ -183,12 +183,12 @@ def protocol_with(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, 
         UserError: there is no such preset or field, or a value is not one that it can have.
     """
     defaults = {key: value for key, value in vars(preset_named(preset)).items() if key != "preset"}
-    changes = {key: typed("protocol", key, text, defaults) for key, text in overrides.items()}
+    changes = {key: convert("protocol", key, text, defaults) for key, text in overrides.items()}
     plain = {key: value.value if isinstance(value, enum.Enum) else value for key, value in changes.items()}
     return changed(preset, plain), plain
 
 
-def typed(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
+def convert(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
     """Convert a text to the type of the field's default.
 
     Raises:

@@ -27,7 +27,7 @@ from bench.progress import DECISIONS, Progress, Silent
 from bench.results import files, questions
 from bench.results.row import ResultRow
 from bench.run.config import RunConfig
-from bench.run.feasibility import check_room
+from bench.run.feasibility import check_training_memory
 from bench.run.fitting import Fitted, Fitter
 from bench.run.forecast import Forecast
 from bench.run.inputs import Inputs, StepResults
@@ -47,7 +47,7 @@ from bench.store.locks import in_use
 from bench.store.sources import plugin_digest
 from bench.training.trainer import PutOffError
 
-_ONE_AT_A_TIME = threading.RLock()
+_RUN_LOCK = threading.RLock()
 """Lock of the running run: all threads share standard streams, torch's settings and the model's weights."""
 
 
@@ -126,7 +126,7 @@ def at_work(
     """Open everything that a run needs, and close it afterwards. Arguments and errors as of `run`."""
     log = RunLog.below(config.cache or cache_folder())
     with (
-        _ONE_AT_A_TIME,
+        _RUN_LOCK,
         log.opened(progress.say if config.debug else None),
         closing(Isolation(config.method_timeout, log)) as isolation,
     ):
@@ -146,7 +146,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     # digests now, before the files of the imported code can change
     sources = {name: plugin_digest(type(method)) for name, method in methods.items() if method.trains()}
     reasons = infeasible_in(resolved, resources)
-    check_room(methods, tests, reasons, reader.lm, resolved.training_budget)
+    check_training_memory(methods, tests, reasons, reader.lm, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
     heads = ScorerWriter(config.save_heads, config, resolved, reader, resources.tasks)
     notes = [*prepared.notes, *reader.lm.chat.notes, *(reader.store.notes if config.dry_run else ())]

@@ -22,16 +22,16 @@ from bench.model import specs
 from bench.model.specs import ModelSpec, model_label
 from bench.registry import Registry
 from bench.run.config import RunConfig
-from bench.run.feasibility import unlearnable
+from bench.run.feasibility import reason_untrainable
 from bench.run.isolation.sandbox import Isolation
 from bench.run.method_factory import (
     Configurations,
-    configurations,
-    instances,
-    maker,
+    build_methods,
+    method_factory,
     parse_overrides,
     protocol_with,
     refuse_untunable,
+    sample_configurations,
 )
 from bench.run.plan import TrainOn, adapted
 from bench.store.folders import cache_folder
@@ -161,9 +161,9 @@ def resolve(
         overrides.setdefault("protocol", {})["exemplar_sets"] = str(config.exemplar_sets)
     protocol, protocol_changes = protocol_with(preset, overrides.get("protocol", {}))
     refuse_untunable(config.tune, protocol)
-    make = maker(isolation, method_registry, config.plugins)
-    methods, changes = instances(make, chosen, preset, overrides)
-    tuned = configurations(make, methods, changes, config.tune, config.seed)
+    make = method_factory(isolation, method_registry, config.plugins)
+    methods, changes = build_methods(make, chosen, preset, overrides)
+    tuned = sample_configurations(make, methods, changes, config.tune, config.seed)
     file_tasks = [e.name for e in task_registry.entries() if e.origin in map(str, config.task_files)]
     tests = tuple(dict.fromkeys((*config.tasks, *file_tasks))) or model.tasks
     if not tests:
@@ -194,8 +194,10 @@ def resolve(
         if target.split == "test" and target.task in tests:
             raise UserError(f"--train-on {target}: methods would learn the labels that {test} tests them on.")
     registered = {target.task for target in learn_on.values()} & set(task_registry.names())
-    train_tasks = {name: task_registry.get(name) for name in registered}
-    reasons = [unlearnable(method, target, train_tasks) for method in methods.values() for target in learn_on.values()]
+    sources = {name: task_registry.get(name) for name in registered}
+    reasons = [
+        reason_untrainable(method, target, sources) for method in methods.values() for target in learn_on.values()
+    ]
     if reasons and all(reasons):
         raise UserError(f"{', '.join(methods)}: nothing can be run, because {reasons[0]}.")
     return ResolvedRun(

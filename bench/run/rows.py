@@ -29,7 +29,7 @@ from bench.run.fitting import FEW
 from bench.run.inputs import Inputs
 from bench.run.predicting import Prediction, Skipped
 from bench.run.resolve import ResolvedRun
-from bench.run.tuning import account_of, shortfall
+from bench.run.tuning import tuning_account, tuning_notes
 from bench.signals.definition import definition, growths_of
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData, unless_failed
@@ -164,7 +164,7 @@ class RowBuilder:
             labels_seen=inputs.fitted.labels if inputs.fitted else LabelsSeen(),
             base_rate=inputs.base_rate,
             training=inputs.fitted.training if inputs.fitted else None,
-            tuning=account_of(self.resolved, name, inputs),
+            tuning=tuning_account(self.resolved, name, inputs),
             status="ok",
             n=len(correct),
             n_unparsed=sum(not test.answers[row].parsed for row in counted),
@@ -260,5 +260,5 @@ def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
         if len(correct) < FEW or correct.all() or not correct.any():
             what = "its constants were" if tuned else "its step was"
             notes.append(f"{what} chosen by {len(correct)} validation answers, {int(correct.sum())} of them right")
-    notes += shortfall(tuned) if tuned else ()
+    notes += tuning_notes(tuned) if tuned else ()
     return [*notes, *inputs.complaints]

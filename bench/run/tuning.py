@@ -73,7 +73,7 @@ def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitDa
     return replace(best, labels=labels, seconds=sum(seconds), tuned=Tuned(account, usable))
 
 
-def account_of(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | None:
+def tuning_account(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | None:
     """Return the account of a cell's tuning; None in a run without `--tune`.
 
     Args:
@@ -85,7 +85,7 @@ def account_of(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | Non
         return None
     if inputs.fitted is not None and inputs.fitted.tuned is not None:
         return inputs.fitted.tuned.account
-    reason = nothing_to_tune(resolved, name)
+    reason = reason_untuned(resolved, name)
     if reason is None and inputs.learned is not None and inputs.selection is None:
         reason = "there are no validation answers, beside those that it learned from, to choose by"
     elif reason is None and inputs.fitted is None:
@@ -94,7 +94,7 @@ def account_of(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | Non
     return Tuning(n=resolved.tune, reason=no_confidence if reason is None else reason)
 
 
-def shortfall(tuned: Tuned) -> Iterator[str]:
+def tuning_notes(tuned: Tuned) -> Iterator[str]:
     """Yield a note if some configurations were duplicates or failed."""
     configurations = tuned.account.configurations
     losses = {repr(c.values): c.validation_nll for c in configurations}
@@ -108,7 +108,7 @@ def shortfall(tuned: Tuned) -> Iterator[str]:
         yield f"of {len(configurations)} configurations its constants were chosen among {usable}: {'; '.join(why)}"
 
 
-def nothing_to_tune(resolved: ResolvedRun, name: str) -> str | None:
+def reason_untuned(resolved: ResolvedRun, name: str) -> str | None:
     """Return why a method has no configurations; None if it has."""
     method = resolved.methods[name]
     if name in resolved.configurations:

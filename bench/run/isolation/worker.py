@@ -40,7 +40,7 @@ class Host:
         name: str = "",
         params: Mapping[str, object] | None = None,
         number: int | None = None,
-        had: Collection[int] = (),
+        live: Collection[int] = (),
         *arguments: Any,
     ) -> Any:
         """Call a verb and return its result as plain data.
@@ -50,22 +50,22 @@ class Host:
             name: of the method.
             params: arguments of its constructor.
             number: of the method, if it is being fitted or is fitted.
-            had: numbers of methods that the run still holds; others are deleted.
+            live: numbers of methods that the run still holds; others are deleted.
             *arguments: of the verb.
         """
         module = registry.run_file(self.path)
         if verb == "run_file":
             return None
-        self.methods = {each: method for each, method in self.methods.items() if each in had}
+        self.methods = {k: method for k, method in self.methods.items() if k in live}
         method = self.methods.get(number)
         if method is None:
-            declared = ((each.kind, each.name, each.module, each.plugin) for each in registration.DECLARED)
+            declared = ((d.kind, d.name, d.module, d.plugin) for d in registration.DECLARED)
             plugin = next((plugin for *key, plugin in declared if key == ["method", name, module]), None)
             if plugin is None:
                 raise ContractError(f"{self.path} has no method {name!r} any more")
             method = plugin(**params or {})
-        for each in arguments:
-            for batch in (each, each.validation if isinstance(each, Context) else None):
+        for argument in arguments:
+            for batch in (argument, argument.validation if isinstance(argument, Context) else None):
                 if isinstance(batch, Batch):
                     batch._make_own()  # noqa: SLF001 - its arrays are read-only, but a plugin may write into a copy
         if verb in {"fit", "load"}:
@@ -87,7 +87,7 @@ class Host:
             return given(method, *arguments, allow_nan=True)
         value = getattr(method, verb)(*arguments)
         if verb == "fitted":  # the run needs the trained adapters alone
-            return {str(key): each for key, each in value.items() if type(each) is AdapterRef}
+            return {str(key): ref for key, ref in value.items() if type(ref) is AdapterRef}
         return value if verb in {"skip", "n_parameters", "oddities"} else None
 
     def _train_adapter(self, **arguments: Any) -> AdapterRef:
