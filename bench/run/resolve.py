@@ -194,10 +194,8 @@ def resolve(
         if target.split == "test" and target.task in tests:
             raise UserError(f"--train-on {target}: methods would learn the labels that {test} tests them on.")
     registered = {target.task for target in learn_on.values()} & set(task_registry.names())
-    sources = {name: task_registry.get(name) for name in registered}
-    reasons = [
-        reason_untrainable(method, target, sources) for method in methods.values() for target in learn_on.values()
-    ]
+    tasks = {name: task_registry.get(name) for name in registered}
+    reasons = [reason_untrainable(method, target, tasks) for method in methods.values() for target in learn_on.values()]
     if reasons and all(reasons):
         raise UserError(f"{', '.join(methods)}: nothing can be run, because {reasons[0]}.")
     return ResolvedRun(
