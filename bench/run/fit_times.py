@@ -141,7 +141,7 @@ def measured(
     """
     plain = _built_in().get(method.name)
     if plain is None or plain.__module__ != type(method).__module__:
-        return "its own code decides it"  # which is not run for a plan
+        return "its own code decides it"  # plugin code is not timed for a plan
     params = method.params()
     key = (plain, repr(params), fmt, tokens, widths, protocol)
     try:
@@ -154,7 +154,13 @@ def measured(
         config, ragged = request.args  # the requested batch size is capped by the few rows of the timed fit
         batch_size = int(str(params.get("batch_size", config["batch_size"])))
         return AdapterTraining(int(config["steps"]), batch_size, int(config.get("points", POINTS)), frozen=ragged > 1)
-    except (UserError, ContractError, ValueError, ArithmeticError, RuntimeError) as error:  # memory among the last
+    except (
+        UserError,
+        ContractError,
+        ValueError,
+        ArithmeticError,
+        RuntimeError,
+    ) as error:  # out of memory is a RuntimeError
         return f"it refuses random signals, {type(error).__name__}: {first_line(error)[:100]}"
 
 
@@ -206,7 +212,7 @@ def _time_fit(
         return ctx.requested, time.perf_counter() - start, _CountingHead.reads - before
 
     few, more = batch(_ROWS), batch(_MORE_ROWS)
-    fitted(few, _STEPS)  # with imports, perhaps
+    fitted(few, _STEPS)  # warm-up: imports
     requested, base, head_reads = fitted(few, _STEPS)
     row = max(0.0, fitted(more, _STEPS)[1] - base) / (_MORE_ROWS - _ROWS)
     steps, longer, longer_reads = _STEPS, base, head_reads
@@ -215,7 +221,7 @@ def _time_fit(
         _, longer, longer_reads = fitted(few, steps)
     step = max(0.0, longer - base) / max(1, steps - _STEPS)
     once = max(0.0, base - _STEPS * step - _ROWS * row)
-    if head_reads:  # in every step, or once for all rows
+    if head_reads:  # read in every step, or once for all rows
         in_steps, times = longer_reads - head_reads >= steps - _STEPS > 0, widths.vocabulary / words
         row, step = (row, step * times) if in_steps else (row * times, step)
     return FitTime(once, row, step, float(np.mean(requested)) if requested else 0.0)

@@ -18,7 +18,7 @@ _MIN_VALIDATION = 2
 
 @dataclass(frozen=True)
 class AdaptedSplit:
-    """A split as it was read through a method's adapter."""
+    """A split read through a method's adapter."""
 
     split_data: SplitData
     seconds: float
@@ -84,7 +84,7 @@ class Inputs:
         return float(self.learned.correct[self.learned.usable].mean()) if self.learned and self.n_learned else None
 
     def facts(self, model: ModelFacts) -> RunFacts:
-        """Facts by which a method may decide to be skipped."""
+        """Return the facts that `skip` of a method gets."""
         learned = self.learned or self.predicted  # shapes follow the format of the training task
         return RunFacts(model, self.predicted.task.name, learned.task.format, self.n_learned)
 
@@ -95,7 +95,7 @@ class StepResults:
 
     resolved: ResolvedRun
     selecting: frozenset[TaskSplit]
-    """Validation splits by which methods choose the step of their training to keep."""
+    """Validation splits for early stopping."""
     data_by_split: dict[TaskSplit, SplitData]
     fits: dict[Fit, Fitted | BaseException] = field(default_factory=dict)
     adapted: dict[tuple[str, TaskSplit], AdaptedSplit | BaseException | None] = field(default_factory=dict)

@@ -39,7 +39,7 @@ _MACHINES = 0.02
 LEAST = 0.01
 """Least tolerance of a metric, even if other seeds are closer together."""
 _COMPARED = ("ece", "brier", "acc", "aucpr", "auroc")
-"""The paper's metrics, over all questions; RMSCE moves by a point where confidences do by half of one."""
+"""The paper's metrics over all questions, without RMSCE: it changes twice as much as the confidences."""
 MOST = 0.05
 """Largest tolerance of a metric, since other seeds may be forged as well."""
 OTHERS = 2
@@ -191,7 +191,7 @@ def _notes(before: SubmittedCell, after: SubmittedCell) -> Iterator[str]:
     if before.records.id == after.records.id:
         one, other = before.records.confidence, after.records.confidence
         difference = _differences(before.records, after.records)
-        vary = bool(np.ptp(one) > 0 and np.ptp(other) > 0)  # neither of NaN
+        vary = bool(np.ptp(one) > 0 and np.ptp(other) > 0)  # false for NaN
         related = f", correlation {np.corrcoef(one, other)[0, 1]:.4f}" if vary else ""
         yield f"confidences: largest difference {difference.max():.1e}, mean {difference.mean():.1e}{related}"
         pairs = zip(before.answered.values(), after.answered.values(), strict=True)

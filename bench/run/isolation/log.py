@@ -1,4 +1,4 @@
-"""The log of a run: tracebacks of plugins, and what they print, in `<cache>/logs`."""
+"""Log file of a run in `<cache>/logs`: tracebacks and output of plugins."""
 
 from __future__ import annotations
 
