@@ -154,13 +154,7 @@ def measured(
         config, ragged = request.args  # the requested batch size is capped by the few rows of the timed fit
         batch_size = int(str(params.get("batch_size", config["batch_size"])))
         return AdapterTraining(int(config["steps"]), batch_size, int(config.get("points", POINTS)), frozen=ragged > 1)
-    except (
-        UserError,
-        ContractError,
-        ValueError,
-        ArithmeticError,
-        RuntimeError,
-    ) as error:  # out of memory is a RuntimeError
+    except (UserError, ContractError, ValueError, ArithmeticError, RuntimeError) as error:  # out of memory included
         return f"it refuses random signals, {type(error).__name__}: {first_line(error)[:100]}"
 
 
