@@ -190,7 +190,7 @@ def test_recalibrators_see_confidences_whose_configuration_and_step_the_other_fo
     )
     seeded: Any = SimpleNamespace(seed=3)
     recalibration = Recalibration(resolved, resolved, seeded, predictor, resolved)
-    found = recalibration._confidence("m", Inputs(split_data, split_data, split_data, fitted))
+    found = recalibration._predict_validation("m", Inputs(split_data, split_data, split_data, fitted))
 
     fold, whole = folds_of(labels, seed=3), [curves[0], sure[usable][None], curves[2]]
     chosen = set()
