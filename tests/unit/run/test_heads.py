@@ -327,7 +327,7 @@ def test_a_folder_of_heads_is_no_head(whole_run: WholeRun, tmp_path: Path) -> No
 
 
 def test_another_model_is_refused_with_both_fingerprints(whole_run: WholeRun, small_model: Path) -> None:
-    own = read_card(whole_run.head()).lm.fingerprint
+    own = read_card(whole_run.head()).backbone.fingerprint
     with pytest.raises(UserError) as raised:
         load_head(whole_run.head(), model=str(small_model), device="cpu")
     assert own[:16] in str(raised.value)
