@@ -1,4 +1,4 @@
-"""The sentence: resolve, plan, read, fit, predict, score, write. Start at `pipeline.py`.
+"""A run of methods on a model: resolve, plan, read, fit, predict, score, write. Start at `pipeline.py`.
 
-The room can be called: `from bench import run; run(methods="ptrue", model="tiny")`, see `bench.cli.python.run`.
+The package can be called: `from bench import run; run(methods="ptrue", model="tiny")`, see `bench.cli.python.run`.
 """

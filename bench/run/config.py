@@ -1,4 +1,4 @@
-"""Request of a user. Its fields but `cache` are the options of `bench run`: name, type, default and help."""
+"""Options of `bench run`: the fields of `RunConfig` have their names, types, defaults and help."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.api.options import Flag, Heading, Names
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run. A docstring below is the help of its option, so it says what None means as a user sees it."""
+    """Options of one run. The docstring of a field is the help of its option."""
 
     methods: Annotated[Names, Heading("What is compared")]
     """Names and groups, separated by commas; groups are paper, untrained, trained and all."""

@@ -1,4 +1,4 @@
-"""Costs of the numbers: token positions per stage against the least possible, and tokens that are written.
+"""Token costs of a result: positions fed to the model by stage, the least possible, and tokens generated.
 
 See bench/DESIGN.md, Costs belong to the request.
 """
@@ -26,50 +26,49 @@ if TYPE_CHECKING:
     from bench.signals.split_data import SplitData
 
 _ADAPTED = "adapter_predictions"
-"""Stage that is read with other weights, and so on a tree of its own."""
+"""Stage that runs with adapter weights, and so on a prefix tree of its own."""
 
 
 @dataclass
 class TokenCount:
-    """Tokens of one run from nothing that makes some readings."""
+    """Token counts of a run that reads some splits with an empty store."""
 
     fed: Counter[str] = field(default_factory=Counter)
-    """Stage -> token positions that go through the model."""
+    """Stage -> token positions fed to the model."""
     floors: Counter[str] = field(default_factory=Counter)
-    """Stage -> distinct prefixes that it adds to the readings before and to the stages before it in its own reading:
-    their sum must be read whatever the order of work."""
+    """Stage -> distinct prefixes that no earlier split, and no earlier stage of the same split, contains. Their sum is
+    fed in any order of work."""
     written: dict[Hashable, int] = field(default_factory=dict)
-    """A key for each distinct text that the model writes -> its tokens, with the one that ends it."""
+    """Key of each distinct text that the model generates -> its tokens, stop token included."""
 
 
 @dataclass(frozen=True)
 class TokensAlone:
-    """Tokens that a method needs by itself at least.
+    """Least tokens that a method needs when it runs alone.
 
-    A run reads each once for all its methods, so what it fed says nothing about a single one of them.
+    A run feeds each token once for all its methods, so its own count says nothing about a single method.
     """
 
     forward: int
-    """Token positions fed: the distinct prefixes of answers and of its own signals, and adapter training."""
+    """Token positions fed: the distinct prefixes of answers and of the method's signals, and adapter training."""
     generated: int
-    """Tokens that the model has to write: answers, replies and samples, each with its end.
+    """Tokens that the model generates: answers, replies and samples, each with its stop token.
 
-    Each waits for the one before, while positions that are read back, such as those of a query, go through the model in
-    one pass: latency and the price of output follow this number. Texts that came with the questions are not written.
-    Greedy texts are written once for equal prompts; sampled letters take no step of their own, as all are drawn from
-    the state at the prompt's end.
+    Decoding is sequential, while known tokens, such as those of a query, take one forward pass: latency and the price
+    of output follow this number. Texts that came with the questions are not generated. Equal prompts share one greedy
+    text; sampled letters take no decoding step, as all are drawn from the logits at the prompt's end.
     """
 
     def put(self, row: ResultRow) -> ResultRow:
-        """The row with them."""
+        """Return the row with both counts."""
         return replace(row, forward_tokens_alone=self.forward, generated_tokens_alone=self.generated)
 
 
 def costs_of(data_by_split: Sequence[SplitData], reader: Reader) -> dict[str, StageCost]:
-    """Token positions that one run from nothing feeds to make these readings, and the floor."""
+    """Return by stage the token positions that a run with an empty store feeds to read these splits, and the least."""
     from bench.model.token_accounting import STAGES
 
-    count = counted(data_by_split, reader)
+    count = count_tokens(data_by_split, reader)
     stages = (stage for stage in (*STAGES, _ADAPTED) if count.fed[stage] or count.floors[stage])
     return {stage: StageCost(count.fed[stage], count.fed[stage], count.floors[stage]) for stage in stages}
 
@@ -77,47 +76,48 @@ def costs_of(data_by_split: Sequence[SplitData], reader: Reader) -> dict[str, St
 def tokens_alone(
     read: Sequence[tuple[SplitData, frozenset[Signal]]], adapted: Sequence[SplitData], reader: Reader
 ) -> TokensAlone:
-    """Tokens that one method needs by itself.
+    """Count the tokens that a method needs when it runs alone.
 
     Args:
-        read: each split with what the method reads of it.
+        read: each split with the signals that the method reads of it.
         adapted: splits as they were read through the method's adapter, if it has one.
-        reader: of these.
+        reader: read these splits.
     """
-    own: dict[object, SplitData] = {}
+    splits: dict[object, SplitData] = {}
     for split_data, signals in read:
-        before = own[split_data.where].signals if split_data.where in own else frozenset()
-        own[split_data.where] = replace(split_data, signals=before | signals_alone(split_data, signals, reader))
-    count = counted([*own.values(), *adapted], reader)
+        earlier = splits[split_data.where].signals if split_data.where in splits else frozenset()
+        splits[split_data.where] = replace(split_data, signals=earlier | signals_alone(split_data, signals, reader))
+    count = count_tokens([*splits.values(), *adapted], reader)
     return TokensAlone(count.floors.total(), sum(count.written.values()))
 
 
 def signals_alone(split_data: SplitData, signals: frozenset[Signal], reader: Reader) -> frozenset[Signal]:
-    """Signals that would be measured of a split for one method, given what it reads."""
+    """Return the signals to store of a split for a method that reads these signals and runs alone."""
     return stored(read_from_model(signals), split_data.task.format, reader.asking(split_data).max_new_tokens)
 
 
-def counted(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCount:
-    """Count the tokens of one run from nothing that makes these readings, without a model.
+def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCount:
+    """Count, without a model, the tokens of a run that reads these splits with an empty store.
 
-    Such a run reads everything of a shard in one pass, shard after shard in the order of the readings. What this or an
-    earlier run fed, and in how many passes, doesn't enter; nor does memory that ran out. Nothing is padded.
+    Such a run reads all signals of a shard at once, shard by shard in the order of the splits. Passes that this or an
+    earlier run really made, and batches halved for lack of memory, don't count. Nothing is padded.
     """
     from bench.model.token_accounting import STAGES, CountingExtractor, CountingModel, CountingSession
 
     manifests = [entry.manifest for split_data in data_by_split for shard in split_data.bundles for entry in shard]
     sizes = (m["bytes_per_token"] for m in manifests)
-    size = max(sizes, default=0)
-    sessions = {False: CountingSession(size), True: CountingSession(size)}  # with an adapter, a cache of its own
+    bytes_per_token = max(sizes, default=0)
+    # an adapter has a cache of its own
+    sessions = {False: CountingSession(bytes_per_token), True: CountingSession(bytes_per_token)}
     trees = {False: PrefixTree(), True: PrefixTree()}
     count = TokenCount()
     for split_data in data_by_split:
         adapted = split_data.adapter is not None
         packed = all(entry.manifest["packed"] for shard in split_data.bundles for entry in shard)
         lm = CountingModel(sessions[adapted], reader.lm.devices, packed=packed)
-        measures, stage = pass_definitions(split_data.signals), _ADAPTED if adapted else None
-        extractor = CountingExtractor(lm, reader.asking(split_data), measures, stage)
-        for items in _known(split_data, reader):
+        specs, stage = pass_definitions(split_data.signals), _ADAPTED if adapted else None
+        extractor = CountingExtractor(lm, reader.asking(split_data), specs, stage)
+        for items in _model_inputs(split_data, reader):
             count.fed += Counter({name: cost.forward_tokens for name, cost in extractor.measure(items).costs.items()})
         for name in (*STAGES, _ADAPTED):
             count.floors[name] += sum(map(trees[adapted].add, extractor.sequences[name]))
@@ -125,8 +125,11 @@ def counted(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCount:
     return count
 
 
-def _known(split_data: SplitData, reader: Reader) -> Iterator[list[KnownInput]]:
-    """Questions of each shard with the texts of the model; given answers, and those of an adapter, are read back."""
+def _model_inputs(split_data: SplitData, reader: Reader) -> Iterator[list[KnownInput]]:
+    """Yield the model inputs of each shard with the generated texts.
+
+    Provided answers, and the answers that an adapter is run on, are fed, not generated.
+    """
     from bench.model.token_accounting import KnownInput
 
     split, growth = reader.stored(split_data), growth_of(split_data.signals)
@@ -139,10 +142,10 @@ def _known(split_data: SplitData, reader: Reader) -> Iterator[list[KnownInput]]:
             texts[turn] = ([ids] for ids in FollowupDefinition(Followup(turn.wording, say=turn.say)).said(split))
     for shard, answers in zip(split_data.shards, split_data.answer_ids, strict=True):
         items = []
-        given_back = None if generated else answers
-        for answer, item in zip(answers, reader.items(split_data, shard, growth, given_back), strict=True):
-            written: dict[UserTurn | Samples | None, Sequence[Ids]] = {kind: next(own) for kind, own in texts.items()}
+        read_back = None if generated else answers
+        for answer, item in zip(answers, reader.items(split_data, shard, growth, read_back), strict=True):
+            written: dict[UserTurn | Samples | None, Sequence[Ids]] = {kind: next(text) for kind, text in texts.items()}
             written[None] = [answer]
-            given = {} if shard.samples is None else {sampling: written[sampling] for sampling in growth.samples}
-            items.append(KnownInput(**vars(item) | {"samples": given, "written": written}))
+            provided = {} if shard.samples is None else {sampling: written[sampling] for sampling in growth.samples}
+            items.append(KnownInput(**vars(item) | {"samples": provided, "written": written}))
         yield items

@@ -1,4 +1,4 @@
-"""Tests that bar a method, and why: decided from what it reads and where it learns, before anything is computed."""
+"""Whether a method can run on a test split, decided from its signals and training split before any computation."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ def reason_infeasible(
     prompts: PromptTokeniser,
     facts: Callable[[], ModelFacts],
 ) -> str | None:
-    """Why a method can't run on a test; None where it can.
+    """Return why a method can't run on a test split; None if it can.
 
     Args:
         method: unfitted.
-        test: what is predicted.
-        tasks: name -> task, those that are only learned on included.
-        train_on: where methods learn for this test.
-        prompts: of the model, which may lack what a signal needs.
-        facts: gives the model's shapes, which takes a while.
+        test: test split.
+        tasks: name -> task, training tasks included.
+        train_on: training split of methods for this test.
+        prompts: prompt tokeniser of the model; a signal may need tokens that it lacks.
+        facts: returns the model's shapes, which takes a while.
     """
     task = tasks[test.task]
     signals = method.reads().fit | method.reads().predict
     for signal in sorted(signals, key=repr):
-        hindrance = definition(signal).hindrance(task, prompts)
-        if hindrance is not None:
-            return hindrance
-    untaught = unlearnable(method, train_on, tasks)
-    if untaught or not adapted(method):
-        return untaught
+        reason = definition(signal).hindrance(task, prompts)
+        if reason is not None:
+            return reason
+    no_labels = reason_untrainable(method, train_on, tasks)
+    if no_labels or not adapted(method):
+        return no_labels
     from bench.model import linear_layers
 
-    named = str(method.params().get("target_modules") or "")
+    target_modules = str(method.params().get("target_modules") or "")
     layers = [linear_layers.NamedLinear(layer.name, layer) for layer in facts().projections]
     try:
-        linear_layers.targets(layers, named)
+        linear_layers.targets(layers, target_modules)
     except UserError as error:
-        if named:
+        if target_modules:
             raise
         return str(error).replace("METHOD.", f"{method.name}.")
     return None
 
 
-def unlearnable(
+def reason_untrainable(
     method: ConfidenceMethod, train_on: TrainOn, tasks: Mapping[str, Task] | Mapping[str, type[Task]]
 ) -> str | None:
-    """Why a method has nothing to learn from; None where it has, or learns nothing, or the task is not known here."""
+    """Return why a method has no training data; None if it has some, needs none, or the task is not registered."""
     source = train_on.where(method)
     task = tasks.get(source.task)
     if not method.trains() or task is None or source.split in task.card.splits:
@@ -71,24 +71,24 @@ def unlearnable(
     return f"it learns on a validation split, and {source.task} has neither that nor train rows; {way_out}"
 
 
-def check_room(
+def check_training_memory(
     methods: Mapping[str, ConfidenceMethod],
     tests: Sequence[TaskSplit],
     infeasible: Collection[tuple[str, TaskSplit]],
     lm: LanguageModel,
     budget: int | None,
 ) -> None:
-    """Refuse to read for methods whose adapters can't be trained on the model's device.
+    """Check that the adapters of all methods can be trained within the device's memory.
 
     Args:
         methods: name -> method.
-        tests: what is predicted.
-        infeasible: method and test where the method can't run.
-        lm: the model, of which no weights are needed.
-        budget: tokens of one forward pass of training; None: the device's own.
+        tests: test splits.
+        infeasible: pairs of method and test split that can't run.
+        lm: the model; its weights are not loaded.
+        budget: tokens of one forward pass of training; None: the device's default.
 
     Raises:
-        UserError: an adapter has no room.
+        UserError: training an adapter needs more memory.
     """
     from bench.model.devices import training_budget
 
@@ -98,10 +98,10 @@ def check_room(
         from bench.model.training_memory import plan_training
 
         params = method.params()
-        rank, named = int(str(params.get("rank", 8))), str(params.get("target_modules") or "")
-        plan_training(lm, budget or training_budget(*lm.devices), rank=rank, named=named).check()
+        rank, target_modules = int(str(params.get("rank", 8))), str(params.get("target_modules") or "")
+        plan_training(lm, budget or training_budget(*lm.devices), rank=rank, named=target_modules).check()
 
 
 def has_validation(task: Task | type[Task]) -> bool:
-    """Whether a task has a validation split, or a train split to take one from."""
+    """Return whether a task has a validation split, or a train split to hold one out from."""
     return not {"validation", "train"}.isdisjoint(task.card.splits)

@@ -1,7 +1,7 @@
-"""Seconds that fits will take: those of fits that were recorded, else of a few steps on synthetic signals.
+"""Estimate the seconds of a fit: from recorded fits, else from a few training steps on synthetic signals.
 
-A step takes what the difference between two fits says, and so does a row. Steps are counted by the `EarlyStopping`s
-that a method asks for, adapters by the settings with which it asks for one.
+The time of a step, and of a row, is the difference between two timed fits. Steps are counted through the
+`EarlyStopping`s that a method creates; adapters by the settings with which it requests one.
 """
 
 from __future__ import annotations
@@ -38,89 +38,88 @@ if TYPE_CHECKING:
     from bench.api.protocol import Protocol
 
 _ROWS, _MORE_ROWS = 40, 96
-"""Rows of the fits that are timed: more than a batch."""
+"""Rows of the timed fits: more than a batch."""
 _STEPS, _MOST_STEPS = 2, 162
 _LONG_ENOUGH = 0.03
-"""Seconds by which a fit of more steps is longer: then a step is known."""
+"""Extra seconds of a fit with more steps from which on the time of a step is reliable."""
 _WEIGHTS = {"cpu": 1 << 18}
 """Kind of device -> weights of the output head of a timed fit at most; time is linear in them. Others: _MANY."""
 _MANY = 1 << 26
 _LEAST_WORDS = 128
 
 
-def recorded(manifests: Iterable[Mapping[str, Any]], wanted: Mapping[str, object], rows: int) -> float | None:
-    """Seconds of the stored fit with these properties whose number of rows is nearest; None without one.
+def recorded(manifests: Iterable[Mapping[str, Any]], required: Mapping[str, object], rows: int) -> float | None:
+    """Return the seconds of the stored fit with these properties and the nearest number of rows; None without one.
 
     Args:
         manifests: of stored fits.
-        wanted: names in a manifest, or among its fields, and the values that they must have.
-        rows: answers that will be learned from, or that a step will be chosen by; the time of a smaller fit grows in
-            proportion.
+        required: keys of a manifest, or of its fields, and their required values.
+        rows: training and validation answers; the time of a smaller fit is scaled up in proportion.
     """
-    found = [one for one in manifests if "rows" in one and wanted.items() <= {**one, **one["fields"]}.items()]
-    if not found:
+    matching = [fit for fit in manifests if "rows" in fit and required.items() <= {**fit, **fit["fields"]}.items()]
+    if not matching:
         return None
-    # One that took an adapter from the store was quicker than the others.
-    nearest = min(found, key=lambda one: (abs(one["rows"] - rows), -one["seconds"]))
+    # A fit that loaded its adapter from the store is quicker than the others.
+    nearest = min(matching, key=lambda fit: (abs(fit["rows"] - rows), -fit["seconds"]))
     return float(nearest["seconds"] * max(1.0, rows / max(1, nearest["rows"])))
 
 
 @dataclass(frozen=True)
 class AdapterTraining:
-    """An adapter that a method asks for."""
+    """Settings of the adapter that a method requests."""
 
     steps: int
     batch_size: int
     points: int
-    """Points at which the loss on validation is taken; 0: nowhere."""
+    """Checkpoints at which the validation loss is computed; 0: none."""
     frozen: bool
-    """Whether its loss reads more sequences than the first, so perhaps with the frozen model."""
+    """Whether its loss reads further sequences, so perhaps with the frozen model."""
 
 
 @dataclass(frozen=True)
 class FitTime:
-    """Seconds of the parts of a fit."""
+    """Seconds of a fit, by what they scale with."""
 
     once: float
-    """Whatever it learns from."""
+    """Constant part."""
     row: float
-    """A row that is learned from, or chosen by, and predicted."""
+    """Per row of training or validation data."""
     step: float
-    """A step of each of its trainings together."""
+    """Per optimiser step, over all of its trainings."""
     steps: float
-    """Steps of each of its trainings at most."""
+    """Most steps of each training."""
 
     def seconds(self, rows: int) -> float:
-        """Time to learn from so many rows."""
+        """Return the seconds of a fit on so many rows."""
         return self.once + rows * self.row + self.steps * self.step
 
 
-class _AskedError(Exception):
-    """Ends a fit where an adapter is asked for; has the settings, and the number of columns of sequences."""
+class _AdapterRequestedError(Exception):
+    """Raised when a fit requests an adapter; holds its settings and the number of sequence columns."""
 
 
-def _asks(*, loss: str, examples: Any, settings: Mapping[str, Any], validation: object = None) -> AdapterRef:
+def _request_adapter(*, loss: str, examples: Any, settings: Mapping[str, Any], validation: object = None) -> AdapterRef:
     del loss, validation
-    raise _AskedError(settings, sum(isinstance(column, Ragged) for column in examples.values()))
+    raise _AdapterRequestedError(settings, sum(isinstance(column, Ragged) for column in examples.values()))
 
 
 @dataclass(frozen=True, eq=False)
-class _Few(Context):
-    """A context in which every training ends after a few steps."""
+class _ShortTraining(Context):
+    """Context that ends every training after a few steps."""
 
     most: int = _STEPS
-    asked: list[int] = field(default_factory=list)
-    """Steps of each training, as a method asked for them."""
+    requested: list[int] = field(default_factory=list)
+    """Steps of each training, as the method requested them."""
 
     def early_stopping(self, limit: int, **settings: Any) -> EarlyStopping:
-        """The first steps of a training."""
-        self.asked.append(limit)
+        """Return an early stopping with fewer steps, and note the requested number."""
+        self.requested.append(limit)
         return super().early_stopping(min(limit, self.most), **settings)
 
 
 @dataclass(frozen=True)
 class Widths:
-    """Sizes of a model that fits depend on."""
+    """Model sizes, device and dtype that the time of a fit depends on."""
 
     hidden: int
     vocabulary: int
@@ -131,59 +130,59 @@ class Widths:
 def measured(
     method: ConfidenceMethod, fmt: Format, tokens: tuple[float, float], widths: Widths, protocol: Protocol
 ) -> FitTime | AdapterTraining | str:
-    """Time that a fit of a method takes, or why that can't be said.
+    """Return the time of a method's fit, or why it can't be estimated.
 
     Args:
         method: unfitted.
-        fmt: of what it learns from.
-        tokens: of an answer and of an option, means.
-        widths: of the model.
+        fmt: format of the training questions.
+        tokens: mean tokens of an answer and of an option.
+        widths: sizes of the model.
         protocol: of the run.
     """
     plain = _built_in().get(method.name)
     if plain is None or plain.__module__ != type(method).__module__:
-        return "its own code decides it"  # which is not run for a plan
+        return "its own code decides it"  # plugin code is not timed for a plan
     params = method.params()
     key = (plain, repr(params), fmt, tokens, widths, protocol)
     try:
         if key not in _KNOWN:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of numbers in which little is to be learned
-                _KNOWN[key] = _timed(lambda: plain(**params), fmt, tokens, widths, protocol)
+                warnings.simplefilter("ignore")  # random signals predict nothing
+                _KNOWN[key] = _time_fit(lambda: plain(**params), fmt, tokens, widths, protocol)
         return _KNOWN[key]
-    except _AskedError as asked:
-        given, ragged = asked.args  # the settings hold a batch no larger than the rows that were given
-        batch_size = int(str(params.get("batch_size", given["batch_size"])))
-        return AdapterTraining(int(given["steps"]), batch_size, int(given.get("points", POINTS)), frozen=ragged > 1)
-    except (UserError, ContractError, ValueError, ArithmeticError, RuntimeError) as error:  # memory among the last
+    except _AdapterRequestedError as request:
+        config, ragged = request.args  # the requested batch size is capped by the few rows of the timed fit
+        batch_size = int(str(params.get("batch_size", config["batch_size"])))
+        return AdapterTraining(int(config["steps"]), batch_size, int(config.get("points", POINTS)), frozen=ragged > 1)
+    except (UserError, ContractError, ValueError, ArithmeticError, RuntimeError) as error:  # out of memory included
         return f"it refuses random signals, {type(error).__name__}: {first_line(error)[:100]}"
 
 
 _KNOWN: dict[tuple[object, ...], FitTime] = {}
-"""Settings -> time of a fit with them, as this process measured it; seeds and further runs ask again."""
+"""Settings -> time of a fit, as measured in this process; for other seeds and further runs."""
 
 
 @cache
 def _built_in() -> dict[str, type[ConfidenceMethod]]:
-    known, _ = registry.built_in()
-    return {name: known.get(name) for name in known.names()}
+    methods, _ = registry.built_in()
+    return {name: methods.get(name) for name in methods.names()}
 
 
-class _Watched(OutputHead):
-    """An output head that counts how often its weights are asked for."""
+class _CountingHead(OutputHead):
+    """Output head that counts accesses to its weights."""
 
     reads: ClassVar[int] = 0
 
     def __getattribute__(self, name: str) -> Any:
         if name == "weight":
-            _Watched.reads += 1
+            _CountingHead.reads += 1
         return super().__getattribute__(name)
 
 
-def _timed(
+def _time_fit(
     make: Callable[[], ConfidenceMethod], fmt: Format, tokens: tuple[float, float], widths: Widths, protocol: Protocol
 ) -> FitTime:
-    """Time fits of few and more rows, few and more steps, with a small vocabulary where the output head is read."""
+    """Time fits of few and more rows, few and more steps; with a small vocabulary if the output head is read."""
     reads, words = make().reads(), widths.vocabulary
     if Unembedding() in reads.fit | reads.predict:
         words = min(words, max(_LEAST_WORDS, _WEIGHTS.get(kind_of(widths.device), _MANY) // widths.hidden))
@@ -191,32 +190,32 @@ def _timed(
     answer, option = (max(1, round(2 * mean - 1)) for mean in tokens)
 
     def batch(rows: int) -> Batch:
-        drawn = labelled(reads.fit | reads.predict, rows, 0, fmt, model=facts, longest=answer, longest_option=option)
-        columns = {signal: drawn[signal] for signal in drawn.signals}
+        data = labelled(reads.fit | reads.predict, rows, 0, fmt, model=facts, longest=answer, longest_option=option)
+        columns = {signal: data[signal] for signal in data.signals}
         for signal, column in columns.items():
             if isinstance(column, OutputHead):
-                columns[signal] = _Watched(column.weight.to(widths.device, widths.dtype))
-        return Batch(drawn.ids, columns, drawn.correct)
+                columns[signal] = _CountingHead(column.weight.to(widths.device, widths.dtype))
+        return Batch(data.ids, columns, data.correct)
 
     def fitted(learned: Batch, most: int) -> tuple[list[int], float, int]:
-        """Steps that a method asks for, seconds of fit and prediction, and how often it reads the output head."""
-        method, ctx = make(), _Few(0, fmt, widths.device, protocol, _asks, most=most)
-        before, start = _Watched.reads, time.perf_counter()
+        """Return requested steps, seconds of fit and prediction, and the number of reads of the output head."""
+        method, ctx = make(), _ShortTraining(0, fmt, widths.device, protocol, _request_adapter, most=most)
+        before, start = _CountingHead.reads, time.perf_counter()
         method.fit(learned, ctx)
         method.predict(Batch(learned.ids, {signal: learned[signal] for signal in reads.predict}))
-        return ctx.asked, time.perf_counter() - start, _Watched.reads - before
+        return ctx.requested, time.perf_counter() - start, _CountingHead.reads - before
 
     few, more = batch(_ROWS), batch(_MORE_ROWS)
-    fitted(few, _STEPS)  # with imports, perhaps
-    asked, base, head_reads = fitted(few, _STEPS)
+    fitted(few, _STEPS)  # warm-up: imports
+    requested, base, head_reads = fitted(few, _STEPS)
     row = max(0.0, fitted(more, _STEPS)[1] - base) / (_MORE_ROWS - _ROWS)
     steps, longer, longer_reads = _STEPS, base, head_reads
-    while asked and longer - base < _LONG_ENOUGH and steps < _MOST_STEPS:
+    while requested and longer - base < _LONG_ENOUGH and steps < _MOST_STEPS:
         steps *= 3
         _, longer, longer_reads = fitted(few, steps)
     step = max(0.0, longer - base) / max(1, steps - _STEPS)
     once = max(0.0, base - _STEPS * step - _ROWS * row)
-    if head_reads:  # in every step, or once for all rows
+    if head_reads:  # read in every step, or once for all rows
         in_steps, times = longer_reads - head_reads >= steps - _STEPS > 0, widths.vocabulary / words
         row, step = (row, step * times) if in_steps else (row * times, step)
-    return FitTime(once, row, step, float(np.mean(asked)) if asked else 0.0)
+    return FitTime(once, row, step, float(np.mean(requested)) if requested else 0.0)

@@ -1,4 +1,4 @@
-"""Fit a method, or take its fit from the store: the method, what its training was like, and which labels it read."""
+"""Fit a method, or load its stored fit: the fitted method, losses of its training, and the labels that it read."""
 
 from __future__ import annotations
 
@@ -38,52 +38,52 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 Fresh = Callable[[], ConfidenceMethod]
-"""Makes a method that has not learned."""
+"""Returns an unfitted method."""
 FEW = 20
-"""Validation answers below which they say nothing against a method."""
+"""Validation answers below which a method's validation loss is no evidence against it."""
 KIND = "fits"
-"""The part of the store."""
+"""Folder of the store."""
 _SAME = 1e-4
-"""Largest difference between the confidences of the kept step and those of the fitted method."""
+"""Largest difference between the confidences at the best step and those of the fitted method."""
 _ACCOUNT, _CURVE = "training.json", "curve.safetensors"
-"""Files beside what the method itself saves."""
+"""Files beside those that the method saves."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """Configurations of a method that were fitted, of which one was chosen."""
+    """Fitted configurations of a method, of which validation chose one."""
 
     account: Tuning
-    """Account of them, which the row has."""
+    """Losses and seconds of each, for the result row."""
     fits: tuple[Fitted, ...]
-    """Each configuration that has confidences in the validation answers, in the order in which they were drawn."""
+    """Configurations with confidences in the validation answers, in the order of sampling."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A method that has learned."""
+    """A fitted method."""
 
     method: ConfidenceMethod
     training: Training
     labels: LabelsSeen
     curve: FloatArray | None
-    """`(points, m)`: its confidences in the validation answers at each point of its training; None without points."""
+    """`(points, m)`: confidences in the validation answers at each checkpoint of training; None without checkpoints."""
     seconds: float
-    """Time of its fit; where it was chosen among configurations, that of all their fits."""
+    """Seconds of its fit; of the fits of all configurations where it was chosen among several."""
     tuned: Tuned | None = None
-    """Choice among its configurations; None where there was nothing to choose."""
+    """All fitted configurations; None where there was nothing to choose."""
 
     def complaint(self) -> str | None:
-        """Complaint that validation already justifies: that a constant confidence would do better."""
-        own, constant = self.training.validation_nll, self.training.base_rate_nll
-        if own is None or constant is None or 0 < self.labels.validation < FEW:
+        """Return a complaint if a constant confidence has a smaller validation loss; else None."""
+        nll, constant = self.training.validation_nll, self.training.base_rate_nll
+        if nll is None or constant is None or 0 < self.labels.validation < FEW:
             return None
-        ours, theirs = f"{own:.3f}", f"{constant:.3f}"
-        if own <= constant or ours == theirs:
+        shown, constant_shown = f"{nll:.3f}", f"{constant:.3f}"
+        if nll <= constant or shown == constant_shown:
             return None
         return (
             "on the validation answers its confidences are worse than a constant"
-            f" (negative log-likelihood {ours} against {theirs})"
+            f" (negative log-likelihood {shown} against {constant_shown})"
         )
 
 
@@ -99,42 +99,42 @@ class Fitter:
     seed: int
     """Seed of the run."""
     elsewhere: Elsewhere | None = None
-    """Trains adapters; None: this machine does."""
+    """Trains adapters on other machines; None: on this one."""
     puts_off: bool = False
-    """Whether a fit isn't waited for while its adapter is being trained elsewhere."""
+    """Whether a fit raises `PutOffError` instead of waiting for an adapter that is being trained elsewhere."""
     sources: Mapping[str, str | None] = field(default_factory=dict)
-    """Method -> digest of its source when the run began: that is what runs, though its file was edited since. Fits of a
-    class without a file, None, are not stored."""
+    """Method -> digest of its source when the run began: that code runs, even if its file was edited since. None: a
+    class without a file, whose fits are not stored."""
     _unusable: set[str] = field(default_factory=set)
-    """Keys of stored fits that new ones replace."""
+    """Keys of stored fits to be replaced."""
 
     def fit(self, name: str, learned: SplitData, validation: SplitData | None, configuration: int = 0) -> Fitted:
         """Fit a method, or load the same fit of an earlier run.
 
         Args:
             name: of the method.
-            learned: the split that it learns from.
-            validation: the split that it may choose a step by.
-            configuration: position of its constants among those that are tried; 0: its preset's.
+            learned: training split.
+            validation: validation split for early stopping.
+            configuration: index of its configuration; 0: its preset's constants.
 
         Raises:
-            PutOffError: its adapter is being trained elsewhere; to be called again when that is over.
+            PutOffError: its adapter is being trained elsewhere; call again once that is done.
         """
-        fields, fresh = self._fields(name, learned, validation, configuration)
+        fields, fresh = self._key_fields(name, learned, validation, configuration)
         key = None if fields["source"] is None else key_of(fields)
-        stored = None if key is None else self._stored(name, fresh, key)
+        stored = None if key is None else self._load_stored(name, fresh, key)
         DECISIONS.info("%s on %s: %s", name, learned.where, "fit taken from the store" if stored else "to be fitted")
-        return stored or self._new(fresh, key, fields, learned, validation)
+        return stored or self._fit_and_store(fresh, key, fields, learned, validation)
 
     def is_stored(self, name: str, learned: SplitData, validation: SplitData | None) -> bool:
-        """Whether an earlier run stored the fit of a preset's constants; the arguments of `fit`."""
-        fields, _ = self._fields(name, learned, validation, 0)
+        """Return whether an earlier run stored the fit of the preset's constants. Arguments as of `fit`."""
+        fields, _ = self._key_fields(name, learned, validation, 0)
         return fields["source"] is not None and self.store.get(KIND, key_of(fields)) is not None
 
-    def _fields(
+    def _key_fields(
         self, name: str, learned: SplitData, validation: SplitData | None, configuration: int
     ) -> tuple[dict[str, Any], Callable[[], ConfidenceMethod]]:
-        """Fields that the key of a fit is made of, and what makes the method."""
+        """Return the fields of a fit's store key, and a factory of the unfitted method."""
         fresh = partial(self.resolved.fresh, name, configuration)
         method = fresh()
         seed = derived_seed(self.seed, name, self.lm.files.weights, str(learned.where))
@@ -146,19 +146,19 @@ class Fitter:
             "seed": seed,
             "protocol": self.resolved.protocol.digest(),
             "device": kind_of(self.lm.device),
-            "learned from": _identity(learned),
+            "learned from": _data_identity(learned),
             **self.resolved.training_of(name),
-            "validation": None if validation is None else _identity(validation),
+            "validation": None if validation is None else _data_identity(validation),
         }
         return fields, fresh
 
     def context(self, name: str, learned: SplitData, validation: Batch | None, seed: int) -> Context:
-        """Context that `fit` gets besides data.
+        """Return the context that is passed to `fit`.
 
         Args:
             name: of the method.
-            learned: the split that it learns from.
-            validation: labelled answers that it may choose a step by.
+            learned: training split.
+            validation: labelled validation answers for early stopping.
             seed: of this fit.
         """
         no, yes = self.batches.reader.asking(learned).verdict_ids.tolist()
@@ -170,35 +170,35 @@ class Fitter:
             seed, learned.task.format, self.lm.device, self.resolved.protocol, trainer, validation=validation
         )
 
-    def _stored(self, name: str, fresh: Fresh, key: str) -> Fitted | None:
-        """The fit that an earlier run stored; None also where what it points to is gone."""
+    def _load_stored(self, name: str, fresh: Fresh, key: str) -> Fitted | None:
+        """Return the fit that an earlier run stored; None also if it can't be loaded or its adapter is gone."""
         from bench.model.adapter import fingerprint
 
         entry = self.store.get(KIND, key)
         if entry is None:
             return None
         try:
-            fitted = _loaded(fresh(), entry)
+            fitted = _load_fit(fresh(), entry)
             adapters = list(_adapters(fitted.method.fitted()))
         except Exception as error:  # noqa: BLE001 - a plugin's own `load`; it is fitted again
-            self._to_replace(name, key, reason_of(error))
+            self._replace_later(name, key, reason_of(error))
             return None
-        noted = len(self.store.notes)
-        known = [(ref, self.store.get(ADAPTERS, ref.folder.name)) for ref in adapters]
-        here = [(ref, own.folder) for ref, own in known if own and own.folder.resolve() == ref.folder.resolve()]
-        if len(here) == len(adapters) and all(fingerprint(folder) == ref.fingerprint for ref, folder in here):
+        n_notes = len(self.store.notes)
+        entries = [(ref, self.store.get(ADAPTERS, ref.folder.name)) for ref in adapters]
+        current = [(ref, e.folder) for ref, e in entries if e and e.folder.resolve() == ref.folder.resolve()]
+        if len(current) == len(adapters) and all(fingerprint(folder) == ref.fingerprint for ref, folder in current):
             return fitted
-        of_store = self.store.notes[noted:]  # of a damaged adapter it has said it
-        self._to_replace(name, key, "" if of_store else "its adapter is another one")
+        reported = self.store.notes[n_notes:]  # the store has noted a damaged adapter
+        self._replace_later(name, key, "" if reported else "its adapter is another one")
         return None
 
-    def _to_replace(self, name: str, key: str, reason: str) -> None:
-        """Say why a fit is made again; the stored one stays until then, for it may be whole and the memory short."""
+    def _replace_later(self, name: str, key: str, reason: str) -> None:
+        """Note why a fit is repeated. The stored one stays until then: loading may have failed for lack of memory."""
         self._unusable.add(key)
         if reason:
             self.store.notes.append(f"the stored fit of {name} can't be used ({reason}); it is fitted again")
 
-    def _new(
+    def _fit_and_store(
         self, fresh: Fresh, key: str | None, fields: dict[str, Any], learned: SplitData, validation: SplitData | None
     ) -> Fitted:
         method, name, seed = fresh(), fields["method"], fields["seed"]
@@ -206,10 +206,10 @@ class Fitter:
         reads = method.reads()
         train = self.batches.batch(learned, reads.fit, labels=True)
         refuse_one_class(method, labels_of(train), learned.where.split)
-        held = None
+        validation_batch = None
         if validation is not None:
-            held = self.batches.batch(validation, validation_signals(reads), labels=True)
-        ctx = self.context(name, learned, held, seed)
+            validation_batch = self.batches.batch(validation, validation_signals(reads), labels=True)
+        ctx = self.context(name, learned, validation_batch, seed)
         trainer = ctx.train_adapter
         assert isinstance(trainer, AdapterTrainer)  # noqa: S101  # for the type checker
         with self.progress.stage(f"fit {name}", 1, unit="fit") as advance:
@@ -218,19 +218,19 @@ class Fitter:
             except Exception:
                 if not trainer.put_off:
                     raise
-            if trainer.put_off:  # whatever the method made of hearing so
+            if trainer.put_off:  # even if the method caught the exception
                 raise PutOffError(f"{method.name} is fitted when its adapter is there")
             advance(1)
         seconds = time.perf_counter() - start + trainer.seconds_elsewhere
-        told = len(train) if train.labels_read else 0
-        chosen_by = len(held) if held is not None and held.labels_read else 0
+        n_labels = len(train) if train.labels_read else 0
+        n_validation = len(validation_batch) if validation_batch is not None and validation_batch.labels_read else 0
         on_validation = learned.where.split == "validation"
         labels = LabelsSeen(
-            train=0 if on_validation else told,
-            validation=told if on_validation else chosen_by,
+            train=0 if on_validation else n_labels,
+            validation=n_labels if on_validation else n_validation,
             gold=len(train) if any(map(tells_gold, reads.fit)) else 0,
         )
-        training, curve = training_account(method, ctx, train, held)
+        training, curve = training_account(method, ctx, train, validation_batch)
         fitted = Fitted(method, training, labels, curve, seconds)
         if key is None:
             return fitted
@@ -238,37 +238,37 @@ class Fitter:
             self.store.remove(KIND, key)
 
         def write(folder: Path) -> None:
-            _save(fitted, folder)
-            labelled = train if held is None else held
+            _save_fit(fitted, folder)
+            labelled = train if validation_batch is None else validation_batch
             if not reads.predict <= labelled.signals:
                 return
             try:
-                sure = _predicted(fresh().load(folder), labelled)
+                confidence = _predict_unlabelled(fresh().load(folder), labelled)
             except Exception:  # noqa: BLE001 - a plugin's own `load`; every run fits it again, and says so
                 return
-            if not np.allclose(sure, _predicted(method, labelled), atol=_SAME, equal_nan=True):
+            if not np.allclose(confidence, _predict_unlabelled(method, labelled), atol=_SAME, equal_nan=True):
                 raise ContractError(  # a run that takes its fit from the store would differ
                     f"{name} gives other confidences once its fit is saved and loaded: what `fit` learns must stand in"
                     " attributes that end in _, or be in its own `save` and `load`"
                 )
 
         model = label_of(self.lm.spec)
-        rows = len(train) + (0 if held is None else len(held))
+        rows = len(train) + (0 if validation_batch is None else len(validation_batch))
         self.store.put(
-            KIND, key, fields, write, seconds=seconds, rows=rows, selects=held is not None, model=model,
+            KIND, key, fields, write, seconds=seconds, rows=rows, selects=validation_batch is not None, model=model,
             split=str(learned.where),
         )  # fmt: skip
         return fitted
 
 
 def derived_seed(seed: int, *parts: str) -> int:
-    """A seed for one fit: 63 bits of a hash of the run's seed and of what is fitted on what."""
+    """Return the seed of one fit: 63 bits of a hash of the run's seed, method, model and training split."""
     digest = hashlib.sha256("\0".join([str(seed), *parts]).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def _adapters(value: Any) -> Iterator[AdapterRef]:
-    """Adapters among fitted attributes."""
+    """Yield the adapters among fitted attributes."""
     if isinstance(value, AdapterRef):
         yield value
     elif isinstance(value, Mapping):
@@ -276,48 +276,48 @@ def _adapters(value: Any) -> Iterator[AdapterRef]:
             yield from _adapters(item)
 
 
-# --- what happened in training ----------------------------------------------------------------------------------------
+# --- account of the training ------------------------------------------------------------------------------------------
 
 
 def training_account(
-    method: ConfidenceMethod, ctx: Context, train: Batch, held: Batch | None
+    method: ConfidenceMethod, ctx: Context, train: Batch, validation: Batch | None
 ) -> tuple[Training, FloatArray | None]:
-    """Account of a training, and `(points, m)` confidences in the validation answers at each of its points.
+    """Return the losses of a training, and `(points, m)` confidences in the validation answers at each checkpoint.
 
-    A training whose kept step does not give the method's own confidences is a part of something, e.g. of an ensemble:
-    then there are no points.
+    If the best checkpoint does not reproduce the method's confidences, the training is a part of it, e.g. a member of
+    an ensemble, and there is no curve.
     """
     stages, reads = [stopping.stage() for stopping in ctx.trainings], method.reads().predict
-    curve = sure = None
+    curve = train_confidence = None
     adapter = method.fitted().get("adapter_")
     if isinstance(adapter, AdapterRef):
         stages.append(training_stage(adapter))
         recorded = confidences(adapter)
-        curve, sure = recorded.get("validation"), recorded.get("train")  # the latter of the first answers
-    elif held is not None:
+        curve, train_confidence = recorded.get("validation"), recorded.get("train")  # the latter: first answers only
+    elif validation is not None:
         curves = [(stopping, np.stack(stopping.confidences)) for stopping in ctx.trainings if stopping.confidences]
         if len(curves) == 1:
             ((stopping, points),) = curves
-            own = points[best_point(stopping.stage().losses)]
-            curve = points if np.allclose(_predicted(method, held), own, atol=_SAME) else None
-    if sure is None and reads <= train.signals:
-        sure = _predicted(method, train)
+            best = points[best_point(stopping.stage().losses)]
+            curve = points if np.allclose(_predict_unlabelled(method, validation), best, atol=_SAME) else None
+    if train_confidence is None and reads <= train.signals:
+        train_confidence = _predict_unlabelled(method, train)
     losses: dict[str, float | None] = {"train_nll": None, "validation_nll": None, "base_rate_nll": None}
-    if sure is not None:
-        losses["train_nll"] = validation_loss(sure, train.correct[: len(sure)])
-    if held is not None:
-        losses["base_rate_nll"] = validation_loss(np.full(len(held), train.correct.mean()), held.correct)
+    if train_confidence is not None:
+        losses["train_nll"] = validation_loss(train_confidence, train.correct[: len(train_confidence)])
+    if validation is not None:
+        losses["base_rate_nll"] = validation_loss(np.full(len(validation), train.correct.mean()), validation.correct)
         if curve is not None:
-            of_points = [validation_loss(confidence, held.correct) for confidence in curve]
-            losses["validation_nll"] = of_points[best_point(of_points)]
-        elif reads <= held.signals:
-            losses["validation_nll"] = validation_loss(_predicted(method, held), held.correct)
-    known = {name: loss if loss is not None and math.isfinite(loss) else None for name, loss in losses.items()}
-    return Training(stages=tuple(stages), **known), curve
+            curve_losses = [validation_loss(point, validation.correct) for point in curve]
+            losses["validation_nll"] = curve_losses[best_point(curve_losses)]
+        elif reads <= validation.signals:
+            losses["validation_nll"] = validation_loss(_predict_unlabelled(method, validation), validation.correct)
+    finite = {name: loss if loss is not None and math.isfinite(loss) else None for name, loss in losses.items()}
+    return Training(stages=tuple(stages), **finite), curve
 
 
-def _predicted(method: ConfidenceMethod, labelled: Batch) -> FloatArray:
-    """Confidences `(n,)` as a run would ask for them."""
+def _predict_unlabelled(method: ConfidenceMethod, labelled: Batch) -> FloatArray:
+    """Return confidences `(n,)` without showing the method any label, as in a run."""
     unlabelled = Batch(labelled.ids, {signal: labelled[signal] for signal in method.reads().predict})
     return given(method, unlabelled, allow_nan=True)
 
@@ -325,15 +325,15 @@ def _predicted(method: ConfidenceMethod, labelled: Batch) -> FloatArray:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _identity(split_data: SplitData) -> dict[str, Any]:
+def _data_identity(split_data: SplitData) -> dict[str, Any]:
     return {"asked": split_data.asked, "answers": split_data.digest(), "left out": sorted(split_data.left_out)}
 
 
-def _save(fitted: Fitted, folder: Path) -> None:
+def _save_fit(fitted: Fitted, folder: Path) -> None:
     from safetensors.numpy import save_file
 
     fitted.method.save(folder)
-    if not folder.is_dir():  # writing the account would make another one, without what was learned
+    if not folder.is_dir():  # writing the account would create it anew, without the learned weights
         raise ContractError(f"{fitted.method.name} deleted the folder that save was given")
     account = {"training": asdict(fitted.training), "labels": asdict(fitted.labels)}
     write_json(folder / _ACCOUNT, account)
@@ -341,7 +341,7 @@ def _save(fitted: Fitted, folder: Path) -> None:
         save_file({"confidence": np.ascontiguousarray(fitted.curve)}, folder / _CURVE)
 
 
-def _loaded(method: ConfidenceMethod, entry: Entry) -> Fitted:
+def _load_fit(method: ConfidenceMethod, entry: Entry) -> Fitted:
     from safetensors.numpy import load_file
 
     account = json.loads((entry.folder / _ACCOUNT).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The plan of a run in words, with the time that it will take on this device where that can be said."""
+"""Format the plan of a run, with the estimated time of each step on this device."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from bench.run.fit_times import AdapterTraining, Widths
 from bench.run.plan import Adapt, Fit, Read
 from bench.run.preparation import Prepared
 from bench.run.resolve import ResolvedRun
-from bench.run.tuning import nothing_to_tune
+from bench.run.tuning import reason_untuned
 from bench.signals.forecast import PassForecast
 from bench.signals.grading import Grader
 from bench.signals.split_data import SplitData
 from bench.store.usage import FITS
 
 _MINUTES, _HOURS = 600, 7200
-"""Seconds from which on times are told in minutes, and in hours."""
+"""Seconds from which on times are shown in minutes, and in hours."""
 _BACKWARD = 3.0
-"""Time of a forward and a backward pass over that of a forward pass; the frozen weights have no gradient."""
+"""Time of a forward and backward pass relative to a forward pass; the frozen weights have no gradient."""
 _LAUNCHED = 4.0
-"""The same for what a pass costs however few its tokens: the adapter and its optimiser add operations of their own."""
+"""The same ratio for the constant cost of a pass: adapter and optimiser launch further operations."""
 _START = 10.0
-"""Seconds in which the process that trains an adapter has loaded libraries and model, roughly."""
+"""Rough seconds until the process that trains an adapter has loaded libraries and model."""
 _BATCHES = 3
-"""Batches of a training whose tokens are counted."""
+"""Training batches whose tokens are counted."""
 
 
 def duration(seconds: float, sign: str = "about") -> str:
-    """A time for people, in one of three units.
+    """Format seconds in one of three units.
 
     >>> duration(0.2), duration(95), duration(700, "at most"), duration(9_000)
     ('less than 1 s', 'about 95 s', 'at most 12 min', 'about 2.5 h')
@@ -56,7 +56,7 @@ def duration(seconds: float, sign: str = "about") -> str:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Forecast of a run that is prepared."""
+    """Plan and time estimates of a prepared run."""
 
     prepared: Prepared
     resolved: ResolvedRun
@@ -64,26 +64,26 @@ class Forecast:
     _forecasts: dict[TaskSplit, PassForecast] = field(default_factory=dict, init=False)
 
     def lines(self) -> list[str]:
-        """The plan in words."""
+        """Return the lines of the plan."""
         steps = self.prepared.steps
         reads = [step for step in steps if isinstance(step, Read)]
         reader, lines = self.grader.reader, []
         for step in reads:
             split_data = self.prepared.data_by_split[step.where]
             signals = ", ".join(sorted(map(repr, step.signals))) or "answers only"
-            questions, written, total = len(split_data.questions), len(split_data.rows), len(split_data.shards)
+            questions, prompted, total = len(split_data.questions), len(split_data.rows), len(split_data.shards)
             if any(
                 len(shard.rows) == reader.sample for shard in split_data.shards
-            ):  # one that was cut can't be looked up
-                left = f"{self._reads(step, 1.0)} unless it is stored (from {written:,} of its prompts)"
+            ):  # a sampled shard has no key in the store
+                remaining = f"{self._reading_time(step, 1.0)} unless it is stored (from {prompted:,} of its prompts)"
             elif not (missing := reader.find(split_data, step.signals)):
-                left = "all stored"
-            elif written < questions:
-                share, time = missing / total, self._reads(step, missing / total)
-                left = f"about {share:.0%} of its shards to compute, {time} (from {written:,} of its prompts)"
+                remaining = "all stored"
+            elif prompted < questions:
+                share, time = missing / total, self._reading_time(step, missing / total)
+                remaining = f"about {share:.0%} of its shards to compute, {time} (from {prompted:,} of its prompts)"
             else:
-                left = f"{missing} of {total} shards to compute, {self._reads(step, missing / total)}"
-            lines.append(f"read {step.where}: {questions:,} questions; {signals}; {left}")
+                remaining = f"{missing} of {total} shards to compute, {self._reading_time(step, missing / total)}"
+            lines.append(f"read {step.where}: {questions:,} questions; {signals}; {remaining}")
         for where in (step.where for step in reads):
             split_data, judge = self.prepared.data_by_split[where], self.grader.judge
             if (
@@ -95,17 +95,17 @@ class Forecast:
                 lines.append(f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here")
         fits = [step for step in steps if isinstance(step, Fit)]
         for where in dict.fromkeys(step.where for step in fits):
-            told = []
+            estimates = []
             for fit in (fit for fit in fits if fit.where == where):
-                seconds, n = self.seconds(fit), self._tried(fit)
+                seconds, n = self.seconds(fit), self._n_configurations(fit)
                 sign = "about" if self.resolved.protocol.kept_step is KeptStep.LAST else "at most"
-                takes = f"not known: {seconds}" if isinstance(seconds, str) else duration(seconds, sign)
-                told.append(f"{fit.method} ({f'{n} configurations, ' * (n > 1)}{takes})")
-            lines.append(f"fit on {where}, what is not stored: {', '.join(told)}")
+                time = f"not known: {seconds}" if isinstance(seconds, str) else duration(seconds, sign)
+                estimates.append(f"{fit.method} ({f'{n} configurations, ' * (n > 1)}{time})")
+            lines.append(f"fit on {where}, what is not stored: {', '.join(estimates)}")
         adapted = [step for step in steps if isinstance(step, Adapt)]
-        for where in dict.fromkeys(step.where for step in adapted):  # those of one split take the same time each
-            alike = [step for step in adapted if step.where == where]
-            names, seconds = ", ".join(step.method for step in alike), self.seconds(alike[0])
+        for where in dict.fromkeys(step.where for step in adapted):  # each adapter of a split takes the same time
+            same_split = [step for step in adapted if step.where == where]
+            names, seconds = ", ".join(step.method for step in same_split), self.seconds(same_split[0])
             left = f"a time that can't be said, {seconds}" if isinstance(seconds, str) else duration(seconds)
             lines.append(f"read the query of {where} again through the adapters of {names}: {left} each, if not stored")
         if self.resolved.tune is not None:
@@ -119,16 +119,16 @@ class Forecast:
                 for space, methods in spaces.items()
             ]
             fixed = [name for name in self.resolved.methods if name not in self.resolved.configurations]
-            reasons = [f"{name} ({nothing_to_tune(self.resolved, name)})" for name in fixed]
+            reasons = [f"{name} ({reason_untuned(self.resolved, name)})" for name in fixed]
             lines += [f"nothing to tune: {', '.join(reasons)}"] * bool(fixed)
         count = Counter(type(step).__name__ for step in steps)
-        n_fits = sum(map(self._tried, fits))
-        give_back()  # memory of what stood in for model and signals
+        n_fits = sum(map(self._n_configurations, fits))
+        give_back()  # memory of the synthetic model and signals
         again = f", {count['Adapt']} of them after reading the query again through an adapter" * bool(count["Adapt"])
         return [*lines, f"then {n_fits} fits and {count['Predict']} predictions{again}"]
 
     def seconds(self, step: Read | Fit | Adapt) -> float | str:
-        """Seconds of a step from nothing, those of a fit at most, those of reading by one process; or why not."""
+        """Return the seconds of a step with an empty store (fits: at most; reads: by one process), or why not known."""
         reader, split_data = self.grader.reader, self.prepared.data_by_split[step.where]
         if not isinstance(step, Fit):
             signals = step.signals if isinstance(step, Read) else frozenset({QueryLogits(Adapter.OWN)})
@@ -138,7 +138,7 @@ class Forecast:
         rows = len(split_data.questions) - len(split_data.left_out)
         chosen, lm = self._selection(step), reader.lm
         validation = 0 if chosen is None else len(self.prepared.data_by_split[chosen].questions)
-        alike = {
+        required = {
             "method": step.method,
             "params": {name: repr(value) for name, value in method.params().items()},
             "protocol": self.resolved.protocol.digest(),
@@ -146,31 +146,31 @@ class Forecast:
             "model": label_of(lm.spec),
             "selects": chosen is not None,
         }
-        once: float | str | None = fit_times.recorded(self._stored_fits, alike, rows + validation)
+        once: float | str | None = fit_times.recorded(self._stored_fits, required, rows + validation)
         if once is None:
-            tokens = self._passes(split_data).answer_tokens, self._passes(split_data).option_tokens
+            tokens = self._forecast(split_data).answer_tokens, self._forecast(split_data).option_tokens
             text = lm.config.get_text_config()
             widths = Widths(int(text.hidden_size), int(text.vocab_size), lm.device, lm.dtype)
-            found = fit_times.measured(method, split_data.task.format, tokens, widths, self.resolved.protocol)
-            if isinstance(found, AdapterTraining):
-                once = self._trained(found, split_data, rows, validation)
+            fit_time = fit_times.measured(method, split_data.task.format, tokens, widths, self.resolved.protocol)
+            if isinstance(fit_time, AdapterTraining):
+                once = self._training_time(fit_time, split_data, rows, validation)
             else:
-                once = found if isinstance(found, str) else found.seconds(rows + validation)
-        return once if isinstance(once, str) else once * self._tried(step)
+                once = fit_time if isinstance(fit_time, str) else fit_time.seconds(rows + validation)
+        return once if isinstance(once, str) else once * self._n_configurations(step)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _reads(self, step: Read, share: float) -> str:
+    def _reading_time(self, step: Read, share: float) -> str:
         split_data, seconds = self.prepared.data_by_split[step.where], self.seconds(step)
         if isinstance(seconds, str):
             return f"in a time that can't be said before it is read: {seconds}"
-        said = "" if self.grader.reader.engine is None else " by one worker alone"
+        condition = "" if self.grader.reader.engine is None else " by one worker alone"
         if split_data.task.format is Format.OPEN and not split_data.released:
-            said += f" if answers take about {self._passes(split_data).answer_tokens:.0f} tokens"
-        return f"{duration(seconds * share)}{said}"
+            condition += f" if answers take about {self._forecast(split_data).answer_tokens:.0f} tokens"
+        return f"{duration(seconds * share)}{condition}"
 
-    def _passes(self, split_data: SplitData) -> PassForecast:
-        """Forecast of reading a split."""
+    def _forecast(self, split_data: SplitData) -> PassForecast:
+        """Return the forecast of reading a split."""
         where, reads = split_data.where, (step for step in self.prepared.steps if isinstance(step, Read))
         if where not in self._forecasts:
             signals = next((step.signals for step in reads if step.where == where), frozenset[Signal]())
@@ -183,8 +183,8 @@ class Forecast:
     def _stored_fits(self) -> list[Mapping[str, Any]]:
         return list(self.grader.reader.store.manifests(FITS))
 
-    def _tried(self, step: Fit) -> int:
-        """Fits of a step: one, or one for each configuration of which validation chooses."""
+    def _n_configurations(self, step: Fit) -> int:
+        """Return the number of fits of a step: one for each configuration that validation chooses among, else one."""
         configurations = self.resolved.configurations.get(step.method)
         return 1 if configurations is None or self._selection(step) is None else len(configurations)
 
@@ -193,27 +193,29 @@ class Forecast:
         targets = (target for target in self.resolved.learn_on.values() if target.where(method) == step.where)
         return next((target.selection(method, self.prepared.selecting) for target in targets), None)
 
-    def _trained(self, training: AdapterTraining, split_data: SplitData, rows: int, validation: int) -> float | str:
-        """Seconds of training an adapter: each step reads a batch's distinct tokens, forwards and backwards."""
+    def _training_time(
+        self, training: AdapterTraining, split_data: SplitData, rows: int, validation: int
+    ) -> float | str:
+        """Return the seconds of training an adapter: a step feeds a batch's distinct prefixes, forward and backward."""
         lm = self.grader.reader.lm
         if isinstance(lm.speed, str):
             return lm.speed
-        speed, expected = lm.speed, self._passes(split_data)
+        speed, expected = lm.speed, self._forecast(split_data)
         budget = self.resolved.training_budget or training_budget(lm.device)
-        own = (len(expected.asking.suffix) + expected.answer_tokens) * (1 + training.frozen)
+        answer_tokens = (len(expected.asking.suffix) + expected.answer_tokens) * (1 + training.frozen)
         prompts = [ids for shard in split_data.shards for ids in shard.prompts[:: max(1, len(shard.prompts) // 64)]]
         size, rng = min(training.batch_size, rows), np.random.default_rng(0)
         trees = [PrefixTree() for _ in range(_BATCHES)]
         for tree in trees:
             for i in rng.choice(len(prompts), min(size, len(prompts)), replace=False):
                 tree.add(prompts[i])
-        tokens = float(np.mean([tree.nodes for tree in trees])) + own * min(size, len(prompts))
+        tokens = float(np.mean([tree.nodes for tree in trees])) + answer_tokens * min(size, len(prompts))
         passes = math.ceil(tokens / budget)
         pairs = tokens * tokens / passes
         step = (
             speed.seconds(_LAUNCHED * passes, _BACKWARD * tokens, _BACKWARD * pairs) + _BACKWARD * size * speed.greedy
         )
-        once = speed.seconds(passes, tokens, pairs) / size  # an example that is read without training
-        looked_at = training.points * (validation + min(validation, rows)) if validation else 0
+        once = speed.seconds(passes, tokens, pairs) / size  # an example in inference
+        evaluated = training.points * (validation + min(validation, rows)) if validation else 0
         frozen = min(rows, training.steps * size) if training.frozen else 0
-        return _START + training.steps * step + (looked_at + frozen) * once
+        return _START + training.steps * step + (evaluated + frozen) * once

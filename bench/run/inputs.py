@@ -1,4 +1,4 @@
-"""Inputs that the numbers of a cell rest on, gathered from what the steps of a run have made."""
+"""Inputs of a result cell, collected from the results of a run's steps: splits, fitted method, adapter, failure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bench.run.resolve import ResolvedRun
 from bench.signals.split_data import SplitData
 
 _MIN_VALIDATION = 2
-"""Answers that are needed to choose a step by."""
+"""Least validation answers for choosing a training step."""
 
 
 @dataclass(frozen=True)
 class AdaptedSplit:
-    """A split as it was read through a method's adapter."""
+    """A split read through a method's adapter."""
 
     split_data: SplitData
     seconds: float
@@ -33,34 +33,34 @@ class Inputs:
     learned: SplitData | None = None
     """None where the method does not learn."""
     selection: SplitData | None = None
-    """The validation split by which the step of the training was chosen, or scores are scaled, if any."""
+    """Validation split that chooses the training step or scales the scores, if any."""
     fitted: Fitted | None = None
-    """None where the method does not learn, or failed to."""
+    """None where the method does not learn, or its fit failed."""
     adapted: SplitData | None = None
     """The predicted split as it was read through the method's adapter, if it has one."""
     failure: BaseException | None = None
-    """Exception of a step before, so that nothing can be predicted."""
+    """Exception of an earlier step, which prevents the prediction."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Stage -> seconds of the steps before; a fit that serves several cells is in each."""
+    """Stage -> seconds of the earlier steps; a fit that several cells share counts in each."""
 
     @property
     def splits(self) -> list[SplitData]:
-        """The predicted split and, where there are any, what was learned from, chosen by or scaled on."""
+        """The predicted split and, where there are any, training and validation split."""
         return [split_data for split_data in (self.predicted, self.learned, self.selection) if split_data is not None]
 
     @property
     def data_by_split(self) -> list[SplitData]:
-        """Splits that a cell rests on, as the frozen model and as an adapter read them."""
+        """All splits of a cell, as the frozen model read them and as an adapter did."""
         return [*self.splits, *([self.adapted] if self.adapted is not None else [])]
 
     @property
     def tuned(self) -> Fitted | None:
-        """The method as validation chose it among its configurations; None where there was nothing to choose."""
+        """The fit that validation chose among the configurations; None where there was nothing to choose."""
         return self.fitted if self.fitted is not None and self.fitted.tuned is not None else None
 
     @property
     def adapters(self) -> list[AdapterRef]:
-        """Every adapter that was trained for these confidences: its own, and those of configurations not chosen."""
+        """Every adapter that was trained for these confidences, those of rejected configurations included."""
         if self.adapted is None or self.adapted.adapter is None:
             return []
         if self.fitted is None or self.fitted.tuned is None:
@@ -70,50 +70,50 @@ class Inputs:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """Complaints that validation already justifies."""
+        """Complaints about the validation loss."""
         return tuple(filter(None, [self.fitted.complaint() if self.fitted else None]))
 
     @property
     def n_learned(self) -> int:
-        """Answers that `fit` gets."""
+        """Number of training answers."""
         return 0 if self.learned is None else int(self.learned.usable.sum())
 
     @property
     def base_rate(self) -> float | None:
-        """Share of right answers among these."""
+        """Share of right answers among the training answers."""
         return float(self.learned.correct[self.learned.usable].mean()) if self.learned and self.n_learned else None
 
     def facts(self, model: ModelFacts) -> RunFacts:
-        """Facts by which a method may decide to be skipped."""
-        learned = self.learned or self.predicted  # a method that learned elsewhere has the shapes of that format
+        """Return the facts that `skip` of a method gets."""
+        learned = self.learned or self.predicted  # shapes follow the format of the training task
         return RunFacts(model, self.predicted.task.name, learned.task.format, self.n_learned)
 
 
 @dataclass(frozen=True, eq=False)
 class StepResults:
-    """Results of the steps of a run so far; an exception stands where a plugin raised it instead."""
+    """Results of the finished steps of a run; an exception where a plugin raised one."""
 
     resolved: ResolvedRun
     selecting: frozenset[TaskSplit]
-    """Validation splits by which methods choose the step of their training to keep."""
+    """Validation splits for early stopping."""
     data_by_split: dict[TaskSplit, SplitData]
     fits: dict[Fit, Fitted | BaseException] = field(default_factory=dict)
     adapted: dict[tuple[str, TaskSplit], AdaptedSplit | BaseException | None] = field(default_factory=dict)
     """Method and split -> the split as read through the method's adapter; None where that is not needed."""
 
     def selection(self, name: str, learned: TaskSplit) -> SplitData | None:
-        """The validation split by which a method that learns here chooses its step, unless it has too few answers."""
+        """Return the validation split for early stopping of a method; None where it has too few answers."""
         split = TrainOn(learned.task, learned.split).selection(self.resolved.methods[name], self.selecting)
         split_data = None if split is None else self.data_by_split[split]
         return split_data if split_data is not None and split_data.usable.sum() >= _MIN_VALIDATION else None
 
     def inputs(self, name: str, test: TaskSplit, *, validation: bool = False) -> Inputs:
-        """Inputs of a method's confidences in the answers of a test, or in the validation answers of where it learned.
+        """Return the inputs of a method's confidences in the answers of its test, or of its validation split.
 
         Args:
             name: of the method.
-            test: that it is tested on.
-            validation: whether the validation answers are meant, by which it is recalibrated for the test.
+            test: test split.
+            validation: whether to predict the validation split, which recalibrates the test's confidences.
         """
         method, train_on = self.resolved.methods[name], self.resolved.learn_on[test.task]
         predicted, where = train_on.validation if validation else test, train_on.where(method)

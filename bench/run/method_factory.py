@@ -1,4 +1,4 @@
-"""Methods and protocol of a run: constants of a preset, of `--set`, and of each configuration of `--tune`."""
+"""Build the methods and the protocol of a run, with the constants of a preset, of `--set` and of `--tune`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MOST = 1_000
 """Configurations at most."""
 
 
-Make = Callable[[type[ConfidenceMethod], Mapping[str, object]], ConfidenceMethod]
-"""Makes a method with these arguments, as a run may use it."""
+MethodFactory = Callable[[type[ConfidenceMethod], Mapping[str, object]], ConfidenceMethod]
+"""Builds a checked method of this class with these arguments."""
 
 
-def maker(isolation: Isolation, known: Registry[ConfidenceMethod], plugins: Sequence[Path]) -> Make:
-    """Return what makes checked methods; those of a file are first made and checked in a process of their own."""
+def method_factory(isolation: Isolation, methods: Registry[ConfidenceMethod], plugins: Sequence[Path]) -> MethodFactory:
+    """Return the factory of checked methods; those of a file are first built and checked in a child process."""
     paths = {str(path): path for path in plugins}
-    origins = {entry.name: paths.get(entry.origin) for entry in known.entries()}
+    origins = {entry.name: paths.get(entry.origin) for entry in methods.entries()}
 
     def make(cls: type[ConfidenceMethod], arguments: Mapping[str, object]) -> ConfidenceMethod:
         path = origins[cls.name]
@@ -37,23 +37,23 @@ def maker(isolation: Isolation, known: Registry[ConfidenceMethod], plugins: Sequ
             isolation.declare(cls, path, arguments)
         method = sandboxed(cls, isolation, path)(**arguments)
         refuse_gold("reads()", method.reads(), method.fit_on)
-        method.trains()  # what it says of itself can be had
+        method.trains()  # raises if it is not implemented
         type(method)(**method.params())
         return method
 
     return make
 
 
-def instances(
-    make: Make,
+def build_methods(
+    make: MethodFactory,
     classes: Mapping[str, type[ConfidenceMethod]],
     preset: str,
     overrides: Mapping[str, Mapping[str, str]],
 ) -> tuple[dict[str, ConfidenceMethod], dict[str, Mapping[str, object]]]:
-    """Methods by name, and the constants of each that were set by hand.
+    """Build the methods by name, and return with them the constants that the user set.
 
     Args:
-        make: makes them.
+        make: factory of methods.
         classes: name -> class.
         preset: of the run.
         overrides: name -> field -> text.
@@ -70,7 +70,7 @@ def instances(
             method = make(cls, cls.presets.get(preset, {}))
             if name in overrides:
                 defaults = method.params()
-                changes[name] = {key: typed(name, key, text, defaults) for key, text in overrides[name].items()}
+                changes[name] = {key: convert(name, key, text, defaults) for key, text in overrides[name].items()}
                 method = make(cls, {**defaults, **changes[name]})
         methods[name] = method
     return methods, changes
@@ -81,53 +81,53 @@ def instances(
 
 @dataclass(frozen=True)
 class Configurations:
-    """Configurations of one method, of which validation chooses."""
+    """Configurations of one method; validation chooses one."""
 
     searched: Mapping[str, str]
-    """Field -> what it is drawn from, in words."""
+    """Field -> description of its search space."""
     values: tuple[Mapping[str, object], ...]
-    """Values of the searched fields, in the order in which they were drawn; first the preset's own."""
+    """Values of the searched fields, in the order of sampling; first those of the preset."""
 
     def __len__(self) -> int:
         return len(self.values)
 
 
-def configurations(
-    make: Make,
+def sample_configurations(
+    make: MethodFactory,
     methods: Mapping[str, ConfidenceMethod],
-    fixed: Mapping[str, Mapping[str, object]],
+    overridden: Mapping[str, Mapping[str, object]],
     n: int | None,
     seed: int,
 ) -> dict[str, Configurations]:
-    """The configurations of each method that has something to tune.
+    """Sample the configurations of each method with a search space.
 
     Args:
-        make: made the methods.
+        make: factory of methods.
         methods: name -> method.
-        fixed: name -> fields that were set by hand, which are not searched.
-        n: configurations of each; None: none.
+        overridden: name -> fields that the user set, which are not searched.
+        n: configurations of each method; None: no tuning.
         seed: of the run.
 
     Raises:
         UserError: a method refuses its own search space.
     """
-    found: dict[str, Configurations] = {}
+    result: dict[str, Configurations] = {}
     for name, method in methods.items() if n is not None else ():
         with fenced(f"method {name!r}, its search space"):
-            fields = searched(method, fixed.get(name, {}))
+            fields = searched(method, overridden.get(name, {}))
             if not fields or n is None:
                 continue
-            own = method.params()
+            defaults = method.params()
             values = tuple(configuration(method, fields, seed, k) for k in range(n))
-            for each in values:
-                if make(vars(type(method))["__wrapped__"], {**own, **each}).reads() != method.reads():
+            for constants in values:
+                if make(vars(type(method))["__wrapped__"], {**defaults, **constants}).reads() != method.reads():
                     raise ContractError("search: expected constants of training, but these values change what it reads")
-            found[name] = Configurations({key: search.words(own[key]) for key, search in fields.items()}, values)
-    return found
+            result[name] = Configurations({key: search.words(defaults[key]) for key, search in fields.items()}, values)
+    return result
 
 
 def refuse_untunable(n: int | None, protocol: Protocol) -> None:
-    """Check that there can be a choice on validation.
+    """Check `--tune` against the protocol.
 
     Raises:
         UserError: too few configurations, too many, or the preset keeps the last step and reads no validation answers.
@@ -151,14 +151,14 @@ def refuse_untunable(n: int | None, protocol: Protocol) -> None:
 
 
 def parse_overrides(overrides: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Owner -> field -> text.
+    """Parse `--set` into owner -> field -> text.
 
     Args:
-        overrides: as they were given.
+        overrides: texts of `--set`.
         methods: names of the chosen methods; with a single one its name may be left out.
 
     Raises:
-        UserError: no such form, or the owner was not chosen.
+        UserError: a text has another form, or its owner was not chosen.
     """
     parsed: dict[str, dict[str, str]] = {}
     for text in overrides:
@@ -177,19 +177,19 @@ def parse_overrides(overrides: Sequence[str], methods: Sequence[str]) -> dict[st
 
 
 def protocol_with(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, dict[str, object]]:
-    """A preset's protocol with other values, and these as JSON has them.
+    """Return a preset's protocol with overrides, and these as JSON values.
 
     Raises:
         UserError: there is no such preset or field, or a value is not one that it can have.
     """
     defaults = {key: value for key, value in vars(preset_named(preset)).items() if key != "preset"}
-    changes = {key: typed("protocol", key, text, defaults) for key, text in overrides.items()}
+    changes = {key: convert("protocol", key, text, defaults) for key, text in overrides.items()}
     plain = {key: value.value if isinstance(value, enum.Enum) else value for key, value in changes.items()}
     return changed(preset, plain), plain
 
 
-def typed(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
-    """The text as the type of the field's default.
+def convert(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
+    """Convert a text to the type of the field's default.
 
     Raises:
         UserError: there is no such field, or the text is no value of its type.
@@ -204,7 +204,7 @@ def typed(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
         if isinstance(default, bool):
             expected = "true or false"
             value = {"true": True, "false": False}[text.lower()]
-        elif default is None:  # a field without a value so far, which doesn't tell the type
+        elif default is None:  # the type of an unset field is not known
             value = None if text.lower() == "none" else text
             with suppress(ValueError):
                 value = float(text)
@@ -223,15 +223,15 @@ def typed(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
 
 
 def _bound_missed(value: object, default: object, *, counted: bool) -> str:
-    """Bound of a number that a value misses, in words; empty where it is kept.
+    """Return the bound that a number violates; empty if it violates none.
 
-    A number keeps the side of 0 that its default is on; a method's count (steps, rows of a batch) that is not 0 does
-    not become 0. What else a number must keep, its method says when it is made.
+    A number with a default of at least 0 stays so; a positive count of a method (steps, rows of a batch) stays
+    positive. The method checks all other bounds when it is built.
 
     Args:
         value: of the field.
-        default: its value so far.
-        counted: whether whole numbers that are positive stay so.
+        default: of the field.
+        counted: whether positive integers must stay positive.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""

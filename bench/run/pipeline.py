@@ -2,8 +2,8 @@
 
 questions -> prompts -> answers and signals (once, shared by all methods) -> fit -> predict -> score -> results
 
-Nothing notes how far a run has come. Each step asks the store first, `bench.signals.reader` for answers and signals,
-`bench.run.fitting` for fits, so that a run which was stopped goes on where it was.
+A run keeps no record of its progress. Each step looks into the store first (`bench.signals.reader` for answers and
+signals, `bench.run.fitting` for fits), so that a stopped run resumes where it was.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bench.progress import DECISIONS, Progress, Silent
 from bench.results import files, questions
 from bench.results.row import ResultRow
 from bench.run.config import RunConfig
-from bench.run.feasibility import check_room
+from bench.run.feasibility import check_training_memory
 from bench.run.fitting import Fitted, Fitter
 from bench.run.forecast import Forecast
 from bench.run.inputs import Inputs, StepResults
@@ -47,28 +47,28 @@ from bench.store.locks import in_use
 from bench.store.sources import plugin_digest
 from bench.training.trainer import PutOffError
 
-_ONE_AT_A_TIME = threading.RLock()
-"""Held by the run of this process: standard streams, torch's settings and the model's weights are all threads'."""
+_RUN_LOCK = threading.RLock()
+"""Lock of the running run: all threads share standard streams, torch's settings and the model's weights."""
 
 
 @dataclass
 class RunReport:
-    """Results and account of a run."""
+    """Plan, results and notes of a run."""
 
     plan: list[str]
-    """The plan in words."""
+    """Lines of the plan."""
     rows: list[ResultRow] = field(default_factory=list)
-    """One for each method and task."""
+    """One row for each method and task."""
     paths: list[Path] = field(default_factory=list)
-    """The JSON files that were written."""
+    """Written JSON files."""
     heads: list[Path] = field(default_factory=list)
-    """Folders of the heads that were kept."""
+    """Folders of the written heads."""
     notes: list[str] = field(default_factory=list)
     """Notes for the user."""
     forward_tokens: int = 0
-    """Token positions that this run itself fed to the model; 0 where everything was stored."""
+    """Token positions that this run fed to the model; 0 if everything was stored."""
     stopped: list[str] = field(default_factory=list)
-    """A sentence about each seed of several that was stopped."""
+    """Error of each stopped seed."""
 
     @property
     def failed(self) -> bool:
@@ -87,13 +87,13 @@ def run(
     Threads of one process run one after the other.
 
     Args:
-        config: the request.
-        progress: told how far the run is.
-        classes: methods of no file, e.g. of a notebook, which the request names too; they run in this process.
-        opened: keeps the loaded model for the next run of the same model and options.
+        config: options of the run.
+        progress: reports how far the run is.
+        classes: methods without a file, e.g. of a notebook, which `config` names too; they run in this process.
+        opened: holds the loaded model for the next run of the same model and options.
 
     Raises:
-        UserError: something outside the program is not as it must be; nothing was computed for it.
+        UserError: an option, file or model is invalid.
     """
     progress = progress or Silent()
     with at_work(config, progress, classes, opened) as work:
@@ -104,14 +104,14 @@ def run(
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """A request that was checked, and what its work is done with."""
+    """A resolved run with its resources and log."""
 
     resolved: ResolvedRun
     resources: Resources
     log: RunLog
 
     def notes(self, *, failed: bool) -> list[str]:
-        """Notes on plugins for the user; `failed`: whether a cell did."""
+        """Return notes on plugins; `failed`: whether a cell failed."""
         where = [f"tracebacks, and what plugins printed, are in {self.log.path}"] if failed and self.log.written else []
         return [*self.resolved.isolation.notes, *where]
 
@@ -123,10 +123,10 @@ def at_work(
     classes: Sequence[type[ConfidenceMethod]] = (),
     opened: ModelHandle | None = None,
 ) -> Iterator[Work]:
-    """Everything that a request works with, as long as it works. The same arguments and errors as `run`."""
+    """Open everything that a run needs, and close it afterwards. Arguments and errors as of `run`."""
     log = RunLog.below(config.cache or cache_folder())
     with (
-        _ONE_AT_A_TIME,
+        _RUN_LOCK,
         log.opened(progress.say if config.debug else None),
         closing(Isolation(config.method_timeout, log)) as isolation,
     ):
@@ -135,7 +135,7 @@ def at_work(
         isolation.lm = resources.reader.lm
         claimed: AbstractContextManager[Callable[[str], object]] = (
             nullcontext(str) if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
-        )  # keeps others from pruning what is stored of the model; a plan writes nothing
+        )  # keeps other processes from pruning the model's store; a dry run writes nothing
         with closing(resources.reader.working), claimed as reads:
             resources.reader.store.reads = reads
             yield Work(resolved, resources, log)
@@ -143,10 +143,10 @@ def at_work(
 
 def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:
     reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
-    # digests as long as they are of what was imported
+    # digests now, before the files of the imported code can change
     sources = {name: plugin_digest(type(method)) for name, method in methods.items() if method.trains()}
     reasons = infeasible_in(resolved, resources)
-    check_room(methods, tests, reasons, reader.lm, resolved.training_budget)
+    check_training_memory(methods, tests, reasons, reader.lm, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
     heads = ScorerWriter(config.save_heads, config, resolved, reader, resources.tasks)
     notes = [*prepared.notes, *reader.lm.chat.notes, *(reader.store.notes if config.dry_run else ())]
@@ -158,7 +158,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     for line in (*report.plan, *notes):
         progress.say("  " + line)
     if DECISIONS.isEnabledFor(logging.INFO):
-        _tell_decisions(config, resolved, resources, prepared)
+        _log_decisions(config, resolved, resources, prepared)
     if config.dry_run:
         return report
 
@@ -168,23 +168,23 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     )
     predictor = Predictor(resolved, prepared.infeasible, batches, progress)
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
-    made = StepResults(resolved, prepared.selecting, prepared.data_by_split)
-    recalibration = Recalibration(resolved, made, fitter, predictor, rows)
+    done = StepResults(resolved, prepared.selecting, prepared.data_by_split)
+    recalibration = Recalibration(resolved, done, fitter, predictor, rows)
     writer = CellWriter(config.out, resolved.protocol.letters, report, heads)
 
-    for step in in_order(prepared.steps, resources.trainings, fitter, made, progress):
+    for step in in_order(prepared.steps, resources.trainings, fitter, done, progress):
         match step:
             case Read(where, signals):
-                made.data_by_split[where] = resources.grader.grade(reader.read(made.data_by_split[where], signals))
+                done.data_by_split[where] = resources.grader.grade(reader.read(done.data_by_split[where], signals))
             case Fit(name, where):
                 reader.working.rest()
-                learned, selection = made.data_by_split[where], made.selection(name, where)
-                made.fits[step] = attempted(fit_tuned, fitter, name, learned, selection)
+                learned, selection = done.data_by_split[where], done.selection(name, where)
+                done.fits[step] = attempted(fit_tuned, fitter, name, learned, selection)
             case Adapt(name, where, learned_from):
-                split_data, fitted = made.data_by_split[where], made.fits[Fit(name, learned_from)]
-                made.adapted[name, where] = attempted(predictor.read_through, name, split_data, fitted)
+                split_data, fitted = done.data_by_split[where], done.fits[Fit(name, learned_from)]
+                done.adapted[name, where] = attempted(predictor.read_through, name, split_data, fitted)
             case Predict(name, where):
-                inputs = made.inputs(name, where)
+                inputs = done.inputs(name, where)
                 prediction = attempted(predictor.predict, name, inputs)
                 scored = rows.scored(name, inputs, prediction)
                 for version in chain([scored], recalibration.versions(scored, inputs)):
@@ -192,55 +192,55 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
         give_back()
 
     report.forward_tokens = reader.forward_tokens
-    fits = [(step, fitted.complaint()) for step, fitted in made.fits.items() if isinstance(fitted, Fitted)]
+    fits = [(step, fitted.complaint()) for step, fitted in done.fits.items() if isinstance(fitted, Fitted)]
     complaints = [f"{step.method}, learned on {step.where}: {text}" for step, text in fits if text is not None]
-    told = [*complaints, *heads.notes, *reader.store.notes]
-    report.notes += [note for note in told if note not in report.notes]
+    new_notes = [*complaints, *heads.notes, *reader.store.notes]
+    report.notes += [note for note in new_notes if note not in report.notes]
     return report
 
 
 def in_order(
-    steps: Sequence[Step], trainings: Trainings | None, fitter: Fitter, made: StepResults, progress: Progress
+    steps: Sequence[Step], trainings: Trainings | None, fitter: Fitter, results: StepResults, progress: Progress
 ) -> Iterator[Step]:
-    """Each step when it can be done: where adapters are trained on other machines, what rests on a training after it.
+    """Yield each step once it can be done; steps that need an adapter trained on another machine come last.
 
     Args:
-        steps: of the run, in turn.
-        trainings: None: adapters are trained by this machine, and every step is done when its turn comes.
-        fitter: puts fits off until trainings are over.
-        made: results of the steps so far.
-        progress: told of the trainings.
+        steps: of the run, in topological order.
+        trainings: trainings on other machines; None: adapters are trained on this one, and no step is deferred.
+        fitter: defers fits until their trainings are done.
+        results: results of the finished steps.
+        progress: reports how far the trainings are.
     """
     if trainings is None:
         yield from steps
         return
-    methods = made.resolved.methods
+    methods = results.resolved.methods
     reads = {step.where: step for step in steps if isinstance(step, Read)}
-    first: list[Step] = []  # fits that train adapters, after what they read: while they are made, all else is read
+    prioritised: list[Step] = []  # splits and fits of adapters: they train while the other splits are read
     for step in steps:
         if isinstance(step, Fit) and adapted(method := methods[step.method]):
-            chosen_by = TrainOn(step.where.task, step.where.split).selection(method, made.selecting)
-            first += [*(reads[where] for where in (step.where, chosen_by) if where is not None), step]
-    later: list[Step] = []
+            chosen_by = TrainOn(step.where.task, step.where.split).selection(method, results.selecting)
+            prioritised += [*(reads[where] for where in (step.where, chosen_by) if where is not None), step]
+    deferred: list[Step] = []
     fitter.puts_off = True
-    for step in dict.fromkeys([*first, *steps]):
-        if isinstance(step, Fit):  # another fit may need the cards on which adapters are trained
-            waits = bool(later) and trainings.on_cards and not adapted(methods[step.method])
+    for step in dict.fromkeys([*prioritised, *steps]):
+        if isinstance(step, Fit):  # a fit may need the cards on which adapters are trained
+            waits = bool(deferred) and trainings.on_cards and not adapted(methods[step.method])
         else:
-            waits = not isinstance(step, Read) and any(isinstance(x, Fit) and x.method == step.method for x in later)
+            waits = not isinstance(step, Read) and any(isinstance(x, Fit) and x.method == step.method for x in deferred)
         if not waits:
             yield step
-        if waits or (isinstance(step, Fit) and isinstance(made.fits[step], PutOffError)):
-            later.append(step)
+        if waits or (isinstance(step, Fit) and isinstance(results.fits[step], PutOffError)):
+            deferred.append(step)
     fitter.puts_off = False
-    if later:
+    if deferred:
         trainings.finish(progress)
-    yield from later
+    yield from deferred
 
 
 @dataclass(frozen=True)
 class CellWriter:
-    """Writes cells, once beside them the texts of what was tested, and heads where they are asked for."""
+    """Writes cells, the texts of their test questions once, and requested heads."""
 
     out: Path
     letters: str
@@ -249,9 +249,9 @@ class CellWriter:
     digests: dict[TaskSplit, str | None] = field(default_factory=dict)
 
     def write(self, scored: ScoredRow, inputs: Inputs) -> None:
-        """Write a cell; the report gets its row as it is read again, and its path."""
+        """Write a cell; add its path, and its row as read from the file, to the report."""
         test, task = inputs.predicted, inputs.predicted.task
-        if test.asked_elsewhere:  # questions of a release are not kept
+        if test.asked_elsewhere:  # questions of a release are not written
             self.digests[test.where] = None
         elif test.where not in self.digests:
             with fenced(f"task {task.name!r}, style_of"):
@@ -264,8 +264,8 @@ class CellWriter:
         self.report.heads += self.heads.save(self.report.rows[-1], scored, inputs)
 
 
-def _tell_decisions(config: RunConfig, resolved: ResolvedRun, resources: Resources, prepared: Prepared) -> None:
-    """Tell the log what nobody asked for: revisions, where and how the model is computed, what is stored and where."""
+def _log_decisions(config: RunConfig, resolved: ResolvedRun, resources: Resources, prepared: Prepared) -> None:
+    """Log the run's decisions: revisions, device, dtype, budgets, engine, cache, and stored shards."""
     reader = resources.reader
     lm = reader.lm
     commit = f"commit {lm.files.commit}" if lm.files.commit else f"weights {lm.files.weights[:12]}"
@@ -277,11 +277,11 @@ def _tell_decisions(config: RunConfig, resolved: ResolvedRun, resources: Resourc
     workers = "" if config.workers is None else f", {config.workers} workers"
     DECISIONS.info("engine %s%s; seed %d; preset %s", config.engine, workers, config.seed, resolved.preset)
     DECISIONS.info("cache %s; results %s", resolved.cache, config.out)
-    for where, told in prepared.origins.items():
-        for name, revision in told.items():
+    for where, sources in prepared.origins.items():
+        for name, revision in sources.items():
             DECISIONS.info("data of %s: %s %s", where, name, revision)
     for step in prepared.steps:
-        if isinstance(step, Read) and reader.sample is None:  # a plan says it itself
+        if isinstance(step, Read) and reader.sample is None:  # lines of a dry run say it
             split_data = prepared.data_by_split[step.where]
             total = len(split_data.shards)
             stored = total - reader.find(split_data, step.signals)

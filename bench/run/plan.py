@@ -1,4 +1,4 @@
-"""Needs of all chosen methods -> the ordered steps of a run, each reading once what several methods want."""
+"""Plan a run: from the signals of all methods to ordered steps, of which each split is read once for all methods."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from bench.signals.definition import read_from_model, reads_own_adapter
 
 @dataclass(frozen=True)
 class TrainOn:
-    """Split that methods learn from."""
+    """Training split."""
 
     task: str
     split: Split = "train"
-    """Instead of the train split; a method that learns on validation keeps to validation."""
+    """Replaces the train split; a method that is fitted on validation ignores it."""
 
     def __str__(self) -> str:
         return f"{self.task}:{self.split}"
 
     @property
     def validation(self) -> TaskSplit:
-        """Split on which recalibrators are fitted and steps are chosen."""
+        """Split for recalibration and early stopping."""
         return TaskSplit(self.task, "validation")
 
     def where(self, method: ConfidenceMethod) -> TaskSplit:
-        """The split that this method learns from."""
+        """Return the training split of a method."""
         return TaskSplit(self.task, self.split if method.fit_on == "train" else method.fit_on)
 
     def selection(self, method: ConfidenceMethod, selecting: Collection[TaskSplit]) -> TaskSplit | None:
-        """The split by which this method chooses the step of its training to keep, if it does."""
+        """Return the split for early stopping of a method, if it has any."""
         chooses = method.trains() and self.validation in selecting and self.where(method) != self.validation
         return self.validation if chooses else None
 
 
 @dataclass(frozen=True)
 class Read:
-    """Answer the questions of a split and measure these signals, in one pass where nothing is stored yet."""
+    """Generate answers and read these signals of a split, in one forward pass where nothing is stored yet."""
 
     where: TaskSplit
     signals: frozenset[Signal]
@@ -47,7 +47,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Fit:
-    """Let a method learn from a split."""
+    """Fit a method on a split."""
 
     method: str
     where: TaskSplit
@@ -55,17 +55,17 @@ class Fit:
 
 @dataclass(frozen=True)
 class Adapt:
-    """Read the self-check query of a split again, through the adapter that a method trained."""
+    """Read the self-check query of a split through the adapter that a method trained."""
 
     method: str
     where: TaskSplit
     learned: TaskSplit
-    """The split that the method learned from."""
+    """Training split of the method."""
 
 
 @dataclass(frozen=True)
 class Predict:
-    """Let a method say how sure it is of the answers of a split."""
+    """Predict a method's confidences in the answers of a split."""
 
     method: str
     where: TaskSplit
@@ -83,15 +83,15 @@ def plan(
     validated: Collection[tuple[str, TaskSplit]] = (),
     selecting: Collection[TaskSplit] = (),
 ) -> list[Step]:
-    """The steps of a run, in an order in which everything is there before it is needed.
+    """Return the steps of a run in topological order.
 
     Args:
         methods: name -> method.
-        tests: what is predicted.
-        learn_on: test task -> where methods learn.
-        infeasible: method and test where it can't run; nothing is read or fitted for these.
-        validated: method and validation split that it also predicts, to be recalibrated or scaled there.
-        selecting: validation splits by which methods choose the step of their training to keep.
+        tests: test splits.
+        learn_on: test task -> training split.
+        infeasible: pairs of method and test split that can't run; nothing is read or fitted for them.
+        validated: pairs of method and validation split that it also predicts, for recalibration or scaling.
+        selecting: validation splits for early stopping.
     """
     needed = signals_needed(methods, tests, learn_on, infeasible, validated=validated, selecting=selecting)
     graph: TopologicalSorter[Step] = TopologicalSorter()
@@ -128,7 +128,7 @@ def signals_needed(
     validated: Collection[tuple[str, TaskSplit]] = (),
     selecting: Collection[TaskSplit] = (),
 ) -> dict[TaskSplit, frozenset[Signal]]:
-    """Split -> the signals that are read from the model, over all methods."""
+    """Return by split the signals that are read from the model for all methods."""
     needed: dict[TaskSplit, frozenset[Signal]] = {test: frozenset() for test in tests}
     for name, method in methods.items():
         for test in tests:
@@ -146,5 +146,5 @@ def signals_needed(
 
 
 def adapted(method: ConfidenceMethod) -> bool:
-    """Whether the method reads anything through an adapter of its own."""
+    """Return whether a method reads signals through an adapter that it trained."""
     return reads_own_adapter(method.reads().predict)

@@ -1,4 +1,4 @@
-"""Confidences in the answers of a split, those without text included; and reading through a method's adapter."""
+"""Predict the confidences in a split's answers, scale scores on validation, and read a split through an adapter."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class Prediction:
     """A method's confidences in the answers of a split."""
 
     confidence: FloatArray
-    """`(n,)`: one for each question of the split; NaN where they are scores that could not be scaled."""
+    """`(n,)`: one for each question of the split; NaN for scores that could not be scaled."""
     seconds: float
     score: FloatArray | None = None
-    """`(n,)`: the scores of a method that gives such, -infinity where there is no answer; None of any other."""
+    """`(n,)`: scores, -infinity where there is no answer; None if the method outputs confidences."""
     scaled_by: int = 0
-    """Validation labels by which scores became confidences."""
+    """Number of validation labels of the scaling."""
     note: str = ""
-    """Account of that for a reader of the numbers, or the reason why it could not be done."""
+    """Note on the scaling, or the reason why it was not possible."""
     oddities: Mapping[str, int] = field(default_factory=dict)
-    """Counts of what the method found odd about the answers."""
+    """Counts of oddities in the answers that the method reported."""
     scale: Scale | None = None
-    """By which scores became confidences; None where there are none, or nothing could scale them."""
+    """Map from scores to confidences; None without scores, or if they could not be scaled."""
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """Why there is no prediction, though nothing failed."""
+    """Reason why a method is skipped."""
 
     reason: str
 
@@ -55,12 +55,12 @@ class Predictor:
 
     resolved: ResolvedRun
     infeasible: Mapping[tuple[str, TaskSplit], str]
-    """Method and test -> why the method can't run there."""
+    """Method and test split -> why the method can't run there."""
     batches: Batches
     progress: Progress
 
     def predict(self, name: str, inputs: Inputs) -> Prediction | Skipped:
-        """Predict a test, unless the method can't run there or declines to.
+        """Predict a test split, unless the method can't run there or its `skip` gives a reason.
 
         Args:
             name: of the method.
@@ -77,25 +77,25 @@ class Predictor:
         if self.resolved.methods[name].output != "score":
             return self.confidences(name, inputs)
         held, usable = inputs.selection, inputs.predicted.usable
-        predicted, seconds, odd = self.predicted(name, inputs)
+        predicted, seconds, oddities = self.predicted(name, inputs)
         score, confidence = np.full(len(usable), -np.inf), np.full(len(usable), np.nan)
         score[usable] = predicted
         correct = np.zeros(0, dtype=np.bool_) if held is None else held.correct[held.usable]
         reason = unscalable(correct)
         if held is None or reason is not None:
             note = f"{reason}, by which its scores could become probabilities: metrics of order alone"
-            return Prediction(confidence, seconds, score, note=note, oddities=odd)
-        labelled, more, _ = self.predicted(name, replace(inputs, predicted=held, selection=None))
+            return Prediction(confidence, seconds, score, note=note, oddities=oddities)
+        labelled, scaling_seconds, _ = self.predicted(name, replace(inputs, predicted=held, selection=None))
         scale = Scale.fit(labelled, correct)
         confidence[:] = confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
         confidence[usable] = scale.apply(predicted)
         note = f"scaled on validation: {len(correct):,} labelled answers of {held.where} made its scores probabilities"
         if not scale.slope:
             note += ", all the same one, since right answers have no higher scores there than wrong ones"
-        return Prediction(confidence, seconds + more, score, len(correct), note, odd, scale)
+        return Prediction(confidence, seconds + scaling_seconds, score, len(correct), note, oddities, scale)
 
     def confidences(self, name: str, inputs: Inputs) -> Prediction:
-        """Confidences in all answers of a split; where there is no answer, the protocol says how sure a method is.
+        """Return confidences in all answers of a split; for an empty answer the protocol determines the confidence.
 
         Raises:
             ContractError: they are no probabilities, or not one for each answer.
@@ -109,10 +109,10 @@ class Predictor:
         return Prediction(confidence, seconds, oddities=oddities)
 
     def predicted(self, name: str, inputs: Inputs) -> tuple[FloatArray, float, dict[str, int]]:
-        """Confidences or scores `(m,)` of a method for the usable answers of a split, seconds, and counted oddities.
+        """Return confidences or scores `(m,)` for the usable answers of a split, seconds, and counts of oddities.
 
         Raises:
-            ContractError: it is not what the method has to give.
+            ContractError: the method's output has a wrong type, shape or range.
             Exception: whatever the method raises here, or raised when it was fitted.
         """
         if inputs.failure is not None:
@@ -133,14 +133,14 @@ class Predictor:
         return values[split_data.usable], seconds, dict(oddities)
 
     def read_through(self, name: str, split_data: SplitData, fitted: Fitted | BaseException) -> AdaptedSplit | None:
-        """A split read again through the adapter that a method trained.
+        """Read a split again through the adapter that a method trained.
 
-        None for a validation split in which its confidences were kept while it was trained.
+        Return None for a validation split whose confidences were recorded during training.
 
         Args:
             name: of the method.
             split_data: the split as the frozen model read it.
-            fitted: the method, or what fitting it raised, which is raised again.
+            fitted: the fitted method, or the exception of its fit, which is raised again.
 
         Raises:
             ContractError: `fit` left no adapter.
@@ -153,12 +153,12 @@ class Predictor:
         if not isinstance(adapter, AdapterRef):
             raise ContractError(f"{name} reads through an adapter of its own, and fit left none in `adapter_`")
         start = time.perf_counter()
-        again = self.batches.reader.read_through(split_data, adapter)
-        return AdaptedSplit(again, time.perf_counter() - start)
+        reread = self.batches.reader.read_through(split_data, adapter)
+        return AdaptedSplit(reread, time.perf_counter() - start)
 
 
 def unscalable(correct: BoolArray) -> str | None:
-    """Why scores can't be scaled on answers with these labels `(m,)`; None where they can."""
+    """Return why scores can't be scaled on answers with these labels `(m,)`; None if they can."""
     if not correct.size:
         return "there are no labelled validation answers"
     if correct.all() or not correct.any():
@@ -167,5 +167,5 @@ def unscalable(correct: BoolArray) -> str | None:
 
 
 def confidence_in_no_answer(inputs: Inputs, rule: EmptyRule) -> float:
-    """Confidence where there is no answer: none, or the share of right answers that it learned from."""
+    """Return the confidence in an empty answer: 0, or the share of right training answers."""
     return 0.0 if rule is EmptyRule.ZERO or inputs.base_rate is None else inputs.base_rate

@@ -1,4 +1,4 @@
-"""All that a run has before it computes: model, tasks and store, its plan, and the questions with their prompts."""
+"""Prepare a run: open model, tasks and store, plan its steps, load questions and build prompts."""
 
 from __future__ import annotations
 
@@ -34,47 +34,47 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 Reasons = Mapping[tuple[str, TaskSplit], str]
-"""Method and test -> why the method can't run there."""
+"""Method and test split -> why the method can't run there."""
 _SAMPLE = 2_500
-"""Prompts of a large split by which a dry run estimates the whole."""
+"""Prompts of a large split that a dry run builds to estimate the whole."""
 
 
 @dataclass(frozen=True, eq=False)
 class Resources:
-    """Resources of a run."""
+    """Data source, tasks, model, store and judge of a run."""
 
     source: FolderSource | HubSource
     """Source of rows."""
     tasks: Mapping[str, Task]
-    """Every task that is read, also those that are only learned on."""
+    """Every task that is read, training tasks included."""
     reader: Reader
-    """Has the model and the store."""
+    """Holds the model and the store."""
     grader: Grader
-    """Has the judge."""
+    """Holds the judge."""
     trainings: Trainings | None = None
-    """Trains adapters elsewhere; None: this machine does."""
+    """Trains adapters on other machines; None: on this one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A run of which nothing is computed yet."""
+    """Plan and prompts of a run, before any computation."""
 
     steps: list[Step]
     selecting: frozenset[TaskSplit]
-    """Validation splits by which methods choose the step of their training to keep."""
+    """Validation splits for early stopping."""
     data_by_split: dict[TaskSplit, SplitData]
-    """Every split that is read: its questions as prompts."""
+    """Every split that is read, with prompts."""
     origins: Mapping[TaskSplit, Mapping[str, str]]
-    """Split -> where its rows, or released answers, come from."""
+    """Split -> sources of its rows, or of released answers."""
     notes: tuple[str, ...]
-    """Validation splits that could not be had, and what is done without them; answers that are to no question."""
+    """Missing validation splits and their effects; answers without a question."""
     infeasible: Reasons
-    """Method and test -> why the method can't run there, also for what a file of answers lacks."""
+    """Method and test split -> why the method can't run there, answers missing from a file included."""
 
 
 @dataclass(frozen=True, eq=False)
 class _LoadedPlan:
-    """The steps of a run with the questions of the splits that they read."""
+    """Steps of a run with the questions of their splits."""
 
     steps: list[Step]
     loaded: Mapping[TaskSplit, LoadedSplit]
@@ -85,7 +85,7 @@ class _LoadedPlan:
 
 @dataclass
 class ModelHandle:
-    """The model of a run, for the next one that differs in its seed alone."""
+    """Loaded model, for the next run that differs in its seed alone."""
 
     lm: LanguageModel | None = None
 
@@ -93,10 +93,10 @@ class ModelHandle:
 def open_resources(
     config: RunConfig, resolved: ResolvedRun, progress: Progress, opened: ModelHandle | None = None
 ) -> Resources:
-    """Load the model and make the tasks; check that results and cache can be written, if they will be.
+    """Load the model and build the tasks; unless it is a dry run, check that results and cache can be written.
 
     Raises:
-        UserError: one of them is not as it must be.
+        UserError: model, task, judge or folder is invalid.
     """
     from bench.model.devices import default_budget
     from bench.model.language_model import LanguageModel, LoadOptions
@@ -126,7 +126,7 @@ def open_resources(
 
 
 def infeasible_in(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str, TaskSplit], str]:
-    """Method and test of a run -> why the method can't run there; pairs that can run are left out."""
+    """Return by method and test split why a method can't run there."""
     tasks, reader = resources.tasks, resources.reader
     reasons = {
         (name, test): reason_infeasible(
@@ -139,21 +139,21 @@ def infeasible_in(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str
 
 
 def relating_of(config: RunConfig, device: str) -> Relating:
-    """The models that relate samples; nothing but their configurations is loaded yet.
+    """Open the models that relate samples; only their configurations are loaded.
 
     Raises:
-        UserError: one of them can't be had, or was trained for something else.
+        UserError: a model is missing, or was trained for another purpose.
     """
     if not config.nli and not config.similarity:
         return Relating()
     from bench.model.text_pairs import PairModel
 
-    named = (("--nli", config.nli), ("--similarity", config.similarity))
-    made = [PairModel(option, name, device, config.trust_remote_code) if name else None for option, name in named]
-    for model in made:
-        if model is not None:
-            model.check()
-    return Relating(*made)
+    options = (("--nli", config.nli), ("--similarity", config.similarity))
+    models = [PairModel(option, name, device, config.trust_remote_code) if name else None for option, name in options]
+    for pair_model in models:
+        if pair_model is not None:
+            pair_model.check()
+    return Relating(*models)
 
 
 def prepare(
@@ -162,19 +162,19 @@ def prepare(
     infeasible: Reasons,
     limit: int | None,
 ) -> Prepared:
-    """Plan the steps of a run, load their questions and write the prompts.
+    """Plan the steps of a run, load their questions and build the prompts.
 
     Args:
         resolved: the run.
-        resources: what it works with.
-        infeasible: method and test -> why the method can't run there.
-        limit: test questions at most.
+        resources: of the run.
+        infeasible: method and test split -> why the method can't run there.
+        limit: most test questions.
 
     Raises:
-        UserError: a task has no such split, its rows can't be had or are not as they must be.
+        UserError: a task lacks a split, or its rows are missing or invalid.
     """
-    learned_on = [target for target in resolved.learn_on.values() if target.task in resources.tasks]
-    validation = frozenset(each.validation for each in learned_on if has_validation(resources.tasks[each.task]))
+    targets = [target for target in resolved.learn_on.values() if target.task in resources.tasks]
+    validation = frozenset(target.validation for target in targets if has_validation(resources.tasks[target.task]))
     planned = _load_plan(resolved, resources.tasks, infeasible, validation, limit)
     data_by_split: dict[TaskSplit, SplitData] = {}
     origins: dict[TaskSplit, dict[str, str]] = {}
@@ -187,26 +187,26 @@ def prepare(
             )
         tests = [test for test in resolved.test_splits if resolved.learn_on[test.task].task == where.task]
         for test in tests if where not in resolved.test_splits else ():
-            # what is also tested in this run is left out (docs/methods.md §0.18), or only counted
-            found = contaminated(split_data.questions, planned.loaded[test].whole)
-            if found:
+            # questions that this run also tests are excluded (docs/methods.md §0.18), or only counted
+            overlap = contaminated(split_data.questions, planned.loaded[test].whole)
+            if overlap:
                 dropped = resolved.protocol.drop_contaminated
                 what = f"questions that are also in {test}, {'left out' if dropped else 'kept'}"
-                left_out = split_data.left_out | (found if dropped else frozenset())
-                split_data = replace(split_data, counts={**split_data.counts, what: len(found)}, left_out=left_out)
+                left_out = split_data.left_out | (overlap if dropped else frozenset())
+                split_data = replace(split_data, counts={**split_data.counts, what: len(overlap)}, left_out=left_out)
         data_by_split[where] = split_data
         if isinstance(resolved.release, Release):
-            told = _in_words(resolved.release.describe(task, where.split))
-            origins[where] = {f"released {resolved.release.folder_of(task)} {where.split}": told}
+            description = _format_mapping(resolved.release.describe(task, where.split))
+            origins[where] = {f"released {resolved.release.folder_of(task)} {where.split}": description}
             continue
-        with fenced(f"task {where.task!r}, provenance and origins of {where.split}"):  # it can't fail after the work
-            split: Split = where.split if where.split in task.card.splits else "train"  # that it was taken out of
+        with fenced(f"task {where.task!r}, provenance and origins of {where.split}"):  # fails before any computation
+            split: Split = where.split if where.split in task.card.splits else "train"  # of which it was held out
             origins[where] = {str(key): str(value) for key, value in task.provenance(split).items()}
             if isinstance(resolved.release, AnswerFile):
                 origins[where][f"answers {resolved.release.name}"] = f"sha256 {resolved.release.sha256}"
-            for card, own in task.origins(split):
-                name = " ".join(filter(None, [card.hub, card.config, card.splits[own]]))
-                origins[where][name] = _in_words(resources.source.describe(card, own))
+            for card, source_split in task.origins(split):
+                name = " ".join(filter(None, [card.hub, card.config, card.splits[source_split]]))
+                origins[where][name] = _format_mapping(resources.source.describe(card, source_split))
     notes, release = list(planned.notes), resolved.release
     if isinstance(release, AnswerFile):
         owners: dict[str, str] = {}
@@ -223,13 +223,13 @@ def prepare(
                 f"{release.name}: {len(others):,} answers are to no question that this run reads, e.g. {others[0]!r}"
             )
     for where, split_data in data_by_split.items():
-        short, asked = (
+        short, n_questions = (
             sum(shard.short for shard in split_data.shards),
             sum(len(shard.rows) for shard in split_data.shards),
         )
         if short:
             notes.append(
-                f"{where}: {short:,} of {asked:,} questions are asked with fewer than {resolved.protocol.shots}"
+                f"{where}: {short:,} of {n_questions:,} questions are asked with fewer than {resolved.protocol.shots}"
                 " exemplars, as their subjects have no more"
             )
     return Prepared(planned.steps, planned.selecting, data_by_split, origins, tuple(notes), planned.infeasible)
@@ -242,15 +242,14 @@ def _load_plan(
     validation: frozenset[TaskSplit],
     limit: int | None,
 ) -> _LoadedPlan:
-    """The plan with its questions.
+    """Plan the steps of a run and load their questions.
 
-    Where a validation split can't be had, it is a plan that does without it if it can: steps of a training are chosen
-    by these splits, but for some presets, and scores are scaled on them. Where a file of answers lacks what a method
-    needs, it is one without the method.
+    If a validation split is missing, the plan does without early stopping and scaling on it, where possible. If a file
+    of answers lacks what a method needs, the plan excludes the method.
     """
     tests = resolved.test_splits
     selecting = frozenset() if resolved.protocol.kept_step is KeptStep.LAST else validation
-    validated = {  # methods with the splits that they predict to be recalibrated, or scaled if that can be had
+    validated = {  # methods with the validation splits of their recalibration or scaling
         (name, target.validation)
         for name, method in resolved.methods.items()
         for target in resolved.learn_on.values()
@@ -259,57 +258,57 @@ def _load_plan(
     steps = plan(resolved.methods, tests, resolved.learn_on, infeasible, validated=validated, selecting=selecting)
     reads = [step.where for step in steps if isinstance(step, Read)]
     recalibrated = validated if resolved.recalibrate else ()
-    apart = signals_needed(
+    needed = signals_needed(
         resolved.methods, tests, resolved.learn_on, infeasible, validated=recalibrated, selecting=selecting
     )
-    learned: dict[str, list[TaskSplit]] = {}  # task that methods learn on -> its tests
+    tests_by_source: dict[str, list[TaskSplit]] = {}  # training task -> test splits
     for test in tests:
-        learned.setdefault(resolved.learn_on[test.task].task, []).append(test)
-    scaled = learned if resolved.scale_training else None
-    loader = Loader(tasks, tests, apart, resolved.protocol, limit, resolved.release, scaled)
+        tests_by_source.setdefault(resolved.learn_on[test.task].task, []).append(test)
+    scaled = tests_by_source if resolved.scale_training else None
+    loader = Loader(tasks, tests, needed, resolved.protocol, limit, resolved.release, scaled)
     loaded = {}
     for where in reads:
         try:
             loaded[where] = loader.load(where)
         except UserError as error:
             if where not in validation:
-                untaught = {
+                unanswered = {
                     (name, test): f"it learns, and the answers' file lacks those to questions of {where}; add them"
                     for name, method in resolved.methods.items()
                     for test in tests
                     if method.trains() and resolved.learn_on[test.task].where(method) == where
                 }
-                new = untaught.keys() - infeasible.keys()
+                new = unanswered.keys() - infeasible.keys()
                 if not new or not isinstance(error, UnansweredError) or where in tests:
                     raise
-                return _load_plan(resolved, tasks, {**untaught, **infeasible}, validation, limit)
-            lost = []
+                return _load_plan(resolved, tasks, {**unanswered, **infeasible}, validation, limit)
+            effects = []
             if where in selecting and any(method.trains() for method in resolved.methods.values()):
-                lost.append(f"no step is chosen by {where}, the last one is kept")
+                effects.append(f"no step is chosen by {where}, the last one is kept")
             if any(method.output == "score" for method in resolved.methods.values()):
-                lost.append(f"no scores are scaled on {where}, they have metrics of order alone")
-            fewer = _load_plan(resolved, tasks, infeasible, validation - {where}, limit)
-            return replace(fewer, notes=(f"{'; '.join(lost)}: {error}", *fewer.notes))
+                effects.append(f"no scores are scaled on {where}, they have metrics of order alone")
+            reduced = _load_plan(resolved, tasks, infeasible, validation - {where}, limit)
+            return replace(reduced, notes=(f"{'; '.join(effects)}: {error}", *reduced.notes))
     without = _without_samples(resolved, loaded, infeasible)
     if without:
         return _load_plan(resolved, tasks, {**infeasible, **without}, validation, limit)
     notes = tuple(
-        f"{where}: {len(found.questions):,} of {len(found.whole):,} questions are kept (--scale-training)"
-        for where, found in loaded.items()
+        f"{where}: {len(split.questions):,} of {len(split.whole):,} questions are kept (--scale-training)"
+        for where, split in loaded.items()
         if scaled is not None and where not in tests
     )
     return _LoadedPlan(steps, loaded, selecting, infeasible, notes)
 
 
-def _in_words(about: Mapping[str, str]) -> str:
+def _format_mapping(about: Mapping[str, str]) -> str:
     return ", ".join(f"{key} {value}" for key, value in about.items())
 
 
-# --- consequences of a file of answers --------------------------------------------------------------------------------
+# --- files of answers -------------------------------------------------------------------------------------------------
 
 
 def _without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, LoadedSplit], infeasible: Reasons) -> Reasons:
-    """Methods that read more samples than a file has, by test."""
+    """Return the methods that need more samples than a file of answers has, with reasons."""
     release = resolved.release
     if not isinstance(release, AnswerFile):
         return {}
@@ -320,14 +319,14 @@ def _without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, LoadedSpl
         if method.trains():
             reads.append((train_on.where(method), method.reads().fit))
         for where, signals in reads:
-            # as of an open task: those of a choice task are read off a state, which names no samples
+            # as for an open task: a choice task samples letters from logits, and stores no samples
             n = max((sampling.n for sampling in growth_of(stored(signals, Format.OPEN, 2)).samples), default=0)
             if not n or where not in loaded or (name, test) in infeasible:
                 continue
-            given = min(len(answer.samples or ()) for answer in loaded[where].released.values())
-            if given < n:
+            available = min(len(answer.samples or ()) for answer in loaded[where].released.values())
+            if available < n:
                 reasons[name, test] = (
-                    f"it reads {n} samples, and {release.name} has {given or 'none'} of each question of {where};"
+                    f"it reads {n} samples, and {release.name} has {available or 'none'} of each question of {where};"
                     " add them, or ask for fewer with --set"
                 )
     return reasons

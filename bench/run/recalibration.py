@@ -1,4 +1,4 @@
-"""Recalibrated versions of a method: cells of their own, fitted on how sure it is of the validation answers."""
+"""Recalibrated versions of a method as further cells, fitted on its confidences in the validation answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bench.run.rows import RowBuilder, ScoredRow
 
 @dataclass(frozen=True)
 class Recalibration:
-    """Makes the recalibrated versions of a run's cells."""
+    """Builds the recalibrated versions of a run's cells."""
 
     resolved: ResolvedRun
     made: StepResults
@@ -36,49 +36,49 @@ class Recalibration:
     rows: RowBuilder
 
     def versions(self, scored: ScoredRow, inputs: Inputs) -> Iterator[ScoredRow]:
-        """A cell for each recalibrator of the run; none where the method itself has no numbers.
+        """Yield a cell for each recalibrator of the run; none if the method has no metrics.
 
         Args:
-            scored: the method's own cell.
-            inputs: what it rests on.
+            scored: the method's cell.
+            inputs: of that cell.
         """
         row, confidence = scored.row, scored.confidence
         if confidence is None or not self.resolved.recalibrate:
             return
-        validated = attempted(self._validated, row.method, inputs)
+        validated = attempted(self._validation_confidence, row.method, inputs)
         notes = tuple(note for note in row.notes if note not in inputs.complaints)
-        scaled = {"scale_training": True} if self.resolved.scale_training else {}  # also of one that learns nothing
+        scaled = {"scale_training": True} if self.resolved.scale_training else {}  # also for an untrained method
         row = replace(row, notes=notes, config={**row.config, **scaled}, deviations={**row.deviations, **scaled})
 
-        def version(again: ResultRow, kind: str, sure: FloatArray, correct: BoolArray, alone: TokensAlone) -> ScoredRow:
+        def version(new: ResultRow, kind: str, sure: FloatArray, correct: BoolArray, alone: TokensAlone) -> ScoredRow:
             recalibrated, usable = confidence.copy(), inputs.predicted.usable
             fitted = recalibrator(kind).fit(sure, correct)
             recalibrated[usable] = fitted.apply(confidence[usable])
-            seen = replace(row.labels_seen, validation=max(row.labels_seen.validation, len(correct)))
-            made = self.rows.with_numbers(replace(alone.put(again), labels_seen=seen), inputs.predicted, recalibrated)
-            return replace(made, recalibrator=fitted, scale=scored.scale)
+            labels = replace(row.labels_seen, validation=max(row.labels_seen.validation, len(correct)))
+            cell = self.rows.with_numbers(replace(alone.put(new), labels_seen=labels), inputs.predicted, recalibrated)
+            return replace(cell, recalibrator=fitted, scale=scored.scale)
 
         for kind in self.resolved.recalibrate:
-            again = replace(row, method=f"{row.method}{RECALIBRATED}{kind}")
-            made = validated if isinstance(validated, BaseException) else attempted(version, again, kind, *validated)
-            if isinstance(made, BaseException):
-                failed = replace(again, status="failed", reason=reason_of(made), metrics={}, per_subject={})
-                made = ScoredRow(failed)
-            yield made
+            new = replace(row, method=f"{row.method}{RECALIBRATED}{kind}")
+            cell = validated if isinstance(validated, BaseException) else attempted(version, new, kind, *validated)
+            if isinstance(cell, BaseException):
+                failed = replace(new, status="failed", reason=reason_of(cell), metrics={}, per_subject={})
+                cell = ScoredRow(failed)
+            yield cell
 
-    def _validated(self, name: str, inputs: Inputs) -> tuple[FloatArray, BoolArray, TokensAlone]:
-        """Confidences in the validation answers `(m,)`, their labels, and tokens for test and validation together."""
+    def _validation_confidence(self, name: str, inputs: Inputs) -> tuple[FloatArray, BoolArray, TokensAlone]:
+        """Return confidences in the validation answers `(m,)`, their labels, and the tokens of test and validation."""
         validation = self.made.inputs(name, inputs.predicted.where, validation=True)
         split_data = validation.predicted
-        confidence = self._confidence(name, validation)
+        confidence = self._predict_validation(name, validation)
         alone = self.rows.tokens_alone(name, inputs, split_data, validation.adapted)
         return confidence, split_data.correct[split_data.usable], alone
 
-    def _confidence(self, name: str, validation: Inputs) -> FloatArray:
-        """Confidences `(m,)` in the usable validation answers; out of fold where the method was fitted on them."""
+    def _predict_validation(self, name: str, validation: Inputs) -> FloatArray:
+        """Return confidences `(m,)` in the usable validation answers, out of fold if the method was fitted on them."""
         split_data, learned, fitted = validation.predicted, validation.learned, validation.fitted
         correct, seed = split_data.correct[split_data.usable], self.fitter.seed
-        if fitted is not None and fitted.tuned is not None:  # the best step of all: that of the best configuration
+        if fitted is not None and fitted.tuned is not None:  # steps of all configurations compete
             curves = [
                 self.predictor.confidences(name, replace(validation, fitted=fit)).confidence[split_data.usable][None]
                 if fit.curve is None
@@ -94,7 +94,7 @@ class Recalibration:
                 raise UserError(f"{reason}: its scores have no scale that could be recalibrated")
             score = self.predictor.predicted(name, validation)[0]
             return _by_folds(
-                correct, seed, lambda others, own: Scale.fit(score[others], correct[others]).apply(score[own])
+                correct, seed, lambda train, held_out: Scale.fit(score[train], correct[train]).apply(score[held_out])
             )
         if learned is None or learned.where != split_data.where:
             return self.predictor.confidences(name, validation).confidence[split_data.usable]
@@ -115,24 +115,22 @@ class Recalibration:
         return out_of_fold(refitted, labelled, unlabelled, seed)
 
 
-def out_of_fold(
-    fitted_anew: Callable[[Batch], ConfidenceMethod], labelled: Batch, unlabelled: Batch, seed: int
-) -> FloatArray:
-    """Confidences `(n,)` in the answers that a method learns from, each by a fit that did not see it.
+def out_of_fold(fit: Callable[[Batch], ConfidenceMethod], labelled: Batch, unlabelled: Batch, seed: int) -> FloatArray:
+    """Return confidences `(n,)` in a method's training answers, each by a fit without its fold.
 
     Args:
-        fitted_anew: fits a fresh method on some of the answers.
-        labelled: the answers as `fit` gets them.
-        unlabelled: the same answers as `predict` gets them.
+        fit: returns a new method fitted on some of the answers.
+        labelled: answers with labels, for `fit`.
+        unlabelled: the same answers, for `predict`.
         seed: of the folds.
     """
     return _by_folds(
-        labelled.correct, seed, lambda others, own: given(fitted_anew(labelled.take(others)), unlabelled.take(own))
+        labelled.correct, seed, lambda train, held_out: given(fit(labelled.take(train)), unlabelled.take(held_out))
     )
 
 
 def chosen_out_of_fold(curve: FloatArray, correct: BoolArray, seed: int) -> FloatArray:
-    """Confidences `(n,)` in the answers that a step was chosen by, each at the step that the others choose.
+    """Return confidences `(n,)` in the answers of early stopping, each at the best step of the other folds.
 
     Args:
         curve: `(points, n)` confidences at each point of the training.
@@ -140,18 +138,18 @@ def chosen_out_of_fold(curve: FloatArray, correct: BoolArray, seed: int) -> Floa
         seed: of the folds.
     """
 
-    def chosen(others: BoolArray, own: BoolArray) -> FloatArray:
-        losses = [validation_loss(point[others], correct[others]) for point in curve]
+    def chosen(train: BoolArray, held_out: BoolArray) -> FloatArray:
+        losses = [validation_loss(point[train], correct[train]) for point in curve]
         point: FloatArray = curve[best_point(losses)]
-        return point[own]
+        return point[held_out]
 
     return _by_folds(correct, seed, chosen)
 
 
-def _by_folds(correct: BoolArray, seed: int, by_others: Callable[[BoolArray, BoolArray], FloatArray]) -> FloatArray:
-    """Confidences `(n,)` in answers with these labels: those of each fold by all other folds."""
+def _by_folds(correct: BoolArray, seed: int, fit: Callable[[BoolArray, BoolArray], FloatArray]) -> FloatArray:
+    """Return confidences `(n,)` in answers with these labels, predicted fold by fold from all other folds."""
     fold = folds_of(correct, seed=seed)
     confidence = np.empty(len(correct))
     for k in range(int(fold.max()) + 1):
-        confidence[fold == k] = by_others(fold != k, fold == k)
+        confidence[fold == k] = fit(fold != k, fold == k)
     return confidence

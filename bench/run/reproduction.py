@@ -1,7 +1,6 @@
-"""The grid of a paper: which runs repeat it, what of them is there, and what the rest costs.
+"""Grid of a paper's runs: which cells have results, and what the remaining ones cost.
 
-A grid is a file `grid.toml` beside the method of the paper, so the harness knows none. Example of a whole one:
-`methods/ccps/grid.toml`.
+A grid is a file `grid.toml` beside the method of the paper. Example: `methods/ccps/grid.toml`.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ _CHARACTERS_PER_TOKEN = 4
 
 @dataclass(frozen=True)
 class Computed:
-    """Cost of all runs of one model and one seed from nothing, as it was computed."""
+    """Computed cost of a run of one model and one seed with an empty store."""
 
     hours: float
-    """Hours of the accelerator that the grid names."""
+    """Hours of the grid's accelerator."""
     tokens: int
-    """Token positions that are fed to the model."""
+    """Token positions fed to the model."""
 
 
 @dataclass(frozen=True)
@@ -53,24 +52,24 @@ class PaperGrid:
     """Kind of judge of open answers."""
     judge_model: str
     characters: int
-    """Characters of an open question with two answers, in the mean; the judge's price depends on it."""
+    """Mean characters of an open question with two answers, for the judge's price."""
     accelerator: str
-    """Accelerator of which the hours are."""
+    """Accelerator of the hours."""
     computed: Mapping[str, Computed]
-    """Model -> cost; models that are left out have none that is known."""
+    """Model -> cost, where it is known."""
 
 
-def read_grid(name: str, known: registry.Registry[ConfidenceMethod]) -> PaperGrid:
-    """The grid beside a method.
+def read_grid(name: str, methods: registry.Registry[ConfidenceMethod]) -> PaperGrid:
+    """Read the grid of a method's paper.
 
     Raises:
-        UserError: there is no such method, no grid beside it, or one that is not as it must be.
+        UserError: there is no such method, it has no grid, or the grid is invalid.
     """
-    path = Path(inspect.getfile(known.get(name))).with_name(NAME)
+    path = Path(inspect.getfile(methods.get(name))).with_name(NAME)
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        files = {other: Path(inspect.getfile(known.get(other))).with_name(NAME) for other in known.names()}
+        files = {other: Path(inspect.getfile(methods.get(other))).with_name(NAME) for other in methods.names()}
         with_grid = ", ".join(other for other, file in files.items() if file.is_file()) or "none"
         raise UserError(f"No grid is known of the paper of {name}. Methods with one: {with_grid}.") from error
     except (OSError, UnicodeError) as error:
@@ -83,51 +82,51 @@ def read_grid(name: str, known: registry.Registry[ConfidenceMethod]) -> PaperGri
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """Work that is left of a grid."""
+    """Completed and remaining runs of a grid."""
 
     grid: PaperGrid
     methods: Mapping[str, ConfidenceMethod]
     """Methods of the grid."""
     tasks: Mapping[str, Task]
-    """Tasks of the grid, and those that are learned on."""
+    """Tasks of the grid, and training tasks."""
     models: tuple[str, ...]
-    """Models of the grid that are wanted."""
+    """Requested models of the grid."""
     judge: str
-    """Kind of judge that grades."""
+    """Kind of judge."""
     out: Path
     """Folder of results."""
 
     @cached_property
     def runs(self) -> list[Run]:
-        """One for each model and seed, in the order of the grid."""
-        wanted = {(method, task) for method in self.methods for task in self.grid.tasks}
-        found = {
+        """One run for each model and seed, in the order of the grid."""
+        requested = {(method, task) for method in self.methods for task in self.grid.tasks}
+        completed = {
             (row.model, row.seed, row.method, row.task)
             for row in (read_all(self.out) if self.out.is_dir() else [])
             if (row.preset, row.status) == (self.grid.preset, "ok")
-            and (row.method, row.task) in wanted
+            and (row.method, row.task) in requested
             and not row.deviations
             and row.tuning is None
             and (self.tasks[row.task].format is not Format.OPEN or (row.judge or "").startswith(self.judge))
         }
-        there = Counter((model, seed) for model, seed, _, _ in found)
-        return [Run(self, model, seed, there[model, seed]) for model in self.models for seed in self.grid.seeds]
+        n_completed = Counter((model, seed) for model, seed, _, _ in completed)
+        return [Run(self, model, seed, n_completed[model, seed]) for model in self.models for seed in self.grid.seeds]
 
     @cached_property
     def judged(self) -> tuple[int, int]:
-        """Answers of one run that are graded by a judge, and pairs of a sample and an answer that may be compared."""
+        """Calls of the judge in one run: answers to grade, and at most this many pairs of sample and answer."""
         if self.judge == "match":
             return 0, 0
-        opened = [name for name in self.grid.tasks if self.tasks[name].format is Format.OPEN]
-        learned = {self.tasks[name].train_on for name in opened} - {""}
-        tested = sum(self.tasks[name].card.sizes["test"] for name in opened)
-        corpora = sum(self.tasks[n].card.sizes.get(split, 0) for n in learned for split in ("train", "validation"))
+        open_tasks = [name for name in self.grid.tasks if self.tasks[name].format is Format.OPEN]
+        train_tasks = {self.tasks[name].train_on for name in open_tasks} - {""}
+        tested = sum(self.tasks[name].card.sizes["test"] for name in open_tasks)
+        corpora = sum(self.tasks[n].card.sizes.get(split, 0) for n in train_tasks for split in ("train", "validation"))
         agreements = {s for m in self.methods.values() for s in m.reads().predict if isinstance(s, SampleAgreement)}
         return tested + corpora, tested * sum(signal.n for signal in agreements)
 
     @cached_property
     def price(self) -> tuple[float, str] | None:
-        """USD at most for the judge of one run, and the date of the prices; None where they are not known."""
+        """Highest price of the judge in one run (USD), and the date of the prices; None where they are not known."""
         if self.judge != "openai":
             return None
         calls = zip(self.judged, (prompt.GRADING, prompt.COMPARING), strict=True)
@@ -137,29 +136,29 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Run:
-    """All methods and tasks of a grid on one model with one seed: one `bench run`."""
+    """One `bench run`: all methods and tasks of a grid on one model with one seed."""
 
     of: Reproduction
     model: str
     seed: int
     there: int
-    """Cells that have numbers."""
+    """Cells with results."""
 
     @property
     def cells(self) -> int:
-        """Cells in all."""
+        """Number of cells."""
         return len(self.of.methods) * len(self.of.grid.tasks)
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left."""
+        """Whether all cells have results."""
         return self.there == self.cells
 
     def words(self, more: Sequence[str] = ()) -> list[str]:
-        """Words of the command after `bench`.
+        """Return the arguments of `bench`.
 
         Args:
-            more: further options, which win over those of the grid.
+            more: further options, which override those of the grid.
         """
         grid = self.of.grid
         tasks = [word for task in grid.tasks for word in ("--task", task)]
@@ -168,11 +167,11 @@ class Run:
         return [*start, "--preset", grid.preset, "--seed", str(self.seed), *judge, *more]
 
     def command(self, more: Sequence[str] = ()) -> str:
-        """The command, as it is typed."""
+        """Return the command line."""
         return shlex.join(["bench", *self.words(more)])
 
     def record(self) -> dict[str, object]:
-        """Remaining cost, for people and programs; a run that was begun costs less than it says."""
+        """Return the remaining cost as JSON values; a run that was begun costs less."""
         computed, price = self.of.grid.computed.get(self.model), self.of.price
         graded, compared = self.of.judged
         cost: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""One cell of the comparison: everything around its numbers, the numbers, and the reason where there are none."""
+"""Build the result rows of a run: metadata, metrics, costs and notes of each cell, or the reason of a failure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bench.run.fitting import FEW
 from bench.run.inputs import Inputs
 from bench.run.predicting import Prediction, Skipped
 from bench.run.resolve import ResolvedRun
-from bench.run.tuning import account_of, shortfall
+from bench.run.tuning import tuning_account, tuning_notes
 from bench.signals.definition import definition, growths_of
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData, unless_failed
@@ -39,17 +39,17 @@ from bench.training.trainer import training_cost
 
 @dataclass(frozen=True, eq=False)
 class ScoredRow:
-    """A cell as it is written, and the confidences that its numbers are of."""
+    """A result row with its confidences."""
 
     row: ResultRow
     records: Records | None = None
     """None where the cell has no numbers."""
     confidence: FloatArray | None = None
-    """`(n,)`: one for each question of the test split, those that don't count included; None as `records`."""
+    """`(n,)`: one for each question of the test split, excluded ones included; None as `records`."""
     scale: Scale | None = None
-    """Scale by which the scores of a method became confidences, if it gives such."""
+    """Scale that mapped scores to confidences, if the method outputs scores."""
     recalibrator: Recalibrator | None = None
-    """Map that the method's confidences went through, in a recalibrated version."""
+    """Recalibrator of a recalibrated version."""
 
 
 @dataclass
@@ -60,26 +60,26 @@ class RowBuilder:
     resolved: ResolvedRun
     reader: Reader
     origins: Mapping[TaskSplit, Mapping[str, str]]
-    """Split -> where its rows come from."""
+    """Split -> sources of its rows."""
     judge: Judge
-    """Judge of open answers; its name may say more once it has judged."""
+    """Judge of open answers; its name may be completed by its first verdict."""
     _costs: dict[object, dict[str, StageCost]] = field(default_factory=dict)
-    _alone: dict[object, TokensAlone] = field(default_factory=dict)
-    """Tokens by what is read after each split's prompts; methods that differ in the block only need the same tokens."""
+    _token_counts: dict[object, TokensAlone] = field(default_factory=dict)
+    """Token counts by the continuations of each split; methods that differ in the layer only share one."""
 
     def scored(self, name: str, inputs: Inputs, outcome: Prediction | Skipped | BaseException) -> ScoredRow:
-        """The cell of a method with its numbers, or with the reason why there are none.
+        """Build the cell of a method with its metrics, or with the reason why there are none.
 
         Args:
             name: of the method.
-            inputs: what its confidences rest on.
-            outcome: what it predicted, why it was skipped, or what a plugin raised.
+            inputs: splits and fitted method.
+            outcome: its prediction, the reason of skipping it, or the exception of a plugin.
         """
         row, seconds = self.row(name, inputs), dict(inputs.seconds)
         scored: ScoredRow | Skipped | BaseException
         if isinstance(outcome, Prediction):
             seconds["predict"] = outcome.seconds
-            scored = attempted(self._with_own_numbers, row, inputs, outcome)
+            scored = attempted(self._with_method_numbers, row, inputs, outcome)
         else:
             scored = outcome
         if isinstance(scored, Skipped):
@@ -91,34 +91,34 @@ class RowBuilder:
         peak = max(peak_memory_mb(*self.reader.lm.devices), self.reader.peak_memory_mb)
         return replace(scored, row=replace(scored.row, timings=timings, peak_memory_mb=peak))
 
-    def _with_own_numbers(self, row: ResultRow, inputs: Inputs, made: Prediction) -> ScoredRow:
-        """Row with the numbers of a method, its size and its cost."""
+    def _with_method_numbers(self, row: ResultRow, inputs: Inputs, result: Prediction) -> ScoredRow:
+        """Return the row with the method's metrics, parameters and token counts."""
         facts = inputs.facts(self.reader.lm.facts)
         method = self.resolved.methods[row.method] if inputs.tuned is None else inputs.tuned.method
         n_parameters = int(method.n_parameters(facts))
         row = self.tokens_alone(row.method, inputs).put(replace(row, n_parameters=n_parameters))
-        if made.score is not None:
-            row = replace(row, labels_seen=LabelsSeen(validation=made.scaled_by), notes=(*row.notes, made.note))
-        found = {f"{inputs.predicted.where}, {row.method}: {what}": n for what, n in made.oddities.items()}
-        row = replace(row, counts={**row.counts, **found})
-        scored = self.with_numbers(row, inputs.predicted, made.confidence, made.score)
-        return replace(scored, scale=made.scale)
+        if result.score is not None:
+            row = replace(row, labels_seen=LabelsSeen(validation=result.scaled_by), notes=(*row.notes, result.note))
+        oddities = {f"{inputs.predicted.where}, {row.method}: {what}": n for what, n in result.oddities.items()}
+        row = replace(row, counts={**row.counts, **oddities})
+        scored = self.with_numbers(row, inputs.predicted, result.confidence, result.score)
+        return replace(scored, scale=result.scale)
 
     def row(self, name: str, inputs: Inputs) -> ResultRow:
-        """The cell of a method with everything but its numbers."""
+        """Build the row of a method without its metrics."""
         test, protocol, release = inputs.predicted, self.resolved.protocol, self.resolved.release
-        kept = np.flatnonzero(test.kept)
-        correct, is_choice = test.correct[kept], test.task.format is Format.CHOICE
-        unlike: dict[str, object] = {}  # answers that came as text, exemplars not at hand (docs/methods.md §0.15, §0.3)
+        counted = np.flatnonzero(test.kept)
+        correct, is_choice = test.correct[counted], test.task.format is Format.CHOICE
+        unusual: dict[str, object] = {}  # retokenised answers, no exemplars (docs/methods.md §0.15, §0.3)
         if any(isinstance(answer.text, str) for answer in test.released.values()):
-            unlike["answer_ids"] = "retokenised"
-        shown = any(each for shard in test.shards for each in shard.shown)
-        if protocol.shots > 0 and "dev" in test.task.card.splits and not test.asked_elsewhere and not shown:
-            unlike["shots"] = 0
+            unusual["answer_ids"] = "retokenised"
+        any_shown = any(exemplars for shard in test.shards for exemplars in shard.shown)
+        if protocol.shots > 0 and "dev" in test.task.card.splits and not test.asked_elsewhere and not any_shown:
+            unusual["shots"] = 0
         judge = None if is_choice else "release" if test.graded_elsewhere else self.judge.name
         if isinstance(release, AnswerFile) and release.judge is not None:
             judge = f"imported:{release.judge}"
-        counts: dict[str, int] = {}  # what was left out or is odd in what this cell rests on
+        counts: dict[str, int] = {}  # excluded or odd questions and answers of all splits
         revisions: dict[str, str | None] = {model_label(self.config.model): self.reader.lm.fingerprint}
         plugin = type(self.resolved.methods[files.base_of(name)])
         if plugin.__module__.partition(".")[0] != provenance.METHODS:
@@ -126,26 +126,26 @@ class RowBuilder:
             revisions[f"{provenance.PLUGIN}{plugin.name}"] = digest and f"sha256 {digest}"
         for split_data in inputs.splits:
             revisions |= self.origins[split_data.where]
-            asked = [
+            prompted = [
                 (split_data.questions[row], exemplars)
                 for shard in split_data.shards
                 for row, exemplars in zip(shard.rows, shard.shown, strict=True)
             ]
-            # text of a file, which this model's tokenizer may split as its author's did not
+            # text of a file, which this tokenizer may split into other tokens
             texts = [answer.text for answer in split_data.released.values() if answer.prompt is None]
             short = f"questions with fewer than {protocol.shots} exemplars in their subject"
-            odd = {
-                "questions among their own exemplars": contamination.among_own_exemplars(asked),
+            odd_counts = {
+                "questions among their own exemplars": contamination.among_own_exemplars(prompted),
                 "answers given as text, split into tokens anew": sum(isinstance(t, str) and bool(t) for t in texts),
                 short: sum(shard.short for shard in split_data.shards),
             }
-            found = {**split_data.task.counts, **contamination.oddities(split_data.questions)}
-            found |= {**{what: n for what, n in odd.items() if n}, **split_data.counts}
-            counts |= {f"{split_data.where}: {what}": n for what, n in found.items()}
+            all_counts = {**split_data.task.counts, **contamination.oddities(split_data.questions)}
+            all_counts |= {**{what: n for what, n in odd_counts.items() if n}, **split_data.counts}
+            counts |= {f"{split_data.where}: {what}": n for what, n in all_counts.items()}
         pairs = zip(test.questions, test.answers, strict=True) if is_choice else ()
         by_substring = [substring_rule(answer.text, protocol.letters[question.gold]) for question, answer in pairs]
         read = tuple(split_data.key for split_data in inputs.data_by_split)
-        if read not in self._costs:  # counted once for all methods that rest on the same readings
+        if read not in self._costs:  # counted once for all methods with the same splits
             self._costs[read] = costs_of(inputs.data_by_split, self.reader)
         trained = [training_cost(adapter) for adapter in inputs.adapters]
         return ResultRow(
@@ -154,25 +154,25 @@ class RowBuilder:
             task=test.where.task,
             preset=self.resolved.preset,
             seed=self.config.seed,
-            config={**self.resolved.config_of(name, test.where.task), **self.reader.unusual, **unlike},
+            config={**self.resolved.config_of(name, test.where.task), **self.reader.unusual, **unusual},
             protocol=protocol.digest(),
             task_version=test.task.card.version,
-            deviations={**self.resolved.deviations_of(name), **unlike},
+            deviations={**self.resolved.deviations_of(name), **unusual},
             train_on=None if inputs.learned is None else str(inputs.learned.where),
             judge=judge,
             answers_source=self.resolved.answers,
             labels_seen=inputs.fitted.labels if inputs.fitted else LabelsSeen(),
             base_rate=inputs.base_rate,
             training=inputs.fitted.training if inputs.fitted else None,
-            tuning=account_of(self.resolved, name, inputs),
+            tuning=tuning_account(self.resolved, name, inputs),
             status="ok",
             n=len(correct),
-            n_unparsed=sum(not test.answers[row].parsed for row in kept),
-            n_empty=int((~test.answered[kept]).sum()),
+            n_unparsed=sum(not test.answers[row].parsed for row in counted),
+            n_empty=int((~test.answered[counted]).sum()),
             n_undecided=None if is_choice else test.n_undecided,
             counts=counts,
             n_shots_dropped=sum(shard.dropped for split_data in inputs.splits for shard in split_data.shards),
-            llm_accuracy=float(correct.mean()) if len(kept) else None,
+            llm_accuracy=float(correct.mean()) if len(counted) else None,
             letter_rule_disagreement=float(np.mean(by_substring != test.correct)) if is_choice else None,
             cost={**self._costs[read], **({"adapter_training": total(trained)} if trained else {})},
             limit=self.config.limit,
@@ -183,65 +183,65 @@ class RowBuilder:
     def with_numbers(
         self, row: ResultRow, test: SplitData, confidence: FloatArray, score: FloatArray | None = None
     ) -> ScoredRow:
-        """The cell with the numbers of these confidences, and scores, `(n,)`, one for each question of the split."""
-        kept = np.flatnonzero(test.kept)  # those that do not count are left out
+        """Add the metrics of confidences `(n,)` and scores `(n,)`, one for each question of the split, to a row."""
+        counted = np.flatnonzero(test.kept)  # without excluded questions
         records = Records(
-            id=[test.questions[row].id for row in kept],
-            subject=[test.questions[row].subject for row in kept],
-            correct=test.correct[kept],
-            confidence=confidence[kept],
-            answer=[test.answers[row].text for row in kept],
-            parsed=np.asarray([test.answers[row].parsed for row in kept], dtype=np.bool_),
-            score=None if score is None else score[kept],
+            id=[test.questions[row].id for row in counted],
+            subject=[test.questions[row].subject for row in counted],
+            correct=test.correct[counted],
+            confidence=confidence[counted],
+            answer=[test.answers[row].text for row in counted],
+            parsed=np.asarray([test.answers[row].parsed for row in counted], dtype=np.bool_),
+            score=None if score is None else score[counted],
         )
-        found = metrics.summarise(
+        summary = metrics.summarise(
             records.probabilities, records.correct, records.subject, self.resolved.protocol, records.score
         )
         reads = self.resolved.methods[files.base_of(row.method)].reads().predict
         modal_share = next(
-            (unless_failed(found).modal_share for signal, found in test.agreements.items() if signal in reads), None
+            (unless_failed(a).modal_share for signal, a in test.agreements.items() if signal in reads), None
         )
         row = replace(
-            row, metrics=found.metrics, n_excluded=found.n_excluded, n_clipped=found.n_clipped,
-            per_subject=found.per_subject, modal_share=modal_share,
+            row, metrics=summary.metrics, n_excluded=summary.n_excluded, n_clipped=summary.n_clipped,
+            per_subject=summary.per_subject, modal_share=modal_share,
         )  # fmt: skip
         return ScoredRow(row, records, confidence)
 
     def _notes(self, name: str, inputs: Inputs) -> list[str]:
-        """Notes on how the model was asked, on what the method reads, and on how its numbers came about."""
+        """Return notes on chat template, signals, passes and training of a cell."""
         reads = self.resolved.methods[files.base_of(name)].reads()
         read = [(signal, inputs.predicted) for signal in reads.predict]
         read += [(signal, inputs.learned) for signal in reads.fit if inputs.learned is not None]
-        found = (
+        notes = (
             definition(signal).note(split_data) for signal, split_data in sorted(read, key=lambda pair: repr(pair[0]))
         )
-        of_signals = dict.fromkeys(filter(None, found))
-        return [*self.reader.lm.chat.notes, *of_signals, *_notes(inputs, self.resolved.protocol)]
+        signal_notes = dict.fromkeys(filter(None, notes))
+        return [*self.reader.lm.chat.notes, *signal_notes, *_notes(inputs, self.resolved.protocol)]
 
-    def tokens_alone(self, name: str, inputs: Inputs, *predicted: SplitData | None) -> TokensAlone:
-        """Tokens that the method would need alone; `predicted`: splits beside the test split."""
+    def tokens_alone(self, name: str, inputs: Inputs, *others: SplitData | None) -> TokensAlone:
+        """Count the tokens that a method needs alone; `others`: splits that it predicts beside the test split."""
         reads = self.resolved.methods[name].reads()
-        also = [split_data for split_data in (inputs.predicted, inputs.adapted, *predicted) if split_data is not None]
-        read = [(split_data, reads.predict) for split_data in also if split_data.adapter is None]
+        splits = [split_data for split_data in (inputs.predicted, inputs.adapted, *others) if split_data is not None]
+        read = [(split_data, reads.predict) for split_data in splits if split_data.adapter is None]
         if inputs.learned is not None:
             read.append((inputs.learned, reads.fit))
         if inputs.selection is not None:
             read.append((inputs.selection, reads.predict))
-        adapted = [split_data for split_data in also if split_data.adapter is not None]
+        adapted = [split_data for split_data in splits if split_data.adapter is not None]
         frozen = frozenset(
             (split_data.key, growths_of(signals_alone(split_data, signals, self.reader)))
             for split_data, signals in read
         )
         key = frozen, tuple(split_data.key for split_data in adapted)
-        if key not in self._alone:
-            self._alone[key] = tokens_alone(read, adapted, self.reader)
-        alone = self._alone[key]
+        if key not in self._token_counts:
+            self._token_counts[key] = tokens_alone(read, adapted, self.reader)
+        alone = self._token_counts[key]
         training = sum(training_cost(adapter).forward_tokens for adapter in inputs.adapters)
         return replace(alone, forward=alone.forward + training)
 
 
 def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
-    """Notes for a reader of the numbers on how they came about."""
+    """Return notes on passes and training."""
     manifests = [
         entry.manifest for split_data in inputs.data_by_split for shard in split_data.bundles for entry in shard
     ]
@@ -251,8 +251,8 @@ def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
         reasons = sorted({str(manifest["hindrance"]) for manifest in manifests if manifest.get("hindrance")})
         why = f" ({'; '.join(reasons)})" if reasons else ""
         notes.append(f"this model can't share a cache between questions{why}: each was read alone")
-    selects = protocol.kept_step is KeptStep.VALIDATION
-    if selects and inputs.fitted and inputs.fitted.training.stages and inputs.selection is None:
+    early_stopping = protocol.kept_step is KeptStep.VALIDATION
+    if early_stopping and inputs.fitted and inputs.fitted.training.stages and inputs.selection is None:
         notes.append("no validation answers chose the step of its training: the last one was kept")
     tuned = inputs.fitted.tuned if inputs.fitted else None
     if inputs.selection is not None and inputs.fitted and (tuned or inputs.fitted.training.stages):
@@ -260,5 +260,5 @@ def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
         if len(correct) < FEW or correct.all() or not correct.any():
             what = "its constants were" if tuned else "its step was"
             notes.append(f"{what} chosen by {len(correct)} validation answers, {int(correct.sum())} of them right")
-    notes += shortfall(tuned) if tuned else ()
+    notes += tuning_notes(tuned) if tuned else ()
     return [*notes, *inputs.complaints]

@@ -1,7 +1,7 @@
-"""Several seeds of one request, one after the other: one that stops costs the others nothing.
+"""Run several seeds of one configuration in turn; an error of one does not stop the others.
 
-What the model reads doesn't depend on the seed, but for samples: it lies in the store after the first one. The loaded
-model is handed on as well.
+Signals other than samples don't depend on the seed, and are in the store after the first one. The loaded model is
+reused.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from bench.run.preparation import ModelHandle
 
 
 def run_each(configs: Sequence[RunConfig], progress: Progress) -> RunReport:
-    """Run requests that differ in their seeds alone; the joint plan names seeds where there are several.
+    """Run configurations that differ in their seeds alone; lines of the plan name the seed if there are several.
 
     Raises:
-        UserError, ContractError: of a single request, or of all alike; nothing was computed for it.
+        UserError, ContractError: of a single run, or the same error of all.
     """
     joint, opened, errors = RunReport([]), ModelHandle(), []
     several = len(configs) > 1
@@ -34,7 +34,7 @@ def run_each(configs: Sequence[RunConfig], progress: Progress) -> RunReport:
         except (UserError, ContractError) as error:
             if not several:
                 raise
-            opened = ModelHandle()  # its weights may not be what they were
+            opened = ModelHandle()  # a method may have changed its weights
             errors.append(error)
             joint.stopped.append(f"seed {config.seed}: {error}")
             progress.say(f"seed {config.seed} stopped: {error}")

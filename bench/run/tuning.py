@@ -1,7 +1,7 @@
-"""Choice of a method's constants: each configuration is fitted, and the one that validation likes best is kept.
+"""Tune a method's constants: fit each configuration and select the one with the smallest validation loss.
 
-The rule is that of steps (docs/methods.md §0.20): the smallest negative log-likelihood of the validation answers, each
-configuration at the step that it kept itself; the earlier of equal ones. No answer of a test is looked at.
+The loss is the negative log-likelihood of the validation answers, at the best step of each configuration, as in early
+stopping (docs/methods.md §0.20); ties go to the earlier configuration. Test answers are never used.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from bench.training.trainer import PutOffError
 
 
 def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitData | None) -> Fitted:
-    """Fit a method, or load its fits of an earlier run: its own constants, or the best of its configurations.
+    """Fit a method, or load its stored fits: with its preset's constants, or the best of its configurations.
 
     Args:
         fitter: of the run.
         name: of the method.
-        learned: the split that it learns from.
-        validation: the split by which it may choose a step, and by which a configuration is chosen.
+        learned: training split.
+        validation: validation split for early stopping and for the choice among configurations.
 
     Raises:
-        PutOffError: adapters are being trained elsewhere; to be called again when that is over.
-        Exception: whatever the method raises with its own constants; with others it is a configuration that failed.
+        PutOffError: adapters are being trained elsewhere; call again once that is done.
+        Exception: raised by the method with its preset's constants; with others the configuration counts as failed.
     """
-    tried = fitter.resolved.configurations.get(name)
-    if tried is None or validation is None:
+    configurations = fitter.resolved.configurations.get(name)
+    if configurations is None or validation is None:
         return fitter.fit(name, learned, validation)
     fits: list[Fitted | BaseException] = []
-    before: dict[str, Fitted | BaseException] = {}
-    for k, values in enumerate(tried.values):
-        drawn = repr(sorted(values.items()))
-        found = before.get(drawn)
-        if found is None:
-            found = before[drawn] = attempted(fitter.fit, name, learned, validation, k)
-        elif isinstance(found, Fitted):
-            found = replace(found, seconds=0.0)  # one that was drawn before takes no time
-        fits.append(found)
-        if k == 0 and isinstance(found, BaseException) and not isinstance(found, PutOffError):
-            raise found
-    put_off = next((fit for fit in fits if isinstance(fit, PutOffError)), None)
-    if put_off is not None:
-        raise put_off
+    by_key: dict[str, Fitted | BaseException] = {}
+    for k, values in enumerate(configurations.values):
+        key = repr(sorted(values.items()))
+        fit = by_key.get(key)
+        if fit is None:
+            fit = by_key[key] = attempted(fitter.fit, name, learned, validation, k)
+        elif isinstance(fit, Fitted):
+            fit = replace(fit, seconds=0.0)  # a duplicate takes no time
+        fits.append(fit)
+        if k == 0 and isinstance(fit, BaseException) and not isinstance(fit, PutOffError):
+            raise fit
+    deferred = next((fit for fit in fits if isinstance(fit, PutOffError)), None)
+    if deferred is not None:
+        raise deferred
     losses = [fit.training.validation_nll if isinstance(fit, Fitted) else None for fit in fits]
     chosen = best_point(losses)
     best, seconds = fits[chosen], [fit.seconds if isinstance(fit, Fitted) else 0.0 for fit in fits]
@@ -57,59 +57,59 @@ def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitDa
     if losses[chosen] is None:
         return replace(best, seconds=sum(seconds))
     account = Tuning(
-        n=len(tried),
-        searched=tried.searched,
+        n=len(configurations),
+        searched=configurations.searched,
         configurations=tuple(
             Configuration(
-                {key: str(value) for key, value in values.items()}, loss, round(taken, 4),
+                {key: str(value) for key, value in values.items()}, loss, round(time, 4),
                 reason_of(fit) if isinstance(fit, BaseException) else None,
             )
-            for values, loss, taken, fit in zip(tried.values, losses, seconds, fits, strict=True)
+            for values, loss, time, fit in zip(configurations.values, losses, seconds, fits, strict=True)
         ),
         chosen=chosen,
     )  # fmt: skip
-    known = tuple(fit for fit in fits if isinstance(fit, Fitted) and fit.training.validation_nll is not None)
+    usable = tuple(fit for fit in fits if isinstance(fit, Fitted) and fit.training.validation_nll is not None)
     labels = replace(best.labels, validation=max(best.labels.validation, int(validation.usable.sum())))
-    return replace(best, labels=labels, seconds=sum(seconds), tuned=Tuned(account, known))
+    return replace(best, labels=labels, seconds=sum(seconds), tuned=Tuned(account, usable))
 
 
-def account_of(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | None:
-    """Account of the choice of a cell's constants; None in a run that tunes nothing.
+def tuning_account(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | None:
+    """Return the account of a cell's tuning; None in a run without `--tune`.
 
     Args:
         resolved: the run.
         name: of the method.
-        inputs: what the cell rests on.
+        inputs: of the cell.
     """
     if resolved.tune is None:
         return None
     if inputs.fitted is not None and inputs.fitted.tuned is not None:
         return inputs.fitted.tuned.account
-    reason = nothing_to_tune(resolved, name)
+    reason = reason_untuned(resolved, name)
     if reason is None and inputs.learned is not None and inputs.selection is None:
         reason = "there are no validation answers, beside those that it learned from, to choose by"
     elif reason is None and inputs.fitted is None:
         reason = "it was not fitted"
-    unsure = "it has no confidences in the validation answers to choose by"
-    return Tuning(n=resolved.tune, reason=unsure if reason is None else reason)
+    no_confidence = "it has no confidences in the validation answers to choose by"
+    return Tuning(n=resolved.tune, reason=no_confidence if reason is None else reason)
 
 
-def shortfall(tuned: Tuned) -> Iterator[str]:
-    """Note for a reader of the numbers, where there were fewer configurations to choose among than were drawn."""
-    tried = tuned.account.configurations
-    losses = {repr(each.values): each.validation_nll for each in tried}
-    lacking = [each.failure for each in tried if each.validation_nll is None]
-    again, left = len(tried) - len(losses), sum(loss is not None for loss in losses.values())
-    why = [f"{again} had been drawn before"] * bool(again)
-    if lacking:
-        reason = next(filter(None, lacking), "no confidences in the validation answers")
-        why.append(f"{len(losses) - left} failed, the first with: {reason}")
+def tuning_notes(tuned: Tuned) -> Iterator[str]:
+    """Yield a note if some configurations were duplicates or failed."""
+    configurations = tuned.account.configurations
+    losses = {repr(c.values): c.validation_nll for c in configurations}
+    failures = [c.failure for c in configurations if c.validation_nll is None]
+    duplicates, usable = len(configurations) - len(losses), sum(loss is not None for loss in losses.values())
+    why = [f"{duplicates} had been drawn before"] * bool(duplicates)
+    if failures:
+        reason = next(filter(None, failures), "no confidences in the validation answers")
+        why.append(f"{len(losses) - usable} failed, the first with: {reason}")
     if why:
-        yield f"of {len(tried)} configurations its constants were chosen among {left}: {'; '.join(why)}"
+        yield f"of {len(configurations)} configurations its constants were chosen among {usable}: {'; '.join(why)}"
 
 
-def nothing_to_tune(resolved: ResolvedRun, name: str) -> str | None:
-    """Why a method has no configurations; None where it has."""
+def reason_untuned(resolved: ResolvedRun, name: str) -> str | None:
+    """Return why a method has no configurations; None if it has."""
     method = resolved.methods[name]
     if name in resolved.configurations:
         return None

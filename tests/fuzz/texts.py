@@ -21,7 +21,7 @@ from bench.report import style
 from bench.report.text import plain
 from bench.results.files import model_folder, path_of
 from bench.results.row import ResultRow
-from bench.run.method_factory import parse_overrides, protocol_with, typed
+from bench.run.method_factory import convert, parse_overrides, protocol_with
 from tests.fuzz.inputs import EDITS, RAW, document, edited, text
 from tests.fuzz.target import Target, simple
 
@@ -89,7 +89,7 @@ def overrides(data: bytes) -> None:
         if owner == "protocol":
             protocol_with("fixed", fields)[0].digest()
         for key, value in fields.items():
-            typed(owner, key, value, FIELDS)
+            convert(owner, key, value, FIELDS)
 
 
 def styles(folder: Path) -> Callable[[bytes], object]:

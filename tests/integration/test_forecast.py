@@ -322,7 +322,7 @@ def test_what_can_not_be_said_is_said_in_words(
     )  # fmt: skip
     monkeypatch.setattr("bench.model.language_model.known", lambda *_, **__: Speed(1.0, 0.0, 0.0, 0.0, 0.0, held=1024))
     monkeypatch.setattr(fit_times, "_KNOWN", {})
-    monkeypatch.setattr(fit_times, "_timed", lambda *_: fit_times.FitTime(5.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr(fit_times, "_time_fit", lambda *_: fit_times.FitTime(5.0, 0.0, 0.0, 0.0))
     plan = "\n".join(run(asked).plan)
     assert "echo (not known: its own code decides it)" in plan
     assert "pik (at most 5 s)" in plan

@@ -1,1 +1,1 @@
-"""Protection of a run from its plugins: methods of files run in spawned processes, others beside a watched head."""
+"""Protect a run from its plugins: methods of files run in child processes, others with a check of the output head."""

@@ -1,4 +1,4 @@
-"""The log of a run: tracebacks of plugins, and what they print, in `<cache>/logs`."""
+"""Log file of a run in `<cache>/logs`: tracebacks and output of plugins."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from typing import Any, BinaryIO
 
 from bench.api.errors import PLUGINS
 
-KEPT = 20
-"""Logs; older ones are removed."""
+MAX_LOGS = 20
+"""Most log files; older ones are removed."""
 
 
 class RunLog(io.TextIOBase):
     """A text stream to a file that appears when something is written to it.
 
-    Where the file can't be written, texts go nowhere; a run doesn't fail for its log.
+    If the file can't be written, texts are dropped; a run doesn't fail for its log.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
         self._new_folders: list[Path] = []
-        """Folders that it made, the innermost first; they go again if nothing was written."""
+        """Folders that it created, the innermost first; removed again if nothing was written."""
 
     @classmethod
     def below(cls, cache: Path) -> RunLog:
-        """The log of this process, named by the time in UTC and by its number."""
+        """Return the log of this process, named by UTC time and process id."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
         return cls(cache / "logs" / f"{stamp}-{os.getpid()}.log")
 
     @contextlib.contextmanager
     def opened(self, say: Callable[[str], None] | None = None) -> Iterator[None]:
-        """Within it tracebacks of plugins, and what is printed on the standard output, go to the log.
+        """Write tracebacks of plugins and the standard output to the log while the context is open.
 
         Args:
-            say: also told the tracebacks.
+            say: also called with the tracebacks.
         """
         streams: list[Any] = [self, *([] if say is None else [SimpleNamespace(write=say)])]
         handlers, level = [logging.StreamHandler(stream) for stream in streams], PLUGINS.level
@@ -57,22 +57,22 @@ class RunLog(io.TextIOBase):
             for handler in handlers:
                 PLUGINS.removeHandler(handler)
             with contextlib.suppress(OSError):
-                for old in sorted(self.path.parent.glob("*.log"))[:-KEPT]:
+                for old in sorted(self.path.parent.glob("*.log"))[:-MAX_LOGS]:
                     old.unlink(missing_ok=True)
                 if not self.written:
                     self.path.unlink(missing_ok=True)
-                    for folder in self._new_folders:  # a plan leaves no empty cache behind
+                    for folder in self._new_folders:  # a dry run leaves no empty cache behind
                         folder.rmdir()
 
     @property
     def written(self) -> bool:
-        """Whether there is anything in it."""
+        """Whether the file has any text."""
         with contextlib.suppress(OSError):
             return self.path.stat().st_size > 0
         return False
 
     def appended(self) -> BinaryIO:
-        """The file, to write at its end; the null device where it can't be had."""
+        """Open the file for appending; the null device if that fails."""
         with contextlib.suppress(OSError):
             if not self.path.parent.exists():
                 self._new_folders = [folder for folder in self.path.parents if not folder.exists()]

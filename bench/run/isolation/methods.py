@@ -1,4 +1,4 @@
-"""Methods as a run has them: called in a spawned process if they are of a file, else in this one, the head watched."""
+"""Wrap methods for a run: those of a file are called in a child process, others here, with the output head checked."""
 
 from __future__ import annotations
 
@@ -17,60 +17,60 @@ from bench.run.isolation.sandbox import Isolation
 from bench.store.sources import source_digest, with_imports
 
 VERBS = ("fit", "predict", "save", "load", "fitted", "skip", "n_parameters")
-"""Verbs that a run asks of an instance once it is checked."""
+"""Methods of an instance that a run calls once it is checked."""
 RARE = "oddities"
-"""Verb that most methods don't have; they are not handed a batch for nothing."""
+"""Optional; called only where it is implemented, so that no batch is sent in vain."""
 _NUMBER = "_number_in_its_process"
 _NUMBERS = itertools.count()
-"""For methods that learn."""
+"""Numbers of fitted methods."""
 
 
 def sandboxed(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | None) -> type[ConfidenceMethod]:
-    """A subclass of a method, with its arguments, its declarations and its names, whose verbs are called safely.
+    """Return a subclass with the same arguments, declarations and names, whose verbs are called in isolation.
 
     Args:
         plugin: the method.
         isolation: of the run.
-        path: file in which it was given; None for an installed one, which stays in this process.
+        path: plugin file; None for an installed method, which runs in this process.
     """
-    call = partial(call_here, isolation, plugin)
+    call = partial(call_in_process, isolation, plugin)
     if path is not None:
-        call = partial(call_elsewhere, isolation, plugin, path, source_digest(with_imports(path)))
+        call = partial(call_in_child, isolation, plugin, path, source_digest(with_imports(path)))
 
     def called(verb: str) -> Callable[..., Any]:
         return lambda self, *arguments: call(self, verb, *arguments)
 
     names = {name: getattr(plugin, name) for name in ("__module__", "__qualname__", "__doc__")}
-    names["__wrapped__"] = plugin  # whose source is asked for
+    names["__wrapped__"] = plugin  # for the digest of its source
     has_rare = getattr(plugin, RARE) is not getattr(ConfidenceMethod, RARE)
     verbs = {verb: called(verb) for verb in (*VERBS, *([RARE] if has_rare else []))}
     members = {**names, **verbs, "trains": classmethod(lambda _cls: plugin.trains())}
-    made: type[ConfidenceMethod] = types.new_class(plugin.__name__, (plugin,), exec_body=lambda of: of.update(members))
-    return made
+    cls: type[ConfidenceMethod] = types.new_class(plugin.__name__, (plugin,), exec_body=lambda of: of.update(members))
+    return cls
 
 
-def call_here(
+def call_in_process(
     isolation: Isolation, plugin: type[ConfidenceMethod], method: ConfidenceMethod, verb: str, *arguments: Any
 ) -> Any:
-    """Have a method do what its class says.
+    """Call a method in this process, and check that it left the output head unchanged.
 
     Raises:
-        PluginError: whatever the method raised, but for the errors of `bench.api`.
+        PluginError: the method raised an exception other than those of `bench.api`.
         ContractError: it wrote into the output head.
     """
-    work = getattr(plugin, verb)
+    implementation = getattr(plugin, verb)
     if isolation.busy:
-        return work(method, *arguments)
-    ours = plugin.__module__.partition(".")[0] == provenance.METHODS
-    if not ours:  # those of this package write into nothing, as their tests say
-        arguments = tuple(map(_own, arguments))
-    watched = not ours and _reads_head(method)
+        return implementation(method, *arguments)
+    built_in = plugin.__module__.partition(".")[0] == provenance.METHODS
+    if not built_in:  # built-in methods write into no batch, as their tests check
+        arguments = tuple(map(_copy_batches, arguments))
+    watched = not built_in and _reads_head(method)
     if watched:
         isolation.note_head()
     outcome = failure = None
     isolation.busy = True
     try:
-        outcome = work(method, *arguments)
+        outcome = implementation(method, *arguments)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises
@@ -87,8 +87,8 @@ def call_here(
     return outcome
 
 
-def _own(argument: Any) -> Any:
-    """A copy of a batch, or of the one in a context, that a plugin may write into; anything else as it is."""
+def _copy_batches(argument: Any) -> Any:
+    """Copy a batch, or that of a context, so that a plugin may write into it; return other arguments unchanged."""
     if isinstance(argument, Batch):
         return argument.own()
     if isinstance(argument, Context) and argument.validation is not None:
@@ -101,7 +101,7 @@ def _reads_head(method: ConfidenceMethod) -> bool:
     return any(isinstance(signal, Unembedding) for signal in needs.fit | needs.predict)
 
 
-def call_elsewhere(
+def call_in_child(
     isolation: Isolation,
     plugin: type[ConfidenceMethod],
     path: Path,
@@ -110,40 +110,40 @@ def call_elsewhere(
     verb: str,
     *arguments: Any,
 ) -> Any:
-    """Have a method of a file do what its class says, in a process of its own.
+    """Call a method of a plugin file in its child process.
 
-    `source`: digest of the file, and of those that it imports, when the run began.
+    `source`: digest of the file and its imports when the run began.
 
     Raises:
-        PluginError: whatever the method raised, but for the errors of `bench.api`; or its process is gone.
+        PluginError: the method raised an exception other than those of `bench.api`, or its process ended.
     """
     name, number = plugin.name, vars(method).get(_NUMBER)
     process = isolation.process(path, name)
     if number is not None and verb in {"save", "predict", "fitted"} and number not in process.learned:
         raise PluginError(process.ended)
-    if source_digest(with_imports(path)) != source:  # a fit would be kept as that of the edited code
+    if source_digest(with_imports(path)) != source:  # a fit would be stored as that of the edited code
         raise PluginError(f"{path.name} or a file that it imports has changed since the run began; run it again")
     if isolation.lm is not None and isolation.lm.device != "cpu" and _reads_head(method):
         note = f"{name} reads the output head, which lies on the accelerator: --method-timeout doesn't hold for it"
         isolation.notes[note] = None
-        return call_here(isolation, plugin, method, verb, *arguments)
+        return call_in_process(isolation, plugin, method, verb, *arguments)
     if number is None and verb == "fitted":
         return {}
     if verb in {"fit", "load"}:
         number = next(_NUMBERS)
         object.__setattr__(method, _NUMBER, number)
         process.learned[number] = method
-    asked = (name, verb, name, method.params(), number, list(process.learned))
+    call = (name, verb, name, method.params(), number, list(process.learned))
     if verb != "fit":
-        answer = process.ask(*asked, *(each.absolute() if isinstance(each, Path) else each for each in arguments))
+        answer = process.ask(*call, *(a.absolute() if isinstance(a, Path) else a for a in arguments))
         return method if verb == "load" else answer
     train, ctx = arguments
     serve = ctx.train_adapter
     *labels_read, trainings = process.ask(
-        *asked, train, replace(ctx, train_adapter=None), serve is not None, serve=serve
+        *call, train, replace(ctx, train_adapter=None), serve is not None, serve=serve
     )
     for batch, read in zip((train, ctx.validation), labels_read, strict=True):
         if read:
-            _ = batch.correct  # so that it counts
+            _ = batch.correct  # marks the labels as read
     ctx.trainings.extend(trainings)
     return method

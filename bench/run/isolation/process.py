@@ -1,6 +1,6 @@
-"""Spawned processes that do what a run asks: start, messages, limits of time and memory, end.
+"""Child processes of plugin files: start, messages, limits of time and memory, end.
 
-Messages are pickles, read from a run's own children only, whose code the run executes as well.
+Messages are pickles; a run unpickles those of its children only, whose code it executes anyway.
 """
 
 from __future__ import annotations
@@ -32,46 +32,46 @@ Serve = Callable[..., AdapterRef]
 
 
 def send(connection: Connection, message: Any) -> None:
-    """Send a message, which `Connection.recv` receives; `Connection.send` would share the memory of torch's tensors.
+    """Send a message for `Connection.recv`; `Connection.send` would share the memory of torch tensors.
 
     Raises:
         OSError: the other end is gone.
-        Exception: there is no pickle of it.
+        Exception: the message can't be pickled.
     """
     connection.send_bytes(pickle.dumps(message))
 
 
 class Child:
-    """A spawned process and a connection to it. It leads a process group, of which nothing is left once it is ended."""
+    """A child process with a connection to it. It leads a process group, which is killed as a whole."""
 
     def __init__(self, module: str, arguments: Sequence[str], log: RunLog | None) -> None:
         """Start it.
 
         Args:
-            module: its `main` is run, which calls `begin` first.
-            arguments: for `begin` to return.
+            module: its `main` is executed, and calls `begin` first.
+            arguments: returned by `begin`.
             log: gets what the process prints; None: nothing does.
         """
-        self.connection, its = multiprocessing.Pipe()
-        where = [str(_HOME), *filter(None, sys.path)]
-        code = f"import sys; sys.path[:] = {where!r}; from {module} import main; main()"
+        self.connection, child_end = multiprocessing.Pipe()
+        search_path = [str(_HOME), *filter(None, sys.path)]
+        code = f"import sys; sys.path[:] = {search_path!r}; from {module} import main; main()"
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if "torch" in sys.modules:  # sums of floats depend on the number of threads
             environment["OMP_NUM_THREADS"] = str(sys.modules["torch"].get_num_threads())
-        with its, Path(os.devnull).open("ab") if log is None else log.appended() as out:
+        with child_end, Path(os.devnull).open("ab") if log is None else log.appended() as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code, str(its.fileno()), str(os.getpid()), *arguments],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=[its.fileno()], start_new_session=True,
+                [sys.executable, "-P", "-c", code, str(child_end.fileno()), str(os.getpid()), *arguments],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=[child_end.fileno()], start_new_session=True,
                 env=environment,
             )  # fmt: skip
         threading.Thread(target=_clean_up, args=(self.process, self.connection), daemon=True).start()
 
     @contextlib.contextmanager
     def limited(self, seconds: float) -> Iterator[None]:
-        """Within it the process is ended after so many seconds, even if it is stopped or amid a message.
+        """Kill the process if the context is open for longer, even if it is stopped or amid a message.
 
         Raises:
-            TimeoutError: it was ended.
+            TimeoutError: it was killed.
         """
         late = threading.Event()
 
@@ -99,7 +99,7 @@ class Child:
             end_group(self.process)
 
     def ending(self) -> str:
-        """How the process ended by itself, in words."""
+        """Describe how the process ended by itself."""
         try:
             return ended(self.process.wait(1.0))
         except subprocess.TimeoutExpired:
@@ -107,9 +107,9 @@ class Child:
 
 
 def _clean_up(process: subprocess.Popen[bytes], connection: Connection) -> None:
-    """Clean up when the process ends: kill what it started, which may hold its end of the connection, and shut ours.
+    """When the process has ended, kill its children, which may hold the connection, and shut down our end of it.
 
-    What was sent can still be received.
+    Sent messages can still be received.
     """
     process.wait()
     end_group(process)
@@ -118,13 +118,13 @@ def _clean_up(process: subprocess.Popen[bytes], connection: Connection) -> None:
 
 
 def begin() -> tuple[Connection, list[str]]:
-    """Begin a child, which ends with its parent and has a limit of memory: all of the machine, or what the user set.
+    """Initialise a child: it ends with its parent, and may use the machine's memory, or less if the user set a limit.
 
-    Returns its connection to the parent, and its arguments.
+    Return its connection to the parent, and its arguments.
     """
     descriptor, parent = map(int, sys.argv[1:3])
     end_with(parent)
-    with contextlib.suppress(OSError):  # Linux: where both together have too much, this one is killed, and not the run
+    with contextlib.suppress(OSError):  # Linux: out of memory kills this process before the run
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if soft == resource.RLIM_INFINITY:
@@ -134,32 +134,32 @@ def begin() -> tuple[Connection, list[str]]:
 
 @dataclass
 class Process:
-    """The process of a plugin file, started when something is asked of it, and again after it has ended."""
+    """Child process of a plugin file, started at the first call, and again after it has ended."""
 
     path: Path
-    """The plugin."""
+    """Plugin file."""
     seconds: float
-    """The longest that one call may take."""
+    """Time limit of one call."""
     log: RunLog | None
-    """Gets what the process prints."""
+    """Receives the output of the process."""
     ended: str = ""
-    """Why the last process is gone, with what its methods had learned."""
+    """Why the last process, with its fitted methods, ended."""
     learned: WeakValueDictionary[int, ConfidenceMethod] = field(default_factory=WeakValueDictionary)
-    """Methods that learned in the running process, by number; those that nobody has any more are gone."""
+    """Fitted methods of the running process by number, as long as they are referenced."""
     _child: Child | None = field(default=None, init=False)
 
     def ask(self, who: str, verb: str, *arguments: Any, serve: Serve | None = None) -> Any:
-        """Have the process do something.
+        """Call a verb in the process and return its result.
 
         Args:
-            who: the plugin, for errors.
+            who: name of the plugin, for errors.
             verb: see `worker.Host.answer`.
             *arguments: of the verb.
-            serve: trains adapters for it; that time isn't counted.
+            serve: trains adapters for it; that time doesn't count against the limit.
 
         Raises:
             PluginError: the plugin raised, took too long, or ended its process.
-            UserError: the plugin raised it; so do the other errors of `bench.api`.
+            UserError: the plugin raised it; likewise the other errors of `bench.api`.
         """
         message: Any = (verb, *arguments)
         left = self.seconds
@@ -178,11 +178,11 @@ class Process:
                     if serve is None:
                         raise PluginError("there is no model to train an adapter of")
                     message = serve(**value)
-                except Exception as error:  # noqa: BLE001 - the method is told, and may know what to do
+                except Exception as error:  # noqa: BLE001 - passed on to the method, which may handle it
                     message = plain(error)
         except TimeoutError:
             self.ended = f"{who} took longer than {self.seconds:g} s in {verb} (--method-timeout)"
-        except Exception as error:  # noqa: BLE001 - the connection is gone, or something is no message
+        except Exception as error:  # noqa: BLE001 - the connection is closed, or a message has no pickle
             is_gone = isinstance(error, EOFError | OSError)
             why = self._child.ending() if self._child is not None and is_gone else reason_of(error)
             self.ended = f"{who}: its process ended in {verb}: {why}"
@@ -199,7 +199,7 @@ class Process:
         raise PluginError(self.ended)
 
     def close(self) -> None:
-        """End the process and what it started."""
+        """Kill the process and its children."""
         child, self._child = self._child, None
         self.learned.clear()
         if child is not None:

@@ -1,4 +1,4 @@
-"""Protection of one run from its plugins: the processes of files, and the output head that methods here may change."""
+"""Isolation of a run from its plugins: processes of plugin files, and the check of the output head's weights."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 _ROWS = 8192
-"""Rows of the output head that are copied to the host at once."""
+"""Rows of the output head that are copied to the host at a time."""
 
 
 @dataclass
 class Isolation:
-    """Keeps the plugins of one run from harming it and each other."""
+    """Protects a run and its plugins from each other."""
 
     seconds: float = math.inf
-    """The longest that one call of a method of a file may take."""
+    """Time limit of one call of a plugin file's method."""
     log: RunLog | None = None
     notes: dict[str, None] = field(default_factory=dict)
     """Notes for the user, each once."""
     lm: LanguageModel | None = None
-    """Has the output head."""
+    """Model with the output head."""
     busy: bool = False
-    """Whether a method of this process is being called: what it calls itself is part of that call."""
+    """Whether a method is being called in this process; nested calls are part of that call."""
     head_digest: bytes = b""
-    """Digest of the output head; empty until a method of this process may change it."""
+    """Digest of the output head's weights; empty until a method of this process may change them."""
     _processes: dict[tuple[Path, str], Process] = field(default_factory=dict)
-    """File and method -> its process; the first method of a file gets the one that tried the file, named by ""."""
+    """File and method -> process. The first method of a file gets the process of `probe`, stored under ""."""
 
     def probe(self, path: Path) -> None:
-        """Execute a plugin file in a process of its own, before it is executed here.
+        """Execute a plugin file in a child process, before it is executed here.
 
         Raises:
             UserError: it raises, exits, or takes too long.
@@ -53,30 +53,30 @@ class Isolation:
             raise UserError(f"{error}; correct the file, or leave it out") from None
 
     def declare(self, plugin: type[ConfidenceMethod], path: Path, arguments: Mapping[str, object]) -> None:
-        """Have a method made in its own process, and asked all that it says of itself, before that is done here.
+        """Build a method and call its declarations in its child process, before that is done here.
 
         Raises:
-            PluginError: it exits or takes too long; so do its exceptions.
+            PluginError: it raises, exits or takes too long.
         """
         self.process(path, plugin.name).ask(f"method {plugin.name!r}", "declare", plugin.name, dict(arguments))
 
     def process(self, path: Path, name: str) -> Process:
-        """The process of a method of a file."""
+        """Return the process of a plugin file's method."""
         if (path, name) not in self._processes:
-            tried = self._processes.pop((path, ""), None)
-            self._processes[path, name] = tried or Process(path, self.seconds, self.log)
+            probed = self._processes.pop((path, ""), None)
+            self._processes[path, name] = probed or Process(path, self.seconds, self.log)
         return self._processes[path, name]
 
     def note_head(self) -> None:
-        """Remember what the output head is like, once it is loaded."""
+        """Compute the digest of the output head, once it is loaded."""
         if not self.head_digest and self.lm is not None and "head" in vars(self.lm):
             self.head_digest = _digest(self.lm.head.weight)
 
     def head_unchanged(self) -> bool:
-        """Whether the output head is as remembered; if not, it is loaded again.
+        """Return whether the output head is unchanged; if not, load it again.
 
         Raises:
-            UserError: the files on the disk are not what was loaded, either.
+            UserError: the files on disk have changed, too.
         """
         if self.lm is None or not self.head_digest or "head" not in vars(self.lm):
             return True
@@ -96,7 +96,7 @@ class Isolation:
 def _digest(weight: torch.Tensor) -> bytes:
     import torch
 
-    found = hashlib.blake2b()
+    digest = hashlib.blake2b()
     for start in range(0, len(weight), _ROWS):
-        found.update(weight[start : start + _ROWS].detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    return found.digest()
+        digest.update(weight[start : start + _ROWS].detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.digest()

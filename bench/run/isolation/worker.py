@@ -1,7 +1,7 @@
-"""The process of a plugin file: imports it, holds its methods, and does what the run asks, one thing at a time.
+"""Child process of a plugin file: imports it, holds its methods, and serves the calls of the run one by one.
 
-Whatever the plugin does to this process (exits, hangs, fills the memory, patches libraries, writes into weights) is
-done to this process alone. It ends with the run, however that ends.
+A plugin that exits, hangs, fills the memory, patches libraries or writes into weights harms this process alone. The
+process ends with the run.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from bench.run.isolation.process import begin, send
 
 @dataclass
 class Host:
-    """Does what the run asks of a file's methods."""
+    """Serves the run's calls of a plugin file's methods."""
 
     connection: Connection
     path: Path
-    """The file."""
+    """Plugin file."""
     methods: dict[int | None, ConfidenceMethod] = field(default_factory=dict)
-    """Methods that have learned, by number."""
+    """Fitted methods by number."""
 
     def answer(
         self,
@@ -40,34 +40,34 @@ class Host:
         name: str = "",
         params: Mapping[str, object] | None = None,
         number: int | None = None,
-        had: Collection[int] = (),
+        live: Collection[int] = (),
         *arguments: Any,
     ) -> Any:
-        """Result of a verb as plain data.
+        """Call a verb and return its result as plain data.
 
         Args:
-            verb: `run_file`, `declare` (a method says all that it says of itself), or one of `ConfidenceMethod`.
+            verb: `run_file`, `declare` (call all declarations of a method), or a method of `ConfidenceMethod`.
             name: of the method.
-            params: its arguments.
-            number: of the method, if it learns or has learned.
-            had: numbers of methods that the run still has; others are forgotten.
+            params: arguments of its constructor.
+            number: of the method, if it is being fitted or is fitted.
+            live: numbers of methods that the run still holds; others are deleted.
             *arguments: of the verb.
         """
         module = registry.run_file(self.path)
         if verb == "run_file":
             return None
-        self.methods = {each: method for each, method in self.methods.items() if each in had}
+        self.methods = {k: method for k, method in self.methods.items() if k in live}
         method = self.methods.get(number)
         if method is None:
-            declared = ((each.kind, each.name, each.module, each.plugin) for each in registration.DECLARED)
-            plugin = next((plugin for *own, plugin in declared if own == ["method", name, module]), None)
+            declared = ((d.kind, d.name, d.module, d.plugin) for d in registration.DECLARED)
+            plugin = next((plugin for *key, plugin in declared if key == ["method", name, module]), None)
             if plugin is None:
                 raise ContractError(f"{self.path} has no method {name!r} any more")
             method = plugin(**params or {})
-        for each in arguments:
-            for batch in (each, each.validation if isinstance(each, Context) else None):
+        for argument in arguments:
+            for batch in (argument, argument.validation if isinstance(argument, Context) else None):
                 if isinstance(batch, Batch):
-                    batch._make_own()  # noqa: SLF001 - its arrays are read-only, but a plugin may write into its own
+                    batch._make_own()  # noqa: SLF001 - its arrays are read-only, but a plugin may write into a copy
         if verb in {"fit", "load"}:
             self.methods[number] = method
         if verb == "declare":
@@ -81,17 +81,17 @@ class Host:
             method.fit(train, ctx)
             trainings = [copy.copy(training) for training in ctx.trainings]
             for training in trainings:
-                vars(training).update(kept=None, _validation=None)  # which the method here has
+                vars(training).update(kept=None, _validation=None)  # which stay with the method here
             return train.labels_read, ctx.validation is not None and ctx.validation.labels_read, trainings
         if verb == "predict":
             return given(method, *arguments, allow_nan=True)
         value = getattr(method, verb)(*arguments)
-        if verb == "fitted":  # of what it learned the run wants the adapters that it trained
-            return {str(key): each for key, each in value.items() if type(each) is AdapterRef}
+        if verb == "fitted":  # the run needs the trained adapters alone
+            return {str(key): ref for key, ref in value.items() if type(ref) is AdapterRef}
         return value if verb in {"skip", "n_parameters", "oddities"} else None
 
     def _train_adapter(self, **arguments: Any) -> AdapterRef:
-        """See `bench.api.TrainAdapter`: the run has the model, so the run trains."""
+        """See `bench.api.TrainAdapter`: the run holds the model, and trains the adapter."""
         send(self.connection, ("train_adapter", arguments))
         answer = self.connection.recv()
         if isinstance(answer, Exception):
@@ -100,7 +100,7 @@ class Host:
 
 
 def main() -> None:
-    """Serve the run that started this process, until it is gone."""
+    """Serve the run that started this process, until it ends."""
     connection, (path,) = begin()
     host = Host(connection, Path(path))
     try:
@@ -108,7 +108,7 @@ def main() -> None:
             message = connection.recv()
             try:
                 reply = pickle.dumps(("answer", host.answer(*message)))
-            except BaseException as error:  # noqa: BLE001 - whatever a plugin raises, or gives that there is no pickle of
+            except BaseException as error:  # noqa: BLE001 - any exception of a plugin, or a result that has no pickle
                 reply = pickle.dumps(("raised", (plain(error, host.path), told(error))))
             with contextlib.suppress(BaseException):  # a plugin may have closed them
                 sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Heads: what a method learned on a model, kept as a folder, to score answers with it elsewhere and later."""
+"""Scorers: fitted methods saved as folders (`--save-heads`), to score answers elsewhere and later."""
 
 from bench.run.scorers.scorer import Scorer, load_head
 

@@ -1,7 +1,7 @@
-"""A head on disk: its card (`head.json`), what goes with it, and whether it is whole.
+"""A head on disk: schema of its card (`head.json`), reading and writing it, and checks of its files.
 
-A head is a folder of JSON and safetensors files, without pickle: whoever reads it executes nothing of it. `head.json`
-names every other file by its SHA-256 and is sealed itself, so that no change goes unnoticed.
+A head is a folder of JSON and safetensors files without pickle, so that reading one executes no code. `head.json` holds
+the SHA-256 of every other file and a digest of itself: every change is detected.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 FORMAT = 1
-"""Version of the folder; raised by every change of its files or fields."""
+"""Version of the format; raised with every change of files or fields."""
 KIND = "confbench head"
 CARD = "head.json"
-ASKED, KEPT, KEPT_ARRAYS, OUTPUT = "asked.json", "kept.json", "kept.safetensors", "output.safetensors"
+WORDS, ITEMS, ARRAYS, OUTPUT = "asked.json", "kept.json", "kept.safetensors", "output.safetensors"
 METHOD, ADAPTER = "method", "adapter"
-"""Folders: what the method learned, and the adapter that it trained."""
+"""Folders: the fitted method, and the adapter that it trained."""
 _TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "tokenizer_config.json")
 _DIGITS = 16
-"""Hex digits of a fingerprint that are shown."""
+"""Hex digits of a fingerprint in messages."""
 _ENDINGS = frozenset({".json", ".safetensors"})
 _NAME = f"(?:{NAME.pattern})"
 Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
@@ -48,14 +48,14 @@ _WAY_OUT = "copy the whole folder again, or make it again with bench run --save-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
-    """The model that the head belongs to."""
+    """Model that the head was made with."""
 
     model: ModelName
-    """Alias or Hub id; of a local folder its label, never its path."""
+    """Alias or Hub id; for a local folder its label, never its path."""
     revision: str | None
-    """Commit on the Hub; None of a local folder."""
+    """Commit on the Hub; None for a local folder."""
     fingerprint: str
-    """Identity of all that answers depend on: weights, tokenizer, chat template, stop tokens."""
+    """Identity of everything that answers depend on: weights, tokenizer, chat template, stop tokens."""
     weights: str
     """Identity of the weights alone."""
     tokenizer: str
@@ -69,7 +69,7 @@ class ModelCard:
 
     @classmethod
     def of(cls, lm: LanguageModel, model: str) -> ModelCard:
-        """The model as a head names it; `model`: as it was named on the command line."""
+        """Describe a loaded model; `model`: its name on the command line."""
         tokenizer = hashlib.sha256()
         for path in (lm.folder / name for name in _TOKENIZER):
             if path.is_file():
@@ -88,7 +88,7 @@ class ModelCard:
         )
 
     def differences(self, other: ModelCard) -> list[str]:
-        """Parts in which two models differ, in words; empty where they are the same."""
+        """Return the names of the parts in which two models differ; empty if they are the same."""
         if self.fingerprint == other.fingerprint:
             return []
         names = ("weights", "tokenizer", "chat_template")
@@ -97,93 +97,93 @@ class ModelCard:
 
     @property
     def short(self) -> str:
-        """Its fingerprint as messages show it: a Hub id with the beginning of its commit, or of a digest."""
+        """Fingerprint for messages: a Hub id with the first digits of its commit, or the first digits of a digest."""
         name, at, commit = self.fingerprint.rpartition("@")
         return f"{name}{at}{commit[:_DIGITS]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodCard:
-    """The method, with its constants."""
+    """Method with its constants."""
 
     name: Name
     recalibration: str | None
-    """Map that its confidences go through at last, e.g. isotonic; None: none."""
+    """Recalibrator of its confidences, e.g. isotonic; None: none."""
     plugin: str
-    """`built-in`, a distribution with its version, or the name of a file of `--plugin`."""
+    """`built-in`, a distribution with its version, or the file name of `--plugin`."""
     version: str
     """Version of confbench that made the head."""
     code: str
-    """Digest of the method's source."""
+    """Digest of the method's source code."""
     preset: Name
     constants: Mapping[str, Any]
     """Arguments of the method."""
     signals: tuple[str, ...]
-    """Signals that it reads of the model, in the words of `bench.api`."""
+    """Signals that it reads from the model, as `repr` of `bench.api` classes."""
     trains: bool
     adapter: bool
-    """Whether it reads through an adapter of its own, which is in the head."""
+    """Whether it runs the model with an adapter that it trained; the head holds it."""
     parameters: Count | None
     """Trained parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProtocolCard:
-    """Numbers by which questions are asked; words and exemplars are in `asked.json`."""
+    """Settings of prompts and sampling; wording and exemplars are in `asked.json`."""
 
     task: Name
     task_version: Count
     format: Literal["choice", "open"]
     letters: str
-    """Letters of the options that its questions had; empty for open questions."""
+    """Option letters of its questions; empty for open questions."""
     protocol: Mapping[str, Any]
     """Shared numbers; see `bench show protocol`."""
     digest: str
-    """Digest of these and of the wordings."""
+    """Digest of the protocol and of the wordings."""
     prompt_tokens: Count | None
-    """Length above which a prompt loses exemplars; None: the model's context alone."""
+    """Prompt length from which on exemplars are dropped; None: the model's context."""
     answers: str
-    """Source of the answers that it learned from and was tested on."""
+    """Source of the training and test answers."""
     seed: int
-    """Seed of the run, by which samples are drawn."""
+    """Seed of the run, for sampling."""
     judge: Mapping[str, str | None]
-    """Judge that says whether samples agree, and models that relate them; options of `bench run`."""
+    """Options of `bench run`: the judge of agreement between samples, and the models that relate them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedCard:
-    """Answers that the method learned from."""
+    """Training data of the method."""
 
     train_on: str | None
-    """Task and split; None where it learns nothing."""
+    """Task and split; None for an untrained method."""
     task_version: int | None
     rows: Count
-    """Answers that it learned from."""
+    """Training answers."""
     labels: LabelsSeen
     base_rate: Share | None
-    """Share of right answers among them."""
+    """Share of right answers among the training answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TestMetric:
-    """A metric of the test with its interval."""
+    """Test metric with its interval."""
 
     value: float | None
-    """Of all questions, as in tables."""
+    """Over all questions, as in tables."""
     low: float | None
-    """Lower end of the 95 % interval, for these subjects and other questions; None where there is none."""
+    """Lower end of the 95 % interval over questions of the same subjects; None without an interval."""
     high: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TestCard:
-    """Numbers of the head's test."""
+    """Test results of the head."""
 
     n: Count
     limit: Count | None
-    """Questions asked for with `--limit`; None for the whole task."""
+    """Value of `--limit`; None for the whole task."""
     accuracy: Share | None
-    """Share of right answers: the model's, not the head's."""
+    """Accuracy of the model's answers."""
     metrics: Mapping[str, TestMetric]
     records: str | None
     """SHA-256 of the cell's Parquet file."""
@@ -191,47 +191,47 @@ class TestCard:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputCard:
-    """Maps that turn the method's numbers into confidences."""
+    """Maps from the method's output to confidences."""
 
     empty: Share
     """Confidence in an answer without text."""
     scale: tuple[float, ...]
-    """Slope and level by which scores become confidences; empty where the method gives these. The labelled scores are
+    """Slope and level that map scores to confidences; empty if the method outputs confidences. The labelled scores are
     in `output.safetensors`."""
     labelled: Count
-    """Validation answers by which it was scaled."""
+    """Validation answers of the scaling."""
     parameters: Mapping[str, float]
-    """Parameters of the recalibration; its steps are in `output.safetensors`."""
+    """Parameters of the recalibrator; its arrays are in `output.safetensors`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuardCard:
-    """Confidence from which on its answers are trusted, by `bench guard`."""
+    """Threshold from which on answers are trusted, chosen by `bench guard`."""
 
     threshold: Share
     """Answers with this confidence or more are trusted."""
     risk: Share
-    """Largest share of mistakes among them."""
+    """Largest share of wrong answers among the trusted ones."""
     level: Share
-    """Least chance with which that holds."""
+    """Least probability with which that holds."""
     bound: Share
-    """Upper bound of the mistakes at this level, of this threshold by itself."""
+    """Upper confidence bound of the risk at this level for this threshold alone."""
     task: Name
-    """Task whose test questions chose it; the head learned nothing from them."""
+    """Task whose test questions calibrated the threshold; the head was not trained on them."""
     answers: Count
-    """Answers to these questions."""
+    """Number of calibration answers."""
     kept: Count
-    """Those at the threshold or above."""
+    """Number of answers at the threshold or above."""
     mistakes: Count
-    """Wrong ones among these."""
+    """Number of wrong answers among these."""
     share: Share | None
-    """Share of the test's questions that chose it; None where it was another task's, all of them."""
+    """Share of the test questions used for calibration; None where all questions of another task were."""
     split_seed: int | None
-    """Seed of that division."""
+    """Seed of that split."""
 
     @property
     def name(self) -> str:
-        """The guard by which a line of `bench score` says trusted or not.
+        """Name of the guard in the lines of `bench score`.
 
         >>> guard = GuardCard(threshold=0.7, risk=0.05, level=0.9, bound=0.048, task="bees", answers=600, kept=300,
         ...                   mistakes=8, share=0.5, split_seed=0)
@@ -242,7 +242,7 @@ class GuardCard:
 
     @property
     def terms(self) -> str:
-        """The guard in words."""
+        """Description of the guard."""
         return (
             f"answers with a confidence of {self.threshold:.6g} or more (at most {100 * self.risk:.6g} % of them wrong,"
             f" with a chance of {100 * self.level:.6g} %)"
@@ -253,17 +253,17 @@ class GuardCard:
 
         Args:
             confidence: of the answer.
-            own: whether the model gave the answer itself, and it can be read; the guard says nothing of others: None.
+            own: whether the model generated the answer and it could be parsed; otherwise the guard gives None.
         """
         return bool(confidence >= self.threshold) if own else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """All that is known of a head."""
+    """Contents of `head.json`."""
 
     name: HeadName
-    """Name in the files that it scores, e.g. `tiny/atlas-choice/ccps--demo--s0`."""
+    """Name in the output of `bench score`, e.g. `tiny/atlas-choice/ccps--demo--s0`."""
     backbone: ModelCard
     method: MethodCard
     asked: ProtocolCard
@@ -271,15 +271,15 @@ class Card:
     test: TestCard
     output: OutputCard
     kept: Count
-    """Test questions that are kept for `bench head check`."""
+    """Number of reference questions for `bench head check`."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Code, packages and hardware."""
     guard: GuardCard | None = None
-    """None until `bench guard --head` has written one."""
+    """Guard that `bench guard --head` wrote, if any."""
 
 
 def write_card(card: Card, folder: Path) -> None:
-    """Write the card of a folder in which everything else is.
+    """Write the card of a folder with all its other files.
 
     Raises:
         UserError: a file is neither JSON nor safetensors: another kind may execute code when it is read.
@@ -295,7 +295,7 @@ def write_card(card: Card, folder: Path) -> None:
 
 
 def write_guard(folder: Path, guard: GuardCard) -> None:
-    """Put a guard into the card of a head, in the place of the one before; whole or not at all.
+    """Replace the guard in a head's card, atomically.
 
     Raises:
         UserError: as `read_card`, or the card can't be written.
@@ -308,7 +308,7 @@ def write_guard(folder: Path, guard: GuardCard) -> None:
 
 
 def is_head(folder: Path) -> bool:
-    """Whether a folder holds a head, whole or not: something of ours, that may be replaced."""
+    """Return whether a folder holds a head, damaged or not, that may be overwritten."""
     try:
         values = parsed((folder / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -317,22 +317,22 @@ def is_head(folder: Path) -> bool:
 
 
 def read_card(folder: Path) -> Card:
-    """The card of a head, of which every file is as it was written.
+    """Read the card of a head and check the digest of every file.
 
     Raises:
-        UserError: there is none, it is of another format, or a file is missing, damaged or too much.
+        UserError: there is no head, its format is another, or a file is missing, damaged or not part of it.
     """
     if not folder.is_dir():
         # heads of the same model and task; a run with `--limit` puts them below `partial`
         *root, model, task, _ = ("", "", "", *folder.parts)
         places = (Path(*root, model, task), Path(*root, "partial", model, task))
-        near = _listed("; there is", [path.parent.as_posix() for place in places for path in place.glob(f"*/{CARD}")])
-        raise UserError(f"--head {folder}: expected a folder that bench run --save-heads wrote, found none{near}.")
+        hint = _hint("; there is", [path.parent.as_posix() for place in places for path in place.glob(f"*/{CARD}")])
+        raise UserError(f"--head {folder}: expected a folder that bench run --save-heads wrote, found none{hint}.")
     try:
         values = parsed((folder / CARD).read_text(encoding="utf-8"))
     except FileNotFoundError:
         below = [path.parent.relative_to(folder).as_posix() for path in folder.glob(f"**/{CARD}")]
-        inside = _listed("; it has heads in", below)
+        inside = _hint("; it has heads in", below)
         raise UserError(f"--head {folder}: expected {CARD} in it, found none{inside}.") from None
     except OSError as error:
         raise UserError(f"--head {folder}: {CARD} can't be read ({error.strerror or error}); try again.") from error
@@ -351,16 +351,16 @@ def read_card(folder: Path) -> Card:
         card = decoded({name: values[name] for name in values.keys() - {"kind", "format", "files", DIGEST}}, Card)
     except ValueError as error:
         raise UserError(f"--head {folder}: {CARD}: {error}; {_WAY_OUT}.") from error
-    named: Any = values.get("files")
-    named = named if isinstance(named, dict) else {}
-    found = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
-    for name in sorted(named.keys() | found.keys()):
-        if name not in found:
+    digests: Any = values.get("files")
+    digests = digests if isinstance(digests, dict) else {}
+    files = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
+    for name in sorted(digests.keys() | files.keys()):
+        if name not in files:
             raise UserError(f"--head {folder}: {name} is missing; {_WAY_OUT}.")
-        if name not in named:
+        if name not in digests:
             raise UserError(f"--head {folder}: {name} is no file of this head; take it out, or {_WAY_OUT}.")
         try:
-            same = digest_file(found[name]) == named[name]
+            same = digest_file(files[name]) == digests[name]
         except OSError as error:
             raise UserError(f"--head {folder}: {name} can't be read ({error.strerror or error}).") from error
         if not same:
@@ -368,13 +368,13 @@ def read_card(folder: Path) -> Card:
     return card
 
 
-def _listed(what: str, heads: Iterable[str]) -> str:
-    """Hint to the first of some heads."""
-    found = sorted(heads)
-    return f"{what} {', '.join(found[:3])}{' ...' if len(found) > 3 else ''}" if found else ""  # noqa: PLR2004
+def _hint(what: str, folders: Iterable[str]) -> str:
+    """Format a hint with the first three of some heads; empty without any."""
+    names = sorted(folders)
+    return f"{what} {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}" if names else ""  # noqa: PLR2004
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All files but the card, in order, and but what a killed process left of a new card."""
+    """Yield all files in order, without the card and without temporary files of a killed process."""
     left = set(folder.glob(".*.tmp"))
     yield from (path for path in sorted(folder.rglob("*")) if path.is_file() and path not in {folder / CARD, *left})

@@ -1,7 +1,7 @@
-"""`bench head check`: does a model in some setting still say what it said when the head was made?
+"""`bench head check`: compare a model on another device, dtype or attention with the one that the head was made with.
 
-The head's kept questions are asked and answered again through that setting; prompts, states and confidences are
-compared with what the run saw. The tolerances are stated and can be changed; beyond them the verdict is no.
+The reference questions are read again with their answers; prompts, hidden states and confidences are compared with
+those of the run. Differences beyond the tolerances fail the check.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from bench.run.scorers.card import ModelCard, read_card
 from bench.run.scorers.scorer import HeadSetting, open_head
 
 CONFIDENCE = 0.02
-"""Largest difference of a confidence that is tolerated."""
+"""Tolerated largest difference of a confidence."""
 STATES = 0.02
-"""Largest mean relative difference of states that is tolerated: bfloat16 rounds by 0.004."""
+"""Tolerated mean relative difference of hidden states; bfloat16 rounds by 0.004."""
 _SURE = 0.5
-"""From here on a confidence says that an answer is right."""
+"""Confidence from which on an answer counts as right."""
 
 
 @dataclass(frozen=True)
 class StateDrift:
-    """Distances that states of one place moved, relative to their length."""
+    """Differences of the hidden states of one signal, relative to their norms."""
 
     mean: float
     largest: float
@@ -37,35 +37,35 @@ class StateDrift:
 
 @dataclass(frozen=True)
 class ScorerCheck:
-    """Outcome of a check."""
+    """Result of a check."""
 
     head: str
     setting: str
-    """Device, dtype, attention and passes, in words."""
+    """Description of model, device, dtype, attention and passes."""
     questions: int
     prompts_differ: int
-    """Prompts whose token ids are others."""
+    """Prompts with other token ids."""
     answers_differ: int
-    """Answers whose token ids are others."""
+    """Answers with other token ids."""
     states: Mapping[str, StateDrift]
     confidence_max: float
     confidence_mean: float
     rank_correlation: float | None
-    """Spearman's; None where all confidences of a side are the same."""
+    """Spearman's; None if all confidences of the run, or of the check, are equal."""
     flips: int
     """Confidences on the other side of 0.5."""
     tolerance: Mapping[str, float]
     complaints: tuple[str, ...]
-    """Findings beyond the tolerances; empty where all is well."""
+    """Differences beyond the tolerances; empty if the check passes."""
     notes: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether the head may be trusted in this setting."""
+        """Whether all differences are within the tolerances."""
         return not self.complaints
 
     def lines(self) -> Iterator[str]:
-        """The outcome for people."""
+        """Yield the lines of the result."""
         yield f"head      {self.head}"
         yield f"setting   {self.setting}"
         yield f"questions {self.questions} of its test, with the answers of then"
@@ -94,9 +94,9 @@ def check(
     tolerance: float = CONFIDENCE,
     state_tolerance: float = STATES,
 ) -> ScorerCheck:
-    """Compare a model in some setting with what a head's run saw.
+    """Compare a model in some setting with the stored values of a head's run.
 
-    Another model than the head's own is measured as well: that is what one wants to know of a converted copy.
+    Another model is compared too, e.g. a converted copy of the head's model.
 
     Args:
         folder: of the head.
@@ -110,37 +110,37 @@ def check(
     """
     if not (tolerance >= 0 and state_tolerance >= 0):
         raise UserError("--tolerance and --state-tolerance: expected numbers of at least 0.")
-    read_card(folder)  # whole, before a part of it is read
-    then = reference_questions.read(folder)
-    if not then.questions:
+    read_card(folder)  # checks all files before one is read
+    run = reference_questions.read(folder)
+    if not run.questions:
         raise UserError(f"--head {folder}: it keeps no questions, so that nothing can be compared.")
-    with tempfile.TemporaryDirectory(prefix="confbench-check-") as cache:  # nothing is taken from an earlier reading
+    with tempfile.TemporaryDirectory(prefix="confbench-check-") as cache:  # an empty store: everything is read again
         head = open_head(folder, setting, Path(cache), progress=progress, same_model=False)
         lm = head.reader.lm
-        places = {repr(signal): place for place, signal in reference_questions.places(lm.blocks).items()}
-        widths = {states.shape[1] for states in then.states.values()}
-        if places.keys() != then.states.keys() or widths != {lm.facts.hidden_size}:
+        places = {repr(signal): place for place, signal in reference_questions.state_signals(lm.blocks).items()}
+        widths = {states.shape[1] for states in run.states.values()}
+        if places.keys() != run.states.keys() or widths != {lm.facts.hidden_size}:
             raise UserError(
                 f"--model {lm.spec.name}: expected states of {max(widths)} numbers, as the head's model has them,"
                 f" got {lm.facts.hidden_size}; name the head's own model, {head.card.backbone.model!r}, or a copy"
                 " of it."
             )
-        scored = head.scored(then.questions, then.given)
+        scored = head.score_questions(run.questions, run.given)
         if scored.too_long:
             raise UserError(f"--model {lm.spec.name}: {next(iter(scored.too_long.values()))}")
         (split_data,) = scored.data_by_split
-        now = reference_questions.states_of(split_data, head.reader)
+        states_now = reference_questions.read_states(split_data, head.reader)
         drifts = {}
-        for name, states in then.states.items():  # differences (n,) relative to the lengths of then
+        for name, states in run.states.items():  # differences (n,) relative to the reference norms
             lengths = np.linalg.norm(states.astype(np.float64), axis=1)
-            apart = np.linalg.norm(now[name].astype(np.float64) - states.astype(np.float64), axis=1)
-            relative = apart / np.where(lengths > 0, lengths, 1.0)
+            distance = np.linalg.norm(states_now[name].astype(np.float64) - states.astype(np.float64), axis=1)
+            relative = distance / np.where(lengths > 0, lengths, 1.0)
             drifts[places[name]] = StateDrift(float(relative.mean()), float(relative.max()))
-        confidence, n = scored.confidence, len(then.questions)
+        confidence, n = scored.confidence, len(run.questions)
         pairs, order = list(split_data.pairs()), split_data.order
-        prompts = sum(not np.array_equal(pairs[order[i]][0], then.prompts[i]) for i in range(n))
-        answers = sum(not np.array_equal(pairs[order[i]][1], then.answers[i]) for i in range(n))
-        difference = np.abs(confidence - then.confidence)
+        prompts = sum(not np.array_equal(pairs[order[i]][0], run.prompts[i]) for i in range(n))
+        answers = sum(not np.array_equal(pairs[order[i]][1], run.answers[i]) for i in range(n))
+        difference = np.abs(confidence - run.confidence)
         largest = float(difference.max())
         worst = max(drifts, key=lambda place: np.nan_to_num(drifts[place].mean, nan=np.inf))
         complaints = []
@@ -154,30 +154,30 @@ def check(
             complaints.append(f"a confidence differs by {largest:.2g}")
         if not drifts[worst].mean <= state_tolerance:
             complaints.append(f"states of the {worst} differ by {drifts[worst].mean:.2g} on average")
-        own, other = head.card.backbone, ModelCard.of(lm, head.model)
+        saved, model = head.card.backbone, ModelCard.of(lm, head.model)
         notes = []
-        if parts := own.differences(other):
+        if parts := saved.differences(model):
             notes.append(
-                f"this is not the head's own model ({own.model!r} {own.short}) but {other.model!r} {other.short};"
+                f"this is not the head's own model ({saved.model!r} {saved.short}) but {model.model!r} {model.short};"
                 f" other: {', '.join(parts)}. bench score refuses it"
             )
         passes = "each question alone" if lm.options.plain else f"passes of {head.reader.budget:,} tokens"
-        words = f"{lm.device}, {lm.dtype_name}, {lm.attention} attention, {passes}"
-        correlation = None  # of ranks, where no side has one confidence alone
-        if np.ptp(then.confidence) and np.ptp(confidence):
+        description = f"{lm.device}, {lm.dtype_name}, {lm.attention} attention, {passes}"
+        correlation = None  # undefined if one side is constant
+        if np.ptp(run.confidence) and np.ptp(confidence):
             from scipy.stats import rankdata
 
-            correlation = float(np.corrcoef(rankdata(then.confidence), rankdata(confidence))[0, 1])
+            correlation = float(np.corrcoef(rankdata(run.confidence), rankdata(confidence))[0, 1])
         return ScorerCheck(
-            head=head.name, setting=f"{lm.spec.name} on {words}", questions=n, prompts_differ=prompts,
+            head=head.name, setting=f"{lm.spec.name} on {description}", questions=n, prompts_differ=prompts,
             answers_differ=answers, states=drifts, confidence_max=largest, confidence_mean=float(difference.mean()),
-            rank_correlation=correlation, flips=int(((confidence >= _SURE) != (then.confidence >= _SURE)).sum()),
+            rank_correlation=correlation, flips=int(((confidence >= _SURE) != (run.confidence >= _SURE)).sum()),
             tolerance={"confidence": tolerance, "states": state_tolerance}, complaints=tuple(complaints),
             notes=tuple(notes),
         )  # fmt: skip
 
 
-def as_record(found: ScorerCheck) -> dict[str, object]:
-    """The outcome as JSON has it."""
-    values = {name: value for name, value in vars(found).items() if name != "states"}
-    return {"passed": found.passed, **values, "states": {place: vars(drift) for place, drift in found.states.items()}}
+def as_record(check: ScorerCheck) -> dict[str, object]:
+    """Return the result as JSON values."""
+    values = {name: value for name, value in vars(check).items() if name != "states"}
+    return {"passed": check.passed, **values, "states": {place: vars(drift) for place, drift in check.states.items()}}

@@ -1,4 +1,4 @@
-"""Learned parts of a head: the method's own files, its adapter, and the maps that its numbers go through."""
+"""Write and read the fitted parts of a head: method, adapter, and the maps from its output to confidences."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from bench.store.files import write_json
 from bench.store.sources import plugin_digest
 
 _FITTED = "fitted.json"
-_HERE = "adapter"
-"""Stands for the folder of the adapter where it is in the head."""
+_PLACEHOLDER = "adapter"
+"""Placeholder for the adapter's path in the fitted attributes."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """Maps that a method's numbers go through."""
+    """Maps from a method's output to confidences."""
 
     empty: float
     """Confidence in an answer without text."""
@@ -36,7 +36,7 @@ class Output:
     recalibrator: Recalibrator | None
 
     def confidence(self, values: FloatArray) -> FloatArray:
-        """Confidences `(n,)` of what a method gives `(n,)`."""
+        """Return the confidences `(n,)` of a method's output `(n,)`."""
         if self.scale is not None:
             values = self.scale.apply(values)
         return values if self.recalibrator is None else self.recalibrator.apply(values)
@@ -46,22 +46,22 @@ class Output:
 
 
 def plain_constants(method: ConfidenceMethod) -> dict[str, Any]:
-    """Constants as JSON has them.
+    """Return a method's constants as JSON values.
 
     Raises:
-        UserError: one of them can't be written so that it comes back.
+        UserError: a constant does not survive a round trip through JSON.
     """
-    found = {}
+    constants = {}
     for name, value in method.params().items():
-        kept = list(value) if isinstance(value, tuple) else value
-        if json.loads(json.dumps(kept, default=str)) != kept:
+        plain = list(value) if isinstance(value, tuple) else value
+        if json.loads(json.dumps(plain, default=str)) != plain:
             raise UserError(f"its constant {name} is a {type(value).__name__}, which no head keeps")
-        found[name] = kept
-    return found
+        constants[name] = plain
+    return constants
 
 
 def write_method(method: ConfidenceMethod, folder: Path) -> bool:
-    """Write what a method learned; returns whether there is an adapter.
+    """Write a fitted method, and its adapter if it has one; return whether it has.
 
     Raises:
         Exception: whatever a plugin's own `save` raises.
@@ -71,30 +71,30 @@ def write_method(method: ConfidenceMethod, folder: Path) -> bool:
     if not isinstance(ref, AdapterRef):
         return False
     shutil.copytree(ref.folder, folder / ADAPTER, ignore=lambda _, names: [n for n in names if n == "manifest.json"])
-    _point(folder / METHOD / _FITTED, str(ref.folder), _HERE)
+    _replace_adapter_path(folder / METHOD / _FITTED, str(ref.folder), _PLACEHOLDER)
     return True
 
 
-def read_method(folder: Path, card: MethodCard, known: Registry[ConfidenceMethod], files: Mapping[str, str]) -> Any:
-    """The method, as it was when the head was made.
+def read_method(folder: Path, card: MethodCard, methods: Registry[ConfidenceMethod], files: Mapping[str, str]) -> Any:
+    """Load the fitted method of a head.
 
     Args:
         folder: of the head.
-        card: its method.
-        known: all methods.
-        files: method -> file of `--plugin` that it came from.
+        card: card of the method.
+        methods: all methods.
+        files: method -> file of `--plugin` that defines it.
 
     Raises:
-        UserError: there is no such method here, it is of another version, or it can't read what it learned.
+        UserError: the method is not installed, its source is another version, or its `load` fails.
     """
-    if card.name not in known.names():
+    if card.name not in methods.names():
         where = (
             f"it came from the file {card.plugin}: give it with --plugin FILE"
             if card.plugin.endswith(".py")
             else f"it came from {card.plugin}: install that"
         )
         raise UserError(f"--head {folder}: its method {card.name!r} is not here; {where}.")
-    plugin = known.get(card.name)
+    plugin = methods.get(card.name)
     code = str(plugin_digest(plugin))
     if code != card.code:
         here = f" in {Path(files[card.name]).name}" if card.name in files else ""
@@ -110,9 +110,9 @@ def read_method(folder: Path, card: MethodCard, known: Registry[ConfidenceMethod
     try:
         if not card.adapter:
             return method.load(folder / METHOD)
-        with tempfile.TemporaryDirectory() as made:  # the path of the adapter is where the head is now
+        with tempfile.TemporaryDirectory() as made:  # with the adapter's path of this machine
             there = Path(shutil.copytree(folder / METHOD, Path(made) / METHOD))
-            _point(there / _FITTED, _HERE, str((folder / ADAPTER).resolve()))
+            _replace_adapter_path(there / _FITTED, _PLACEHOLDER, str((folder / ADAPTER).resolve()))
             return method.load(there)
     except Exception as error:
         raise UserError(
@@ -121,8 +121,8 @@ def read_method(folder: Path, card: MethodCard, known: Registry[ConfidenceMethod
         ) from error
 
 
-def _point(path: Path, old: str, new: str) -> None:
-    """Replace the adapter's folder in a file of fitted attributes."""
+def _replace_adapter_path(path: Path, old: str, new: str) -> None:
+    """Replace the adapter's path in a file of fitted attributes."""
     values = json.loads(path.read_text(encoding="utf-8"))
     ref = values["adapter_"]
     if ref["adapter"] != old:
@@ -134,7 +134,7 @@ def _point(path: Path, old: str, new: str) -> None:
 
 
 def write_output(output: Output, folder: Path) -> None:
-    """Write scale and recalibration, where there are any."""
+    """Write the arrays of scale and recalibrator, if any."""
     from safetensors.numpy import save_file
 
     arrays = {}
@@ -148,10 +148,10 @@ def write_output(output: Output, folder: Path) -> None:
 
 
 def read_output(folder: Path, card: Card) -> Output:
-    """Maps that `write_output` wrote.
+    """Read the maps that `write_output` wrote.
 
     Raises:
-        UserError: the file lacks something.
+        UserError: an array is missing.
     """
     from safetensors.numpy import load_file
 
@@ -161,15 +161,15 @@ def read_output(folder: Path, card: Card) -> Output:
         if card.output.scale:
             slope, level = map(float, arrays["scale.line"])
             scale = Scale(arrays["scale.labelled"], slope, level)
-        made = None
+        fitted = None
         if card.method.recalibration is not None:
-            made = recalibrator(card.method.recalibration)
-            declared = (name for base in type(made).__mro__ for name in vars(base).get("__annotations__", ()))
-            for name in (name for name in declared if name.endswith("_")):  # what it learned
-                found = arrays[f"recalibration.{name}"]
-                setattr(made, name, found if found.ndim else float(found))
+            fitted = recalibrator(card.method.recalibration)
+            declared = (name for base in type(fitted).__mro__ for name in vars(base).get("__annotations__", ()))
+            for name in (name for name in declared if name.endswith("_")):  # fitted attributes
+                array = arrays[f"recalibration.{name}"]
+                setattr(fitted, name, array if array.ndim else float(array))
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"--head {folder}: {OUTPUT} can't be used ({reason_of(error)}); copy it again.") from error
-    return Output(card.output.empty, scale, made)
+    return Output(card.output.empty, scale, fitted)

@@ -1,4 +1,4 @@
-"""Writes a head for each cell of a run that has numbers, or says why there is none."""
+"""Write a head for each cell of a run that ended ok, or note why there is none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.run.resolve import ResolvedRun
 from bench.run.rows import ScoredRow
 from bench.run.scorers import reference_questions
 from bench.run.scorers.card import (
-    ASKED,
+    WORDS,
     Card,
     LearnedCard,
     MethodCard,
@@ -36,26 +36,26 @@ from bench.run.scorers.card import (
     write_card,
 )
 from bench.run.scorers.output_maps import Output, plain_constants, write_method, write_output
-from bench.run.scorers.scoring_input import PromptWording, words_of
+from bench.run.scorers.scoring_input import PromptWording, collect_wording
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.store.files import write_json, write_whole_folder
 from bench.store.sources import plugin_digest
 
 _JUDGING = ("judge", "judge_model", "judge_url", "nli", "similarity")
-"""Options that decide whether samples agree, or how they are related."""
+"""Options that decide on the agreement of samples or relate them."""
 _PROVENANCE = ("code", "packages", "hardware")
-"""Parts of a result's provenance that a card has."""
+"""Fields of a result's provenance that a card repeats."""
 
 
 @dataclass(frozen=True, eq=False)
-class _OfTest:
-    """Parts that all heads of a test share."""
+class _TestParts:
+    """What all heads of a test split share."""
 
     words: PromptWording
     questions: reference_questions.ReferenceQuestions
     rows: Any
-    """`(m,)` rows of the kept questions in the test."""
+    """`(m,)` rows of the reference questions in the test split."""
 
 
 @dataclass
@@ -63,17 +63,17 @@ class ScorerWriter:
     """Writes the heads of a run."""
 
     folder: Path | None
-    """None: none are kept."""
+    """None: no heads are written."""
     config: RunConfig
     resolved: ResolvedRun
     reader: Reader
     tasks: Mapping[str, Task]
     notes: list[str] = field(default_factory=list)
-    """Cells with numbers of which there is no head, and why."""
-    _tests: dict[TaskSplit, _OfTest | BaseException] = field(default_factory=dict)
+    """Reasons why a cell has no head."""
+    _tests: dict[TaskSplit, _TestParts | BaseException] = field(default_factory=dict)
 
     def plan(self) -> list[str]:
-        """The plan in words: where heads go, and which methods have none."""
+        """Return the lines of the plan: the folder of heads, and the methods without one."""
         if self.folder is None:
             return []
         lines = [f"heads: one for each cell that ends ok, below {self.folder}"]
@@ -85,25 +85,25 @@ class ScorerWriter:
         return lines
 
     def save(self, row: ResultRow, scored: ScoredRow, inputs: Inputs) -> list[Path]:
-        """Write the head of a cell; returns its folder. Where that can't be, a note says why, and nothing is returned.
+        """Write the head of a cell and return its folder; if that fails, note why and return nothing.
 
         Args:
-            row: the cell as it was written.
-            scored: the same with its confidences.
-            inputs: what they rest on.
+            row: result row of the cell.
+            scored: the row with its confidences.
+            inputs: splits and fitted method of the cell.
         """
         if self.folder is None or row.status != "ok":
             return []
         path = files.path_of(row, self.folder).with_suffix("")
-        made = attempted(self._save, path, row, scored, inputs)
-        if isinstance(made, BaseException):
-            why = f"can't be written ({made.strerror or made})" if isinstance(made, OSError) else reason_of(made)
+        error = attempted(self._save, path, row, scored, inputs)
+        if isinstance(error, BaseException):
+            why = f"can't be written ({error.strerror or error})" if isinstance(error, OSError) else reason_of(error)
             self.notes.append(f"no head of {row.method} on {row.task}: {why}")
             return []
         return [path]
 
     def _save(self, path: Path, row: ResultRow, scored: ScoredRow, inputs: Inputs) -> None:
-        plain_constants(self.resolved.methods[files.base_of(row.method)])  # a method with others can have no head
+        plain_constants(self.resolved.methods[files.base_of(row.method)])  # raises if they can't be stored
         if row.is_order_alone:
             raise UserError("nothing could make its scores probabilities, as its notes say")
         if path.exists() and not is_head(path):
@@ -119,36 +119,36 @@ class ScorerWriter:
             raise shared
         if scored.confidence is None or self.folder is None:
             raise ValueError("a cell that is ok has confidences")
-        held = replace(shared.questions, confidence=scored.confidence[shared.rows])
+        references = replace(shared.questions, confidence=scored.confidence[shared.rows])
         name, words = path.relative_to(self.folder).as_posix(), asdict(shared.words)
 
         def fill(folder: Path) -> None:
             adapter = inputs.fitted is not None and write_method(inputs.fitted.method, folder)
             write_output(output, folder)
-            write_json(folder / ASKED, words)
-            reference_questions.write(held, folder)
-            kept_ = len(held.questions)
-            write_card(self._card(row, scored, inputs, output, name=name, adapter=adapter, kept=kept_), folder)
+            write_json(folder / WORDS, words)
+            reference_questions.write(references, folder)
+            n = len(references.questions)
+            write_card(self._card(row, scored, inputs, output, name=name, adapter=adapter, n=n), folder)
 
         write_whole_folder(path, fill)
 
-    def _shared(self, test: SplitData) -> _OfTest:
+    def _shared(self, test: SplitData) -> _TestParts:
         if test.asked_elsewhere:
             raise UserError("its answers came with prompts of their own, which no other question can be asked with")
         if not test.usable.any():
             raise UserError("the test has no answer with text, by which it could be checked later")
-        words = words_of(test.task, test.questions, self.resolved.protocol)
-        return _OfTest(words, *reference_questions.chosen(test, self.reader))
+        words = collect_wording(test.task, test.questions, self.resolved.protocol)
+        return _TestParts(words, *reference_questions.select(test, self.reader))
 
     # --- the card -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def _origins(self) -> dict[str, str]:
-        """Method -> where it comes from; a look finds all installed packages, and runs the files of plugins."""
+        """Method -> its origin; cached, since it looks up all installed packages and executes the files of plugins."""
         return {entry.name: entry.origin for entry in registry.methods(self.config.plugins).entries()}
 
     def _card(
-        self, row: ResultRow, scored: ScoredRow, inputs: Inputs, output: Output, *, name: str, adapter: bool, kept: int
+        self, row: ResultRow, scored: ScoredRow, inputs: Inputs, output: Output, *, name: str, adapter: bool, n: int
     ) -> Card:
         from bench.report.competition import counted
         from bench.stats import summary
@@ -222,6 +222,6 @@ class ScorerWriter:
                 labelled=0 if scale is None else len(scale.labelled),
                 parameters={} if recalibrated is None else dict(recalibrated.parameters),
             ),
-            kept=kept,
+            kept=n,
             provenance={part: row.provenance[part] for part in _PROVENANCE if part in row.provenance},
         )

@@ -1,6 +1,6 @@
-"""A head that is ready to score: `load_head(folder)`, then `head(question, answer)` or `head.score(questions, ...)`.
+"""Scorer, a head loaded with its model: `load_head(folder)`, then `head(question, answer)` or `head.score(...)`.
 
-Questions go the way of a run, through prompts, reader and signals, so that a head says of an answer what the run said.
+Questions take the same path as in a run, through prompts, reader and signals, and so get the same confidences.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bench.run.preparation import relating_of
 from bench.run.resolve import judge_options
 from bench.run.scorers.card import Card, ModelCard, read_card
 from bench.run.scorers.output_maps import Output, read_method, read_output
-from bench.run.scorers.scoring_input import PromptWording, UnknownSubjects, read_words, task_of
+from bench.run.scorers.scoring_input import PromptWording, UnknownSubjects, build_task, read_wording
 from bench.signals.batches import Batches
 from bench.signals.definition import definition, read_from_model, reads_own_adapter
 from bench.signals.grading import Grader
@@ -44,15 +44,15 @@ from bench.signals.split_data import SplitData
 from bench.store.folders import Store
 
 FIELDS = ("question", "choices", "subject", "id")
-"""Keys of a question that is a dict; `given` beside them is its answer, and `answer`, the right one, is not read."""
+"""Keys of a question in a dict. Its key `given` holds the answer to score; `answer`, the right one, is ignored."""
 
 
 @dataclass(frozen=True)
 class HeadSetting:
-    """The model, how it is run, and where the method's code is."""
+    """Model, its options, and the files of plugins."""
 
     model: str | None = None
-    """Alias, Hub id or folder. Default: the name under which the run knew it."""
+    """Alias, Hub id or folder. Default: the name in the head's run."""
     device: str | None = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
@@ -70,23 +70,23 @@ class HeadSetting:
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
-    """Answers to questions and how sure a head is of them."""
+class ScoredAnswers:
+    """Answers to questions with a scorer's confidences."""
 
     questions: Sequence[Question]
     answers: Sequence[Answer | None]
-    """None where a question is too long to be asked."""
+    """None where a question is too long for the model."""
     confidence: FloatArray
     """`(n,)`; NaN where a question is too long."""
     too_long: Mapping[str, str] = field(default_factory=dict)
-    """Question id -> why it could not be asked."""
-    strangers: UnknownSubjects = field(default_factory=UnknownSubjects)
+    """Question id -> error message."""
+    unknown_subjects: UnknownSubjects = field(default_factory=UnknownSubjects)
     data_by_split: Sequence[SplitData] = ()
-    """The questions as they were read."""
+    """Questions with answers and signals."""
 
 
 class Scorer:
-    """A method with what it learned, on the model that it belongs to.
+    """A fitted method with its model.
 
     Example: `head = load_head("heads/tiny/atlas-choice/lts--demo--s0"); head({"question": "…", "choices": [...]}, "a")`
     """
@@ -94,13 +94,13 @@ class Scorer:
     def __init__(
         self, card: Card, method: ConfidenceMethod, words: PromptWording, output: Output, reader: Reader, grader: Grader
     ) -> None:
-        """Put the parts together; `load_head` does."""
+        """Build a scorer from its parts; use `load_head`."""
         self.card = card
         self.words = words
         self.model = reader.lm.spec.source if reader.lm.spec.local else reader.lm.spec.name
-        """Model that it is read on, as the command line names it."""
+        """Name of the loaded model for the command line."""
         self.reader = reader
-        """Reads questions with its model."""
+        """Reads questions with the model."""
         self._method, self._output, self._grader = method, output, grader
 
     def __repr__(self) -> str:
@@ -109,148 +109,146 @@ class Scorer:
 
     @property
     def name(self) -> str:
-        """Its name, e.g. `tiny/atlas-choice/ccps--demo--s0`."""
+        """Name, e.g. `tiny/atlas-choice/ccps--demo--s0`."""
         return self.card.name
 
     @property
     def format(self) -> Format:
-        """Whether it is for questions with options or for open ones."""
+        """Format of its questions: with options, or open."""
         return Format(self.card.asked.format)
 
     @property
     def protocol(self) -> Protocol:
-        """The numbers by which its questions are asked."""
+        """Protocol of its prompts and samples."""
         return self.reader.protocol
 
     def __call__(self, question: str | Mapping[str, Any], answer: str | None = None) -> float:
-        """Confidence that an answer is right, within [0, 1].
+        """Return the confidence that an answer is right, within [0, 1].
 
         Args:
-            question: its text, or a dict with `question`, and with `choices` where it has options; `subject` chooses
-                the exemplars that the model is shown.
-            answer: as the model would write it, of a question with options the letter, in either case; None: the model
-                answers.
+            question: text, or a dict with `question`, with `choices` if it has options, and with `subject`, which
+                selects the exemplars of the prompt.
+            answer: text; for a question with options its letter, in either case. None: the model answers.
 
         Raises:
-            UserError: question or answer is not as it must be.
+            UserError: question or answer is invalid.
         """
         return float(self.score([question], None if answer is None else [answer])[0])
 
     def score(
         self, questions: Sequence[str | Mapping[str, Any] | Question], answers: Sequence[str | None] | None = None
     ) -> FloatArray:
-        """Confidences `(n,)` that answers are right, within [0, 1]; many at once are read faster than one by one.
+        """Return the confidences `(n,)` that answers are right, within [0, 1]; a batch is faster than single calls.
 
         Args:
-            questions: as for a single one.
-            answers: one for each; None where the model is to answer. By default those in the questions' `given`.
+            questions: as for a single call.
+            answers: one for each question; None where the model answers. Default: the questions' `given`.
 
         Raises:
-            UserError: a question or an answer is not as it must be, or too long for the model.
+            UserError: a question or an answer is invalid, or too long for the model.
         """
-        asked, told = questions_of(questions, answers, self.words.subject, self.format)
-        if not asked:
+        parsed, provided = parse_questions(questions, answers, self.words.subject, self.format)
+        if not parsed:
             return np.zeros(0)
-        told = self.accepted(asked, told, strict=True)
-        if repeated := with_equal_options(asked):
+        provided = self.check_answers(parsed, provided, strict=True)
+        if repeated := with_equal_options(parsed):
             warnings.warn(f"{len(repeated):,} questions have equal options, such as {repeated[0]!r}", stacklevel=2)
-        scored = self.scored(asked, told)
+        scored = self.score_questions(parsed, provided)
         if scored.too_long:
             raise UserError(next(iter(scored.too_long.values())))
         return scored.confidence
 
-    def accepted(
-        self, questions: Sequence[Question], given: Mapping[str, Released], *, strict: bool = False
+    def check_answers(
+        self, questions: Sequence[Question], answers: Mapping[str, Released], *, strict: bool = False
     ) -> dict[str, Released]:
-        """Return given answers by question id as they are scored: texts that are an option's letter as that letter.
+        """Check provided answers and return them by question id, spellings of an option's letter as that letter.
 
         Args:
-            questions: whatever is asked.
-            given: question id -> the answer as it came.
-            strict: whether a text that is no option's letter is refused.
+            questions: all questions to score.
+            answers: question id -> provided answer.
+            strict: whether a text that is no option's letter raises.
 
         Raises:
-            UserError: a question has too few or too many options, answers are given to a method that reads none, or one
-                is refused.
+            UserError: a question has too few or too many options, an answer is invalid, or the method reads no answers.
         """
-        if given and not any(definition(signal).reads_answer(self.format) for signal in self._method.reads().predict):
+        if answers and not any(definition(signal).reads_answer(self.format) for signal in self._method.reads().predict):
             raise UserError(
-                f"expected no answers, got {len(given):,}: method {self._method.name!r} of head {self.name} does not"
+                f"expected no answers, got {len(answers):,}: method {self._method.name!r} of head {self.name} does not"
                 " read the answer, so that all answers to a question would have one confidence; leave them out"
                 f" ({GIVEN!r}, --answers), or take a head of a method that reads them"
             )
         if self.format is Format.OPEN:
-            return dict(given)
-        most = min(len(self.protocol.letters), MOST)
-        found = {}
+            return dict(answers)
+        max_options = min(len(self.protocol.letters), MOST)
+        accepted = {}
         for question in questions:
             n = len(question.choices) if any(question.choices) else 0
-            if not FEWEST <= n <= most:
+            if not FEWEST <= n <= max_options:
                 raise UserError(
-                    f"question {question.id!r}: expected {FEWEST} to {most} options, got {n or 'none'};"
+                    f"question {question.id!r}: expected {FEWEST} to {max_options} options, got {n or 'none'};"
                     f" the head {self.name} is for questions with lettered options"
                 )
-            answer, letters = given.get(question.id), self.protocol.letters[:n]
+            answer, letters = answers.get(question.id), self.protocol.letters[:n]
             if answer is not None:
                 letter = parse_letter(answer.text, letters) if isinstance(answer.text, str) else None
                 if strict and answer.text and letter is None:
                     what = f"expected one of {', '.join(letters)} as its answer, got {answer.text!r:.60}"
                     raise UserError(f"question {question.id!r}: {what}")
-                found[question.id] = answer if letter is None else replace(answer, text=letter)
-        return found
+                accepted[question.id] = answer if letter is None else replace(answer, text=letter)
+        return accepted
 
-    def scored(
+    def score_questions(
         self, questions: Sequence[Question], answers: Mapping[str, Released], dev: Sequence[Question] = ()
-    ) -> Scored:
-        """Answers with confidences; what can't be asked is told and not raised.
+    ) -> ScoredAnswers:
+        """Return answers with confidences; questions that are too long are listed, not raised.
 
         Args:
-            questions: of the head's format, with ids of their own.
-            answers: question id -> its answer, as it is; the model answers all others.
+            questions: in the head's format, with distinct ids.
+            answers: question id -> provided answer; the model answers all other questions.
             dev: exemplars that came with the questions.
 
         Raises:
-            UserError: nothing can be asked, or the model can't be read.
+            UserError: no prompt can be built, or the model can't be loaded.
         """
-        task, strangers = task_of(self.card.asked, self.words, self.protocol, questions, dev)
+        task, unknown = build_task(self.card.asked, self.words, self.protocol, questions, dev)
         signals, ref = self._method.reads().predict, self._method.fitted().get("adapter_")
-        parts = [[q for q in questions if (q.id in answers) == is_given] for is_given in (True, False)]
-        found: dict[str, tuple[Answer, float]] = {}
+        groups = [[q for q in questions if (q.id in answers) == is_given] for is_given in (True, False)]
+        by_id: dict[str, tuple[Answer, float]] = {}
         too_long: dict[str, str] = {}
         data_by_split = []
-        for part in filter(None, parts):
-            told = {q.id: answers[q.id] for q in part if q.id in answers}
-            where, kept = TaskSplit(task.name, "test"), part
+        for group in filter(None, groups):
+            fixed = {q.id: answers[q.id] for q in group if q.id in answers}
+            split, short = TaskSplit(task.name, "test"), group
             try:
-                split_data = self.reader.open(where, task, kept, told or None)
-            except TooLongError:  # those that the model's context can hold are asked
-                for question in part:
+                split_data = self.reader.open(split, task, short, fixed or None)
+            except TooLongError:  # drop the questions that exceed the model's context
+                for question in group:
                     try:
-                        self.reader.open(where, task, [question], {question.id: told[question.id]} if told else None)
+                        self.reader.open(split, task, [question], {question.id: fixed[question.id]} if fixed else None)
                     except TooLongError as error:
                         too_long[question.id] = str(error)
-                kept = [question for question in part if question.id not in too_long]
-                if not kept:
+                short = [question for question in group if question.id not in too_long]
+                if not short:
                     continue
-                split_data = self.reader.open(where, task, kept, {q.id: told[q.id] for q in kept} if told else None)
+                split_data = self.reader.open(split, task, short, {q.id: fixed[q.id] for q in short} if fixed else None)
             split_data = self._grader.parsed(self.reader.read(split_data, read_from_model(signals)))
-            through = None
+            adapted = None
             if isinstance(ref, AdapterRef) and reads_own_adapter(signals):
-                through = self.reader.read_through(split_data, replace(ref, folder=ref.folder.resolve()))
+                adapted = self.reader.read_through(split_data, replace(ref, folder=ref.folder.resolve()))
             confidence = np.full(len(split_data.questions), self._output.empty)
-            for rows, batch in Batches(self.reader).pieces(split_data, signals, through):
+            for rows, batch in Batches(self.reader).pieces(split_data, signals, adapted):
                 with fenced(f"method {self._method.name!r}, predict"):
                     confidence[rows] = self._output.confidence(given(self._method, batch.own()))
             data_by_split.append(split_data)
-            for question, answer, sure in zip(kept, split_data.answers, confidence.tolist(), strict=True):
-                found[question.id] = answer, sure
-        pairs = [found.get(q.id, (None, np.nan)) for q in questions]
-        return Scored(
-            questions, [a for a, _ in pairs], np.asarray([c for _, c in pairs]), too_long, strangers, data_by_split
+            for question, answer, value in zip(short, split_data.answers, confidence.tolist(), strict=True):
+                by_id[question.id] = answer, value
+        pairs = [by_id.get(q.id, (None, np.nan)) for q in questions]
+        return ScoredAnswers(
+            questions, [a for a, _ in pairs], np.asarray([c for _, c in pairs]), too_long, unknown, data_by_split
         )
 
 
-# --- heads of folders -------------------------------------------------------------------------------------------------
+# --- loading ----------------------------------------------------------------------------------------------------------
 
 
 def load_head(
@@ -262,44 +260,44 @@ def load_head(
     plugins: Sequence[str | Path] = (),
     trust_remote_code: bool = False,
 ) -> Scorer:
-    """A head that `bench run --save-heads` wrote, ready to score.
+    """Load a head that `bench run --save-heads` wrote.
 
-    What it reads lies in a temporary folder, which goes with the head.
+    Its signals are stored in a temporary folder, which is deleted with the scorer.
 
     Args:
         folder: of the head.
-        model: alias, Hub id or folder of its own model; by default the name under which the run knew it.
+        model: alias, Hub id or folder of its model; by default the name in its run.
         device: cuda, mps or cpu; by default the first of these that there is.
         dtype: float32, bfloat16 or float16; by default the head's.
-        plugins: files of the method, where it is a plugin's.
+        plugins: files of the method, if it is a plugin.
         trust_remote_code: run code that comes with the model.
 
     Raises:
-        UserError: the head is damaged, or of another model, method or version; says what to do.
+        UserError: the head is damaged, or belongs to another model, method or version.
     """
-    files = tuple(Path(each) for each in plugins)
+    files = tuple(Path(path) for path in plugins)
     setting = HeadSetting(model, device, dtype, trust_remote_code=trust_remote_code, plugins=files)
-    made = tempfile.mkdtemp(prefix="confbench-head-")
+    cache = tempfile.mkdtemp(prefix="confbench-head-")
     try:
-        head = open_head(Path(folder), setting, Path(made))
+        head = open_head(Path(folder), setting, Path(cache))
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(cache, ignore_errors=True)
         raise
-    weakref.finalize(head, shutil.rmtree, made, ignore_errors=True)
+    weakref.finalize(head, shutil.rmtree, cache, ignore_errors=True)
     return head
 
 
 def open_head(
     folder: Path, setting: HeadSetting, cache: Path, *, progress: Progress | None = None, same_model: bool = True
 ) -> Scorer:
-    """A head with its model in some setting.
+    """Load a head with its model in some setting.
 
     Args:
         folder: of the head.
         setting: the model and how it is run.
-        cache: where what is read is kept.
-        progress: for people.
-        same_model: whether another model than the head's own is refused.
+        cache: folder of the store.
+        progress: reports how far loading and reading are.
+        same_model: whether another model than the head's raises.
 
     Raises:
         UserError: as `load_head`.
@@ -308,7 +306,7 @@ def open_head(
     from bench.model.language_model import LanguageModel, LoadOptions
 
     card = read_card(folder)
-    words = read_words(folder)
+    words = read_wording(folder)
     values = {key: value for key, value in card.asked.protocol.items() if key != "preset"}
     protocol = changed(str(card.asked.protocol.get("preset")), values)
     if protocol.digest() != card.asked.digest:
@@ -316,10 +314,10 @@ def open_head(
             f"--head {folder}: it was made with other words around questions than this version of confbench uses;"
             " use the version that made it, or make it again with bench run --save-heads."
         )
-    known = registry.methods(setting.plugins)
+    methods = registry.methods(setting.plugins)
     files = set(map(str, setting.plugins))
-    origins = {entry.name: entry.origin for entry in known.entries() if entry.origin in files}
-    method = read_method(folder, card.method, known, origins)
+    origins = {entry.name: entry.origin for entry in methods.entries() if entry.origin in files}
+    method = read_method(folder, card.method, methods, origins)
     output = read_output(folder, card)
     trusted, model = setting.trust_remote_code, card.backbone.model if setting.model is None else setting.model
     if setting.model is None:
@@ -339,10 +337,10 @@ def open_head(
         setting.device, setting.dtype or card.backbone.dtype, trusted, (), setting.attention, setting.plain
     )
     lm = LanguageModel(specs.resolve(config.model), options)
-    own, other = card.backbone, ModelCard.of(lm, config.model)
-    if same_model and (parts := own.differences(other)):
+    saved, other = card.backbone, ModelCard.of(lm, config.model)
+    if same_model and (parts := saved.differences(other)):
         raise UserError(
-            f"--model {other.model}: the head in {folder} belongs to {own.model!r}, fingerprint {own.short}, not to"
+            f"--model {other.model}: the head in {folder} belongs to {saved.model!r}, fingerprint {saved.short}, not to"
             f" {other.model!r}, fingerprint {other.short}; other: {', '.join(parts)}. Name its own model, or make a"
             " head for this one with bench run --save-heads. How far this model's states are from the head's says bench"
             " head check."
@@ -360,53 +358,53 @@ def open_head(
 
 
 def with_equal_options(questions: Sequence[Question]) -> list[str]:
-    """Return ids of questions of which two options are equal, so that two letters mean the same."""
+    """Return the ids of questions with two equal options."""
     return [q.id for q in questions if len({choice.strip() for choice in q.choices}) < len(q.choices)]
 
 
-def _is_list(value: object) -> bool:
-    """Return whether a value has places, as lists, tuples, arrays and columns of tables have; sets have none."""
+def _is_sequence(value: object) -> bool:
+    """Return whether a value is indexed, like a list, tuple, array or table column, and no text or mapping."""
     return hasattr(type(value), "__getitem__") and not isinstance(value, str | Mapping)
 
 
-def questions_of(
+def parse_questions(
     questions: Sequence[str | Mapping[str, Any] | Question],
     answers: Sequence[str | None] | None,
     subject: str,
     kind: Format,
 ) -> tuple[list[Question], dict[str, Released]]:
-    """Questions, and those answers that are given by question id.
+    """Parse questions, and return them with the provided answers by question id.
 
     Args:
-        questions: whatever they were given as.
-        answers: one for each, None where the model is to answer; None: those that the questions bring.
-        subject: of a question that names none.
-        kind: of the questions; a dict with options is no open one.
+        questions: texts, dicts or `Question`s.
+        answers: one for each question, None where the model answers; None: the questions' `given`.
+        subject: default subject.
+        kind: format of the questions; an open one has no options.
 
     Raises:
-        UserError: one of them is not as it must be, two questions have one id, or an answer was given twice.
+        UserError: a question or answer is invalid, two questions have one id, or a question has two answers.
     """
-    for name, each in (("questions", questions), ("answers", answers)):
-        if each is not None and not _is_list(each):
-            raise UserError(f"expected a list of {name}, got {type(each).__name__} {each!r:.60}; make it a list")
-    asked = [_question(question, i, subject, kind) for i, question in enumerate(questions)]
-    if twice := [key for key, n in Counter(question.id for question in asked).items() if n > 1]:
-        raise UserError(f"expected questions with ids of their own, got {twice[0]!r:.60} twice; change one of them")
-    brought = [_answer(each.get(GIVEN), i) if isinstance(each, Mapping) else None for i, each in enumerate(questions)]
-    told = brought if answers is None else [_answer(answer, i) for i, answer in enumerate(answers)]
-    if len(told) != len(asked):
-        raise UserError(f"expected an answer to each of {len(asked):,} questions, got {len(told):,}")
-    for i, (own, text) in enumerate(zip(brought, told, strict=True)):
-        if own not in {None, text}:
+    for name, values in (("questions", questions), ("answers", answers)):
+        if values is not None and not _is_sequence(values):
+            raise UserError(f"expected a list of {name}, got {type(values).__name__} {values!r:.60}; make it a list")
+    items = [_parse_question(question, i, subject, kind) for i, question in enumerate(questions)]
+    if repeated := [key for key, n in Counter(question.id for question in items).items() if n > 1]:
+        raise UserError(f"expected questions with ids of their own, got {repeated[0]!r:.60} twice; change one of them")
+    embedded = [_check_answer(q.get(GIVEN), i) if isinstance(q, Mapping) else None for i, q in enumerate(questions)]
+    provided = embedded if answers is None else [_check_answer(answer, i) for i, answer in enumerate(answers)]
+    if len(provided) != len(items):
+        raise UserError(f"expected an answer to each of {len(items):,} questions, got {len(provided):,}")
+    for i, (inside, text) in enumerate(zip(embedded, provided, strict=True)):
+        if inside not in {None, text}:
             raise UserError(
-                f"question {i}: it has the answer {own!r:.60} in {GIVEN!r}, and {text!r:.60} was given beside it; leave"
-                " one of them out"
+                f"question {i}: it has the answer {inside!r:.60} in {GIVEN!r}, and {text!r:.60} was given beside it;"
+                " leave one of them out"
             )
-    pairs = zip(asked, told, strict=True)
-    return asked, {question.id: Released(None, text.strip(), None) for question, text in pairs if text is not None}
+    pairs = zip(items, provided, strict=True)
+    return items, {question.id: Released(None, text.strip(), None) for question, text in pairs if text is not None}
 
 
-def _answer(answer: object, i: int) -> str | None:
+def _check_answer(answer: object, i: int) -> str | None:
     if answer is not None and not isinstance(answer, str):
         raise UserError(f"question {i}: expected answers as text, got {type(answer).__name__} {answer!r:.60}")
     if answer is not None:
@@ -414,8 +412,8 @@ def _answer(answer: object, i: int) -> str | None:
     return answer
 
 
-def _question(question: object, i: int, usual: str, kind: Format) -> Question:
-    """A question from whatever it was given as."""
+def _parse_question(question: object, i: int, default: str, kind: Format) -> Question:
+    """Parse a question; `i` is its index for messages."""
     if isinstance(question, Question):
         return question
     values = {"question": question} if isinstance(question, str) else question
@@ -425,18 +423,18 @@ def _question(question: object, i: int, usual: str, kind: Format) -> Question:
         hint = did_you_mean(key, [name for name in (*FIELDS, GIVEN) if name not in values])
         if hint or "question" not in values:
             raise UserError(f"question {i}: nothing is known of {key!r}, expected {', '.join(FIELDS)}.{hint}")
-    text, subject, own = values.get("question"), values.get("subject"), values.get("id")
+    text, subject, id_ = values.get("question"), values.get("subject"), values.get("id")
     if not isinstance(text, str) or not text.strip():
         raise UserError(f"question {i}: expected a text that is not empty, got {text!r:.60}")
     if not isinstance(subject, str | None):
         raise UserError(f"question {i}: expected a subject as text, got {type(subject).__name__} {subject!r:.60}")
-    if not isinstance(own, str | Integral | None) or isinstance(own, bool):
-        raise UserError(f"question {i}: expected an id as text or a whole number, got {own!r:.60}")
+    if not isinstance(id_, str | Integral | None) or isinstance(id_, bool):
+        raise UserError(f"question {i}: expected an id as text or a whole number, got {id_!r:.60}")
     options = () if values.get("choices") is None else values["choices"]
-    choices = tuple(options) if _is_list(options) else ("",)
-    if not all(isinstance(each, str) and each.strip() for each in choices):
+    choices = tuple(options) if _is_sequence(options) else ("",)
+    if not all(isinstance(choice, str) and choice.strip() for choice in choices):
         raise UserError(f"question {i}: expected choices as a list of texts, which letters name, got {options!r:.60}")
     if choices and kind is Format.OPEN:
         raise UserError(f"question {i}: expected no choices, got {len(choices)}; the head is for open questions")
-    require_text("\n".join((text, subject or "", str(own), *choices)), f"question {i}")
-    return Question(f"asked:{i}" if own in {None, ""} else str(own), subject or usual, text, choices or ("",), 0)
+    require_text("\n".join((text, subject or "", str(id_), *choices)), f"question {i}")
+    return Question(f"asked:{i}" if id_ in {None, ""} else str(id_), subject or default, text, choices or ("",), 0)

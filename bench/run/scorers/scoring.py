@@ -1,4 +1,4 @@
-"""`bench score`: a file of questions, and answers where there are any -> a line of JSON with a confidence for each."""
+"""`bench score`: read a file of questions, and of answers if any, and write a JSON line with a confidence for each."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from bench.data.question_files import read_scoring_file
 from bench.model.specs import label_of
 from bench.progress import Progress
 from bench.run.scorers.card import GuardCard, read_card
-from bench.run.scorers.scorer import HeadSetting, Scored, Scorer, open_head, with_equal_options
-from bench.run.scorers.scoring_input import read_words
+from bench.run.scorers.scorer import HeadSetting, ScoredAnswers, Scorer, open_head, with_equal_options
+from bench.run.scorers.scoring_input import read_wording
 from bench.store.folders import cache_folder
 from bench.store.locks import in_use
 
 
 @dataclass
 class ScoreReport:
-    """Scored questions, and what is to be known of them."""
+    """Output of `bench score`."""
 
     lines: list[str]
-    """One for each question, in the file's order."""
+    """One JSON text for each question, in the file's order."""
     notes: list[str] = field(default_factory=list)
     """Counts and warnings for the user."""
 
@@ -39,92 +39,93 @@ def score(
     """Score answers to questions with a head.
 
     Args:
-        questions: file of them, which may have answers.
-        head: of the head.
-        answers: file of answers, where the questions have none.
-        setting: the model and how it is run.
-        progress: for people.
-        cache: where what is read is kept; None: the user's.
+        questions: file of questions, which may hold answers.
+        head: folder of the head.
+        answers: file of answers, if the questions hold none.
+        setting: model and its options.
+        progress: reports how far scoring is.
+        cache: folder of the store; None: the user's.
 
     Raises:
-        UserError: head, model, questions or answers are not as they must be; nothing was written.
+        UserError: head, model, questions or answers are invalid; nothing was written.
     """
     card = read_card(head)
-    asked = read_scoring_file(questions, read_words(head).subject)
-    if (own := Format(card.asked.format)) is not asked.format:
+    file = read_scoring_file(questions, read_wording(head).subject)
+    if (expected := Format(card.asked.format)) is not file.format:
         kinds = {Format.CHOICE: "questions with options", Format.OPEN: "open questions"}
-        add = own is Format.CHOICE
+        add = expected is Format.CHOICE
         way_out = "add the options in column 'choices'" if add else "take the options out of a copy of the file"
         raise UserError(
-            f"--head {head}: it is for {kinds[own]} (it was tested on {card.asked.task}), and {asked.name} has"
-            f" {kinds[asked.format]}; {way_out}, or take a head for {kinds[asked.format]}."
+            f"--head {head}: it is for {kinds[expected]} (it was tested on {card.asked.task}), and {file.name} has"
+            f" {kinds[file.format]}; {way_out}, or take a head for {kinds[file.format]}."
         )
-    written, notes = asked.given, []
+    provided, notes = file.given, []
     if answers is not None:
-        if asked.given:
+        if file.given:
             raise UserError(
-                f"--answers {answers}: {asked.name} has answers of its own in column 'given'; take these out, or leave"
+                f"--answers {answers}: {file.name} has answers of its own in column 'given'; take these out, or leave"
                 " --answers out."
             )
-        told = read_answers(answers)
-        known = {question.id for question in asked.questions}
-        written = {key: replace(answer, correct=None) for key, answer in told.answers.items() if key in known}
-        if not written:
+        source = read_answers(answers)
+        ids = {question.id for question in file.questions}
+        provided = {key: replace(answer, correct=None) for key, answer in source.answers.items() if key in ids}
+        if not provided:
             raise UserError(
-                f"--answers {told.name}: expected answers to questions such as {asked.questions[0].id!r}, found none,"
-                f" but such as {next(iter(told.answers))!r}; give both files the same ids in column 'id'."
+                f"--answers {source.name}: expected answers to questions such as {file.questions[0].id!r}, found none,"
+                f" but such as {next(iter(source.answers))!r}; give both files the same ids in column 'id'."
             )
-        others = len(told.answers) - len(written)
-        notes += [f"{told.name}: {others:,} answers are to no question of {asked.name}"] * bool(others)
-    progress.say(f"{len(asked.questions):,} questions, {len(written):,} with an answer; loading {card.backbone.model}")
+        others = len(source.answers) - len(provided)
+        notes += [f"{source.name}: {others:,} answers are to no question of {file.name}"] * bool(others)
+    progress.say(f"{len(file.questions):,} questions, {len(provided):,} with an answer; loading {card.backbone.model}")
     cache = cache or cache_folder()
-    opened = open_head(head, setting, cache, progress=progress)
-    given = opened.accepted(asked.questions, written)
-    with in_use(cache, label_of(opened.reader.lm.spec)) as reads:
-        opened.reader.store.reads = reads
-        scored = opened.scored(asked.questions, given, asked.dev)
-    lines = list(_lines(scored, opened, given))
-    changed = sum(answer != written[key] for key, answer in given.items())
+    scorer = open_head(head, setting, cache, progress=progress)
+    checked = scorer.check_answers(file.questions, provided)
+    with in_use(cache, label_of(scorer.reader.lm.spec)) as reads:
+        scorer.reader.store.reads = reads
+        scored = scorer.score_questions(file.questions, checked, file.dev)
+    lines = list(_output_lines(scored, scorer, checked))
+    changed = sum(answer != provided[key] for key, answer in checked.items())
     notes += [f"given answers that are a letter written otherwise (A for a), scored as it: {changed:,}"] * bool(changed)
     return ScoreReport(
-        [json.dumps(line, ensure_ascii=False) for line in lines], [*notes, *_notes(scored, opened, lines, len(given))]
+        [json.dumps(line, ensure_ascii=False) for line in lines],
+        [*notes, *_notes(scored, scorer, lines, len(checked))],
     )
 
 
-def _lines(scored: Scored, head: Scorer, given: Mapping[str, Released]) -> Iterator[dict[str, object]]:
-    for question, answer, sure in zip(scored.questions, scored.answers, scored.confidence.tolist(), strict=True):
-        own = question.id not in given
-        unread = answer is not None and bool(answer.text) and not answer.parsed
+def _output_lines(scored: ScoredAnswers, head: Scorer, provided: Mapping[str, Released]) -> Iterator[dict[str, object]]:
+    for question, answer, confidence in zip(scored.questions, scored.answers, scored.confidence.tolist(), strict=True):
+        generated = question.id not in provided
+        unparsed = answer is not None and bool(answer.text) and not answer.parsed
         line: dict[str, object] = {
             "id": question.id,
             "answer": None if answer is None else answer.text,
-            "confidence": None if np.isnan(sure) or (unread and not own) else sure,
+            "confidence": None if np.isnan(confidence) or (unparsed and not generated) else confidence,
             "head": head.name,
         }
         if head.card.guard is not None:
-            covered = own and (answer is None or answer.parsed)
-            line |= {"trusted": head.card.guard.trusts(sure, own=covered), "guard": head.card.guard.name}
+            covered = generated and (answer is None or answer.parsed)
+            line |= {"trusted": head.card.guard.trusts(confidence, own=covered), "guard": head.card.guard.name}
         if answer is None:
             line["note"] = scored.too_long[question.id]
         elif not answer.text:
             line["note"] = "the answer has no text"
-        elif unread:
+        elif unparsed:
             line["note"] = "the answer is no option's letter"
         yield line
 
 
-def _notes(scored: Scored, head: Scorer, lines: Sequence[Mapping[str, object]], given: int) -> Iterator[str]:
-    n, card, others = len(scored.questions), head.card, scored.strangers
+def _notes(scored: ScoredAnswers, head: Scorer, lines: Sequence[Mapping[str, object]], given: int) -> Iterator[str]:
+    n, card, others = len(scored.questions), head.card, scored.unknown_subjects
     done = sum(line["confidence"] is not None for line in lines)
-    unread = n - done - len(scored.too_long)
+    unparsed = n - done - len(scored.too_long)
     yield f"{done:,} of {n:,} questions scored with {head.name}; answers given: {given:,}, the model's: {n - given:,}"
     context, answers = f"{head.reader.lm.context:,}", [a for a in scored.answers if a is not None]
-    odd = [answer for answer in answers if answer.text and not answer.parsed]
+    unparsed_answers = [answer for answer in answers if answer.text and not answer.parsed]
     counts = {
         f"too long for the model's context of {context} tokens, not scored": len(scored.too_long),
         "answers without text, scored as the protocol says": sum(not a.text for a in answers),
-        "given answers that are no option's letter, not scored": unread,
-        "the model's answers that are no option's letter, scored as in a run": len(odd) - unread,
+        "given answers that are no option's letter, not scored": unparsed,
+        "the model's answers that are no option's letter, scored as in a run": len(unparsed_answers) - unparsed,
         "questions with two equal options, scored all the same": len(with_equal_options(scored.questions)),
         "answers that name an option not by its letter alone (A for a), scored as written": sum(
             a.letter is not None and a.text != a.letter for a in answers
@@ -149,22 +150,22 @@ def _notes(scored: Scored, head: Scorer, lines: Sequence[Mapping[str, object]], 
         yield f"the head was made by a run with --limit {card.test.limit}; it learned from few answers"
 
 
-def guard_notes(guard: GuardCard | None, trusted: int, given: int, strangers: int) -> Iterator[str]:
-    """Sentences on what was trusted, and where the guard says nothing.
+def guard_notes(guard: GuardCard | None, trusted: int, provided: int, unknown_subjects: int) -> Iterator[str]:
+    """Yield notes on the trusted answers, and on those that the guard does not cover.
 
     Args:
         guard: of the head.
-        trusted: answers that it trusts.
-        given: answers that were not the model's own.
-        strangers: questions of subjects that the head has no exemplars of.
+        trusted: number of trusted answers.
+        provided: answers that the model did not generate.
+        unknown_subjects: questions of subjects without exemplars in the head.
     """
     if guard is None:
         return
     yield f"trusted are {guard.terms}, calibrated on {guard.answers:,} answers of {guard.task}: {trusted:,}"
-    beyond = [f"{given:,} answers that were given to it"] * bool(given)
-    beyond += [f"{strangers:,} questions of other subjects"] * bool(strangers)
-    if beyond:
+    outside = [f"{provided:,} answers that were given to it"] * bool(provided)
+    outside += [f"{unknown_subjects:,} questions of other subjects"] * bool(unknown_subjects)
+    if outside:
         yield (
             f"the guard is for the model's own answers to questions like those of {guard.task}; of"
-            f" {' and '.join(beyond)} it guarantees nothing"
+            f" {' and '.join(outside)} it guarantees nothing"
         )

@@ -1,4 +1,4 @@
-"""Words and exemplars by which a head's questions are asked, as data: no task has to be there when it is used."""
+"""Prompt wording and exemplars of a head as data, and the task built from them, so that no task need be installed."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from bench.api.errors import fenced
 from bench.api.protocol import ExemplarOrder, Protocol
 from bench.data.sources import HubSource
 from bench.data.splits import spread
-from bench.run.scorers.card import ASKED, ProtocolCard
+from bench.run.scorers.card import WORDS, ProtocolCard
 from bench.store.decoding import decoded, parsed
 
 _MOST = 5_000
-"""Exemplars that a head keeps, at most."""
+"""Most exemplars in a head."""
 
 
 @dataclass(frozen=True)
 class PromptWording:
-    """Words around questions, and the exemplars before them."""
+    """Prompt styles by subject, and pools of exemplars."""
 
     styles: Mapping[str, PromptStyle]
-    """Subject -> its words; those of the empty subject are for all others."""
+    """Subject -> prompt style; the empty subject is the default."""
     pools: Mapping[str, tuple[Question, ...]]
-    """Subject -> questions that may be shown as exemplars."""
+    """Subject -> exemplars."""
 
     @property
     def subject(self) -> str:
-        """Subject of a question that names none: the only one there is, if there is only one."""
+        """Default subject of a question: the only one of the pools, if there is just one."""
         return next(iter(self.pools)) if len(self.pools) == 1 else "general knowledge"
 
 
 @dataclass(frozen=True)
 class UnknownSubjects:
-    """Subjects of which a head has no exemplars."""
+    """Subjects without exemplars in a head."""
 
     subjects: tuple[str, ...] = ()
     questions: int = 0
     shown: int = 0
-    """Exemplars of other subjects that their prompts show instead."""
+    """Exemplars of other subjects in their prompts instead."""
 
 
-def words_of(task: Task, questions: Sequence[Question], protocol: Protocol) -> PromptWording:
-    """Words and exemplars by which a task asks questions.
+def collect_wording(task: Task, questions: Sequence[Question], protocol: Protocol) -> PromptWording:
+    """Collect prompt styles and exemplars of a task.
 
     Raises:
-        UserError: that can't be kept as data.
+        UserError: they can't be stored as data.
     """
     with fenced(f"task {task.name!r}, pools and style_of"):
         pools = dict(task.pools())
-        asked = [*questions, *(question for pool in pools.values() for question in pool[: protocol.shots + 1])]
+        with_exemplars = [*questions, *(question for pool in pools.values() for question in pool[: protocol.shots + 1])]
         styles: dict[str, PromptStyle] = {}
-        for question in asked:
+        for question in with_exemplars:
             style = task.style_of(question)
             if styles.setdefault(question.subject, style) != style:
                 raise UserError(f"task {task.name} words questions of one subject in several ways")
@@ -66,69 +66,69 @@ def words_of(task: Task, questions: Sequence[Question], protocol: Protocol) -> P
     if sum(map(len, pools.values())) > _MOST:
         raise UserError(f"task {task.name} has more than {_MOST:,} exemplars, which no head keeps")
     common = Counter(map(repr, styles.values())).most_common(1)[0][0]
-    usual = next(style for style in styles.values() if repr(style) == common)
-    others = {subject: style for subject, style in styles.items() if style != usual}
-    return PromptWording({"": usual, **others}, {subject: tuple(pool) for subject, pool in pools.items()})
+    default = next(style for style in styles.values() if repr(style) == common)
+    others = {subject: style for subject, style in styles.items() if style != default}
+    return PromptWording({"": default, **others}, {subject: tuple(pool) for subject, pool in pools.items()})
 
 
-def read_words(folder: Path) -> PromptWording:
-    """Words and exemplars of a head.
+def read_wording(folder: Path) -> PromptWording:
+    """Read prompt styles and exemplars of a head.
 
     Raises:
-        UserError: it is something else.
+        UserError: the file is missing or damaged.
     """
     try:
-        return decoded(parsed((folder / ASKED).read_text(encoding="utf-8")), PromptWording)
+        return decoded(parsed((folder / WORDS).read_text(encoding="utf-8")), PromptWording)
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"--head {folder}: {ASKED} can't be used ({str(error)[:100]}); copy the head again.") from error
+        raise UserError(f"--head {folder}: {WORDS} can't be used ({str(error)[:100]}); copy the head again.") from error
 
 
 class _HeadTask(Task):
-    """Questions that a head is asked about; `task_of` makes a subclass for each."""
+    """Task of the questions that a head scores; `build_task` makes a subclass for each call."""
 
     words: ClassVar[PromptWording]
     exemplars: ClassVar[Mapping[str, Sequence[Question]]]
 
     def questions(self, split: Split) -> Iterator[Question]:
-        """None: they come from whoever asks."""
+        """Yield nothing: the caller has the questions."""
         del split
         yield from ()
 
     def pools(self) -> Mapping[str, Sequence[Question]]:
-        """The head's own, and others where it has none of a subject."""
+        """Return the head's exemplars, and substitutes for unknown subjects."""
         return self.exemplars
 
     def style_of(self, question: Question) -> PromptStyle:
-        """The words of the question's subject, else those of all others."""
+        """Return the style of the question's subject, else the default."""
         return self.words.styles.get(question.subject, self.words.styles[""])
 
 
-def task_of(
+def build_task(
     card: ProtocolCard, words: PromptWording, protocol: Protocol, questions: Sequence[Question], dev: Sequence[Question]
 ) -> tuple[Task, UnknownSubjects]:
-    """The task that asks these questions as the head's own were asked.
+    """Build the task that prompts these questions like the head's test questions.
 
-    A subject of which the head has no exemplars gets some of all its subjects in turn: a model that is shown none
-    answers otherwise than it did when the head learned.
+    A subject without exemplars in the head gets exemplars of all subjects in turn: without any the model would answer
+    otherwise than in the head's training.
 
     Args:
         card: of the head.
         words: of the head.
         protocol: of the head.
-        questions: what is asked.
-        dev: exemplars that came with the questions, before all others of their subjects.
+        questions: questions to score.
+        dev: exemplars from the file of questions, which replace those of their subjects.
     """
     pools: dict[str, Sequence[Question]] = dict(words.pools)
-    own: dict[str, list[Question]] = {}
+    from_file: dict[str, list[Question]] = {}
     for question in dev:
-        own.setdefault(question.subject, []).append(question)
-    every = [question for pool in words.pools.values() for question in pool]
-    others = spread(every, protocol.shots + 1)
+        from_file.setdefault(question.subject, []).append(question)
+    exemplars = [question for pool in words.pools.values() for question in pool]
+    substitutes = spread(exemplars, protocol.shots + 1)
     counts = Counter(question.subject for question in questions)
-    strange = [subject for subject in counts if subject not in pools and subject not in own]
-    pools |= {**own, **(dict.fromkeys(strange, others) if others else {})}
-    told = UnknownSubjects(
-        tuple(strange), sum(counts[subject] for subject in strange), min(len(others), protocol.shots)
+    unknown = [subject for subject in counts if subject not in pools and subject not in from_file]
+    pools |= {**from_file, **(dict.fromkeys(unknown, substitutes) if substitutes else {})}
+    unknown_subjects = UnknownSubjects(
+        tuple(unknown), sum(counts[subject] for subject in unknown), min(len(substitutes), protocol.shots)
     )
     fields = {
         "__doc__": "Questions that a head is asked about.",
@@ -141,5 +141,5 @@ def task_of(
         "words": words,
         "exemplars": pools,
     }
-    made: Task = type("HeadTask", (_HeadTask,), fields)(HubSource(), protocol)  # whose rows nobody asks for
-    return made, told if words.pools and protocol.shots else UnknownSubjects()
+    task: Task = type("HeadTask", (_HeadTask,), fields)(HubSource(), protocol)  # a source that is never read
+    return task, unknown_subjects if words.pools and protocol.shots else UnknownSubjects()

@@ -36,7 +36,7 @@ from bench.grading.grade import JudgeCase, MatchJudge, normalise_text
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import ModelSpec
 from bench.progress import Silent
-from bench.run.costs import costs_of, counted, tokens_alone
+from bench.run.costs import costs_of, count_tokens, tokens_alone
 from bench.signals.batches import Batches
 from bench.signals.grading import Grader
 from bench.signals.reader import Reader
@@ -128,8 +128,8 @@ def test_the_floor_is_the_number_of_distinct_prefixes(
     reader, split_data = read(small_model, tmp_path, task, signals)
     query = QueryLogits() in signals
     expected = brute_force(reader, split_data, to_answer_end=Hidden(1.0, At.ANSWER_END) in signals, query=query)
-    assert counted([split_data], reader).floors == Counter(expected)
-    assert counted([split_data, split_data], reader).floors == Counter(expected)  # counted once
+    assert count_tokens([split_data], reader).floors == Counter(expected)
+    assert count_tokens([split_data, split_data], reader).floors == Counter(expected)  # counted once
     costs = costs_of([split_data], reader)
     assert Counter({stage: cost.forward_tokens_floor for stage, cost in costs.items()}) == Counter(expected)
     for stage, cost in costs.items():
@@ -150,8 +150,8 @@ def test_a_method_alone_costs_what_a_run_of_it_alone_would(
     alone, read_for_one = read(small_model, tmp_path / "one", task, signals[case])
     wanted = frozenset({*signals[case], TokenIds(Of.ANSWER), QueryLogits(Adapter.OWN)})  # of which no pass is made here
     found = tokens_alone([(read_for_all, wanted)], [], shared).forward
-    assert found == counted([read_for_one], alone).floors.total()
-    assert found <= counted([read_for_all], shared).floors.total()
+    assert found == count_tokens([read_for_one], alone).floors.total()
+    assert found <= count_tokens([read_for_all], shared).floors.total()
 
 
 def test_stored_readings_tell_what_they_once_cost(small_model: Path, tmp_path: Path) -> None:

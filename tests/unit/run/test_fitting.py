@@ -39,7 +39,7 @@ from bench.model import specs
 from bench.model.adapter import fingerprint
 from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
-from bench.run.fitting import Fitted, Fitter, _loaded, _save, training_account
+from bench.run.fitting import Fitted, Fitter, _load_fit, _save_fit, training_account
 from bench.signals.split_data import SplitData
 from bench.store.folders import Store
 from bench.training.trainer import AdapterTrainer, PutOffError
@@ -98,8 +98,8 @@ def test_the_account_is_that_of_the_kept_step() -> None:
 
 def test_a_stored_fit_comes_back_whole(tmp_path: Path) -> None:
     found, _, held = fitted()
-    entry = Store(tmp_path).put("fits", "ab" * 32, {}, lambda folder: _save(found, folder), seconds=1.5)
-    again = _loaded(Slope(), entry)
+    entry = Store(tmp_path).put("fits", "ab" * 32, {}, lambda folder: _save_fit(found, folder), seconds=1.5)
+    again = _load_fit(Slope(), entry)
     assert (again.training, again.labels, again.seconds) == (found.training, found.labels, 1.5)
     assert np.array_equal(again.curve, found.curve)  # type: ignore[arg-type]
     assert np.array_equal(again.method.predict(held), found.method.predict(held))
@@ -380,7 +380,7 @@ def with_adapter(store: Store) -> tuple[Fitter, Path]:
     method.slope_ = 1.0
     method.parts_ = {"first": AdapterRef(trained, fingerprint(trained))}
     whole = Fitted(method, found.training, found.labels, None, 1.5)
-    store.put("fits", "f" * 64, {}, lambda folder: _save(whole, folder), seconds=1.5)
+    store.put("fits", "f" * 64, {}, lambda folder: _save_fit(whole, folder), seconds=1.5)
     resolved: Any = SimpleNamespace(fresh=lambda _: Adapted())
     nothing: Any = None
     return Fitter(resolved, nothing, store, nothing, Silent(), 0), trained
@@ -388,7 +388,7 @@ def with_adapter(store: Store) -> tuple[Fitter, Path]:
 
 def test_a_stored_fit_is_used_with_a_whole_adapter(tmp_path: Path) -> None:
     fitter, trained = with_adapter(Store(tmp_path))
-    again = fitter._stored("adapted", Adapted, "f" * 64)
+    again = fitter._load_stored("adapted", Adapted, "f" * 64)
     assert again is not None
     assert again.method.fitted()["parts_"]["first"].folder == trained
     assert fitter.store.notes == []
@@ -400,7 +400,7 @@ def test_a_damaged_adapter_is_not_used_and_said_once(tmp_path: Path, name: str) 
     content = bytearray((trained / name).read_bytes())
     content[3] ^= 1
     (trained / name).write_bytes(bytes(content))
-    assert fitter._stored("adapted", Adapted, "f" * 64) is None
+    assert fitter._load_stored("adapted", Adapted, "f" * 64) is None
     (note,) = fitter.store.notes
     assert f"cache entry adapters/{'ad' * 6} was damaged ({name} was altered" in note
     assert not trained.exists()
@@ -411,7 +411,7 @@ def test_the_adapter_of_another_cache_or_of_another_training_is_not_used(tmp_pat
     shutil.copytree(tmp_path / "old", tmp_path / "new")
     fitter, _ = with_adapter(Store(tmp_path / "new"))
     copied = replace(fitter, store=Store(tmp_path / "new"))
-    assert copied._stored("adapted", Adapted, "f" * 64) is None
+    assert copied._load_stored("adapted", Adapted, "f" * 64) is None
     assert copied.store.notes == [
         "the stored fit of adapted can't be used (its adapter is another one); it is fitted again"
     ]
@@ -419,6 +419,6 @@ def test_the_adapter_of_another_cache_or_of_another_training_is_not_used(tmp_pat
     again, place = with_adapter(Store(tmp_path / "old"))
     shutil.rmtree(place)
     again.store.put("adapters", "ad" * 32, {}, lambda folder: [(folder / n).write_text("other") for n in ADAPTER_FILES])  # type: ignore[arg-type,return-value]
-    assert again._stored("adapted", Adapted, "f" * 64) is None
+    assert again._load_stored("adapted", Adapted, "f" * 64) is None
     assert "its adapter is another one" in again.store.notes[0]
     assert trained.is_dir()

@@ -810,8 +810,8 @@ def test_a_guard_says_nothing_of_an_answer_that_is_no_letter(copy: Path) -> None
     answers = [Answer(text, letter, False, parsed=letter is not None) for text, letter in (("A", "A"), ("so", None))]
     questions = [SimpleNamespace(id=str(k)) for k in range(2)]
     scored = SimpleNamespace(questions=questions, answers=answers, confidence=np.array([0.9, 0.9]), too_long={})
-    assert [line["trusted"] for line in scoring._lines(scored, head, {})] == [True, None]
-    assert [line["trusted"] for line in scoring._lines(scored, head, {"0": None})] == [None, None]  # given
+    assert [line["trusted"] for line in scoring._output_lines(scored, head, {})] == [True, None]
+    assert [line["trusted"] for line in scoring._output_lines(scored, head, {"0": None})] == [None, None]  # given
 
 
 def test_a_guard_of_another_task_names_no_share(whole_run: WholeRun, copy: Path, tmp_path: Path) -> None:
@@ -840,12 +840,12 @@ def test_an_answer_at_the_threshold_is_trusted(whole_run: WholeRun) -> None:
     sure = np.array([0.7, np.nextafter(0.7, 0), np.nan])
     assert [BEES.trusts(each, own=True) for each in sure.tolist()] == [True, False, False]
     assert [BEES.trusts(each, own=False) for each in sure.tolist()] == [None, None, None]
-    (note,) = guard_notes(BEES, 1, given=0, strangers=0)
+    (note,) = guard_notes(BEES, 1, provided=0, unknown_subjects=0)
     assert note.endswith("calibrated on 50 answers of bees: 1")
 
 
 @pytest.mark.parametrize(
-    ("given", "strangers", "beyond"),
+    ("given", "unknown", "beyond"),
     [
         (3, 0, "of 3 answers that were given to it it guarantees nothing"),
         (0, 2, "of 2 questions of other subjects it guarantees nothing"),
@@ -853,9 +853,9 @@ def test_an_answer_at_the_threshold_is_trusted(whole_run: WholeRun) -> None:
     ],
 )
 def test_a_guard_names_what_it_guarantees_nothing_of(
-    whole_run: WholeRun, given: int, strangers: int, beyond: str
+    whole_run: WholeRun, given: int, unknown: int, beyond: str
 ) -> None:
-    _, note = guard_notes(BEES, 1, given, strangers)
+    _, note = guard_notes(BEES, 1, given, unknown)
     assert note.endswith(f"the model's own answers to questions like those of bees; {beyond}")
 
 

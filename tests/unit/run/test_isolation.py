@@ -207,11 +207,11 @@ def test_the_newest_logs_are_kept_and_empty_ones_are_not(tmp_path: Path) -> None
     with empty.opened():
         empty.appended().close()
     assert list(tmp_path.iterdir()) == [tmp_path / "cache"]  # it was there before, and stays
-    for number in range(log.KEPT + 2):
+    for number in range(log.MAX_LOGS + 2):
         with log.RunLog(tmp_path / "logs" / f"{number:02}.log").opened():
             sys.stdout.write("said")
     names = sorted(path.name for path in (tmp_path / "logs").iterdir())
-    assert names == [f"{n:02}.log" for n in range(2, log.KEPT + 2)]
+    assert names == [f"{n:02}.log" for n in range(2, log.MAX_LOGS + 2)]
 
 
 def test_a_process_that_can_not_be_started_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -221,13 +221,13 @@ def test_scores_are_recalibrated_by_scales_that_did_not_see_the_answer() -> None
     method, unknown = Far(), cast("Any", None)
     resolved: Any = SimpleNamespace(methods={"half": method})
     recalibration = Recalibration(resolved, unknown, cast("Any", SimpleNamespace(seed=4)), predictor(method), unknown)
-    confidence = recalibration._confidence("half", Inputs(held(*labels.tolist())))
+    confidence = recalibration._predict_validation("half", Inputs(held(*labels.tolist())))
     score, fold = -1e300 * (np.arange(30) % 10), folds_of(labels, seed=4)
     for k in range(5):
         expected = Scale.fit(score[fold != k], labels[fold != k]).apply(score[fold == k])
         assert confidence[fold == k].tolist() == expected.tolist()
     with pytest.raises(UserError, match="answers are right: its scores have no scale that could be recalibrated"):
-        recalibration._confidence("half", Inputs(held(True, True)))
+        recalibration._predict_validation("half", Inputs(held(True, True)))
 
 
 @pytest.mark.parametrize(

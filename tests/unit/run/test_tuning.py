@@ -21,7 +21,7 @@ from bench.run.fitting import Fitted, Tuned
 from bench.run.inputs import Inputs
 from bench.run.method_factory import MOST, Configurations, refuse_untunable
 from bench.run.recalibration import Recalibration
-from bench.run.tuning import fit_tuned, nothing_to_tune, shortfall
+from bench.run.tuning import fit_tuned, reason_untuned, tuning_notes
 from bench.training.trainer import PutOffError
 
 LEARNED: Any = SimpleNamespace(where="train")
@@ -86,7 +86,7 @@ def test_a_configuration_that_fails_or_has_no_loss_is_never_chosen_and_is_told()
     assert (failed.validation_nll, failed.seconds) == (None, 0.0)
     assert "it diverged" in str(failed.failure)
     assert len(fitted.tuned.fits) == 2  # those that recalibration can choose among
-    (note,) = shortfall(fitted.tuned)
+    (note,) = tuning_notes(fitted.tuned)
     assert note.startswith("of 4 configurations its constants were chosen among 2: 2 failed, the first with: ")
     assert note.endswith("it diverged")
 
@@ -119,7 +119,7 @@ def test_values_drawn_twice_are_fitted_once() -> None:
     assert fitted.seconds == 21.0
     assert fitted.tuned is not None
     assert len(fitted.tuned.account.configurations) == 4
-    assert list(shortfall(fitted.tuned)) == [
+    assert list(tuning_notes(fitted.tuned)) == [
         "of 4 configurations its constants were chosen among 2: 2 had been drawn before"
     ]
 
@@ -136,7 +136,7 @@ def test_a_row_tells_of_few_answers_that_chose_and_of_what_they_chose_among() ->
 def test_a_whole_budget_needs_no_note() -> None:
     tuned = fit_tuned(tuner([0.6, 0.4, 0.5]), "m", LEARNED, HELD).tuned
     assert tuned is not None
-    assert not list(shortfall(tuned))
+    assert not list(tuning_notes(tuned))
 
 
 def test_without_validation_answers_the_preset_is_fitted_alone() -> None:
@@ -154,7 +154,7 @@ def test_without_validation_answers_the_preset_is_fitted_alone() -> None:
 def test_a_zero_that_only_a_factor_could_move_is_not_called_set_by_hand(own: dict[str, object], told: str) -> None:
     method: Any = type("Still", (), {"search": {"rate": Times(0.1, 10)}, "trains": lambda _: True})()
     resolved: Any = SimpleNamespace(methods={"m": method}, configurations={}, deviations={"m": own})
-    assert nothing_to_tune(resolved, "m") == told
+    assert reason_untuned(resolved, "m") == told
 
 
 @pytest.mark.parametrize("n", [1, 0, -3, MOST + 1])
@@ -190,7 +190,7 @@ def test_recalibrators_see_confidences_whose_configuration_and_step_the_other_fo
     )
     seeded: Any = SimpleNamespace(seed=3)
     recalibration = Recalibration(resolved, resolved, seeded, predictor, resolved)
-    found = recalibration._confidence("m", Inputs(split_data, split_data, split_data, fitted))
+    found = recalibration._predict_validation("m", Inputs(split_data, split_data, split_data, fitted))
 
     fold, whole = folds_of(labels, seed=3), [curves[0], sure[usable][None], curves[2]]
     chosen = set()
