@@ -58,18 +58,18 @@ class BatchPlanner:
         self.limits = limits
         self.max_tokens = limits.bytes // max(1, bytes_per_token)
         self._waiting: list[PackGroup] = []
-        tokens, prefixes = 0, dict[str, int]()
+        tokens, batch_segments = 0, dict[str, int]()
         for planned in self._plan(range(len(prompts)), budget):
-            size, new_prefixes = len(planned.pack.tokens), dict(Session.path(planned.pack))
-            added = size + sum(n for name, n in new_prefixes.items() if name not in prefixes)
+            size, segments = len(planned.pack.tokens), dict(Session.prefix_segments(planned.pack))
+            added = size + sum(n for name, n in segments.items() if name not in batch_segments)
             decode_batch = self._waiting[-1] if self._waiting else []
             sequences = sum(len(member.rows) for member in decode_batch)
             full = sequences >= limits.sequences or tokens + added > self.max_tokens
             if not decode_batch or full:
                 self._waiting.append([])
-                tokens, prefixes, added = 0, {}, size + len(planned.pack.shared)
+                tokens, batch_segments, added = 0, {}, size + len(planned.pack.shared)
             self._waiting[-1].append(planned)
-            tokens, prefixes = tokens + added, prefixes | new_prefixes
+            tokens, batch_segments = tokens + added, batch_segments | segments
 
     def __iter__(self) -> Iterator[PackGroup]:
         """Yield decode batches; the parts that `halve` made of one come next."""

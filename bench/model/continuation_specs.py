@@ -38,7 +38,7 @@ class PendingArray:
 
     rows: torch.Tensor | tuple[int, Sequence[int]]
     """The tensor; or (block, nodes) for the hidden states of a block at nodes of the tree, `(len(nodes), d)`."""
-    then: Callable[[torch.Tensor], torch.Tensor] = as_it_is
+    transform: Callable[[torch.Tensor], torch.Tensor] = as_it_is
     """Function of the host copy whose result is stored."""
 
 

@@ -72,7 +72,7 @@ def read_pack(
     Returns:
         The prompts' ends in the row, and the hidden states of their last tokens.
     """
-    session.share(pack, chunk)
+    session.load_prefix(pack, chunk)
     last_tokens = pack.leaves if leaves is None else leaves
     attention_mask, index = AttentionMask(len(pack.shared), session.send(pack.ends)), session.send(last_tokens)
     states = session.forward(pack.tokens, pack.positions, attention_mask.all, dict.fromkeys(depths, index))
@@ -97,14 +97,14 @@ def read_together(
     if len(packs) == 1:
         ((pack, leaves),) = packs
         return read_pack(session, pack, chunk, depths, leaves)
-    prefixes = dict(prefix for pack, _ in packs for prefix in session.path(pack))
-    row = session.new_row(sum(len(pack.tokens) for pack, _ in packs) + sum(prefixes.values()))
-    prefix_slices: dict[bytes, slice] = {}
+    segments = dict(segment for pack, _ in packs for segment in session.prefix_segments(pack))
+    row = session.new_row(sum(len(pack.tokens) for pack, _ in packs) + sum(segments.values()))
+    segment_slices: dict[bytes, slice] = {}
     read = []
     for pack, leaves in packs:
         prompt_ends, states = read_pack(session, pack, chunk, depths, leaves)
-        read.append((prompt_ends, session.lay(pack, row, prefix_slices), states))
-    session.follow(row)
+        read.append((prompt_ends, session.copy_to(pack, row, segment_slices), states))
+    session.use_row(row)
     lengths = [length for prompt_ends, _, _ in read for length in prompt_ends.lengths]
     seen = torch.zeros(len(lengths), row.length, dtype=torch.bool, device=session.device)
     first = 0

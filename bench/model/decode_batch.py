@@ -84,10 +84,10 @@ class DecodeBatch:
         self.tree.prefetch([node for i in range(len(self.items)) for node in self.predicting(i)])
 
     def awaited(
-        self, depth: float, nodes: Sequence[int], then: Callable[[torch.Tensor], torch.Tensor] = as_it_is
+        self, depth: float, nodes: Sequence[int], transform: Callable[[torch.Tensor], torch.Tensor] = as_it_is
     ) -> PendingArray:
         """Return hidden states that are copied to the host together with all others."""
-        return PendingArray((self.lm.block_of(depth), nodes), then)
+        return PendingArray((self.lm.block_of(depth), nodes), transform)
 
     def ends(self, turn: UserTurn, depth: float) -> dict[int, torch.Tensor | PendingArray]:
         """Return question index -> `(d,)` hidden state at a turn's end, for questions with an answer."""

@@ -87,7 +87,7 @@ def measured(config: Any, dtype: torch.dtype, device: str, attention: str, *, tr
     model, share = _stand_in(config, dtype, device, attention, trust_remote_code=trust_remote_code)
     session = Session(model)
     one_pass, token, pair = (seconds * share for seconds in _passes(session, device))
-    held = round(session.measured_bytes() * share)
+    held = round(session.measure_bytes_per_token() * share)
     del session, model  # its memory is needed for the head
     text = config.get_text_config()
     width, vocabulary = int(text.hidden_size), int(text.vocab_size)

@@ -14,7 +14,7 @@ import transformers
 
 from bench.api import FloatArray, UserError
 from bench.model import specs
-from bench.model.folder import ModelFolder, find
+from bench.model.folder import ModelFolder, find_model_folder
 
 _AT_ONCE = 32
 """Pairs of one pass, all of one length: none is padded."""
@@ -43,7 +43,7 @@ class PairModel:
             UserError: they can't be had.
         """
         try:
-            return find(specs.resolve(self.source), trust_remote_code=self.trust_remote_code)
+            return find_model_folder(specs.resolve(self.source), trust_remote_code=self.trust_remote_code)
         except UserError as error:
             raise UserError(f"{self.option} {self.source}: {error}") from error
 
@@ -82,7 +82,7 @@ class PairModel:
             UserError: its weights or its tokenizer can't be read.
         """
         tokenizer = self.files.tokenizer()
-        with self.files.told("it can't be loaded"):
+        with self.files.wrap_errors("it can't be loaded"):
             self.files.check_weights()
             transformers.utils.logging.disable_progress_bar()  # a run has its own
             model, found = transformers.AutoModelForSequenceClassification.from_pretrained(

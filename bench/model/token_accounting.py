@@ -45,7 +45,7 @@ class CountingSession(Session):
         """An empty row with a single block."""
         return CacheRow(1, *least)
 
-    def measured_bytes(self) -> int:
+    def measure_bytes_per_token(self) -> int:
         """Size of one position, which is given."""
         return self.bytes_per_token
 
