@@ -320,8 +320,8 @@ class Extractor:
                 texts = [Generation(i, sampling, m, j) for i, m in groups for j in range(sampling.n)]
                 generated = self._decode(batch, {text: text.row for text in texts}, sampling)
                 for i, m in groups:
-                    samples = [generated[Generation(i, sampling, m, j)] for j in range(sampling.n)]
-                    batch.samples[sampling, i, m] = samples
+                    numbers = range(sampling.n)
+                    batch.samples[sampling, i, m] = [generated[Generation(i, sampling, m, j)] for j in numbers]
         for (sampling, i, _), samples in batch.samples.items():
             for ids in samples:
                 read_last = sampling in self.growth.sample_ends or len(ids) < self.asking.max_new_tokens

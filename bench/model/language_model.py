@@ -234,7 +234,7 @@ class LanguageModel:
         """
         probe = Probe(self.session, self.head, self.blocks)
         try:
-            wrong, hindrance = probe.wrong_head(), probe.hindrance()
+            wrong, hindrance = probe.head_error(), probe.hindrance()
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
