@@ -95,7 +95,7 @@ class DecodeBatch:
         if replies.tree is not self.tree:
             states = replies.tree.states(self.lm.block_of(depth), replies.nodes)
             return dict(zip(replies.asked, states, strict=True))
-        return dict(zip(replies.asked, (self.awaited(depth, [n], first_row) for n in replies.nodes), strict=True))
+        return dict(zip(replies.asked, (self.awaited(depth, [k], first_row) for k in replies.nodes), strict=True))
 
     def words(self, turn: UserTurn, rows: Ids) -> dict[int, torch.Tensor]:
         """Return question index -> `(len(rows),)` float32 logits of these tokens after a turn, on the device."""

@@ -195,7 +195,7 @@ class PromptTokeniser:
         return Prompt(messages)
 
     def query(self, prompt: Prompt) -> tuple[Ids, Ids]:
-        """Return ids of the self-check turn and of (no, yes); empty if the model can't be asked (`query_hindrance`)."""
+        """Return ids of the self-check turn and of (no, yes); empty if `query_hindrance` gives a reason."""
         try:
             return self.chat.query(prompt, self.protocol).ids, self.chat.letters(prompt, self.protocol.query_letters)
         except UserError:
