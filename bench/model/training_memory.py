@@ -70,9 +70,9 @@ def accelerated() -> Iterator[None]:
         if query.device.type != "meta":
             return plain(query, key, value, attn_mask=attn_mask, **settings)
         mask = None if attn_mask is None else attn_mask.expand(*query.shape[:3], key.shape[2])
-        grows = torch.is_grad_enabled() and query.requires_grad
+        needs_grad = torch.is_grad_enabled() and query.requires_grad
         kernel = torch.ops.aten._scaled_dot_product_efficient_attention  # noqa: SLF001 - it has no other name
-        return kernel(query, key, value, mask, grows, scale=settings.get("scale"))[0]
+        return kernel(query, key, value, mask, needs_grad, scale=settings.get("scale"))[0]
 
     def dropout(values: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: FBT001, FBT002
         if values.device.type != "meta" or not training or inplace:
