@@ -81,9 +81,7 @@ class Processes:
             except (EOFError, OSError):
                 del self._running[number]
                 event = Lost(process.end())
-                if (
-                    number not in self._ready and process.process.returncode >= 0
-                ):  # a new process would end in the same way
+                if number not in self._ready and process.process.returncode >= 0:  # a new one would end in the same way
                     event = Failed(
                         "--workers: expected a process that loads the model, got one that ended before with"
                         f" {event.reason}; what it wrote says why. Check that no file of the package has changed since"

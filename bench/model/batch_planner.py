@@ -62,10 +62,9 @@ class BatchPlanner:
         for planned in self._plan(range(len(prompts)), budget):
             size, segments = len(planned.pack.tokens), dict(Session.prefix_segments(planned.pack))
             added = size + sum(n for name, n in segments.items() if name not in batch_segments)
-            decode_batch = self._waiting[-1] if self._waiting else []
-            sequences = sum(len(member.rows) for member in decode_batch)
-            full = sequences >= limits.sequences or tokens + added > self.max_tokens
-            if not decode_batch or full:
+            batch = self._waiting[-1] if self._waiting else []
+            full = sum(len(member.rows) for member in batch) >= limits.sequences or tokens + added > self.max_tokens
+            if not batch or full:
                 self._waiting.append([])
                 tokens, batch_segments, added = 0, {}, size + len(planned.pack.shared)
             self._waiting[-1].append(planned)

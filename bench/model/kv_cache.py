@@ -86,10 +86,7 @@ class CacheRow:
 
     def copy_from(self, start: int) -> Piece:
         """Return a copy of the keys and values from a position on."""
-        return [
-            (keys.clone(), values.clone())
-            for keys, values in (layer.part(start, layer.length) for layer in self.layers)
-        ]
+        return [(k.clone(), v.clone()) for k, v in (layer.part(start, layer.length) for layer in self.layers)]
 
     def append(self, piece: Piece) -> None:
         """Append positions."""

@@ -281,12 +281,10 @@ def checkpoint_blocks(model: Any) -> None:
         ValueError: the model has no list of blocks.
     """
     for block in blocks(model):
-        block.forward = partial(_recompute, block.forward, next(block.parameters()).device)
+        block.forward = partial(_rerun, block.forward, next(block.parameters()).device)
 
 
-def _recompute(
-    forward: Callable[..., Any], device: torch.device, states: torch.Tensor, *args: Any, **kwargs: Any
-) -> Any:
+def _rerun(forward: Callable[..., Any], device: torch.device, states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """Run a block with checkpointing; `states` is on the block's device, whose random state checkpoint restores."""
     if not torch.is_grad_enabled():
         return forward(states, *args, **kwargs)

@@ -97,10 +97,8 @@ class PairModel:
             logits = np.zeros((len(pairs), len(self.labels)), dtype=np.float32)
             # tokens of the context; some models count positions from 2
             positions = int(getattr(model.config, "max_position_embeddings", None) or 514) - 2
-            texts, max_length = [*map(list, zip(*pairs, strict=True))], min(int(tokenizer.model_max_length), positions)
-            encoded = (
-                tokenizer(*texts, truncation="longest_first", max_length=max_length) if pairs else {"input_ids": []}
-            )
+            texts, limit = [*map(list, zip(*pairs, strict=True))], min(int(tokenizer.model_max_length), positions)
+            encoded = tokenizer(*texts, truncation="longest_first", max_length=limit) if pairs else {"input_ids": []}
             rows_by_length: dict[int, list[int]] = defaultdict(list)
             for row, ids in enumerate(encoded["input_ids"]):
                 rows_by_length[len(ids)].append(row)
