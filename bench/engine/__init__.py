@@ -1,1 +1,1 @@
-"""Engines: who computes the shards of a run besides the run's own process."""
+"""Engines: worker processes and Ray actors that compute the shards of a run."""

@@ -1,4 +1,4 @@
-"""Workers that are actors of a Ray cluster. Token ids and keys go through Ray, states through the store alone."""
+"""Workers that are Ray actors: token ids and cache keys go through Ray, hidden states only through the store."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from bench.engine.link import ABSENT, Link, first_line
+from bench.engine.link import ABSENT, RayConnection, first_line
 from bench.engine.pool import Event, Failed, Lost
 from bench.signals.worker import ShardTask
 
 
 @dataclass
 class Cluster:
-    """Crew of one actor for each card of a cluster, or on the CPU for each machine of it."""
+    """Worker group of one actor for each card of a cluster, or on the CPU for each machine."""
 
-    link: Link
+    link: RayConnection
     _actors: dict[int, Any] = field(default_factory=dict, init=False)
-    _awaited: dict[int, deque[Any]] = field(default_factory=dict, init=False)
-    """Worker -> what it was asked, in this order."""
+    _pending: dict[int, deque[Any]] = field(default_factory=dict, init=False)
+    """Worker -> the references of its unfinished calls, in order."""
     _numbers: Iterator[int] = field(default_factory=count, init=False)
 
     @property
@@ -33,70 +33,70 @@ class Cluster:
         Raises:
             UserError: the cluster can't be reached.
         """
-        self.link.begin()
+        self.link.connect()
         return self.link.workers
 
-    def hire(self) -> int:
+    def start_worker(self) -> int:
         """See `WorkerGroup`."""
-        self.link.begin()
+        self.link.connect()
         number = next(self._numbers)
         self._actors[number] = self.link.remote(_actor_class(), max_restarts=0, max_task_retries=0).remote()
-        self._awaited[number] = deque([self._actors[number].open.remote(self.link.spec)])
+        self._pending[number] = deque([self._actors[number].open.remote(self.link.spec)])
         return number
 
     def send(self, worker: int, task: ShardTask, *, wait: bool) -> None:
         """See `WorkerGroup`."""
-        self._awaited[worker].append(self._actors[worker].do.remote(task, wait))
+        self._pending[worker].append(self._actors[worker].do.remote(task, wait))
 
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
         """See `WorkerGroup`."""
         import ray
 
-        awaited = [ref for refs in self._awaited.values() for ref in refs]
-        ready, _ = ray.wait(awaited, num_returns=1, timeout=seconds)
-        ready, _ = ray.wait(awaited, num_returns=len(awaited), timeout=0) if ready else ([], [])
-        there = set(ready)
-        found: list[tuple[int, Event]] = []
-        for number in list(self._awaited):  # of each worker the answers before which none is missing
-            while self._awaited.get(number) and self._awaited[number][0] in there:
+        pending = [ref for refs in self._pending.values() for ref in refs]
+        ready, _ = ray.wait(pending, num_returns=1, timeout=seconds)
+        ready, _ = ray.wait(pending, num_returns=len(pending), timeout=0) if ready else ([], [])
+        ready_refs = set(ready)
+        events: list[tuple[int, Event]] = []
+        for number in list(self._pending):  # results are taken in the order of the calls
+            while self._pending.get(number) and self._pending[number][0] in ready_refs:
                 try:
-                    answer = ray.get(self._awaited[number].popleft())
-                    found.append((number, Failed(answer, expected=True) if isinstance(answer, str) else answer))
+                    answer = ray.get(self._pending[number].popleft())
+                    events.append((number, Failed(answer, expected=True) if isinstance(answer, str) else answer))
                 except ray.exceptions.RayTaskError as error:
-                    found.append((number, Failed(str(error), expected=False)))
+                    events.append((number, Failed(str(error), expected=False)))
                 except ray.exceptions.RayError as error:
-                    self._forget(number)
-                    found.append((number, Lost(first_line(error))))
-        return found
+                    self._drop_worker(number)
+                    events.append((number, Lost(first_line(error))))
+        return events
 
-    def dismiss(self) -> None:
+    def stop_workers(self) -> None:
         """See `WorkerGroup`."""
         for number in list(self._actors):
-            self._forget(number)
+            self._drop_worker(number)
 
     def close(self) -> None:
         """See `WorkerGroup`."""
-        self.dismiss()
-        self.link.end()
+        self.stop_workers()
+        self.link.disconnect()
 
-    def _forget(self, number: int) -> None:
+    def _drop_worker(self, number: int) -> None:
         import ray
 
-        del self._awaited[number]
-        with suppress(Exception):  # it is gone already
+        del self._pending[number]
+        with suppress(Exception):  # the actor has already ended
             ray.kill(self._actors.pop(number), no_restart=True)
 
 
 def _actor_class() -> type:
-    """The actor's class, made in here so that Ray carries it itself: the package may be missing where it goes."""
+    """Return the actor's class, local so that Ray pickles it by value: the package may be missing on the worker."""
 
     class ConfbenchWorker:
         def open(self, spec: bytes) -> Any:
             try:
-                from bench.engine.member import Member
+                from bench.engine.member import RemoteWorker
 
-                self._member = Member(pickle.loads(spec))  # noqa: S301 - from the run, which sends code as well
-            except Exception as error:  # noqa: BLE001 - whatever another version is like
+                self._member = RemoteWorker(pickle.loads(spec))  # noqa: S301 - from the run, which also sends code
+            except Exception as error:  # noqa: BLE001 - another version may fail by any error
                 return ABSENT.format(platform.node(), type(error).__name__, error)
             return self._member.open()
 

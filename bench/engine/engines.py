@@ -1,4 +1,4 @@
-"""Engines by their names on the command line."""
+"""Build the engine, local or ray, that the command line names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bench.api import UserError
 from bench.engine.cluster import Cluster
-from bench.engine.link import Link, threads_of
+from bench.engine.link import RayConnection, threads_per_worker
 from bench.engine.local import Processes
 from bench.engine.pool import Pool
 from bench.engine.trainings import Trainings
@@ -24,21 +24,21 @@ LOCAL, RAY = "local", "ray"
 
 @dataclass(frozen=True)
 class Request:
-    """Request of a user."""
+    """Engine options of a user."""
 
     engine: str = LOCAL
     workers: int | None = None
-    """None: this process for `local`, as many as the cluster has devices for `ray`."""
+    """Number of workers; None for this process alone (`local`), or one for each device of the cluster (`ray`)."""
     address: str | None = None
-    """Address of a Ray cluster; None: the one that $RAY_ADDRESS names, else one that is started here."""
+    """Address of a Ray cluster; None for $RAY_ADDRESS, or a cluster that is started on this machine."""
     split: bool = False
-    """Whether the model lies on several cards."""
+    """Whether the model is split over several cards."""
 
     def __post_init__(self) -> None:
-        """Check that it fits together.
+        """Check the combination of options.
 
         Raises:
-            UserError: it doesn't, or a package is missing.
+            UserError: options conflict, or a package is missing.
         """
         if self.engine not in {LOCAL, RAY}:
             raise UserError(f"--engine {self.engine}: expected {LOCAL} or {RAY}.")
@@ -60,23 +60,23 @@ class Request:
 
 @dataclass(frozen=True)
 class Engines:
-    """Whoever works for the run's own process; None: it does that itself."""
+    """Workers that read, and trainings on a cluster; None where the run's own process does the work."""
 
     readers: Pool | None = None
     trainings: Trainings | None = None
 
 
 def opened(request: Request, lm: LanguageModel, store: Store) -> Engines:
-    """The engines. Nothing is started before there is work.
+    """Build the engines; workers are started only when there is work.
 
     Raises:
-        UserError: there are not so many devices.
+        UserError: there are fewer devices than workers.
     """
     if request.engine == RAY:
-        link = Link(lm, store, request.workers, request.address)
+        link = RayConnection(lm, store, request.workers, request.address)
         readers = Pool(Cluster(link))
-        trainings = Trainings(link, readers.dismiss)
-        readers.late = trainings.going_on
+        trainings = Trainings(link, readers.stop_workers)
+        readers.devices_busy = trainings.is_running
         return Engines(readers, trainings)
     if request.workers is None:
         return Engines()
@@ -90,5 +90,5 @@ def opened(request: Request, lm: LanguageModel, store: Store) -> Engines:
         if workers > (cards := torch.cuda.device_count()):
             raise UserError(f"--workers {workers}: this machine has {cards} cards, and each worker needs one.")
         devices = [f"cuda:{number}" for number in range(workers)]
-    spec = WorkerSpec.of(lm, store, threads_of((os.cpu_count() or 1) // workers))
-    return Engines(Pool(Processes(spec, devices), gives_back=device != "cpu"))
+    spec = WorkerSpec.of(lm, store, threads_per_worker((os.cpu_count() or 1) // workers))
+    return Engines(Pool(Processes(spec, devices), stop_when_idle=device != "cpu"))

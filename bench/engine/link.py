@@ -1,4 +1,4 @@
-"""The connection of a run to a Ray cluster: made when it is first needed, and who carries what over it."""
+"""The connection of a run to a Ray cluster, made when it is first needed."""
 
 from __future__ import annotations
 
@@ -22,147 +22,147 @@ if TYPE_CHECKING:
     from bench.store.folders import Store
 
 _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_NUM_REDIS_GET_RETRIES": "2", "RAY_task_oom_retries": "1"}
-"""Settings of Ray: it tells nobody of its use, knocks only for seconds where no cluster is, and doesn't start for ever
-what takes more memory than there is."""
+"""Environment variables for Ray: no usage statistics, few connection retries, a single retry of tasks that run out of
+memory."""
 ABSENT = (
     "Worker on {}: expected the confbench of the run, found none or another one ({}: {}). Install the same on all"
     " machines."
 )
-"""Sentence of a machine without the package: its name, and the type and words of the error."""
+"""Message of a worker machine without this package: its name, and the type and message of the error."""
 _RING = 5.0
-"""Seconds in which a cluster takes a call."""
+"""Timeout of a connection to a cluster, in seconds."""
 
 
 @dataclass
-class Link:
-    """Connection of a run to a cluster."""
+class RayConnection:
+    """Connection of a run to a Ray cluster."""
 
     lm: LanguageModel
     store: Store
-    named: int | None
-    """Workers that the user wants; None: as many as there are devices."""
+    requested_workers: int | None
+    """Requested number of workers; None for one per device."""
     address: str | None
     workers: int = field(default=1, init=False)
     threads: int = field(default=1, init=False)
-    """Those of each worker."""
+    """Threads of each worker."""
     spec: bytes = field(default=b"", init=False)
     """The pickled `WorkerSpec`."""
     _cores: int = field(default=1, init=False)
-    """Those of the smallest machine."""
-    _begun: bool = field(default=False, init=False)
-    """Whether this object has connected to the cluster, and so has to part from it."""
+    """Processors of the smallest machine."""
+    _connected: bool = field(default=False, init=False)
+    """Whether this object has connected, and so has to disconnect."""
 
     @property
     def cards(self) -> bool:
-        """Whether work is done on cards."""
+        """Whether workers compute on GPUs."""
         return self.lm.device.startswith("cuda")
 
     @property
     def witness(self) -> str:
-        """Name of the file in the store by which a worker sees that it is the same."""
+        """Name of a file in the store, by which a worker checks that it has the same store."""
         return f".seen-by-workers-{platform.node()[:64]}-{os.getpid()}"
 
-    def begin(self) -> None:
-        """Connect, unless that is done.
+    def connect(self) -> None:
+        """Connect, unless connected.
 
         Raises:
             UserError: the cluster can't be reached, or has no such device.
         """
-        if self._begun:
+        if self._connected:
             return
-        for name, value in _SETTINGS.items():  # before Ray is imported, which reads them
+        for name, value in _SETTINGS.items():  # Ray reads them when it is imported
             os.environ.setdefault(name, value)
         import ray
 
         address = self.address or os.environ.get("RAY_ADDRESS")
-        own = {} if address else {"include_dashboard": False}
-        with _handlers_kept():
+        settings = {} if address else {"include_dashboard": False}
+        with _preserve_signal_handlers():
             try:
                 host, _, port = (address or "").rpartition(":")
-                if host and port.isdecimal():  # Ray itself tries for minutes
+                if host and port.isdecimal():  # Ray itself would try for minutes
                     socket.create_connection((host, int(port)), _RING).close()
-                ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
+                ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **settings)
             except Exception as error:
                 raise UserError(
                     f"--engine ray: expected a Ray cluster {address or 'on this machine'}, none answers"
                     f" ({first_line(error)}). Start one (ray start --head), or name it with --address."
                 ) from error
-        self._begun = True
+        self._connected = True
         kind = "GPU" if self.cards else "CPU"
-        having = [node for node in _nodes() if node.get(kind)]
-        there = int(sum(node["GPU"] for node in having)) if self.cards else len(having)
-        if not there:
+        nodes = [node for node in _nodes() if node.get(kind)]
+        n_devices = int(sum(node["GPU"] for node in nodes)) if self.cards else len(nodes)
+        if not n_devices:
             raise UserError(f"--engine ray: expected a machine with a {kind} in the cluster, found none; add one.")
-        self.workers = self.named or there
-        self._cores = int(min(node["CPU"] for node in having))
-        self.threads = threads_of(min(self._cores, self._cores * len(having) // self.workers))
+        self.workers = self.requested_workers or n_devices
+        self._cores = int(min(node["CPU"] for node in nodes))
+        self.threads = threads_per_worker(min(self._cores, self._cores * len(nodes) // self.workers))
         (self.store.root / self.witness).write_text("", encoding="utf-8")
         spec = WorkerSpec.of(self.lm, self.store, self.threads, self.witness)
-        device = self.lm.device.partition(":")[0]  # which card is for Ray to say
+        device = self.lm.device.partition(":")[0]  # Ray assigns the card
         self.spec = pickle.dumps(replace(spec, options=replace(spec.options, device=device)))
 
-    def end(self) -> None:
-        """Part from the cluster; what still goes on there is ended."""
-        if not self._begun:
+    def disconnect(self) -> None:
+        """Disconnect from the cluster, which ends the tasks that still run."""
+        if not self._connected:
             return
         import ray
 
         with suppress(OSError):
             (self.store.root / self.witness).unlink()
         ray.shutdown()
-        self._begun = False
+        self._connected = False
 
     def remote(self, work: Any, devices: int = 1, **options: Any) -> Any:
-        """A class or function of this machine for another one, which has so many cards for it, or threads on the CPU.
+        """Return a Ray actor class or remote function that gets this many cards, or the threads for them on the CPU.
 
-        The run's own copy of the weights goes: cards that Ray takes for free may be where it lies.
+        The weights that the run itself has loaded are released, since Ray may assign their cards.
         """
         import ray
 
         if self.cards:
             self.lm.release()
         return ray.remote(work).options(
-            **options, **self.needs(devices), scheduling_strategy="SPREAD",
+            **options, **self.resources(devices), scheduling_strategy="SPREAD",
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(self.threads)}},
         )  # fmt: skip
 
-    def needs(self, devices: int) -> dict[str, int]:
-        """Resources that a machine must have for this, as Ray calls them."""
+    def resources(self, devices: int) -> dict[str, int]:
+        """Return the resource options of Ray for this many devices."""
         return {"num_cpus": min(self.threads * devices, self._cores), "num_gpus": devices if self.cards else 0}
 
-    def room(self, devices: int) -> bool:
-        """Whether one of the machines that are there has so much when it does nothing else."""
-        needs = self.needs(devices)
+    def has_room(self, devices: int) -> bool:
+        """Return whether a machine of the cluster has this many devices in total."""
+        needs = self.resources(devices)
         return any(
             node.get("CPU", 0) >= needs["num_cpus"] and node.get("GPU", 0) >= needs["num_gpus"] for node in _nodes()
         )
 
 
-def threads_of(share: int) -> int:
-    """Threads of one worker: as many as the user says, else its share of the processors."""
-    named = os.environ.get("OMP_NUM_THREADS", "")
-    return int(named) if named.isdecimal() and int(named) else max(1, share)
+def threads_per_worker(share: int) -> int:
+    """Return the threads of a worker: $OMP_NUM_THREADS, by default its share of the processors."""
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return int(threads) if threads.isdecimal() and int(threads) else max(1, share)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says."""
+    """Return the first line of an error message."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
 
 
 def _nodes() -> list[dict[str, float]]:
-    """Resources of each machine that is there."""
+    """Return the resources of each live machine."""
     import ray
 
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 @contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """Keep this program's own way to end on signals, where Ray installs one of its own."""
+def _preserve_signal_handlers() -> Iterator[None]:
+    """Restore this program's signal handlers at the end of the context, since Ray installs its own."""
     main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)} if main else {}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)} if main else {}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

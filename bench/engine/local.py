@@ -1,4 +1,4 @@
-"""Workers that are processes of this machine."""
+"""Workers that are processes on this machine."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ sys.path[:] = json.loads(sys.argv.pop())
 from bench.engine.member import main
 main()
 """
-"""Program of a child: where to look for modules comes last among its arguments."""
+"""Program of a worker process; its last argument is `sys.path` as JSON."""
 
 
 @dataclass
 class Processes:
-    """Crew of one process for each device."""
+    """Worker group of one process for each device."""
 
     spec: WorkerSpec
     devices: Sequence[str]
-    """One for each worker."""
+    """Device of each worker."""
     _running: dict[int, _Process] = field(default_factory=dict, init=False)
     _ready: set[int] = field(default_factory=set, init=False)
     _numbers: count[int] = field(default_factory=count, init=False)
@@ -43,36 +43,36 @@ class Processes:
         """See `WorkerGroup`."""
         return len(self.devices)
 
-    def hire(self) -> int:
-        """Start a process on a device that has none."""
+    def start_worker(self) -> int:
+        """Start a process on a free device."""
         free = list(self.devices)
         for process in self._running.values():
             free.remove(process.device)
-        ours, theirs = Pipe()
+        connection, child_end = Pipe()
         child = subprocess.Popen(
-            [sys.executable, "-P", "-c", _START, str(theirs.fileno()), json.dumps(sys.path)],
+            [sys.executable, "-P", "-c", _START, str(child_end.fileno()), json.dumps(sys.path)],
             stdin=subprocess.DEVNULL,
-            stdout=2,  # what it prints is nothing that the command says
-            pass_fds=[theirs.fileno()],
+            stdout=2,  # stdout belongs to the output of the command
+            pass_fds=[child_end.fileno()],
             env=os.environ | {"OMP_NUM_THREADS": str(self.spec.threads), "TOKENIZERS_PARALLELISM": "false"},
-            start_new_session=True,  # Ctrl-C is for the run, which ends it
+            start_new_session=True,  # Ctrl-C goes to the run, which ends its workers
         )
-        theirs.close()
-        with suppress(OSError):  # it is gone already: its connection tells that
-            ours.send(replace(self.spec, options=replace(self.spec.options, device=free[0])))
+        child_end.close()
+        with suppress(OSError):  # the process has ended: `receive` reports it
+            connection.send(replace(self.spec, options=replace(self.spec.options, device=free[0])))
         number = next(self._numbers)
-        self._running[number] = _Process(free[0], child, ours)
+        self._running[number] = _Process(free[0], child, connection)
         return number
 
     def send(self, worker: int, task: ShardTask, *, wait: bool) -> None:
-        """See `WorkerGroup`; that a process is gone is told by `receive`."""
+        """See `WorkerGroup`; the end of a process is reported by `receive`."""
         with suppress(OSError):
             self._running[worker].connection.send((task, wait))
 
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
         """See `WorkerGroup`."""
         ready = wait([process.connection for process in self._running.values()], seconds)
-        found: list[tuple[int, Event]] = []
+        events: list[tuple[int, Event]] = []
         for number, process in list(self._running.items()):
             if process.connection not in ready:
                 continue
@@ -81,7 +81,7 @@ class Processes:
             except (EOFError, OSError):
                 del self._running[number]
                 event = Lost(process.end())
-                if number not in self._ready and process.process.returncode >= 0:  # any other would end in the same way
+                if number not in self._ready and process.process.returncode >= 0:  # a new one would end in the same way
                     event = Failed(
                         "--workers: expected a process that loads the model, got one that ended before with"
                         f" {event.reason}; what it wrote says why. Check that no file of the package has changed since"
@@ -90,16 +90,16 @@ class Processes:
                     )
             if isinstance(event, Ready):
                 self._ready.add(number)
-            found.append((number, event))
-        return found
+            events.append((number, event))
+        return events
 
-    def dismiss(self) -> None:
+    def stop_workers(self) -> None:
         """See `WorkerGroup`."""
         for process in self._running.values():
             process.end()
         self._running.clear()
 
-    close = dismiss
+    close = stop_workers
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ class _Process:
     connection: Connection
 
     def end(self) -> str:
-        """End it; returns how it ended, if it already had."""
+        """Kill the process; returns how it ended if it already had, else "killed"."""
         self.connection.close()
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(1.0)  # one that is gone closes its connection a moment before it can be waited for
+            self.process.wait(1.0)  # a process closes its connection a moment before it can be waited for
         code = self.process.poll()
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A worker in a process of its own: opened there, and what it answers as plain values."""
+"""A worker in a separate process, whose results and errors are returned as plain values."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _failing_as_value(act: Callable[P, T]) -> Callable[P, T | Failed]:
-    """Wrap a function so that it returns what it raises, as a `Failed`."""
+def _return_errors(function: Callable[P, T]) -> Callable[P, T | Failed]:
+    """Wrap a function so that it returns its errors as `Failed`."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> T | Failed:
         try:
-            return act(*args, **kwargs)
+            return function(*args, **kwargs)
         except UserError as error:
             return Failed(f"Worker on {platform.node()}: {error}", expected=True)
-        except Exception:  # noqa: BLE001 - raised where the run is
+        except Exception:  # noqa: BLE001 - raised again in the process of the run
             return Failed(f"on {platform.node()}:\n{traceback.format_exc()}", expected=False)
 
     return call
 
 
 @dataclass
-class Member:
-    """Holder of a process's worker."""
+class RemoteWorker:
+    """The worker of this process, loaded by `open`."""
 
     spec: WorkerSpec
     _worker: Worker | None = field(default=None, init=False)
 
-    @_failing_as_value
+    @_return_errors
     def open(self) -> Event:
-        """Load what the spec names, and check that it is what the run has."""
+        """Load the model and store of the spec, and check that they equal the run's."""
         self._worker = self.spec.opened()
         return Ready()
 
-    @_failing_as_value
+    @_return_errors
     def do(self, task: ShardTask, *, wait: bool) -> Event:
-        """Do a task; its numbers go into the store and nowhere else."""
+        """Compute a shard; its arrays are written to the store."""
         if self._worker is None:
             raise RuntimeError("a task came before the worker was opened")
         return self._worker.told(task, wait=wait)
 
-    @_failing_as_value
+    @_return_errors
     def train(self, work: Assignment) -> tuple[float, Sequence[str]]:
-        """Carry out a training; its seconds and notes for the user, or why it failed."""
+        """Run a training; returns its seconds and notes for the user."""
         start = time.perf_counter()
         store = self.spec.opened().store
         work.carry_out(store)
@@ -70,7 +70,7 @@ class Member:
 
 
 def main() -> None:
-    """Serve the run that started this process on a connection, until its end of it is closed."""
+    """Serve the run that started this process, until it closes its end of the connection."""
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     received: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -79,10 +79,10 @@ def main() -> None:
             while True:
                 received.put(connection.recv())
         except (EOFError, OSError):
-            os._exit(0)  # in the middle of a shard: nobody wants it any more
+            os._exit(0)  # even in the middle of a shard: the run has ended
 
     threading.Thread(target=receive, daemon=True).start()
-    member = Member(received.get())
+    member = RemoteWorker(received.get())
     connection.send(member.open())
     while True:
         task, wait = received.get()

@@ -1,4 +1,4 @@
-"""Shards handed out to workers, at most two to each; what a lost worker had is handed out again."""
+"""A pool that distributes shards over workers, at most two at a time to each, and reassigns those of a lost worker."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from bench.api import UserError
 from bench.signals.worker import Done, Outcomes, ShardTask, busy_last
 
 AHEAD = 2
-"""Tasks of a worker at once: one that it does, and one that it has ready."""
+"""Tasks of a worker at a time: the current one and the next."""
 _MOST = 2
-"""Workers that a task may outlast; a third one would only be lost, too."""
+"""Lost workers after which a task is given up, since a third one would be lost, too."""
 _REPLACED = 2
-"""Workers that are started anew, for each that there should be."""
+"""Replacements of lost workers, per worker of the group, at most."""
 _PATIENCE = 600.0
-"""Seconds in which a first worker is there: a cluster may have to make room, and a large model to be loaded."""
+"""Seconds to wait for a first worker: a cluster may have to free devices, and load a large model."""
 _POLL = 5.0
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker is there."""
+    """A worker has started."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A worker can't do what it is asked for; no other could."""
+    """A worker failed in a way that any other worker would."""
 
     reason: str
-    """A sentence for the user, or the lines of a traceback."""
+    """Message for the user, or a traceback."""
     expected: bool
-    """Whether it is the first."""
+    """Whether `reason` is a message for the user."""
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A worker is gone."""
+    """A worker has ended unexpectedly."""
 
     reason: str
 
@@ -48,121 +48,121 @@ Event = Ready | Done | Failed | Lost
 
 
 class WorkerGroup(Protocol):
-    """Workers of one kind, each called by a number."""
+    """Workers of one kind, identified by numbers."""
 
     @property
     def size(self) -> int:
-        """Workers that there should be."""
+        """Number of workers that the group should have."""
 
-    def hire(self) -> int:
-        """Begin to start a worker; returns its number.
+    def start_worker(self) -> int:
+        """Start a worker without waiting for it; returns its number.
 
         Raises:
-            UserError: none can be started.
+            UserError: it can't be started.
         """
 
     def send(self, worker: int, task: ShardTask, *, wait: bool) -> None:
-        """Hand a task to a worker that is there; it does them in this order."""
+        """Send a task to a started worker, which does its tasks in order."""
 
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
-        """Wait for something to happen; empty where nothing does for so long."""
+        """Wait for events; returns an empty list after a timeout."""
 
-    def dismiss(self) -> None:
-        """End all workers; others may be hired."""
+    def stop_workers(self) -> None:
+        """End all workers; new ones may be started."""
 
     def close(self) -> None:
-        """End all workers, and whatever was begun for them."""
+        """End all workers and release the group's resources."""
 
 
 @dataclass
 class Pool:
-    """An engine of many workers."""
+    """Engine that distributes tasks over a group of workers."""
 
-    crew: WorkerGroup
-    gives_back: bool = False
-    """Whether workers are ended when there is nothing to do, since they hold devices that the run itself needs."""
-    late: Callable[[], bool] = lambda: False
-    """Whether their devices do something else meanwhile, so that the first worker may come in hours."""
+    group: WorkerGroup
+    stop_when_idle: bool = False
+    """Whether to end workers when there is nothing to do, since they occupy devices that the run itself needs."""
+    devices_busy: Callable[[], bool] = lambda: False
+    """Whether the workers' devices are busy with other work, so that the first worker may start hours later."""
     _starting: set[int] = field(default_factory=set, init=False)
-    _flying: dict[int, deque[ShardTask]] = field(default_factory=dict, init=False)
-    """Worker that is there -> its tasks, the one that it does first."""
+    _assigned: dict[int, deque[ShardTask]] = field(default_factory=dict, init=False)
+    """Started worker -> its tasks, the current one first."""
     _losses: Counter[tuple[str, int]] = field(default_factory=Counter, init=False)
-    _replaced: int = field(default=0, init=False)
+    _replacements: int = field(default=0, init=False)
 
     def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
-        """See `bench.signals.worker.Engine`: those that another run is computing come last."""
+        """See `bench.signals.worker.Engine`; tasks that another run is computing come last."""
         try:
-            yield from busy_last(self._each, tasks)
+            yield from busy_last(self._run, tasks)
         finally:
-            if any(self._flying.values()):  # it was broken off: what they still do is not for those who ask next
-                self.dismiss()
+            if any(self._assigned.values()):  # interrupted: results of these tasks must not reach the next caller
+                self.stop_workers()
 
     def rest(self) -> None:
-        """End the workers where they hold what the run needs; the next task starts others."""
-        if self.gives_back:
-            self.dismiss()
+        """End the workers if they occupy devices that the run needs; the next task starts new ones."""
+        if self.stop_when_idle:
+            self.stop_workers()
 
-    def dismiss(self) -> None:
-        """End the workers; the next task starts others."""
-        self.crew.dismiss()
+    def stop_workers(self) -> None:
+        """End the workers; the next task starts new ones."""
+        self.group.stop_workers()
         self._starting.clear()
-        self._flying.clear()
+        self._assigned.clear()
 
     def close(self) -> None:
-        """End the workers, and whatever was begun for them."""
-        self.dismiss()
-        self.crew.close()
+        """End the workers and release the group's resources."""
+        self.stop_workers()
+        self.group.close()
 
     # --- handing out --------------------------------------------------------------------------------------------------
 
-    def _each(self, tasks: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
+    def _run(self, tasks: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
         source = iter(tasks)
         waiting = deque(task for task in [next(source, None)] if task is not None)
-        while waiting and len(self._starting) + len(self._flying) < self.crew.size:  # not for what is stored
-            self._starting.add(self.crew.hire())
+        while waiting and len(self._starting) + len(self._assigned) < self.group.size:  # none if all tasks are stored
+            self._starting.add(self.group.start_worker())
         since = time.monotonic()
-        while waiting or any(self._flying.values()):
-            for most in range(1, AHEAD + 1):  # first one task to each
-                for worker, own in self._flying.items():
-                    if len(own) < most and (task := waiting.popleft() if waiting else next(source, None)) is not None:
-                        own.append(task)
-                        self.crew.send(worker, task, wait=wait)
-            for worker, event in self.crew.receive(_POLL):
+        while waiting or any(self._assigned.values()):
+            for most in range(1, AHEAD + 1):  # one task to each before a second to any
+                for worker, queue in self._assigned.items():
+                    if len(queue) < most and (task := waiting.popleft() if waiting else next(source, None)) is not None:
+                        queue.append(task)
+                        self.group.send(worker, task, wait=wait)
+            for worker, event in self.group.receive(_POLL):
                 if isinstance(event, Done):
-                    yield self._flying[worker].popleft(), event
+                    yield self._assigned[worker].popleft(), event
                 else:
-                    waiting.extendleft(self._noted(worker, event))
-            if self.late():
+                    waiting.extendleft(self._handle(worker, event))
+            if self.devices_busy():
                 since = time.monotonic()
-            if not self._flying and time.monotonic() - since > _PATIENCE:
+            if not self._assigned and time.monotonic() - since > _PATIENCE:
                 raise UserError(
-                    f"--workers: none of {self.crew.size} workers was there after {_PATIENCE:.0f} s; check that the"
+                    f"--workers: none of {self.group.size} workers was there after {_PATIENCE:.0f} s; check that the"
                     " machines have a free device for each, or name fewer."
                 )
 
-    def _noted(self, worker: int, event: Ready | Failed | Lost) -> list[ShardTask]:
-        """Take note of what happened to a worker; returns the tasks that are handed out again, the last one first.
+    def _handle(self, worker: int, event: Ready | Failed | Lost) -> list[ShardTask]:
+        """Handle an event of a worker; returns the tasks to reassign, the last one first.
 
-        Another worker is started in the place of a lost one, unless there is no use in trying again.
+        A lost worker is replaced, up to a maximum number of replacements.
         """
         if isinstance(event, Failed):
             raise UserError(event.reason) if event.expected else RuntimeError(event.reason)
         self._starting.discard(worker)
         if isinstance(event, Ready):
-            self._flying[worker] = deque()
+            self._assigned[worker] = deque()
             return []
-        left, reason = self._flying.pop(worker, deque()), event.reason
-        if left:
-            task = left[0]
+        unfinished, reason = self._assigned.pop(worker, deque()), event.reason
+        if unfinished:
+            task = unfinished[0]
             self._losses[task.kind, task.number] += 1
             if self._losses[task.kind, task.number] >= _MOST:
                 raise UserError(
                     f"Reading {task.split}, shard {task.number + 1}: two workers were lost ({reason}). Lower"
                     " --token-budget or --workers if memory ran out; what was finished is stored."
                 )
-        if self._replaced < _REPLACED * self.crew.size:
-            self._replaced += 1
-            self._starting.add(self.crew.hire())
-        elif not self._flying and not self._starting:
+        if self._replacements < _REPLACED * self.group.size:
+            self._replacements += 1
+            self._starting.add(self.group.start_worker())
+        elif not self._assigned and not self._starting:
             raise UserError(f"No worker is left, the last one was lost ({reason}); what was finished is stored.")
-        return list(reversed(left))
+        return list(reversed(unfinished))

@@ -1,4 +1,4 @@
-"""Trainings of adapters on a Ray cluster: each a task with devices of its own, beside the workers that read."""
+"""Adapter trainings on a Ray cluster: each is a Ray task with its own devices, besides the workers that read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
-from bench.engine.link import ABSENT, Link, first_line
+from bench.engine.link import ABSENT, RayConnection, first_line
 from bench.engine.pool import Failed
 
 if TYPE_CHECKING:
@@ -18,41 +18,41 @@ if TYPE_CHECKING:
     from bench.training.assignment import Assignment
 
 _RETRIES = 3
-"""Machines that a training may outlast: each goes on where the one before it was."""
+"""Retries of a training whose machine was lost; each resumes from the last checkpoint."""
 _PATIENCE = 600.0
-"""Seconds in which another machine comes for a training that was lost with the last one that has room for it."""
+"""Seconds to wait for a machine with enough devices, if the cluster has lost the last one."""
 _POLL = 5.0
 
 
 @dataclass
-class _Begun:
+class _Training:
     work: Assignment
     ref: Any
-    over: bool = False
-    given_up: str = ""
-    """Why it is waited for no longer."""
+    finished: bool = False
+    failure: str = ""
+    """Message if no machine has enough devices any more."""
 
 
 @dataclass
 class Trainings:
-    """Trainings of one run."""
+    """The adapter trainings of one run."""
 
-    link: Link
+    link: RayConnection
     make_room: Callable[[], None]
-    """Ends the workers that read; when there is more to read, others have the devices that are left."""
-    _begun: dict[str, _Begun] = field(default_factory=dict, init=False)
+    """Ends the workers that read; later ones use the devices that are left."""
+    _begun: dict[str, _Training] = field(default_factory=dict, init=False)
 
     @property
     def on_cards(self) -> bool:
-        """Whether they may take the card on which the run's own process computes."""
+        """Whether trainings use GPUs, perhaps the one of the run's own process."""
         return self.link.cards
 
-    def going_on(self) -> bool:
-        """Whether one is going on, or waits for devices."""
-        left = [each for each in self._begun.values() if not each.over]
-        if left:
-            self._look(left, 0.0)
-        return not all(each.over for each in left)
+    def is_running(self) -> bool:
+        """Return whether a training is running or waiting for devices."""
+        running = [job for job in self._begun.values() if not job.finished]
+        if running:
+            self._poll(running, 0.0)
+        return not all(job.finished for job in running)
 
     def begun(self, key: str) -> bool:
         """See `Elsewhere` of `bench.training.trainer`."""
@@ -61,22 +61,22 @@ class Trainings:
     def train(self, key: str, work: Assignment, *, wait: bool) -> tuple[float, Sequence[str]] | None:
         """See `Elsewhere` of `bench.training.trainer`."""
         if key not in self._begun:
-            self.link.begin()
-            if not self.link.room(work.processes):
+            self.link.connect()
+            if not self.link.has_room(work.processes):
                 raise UserError(_no_room(work, self.link))
             self.make_room()
             remote = self.link.remote(_carrier(), work.processes, max_retries=_RETRIES)
-            self._begun[key] = _Begun(work, remote.remote(self.link.spec, pickle.dumps(work)))
+            self._begun[key] = _Training(work, remote.remote(self.link.spec, pickle.dumps(work)))
         if not wait:
             return None
         import ray
 
-        begun = self._begun[key]
-        self._wait([begun])
-        if begun.given_up:
-            raise UserError(begun.given_up)
+        training = self._begun[key]
+        self._wait([training])
+        if training.failure:
+            raise UserError(training.failure)
         try:
-            answer = ray.get(begun.ref)
+            answer = ray.get(training.ref)
         except ray.exceptions.RayTaskError as error:
             raise RuntimeError(str(error)) from None
         except ray.exceptions.RayError as error:
@@ -92,57 +92,57 @@ class Trainings:
         return seconds, notes
 
     def finish(self, progress: Progress) -> None:
-        """Wait for all that were begun."""
-        begun = list(self._begun.values())
-        if self.going_on():
+        """Wait until all trainings have ended."""
+        trainings = list(self._begun.values())
+        if self.is_running():
             self.make_room()
-        names = ", ".join(dict.fromkeys(each.work.method for each in begun))
-        with progress.stage(f"train {names}", sum(each.work.steps for each in begun), unit="steps") as advance:
-            self._wait(begun, advance)
+        names = ", ".join(dict.fromkeys(job.work.method for job in trainings))
+        with progress.stage(f"train {names}", sum(job.work.steps for job in trainings), unit="steps") as advance:
+            self._wait(trainings, advance)
 
-    def _wait(self, begun: Sequence[_Begun], advance: Callable[[int], None] = lambda _: None) -> None:
-        told, housed = 0, time.monotonic()
-        while left := [each for each in begun if not each.over]:
-            self._look(left)
-            taken = sum(each.work.steps if each.over else each.work.taken(self.link.store) for each in begun)
-            advance(max(0, taken - told))
-            told = max(taken, told)
-            homeless = [each for each in left if not each.over and not self.link.room(each.work.processes)]
-            if not homeless:
-                housed = time.monotonic()
-            elif time.monotonic() - housed > _PATIENCE:
+    def _wait(self, trainings: Sequence[_Training], advance: Callable[[int], None] = lambda _: None) -> None:
+        reported, last_with_room = 0, time.monotonic()
+        while running := [job for job in trainings if not job.finished]:
+            self._poll(running)
+            steps = sum(job.work.steps if job.finished else job.work.taken(self.link.store) for job in trainings)
+            advance(max(0, steps - reported))
+            reported = max(steps, reported)
+            without_room = [job for job in running if not job.finished and not self.link.has_room(job.work.processes)]
+            if not without_room:
+                last_with_room = time.monotonic()
+            elif time.monotonic() - last_with_room > _PATIENCE:
                 import ray
 
-                for each in homeless:
-                    each.over, each.given_up = True, _no_room(each.work, self.link)
-                    ray.cancel(each.ref, force=True)
+                for job in without_room:
+                    job.finished, job.failure = True, _no_room(job.work, self.link)
+                    ray.cancel(job.ref, force=True)
 
-    def _look(self, left: Sequence[_Begun], seconds: float = _POLL) -> None:
-        """Wait until one is over, and note which."""
+    def _poll(self, running: Sequence[_Training], seconds: float = _POLL) -> None:
+        """Wait for the end of a training, at most this long, and mark those that have ended."""
         import ray
 
-        over, _ = ray.wait([each.ref for each in left], num_returns=1, timeout=seconds)
-        for each in left:
-            each.over = each.ref in over
+        finished, _ = ray.wait([job.ref for job in running], num_returns=1, timeout=seconds)
+        for job in running:
+            job.finished = job.ref in finished
 
 
-def _no_room(work: Assignment, link: Link) -> str:
-    needs = f"{work.processes} cards" if link.cards else f"{link.needs(work.processes)['num_cpus']} processors"
+def _no_room(work: Assignment, link: RayConnection) -> str:
+    needed = f"{work.processes} cards" if link.cards else f"{link.resources(work.processes)['num_cpus']} processors"
     return (
-        f"Training the adapter of {work.method}: expected a machine with {needs} in the cluster, found none. Add one,"
+        f"Training the adapter of {work.method}: expected a machine with {needed} in the cluster, found none. Add one,"
         " or have the run see fewer cards (CUDA_VISIBLE_DEVICES): it trains on as many as it sees."
     )
 
 
 def _carrier() -> Callable[[bytes, bytes], Any]:
-    """The task's function, made in here so that Ray carries it itself: the package may be missing where it goes."""
+    """Return the task's function, local so that Ray pickles it by value: the package may be missing on the worker."""
 
     def train(spec: bytes, work: bytes) -> Any:
         try:
-            from bench.engine.member import Member
+            from bench.engine.member import RemoteWorker
 
-            member, training = Member(pickle.loads(spec)), pickle.loads(work)  # noqa: S301 - from the run
-        except Exception as error:  # noqa: BLE001 - whatever another version is like
+            member, training = RemoteWorker(pickle.loads(spec)), pickle.loads(work)  # noqa: S301 - from the run
+        except Exception as error:  # noqa: BLE001 - another version may fail by any error
             return ABSENT.format(platform.node(), type(error).__name__, error)
         return member.train(training)
 

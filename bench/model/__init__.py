@@ -1,1 +1,1 @@
-"""The model: the only place that imports transformers, and the only place where tokens meet a model."""
+"""Language models: loading, packed forward passes, generation, signals. The only package that imports transformers."""

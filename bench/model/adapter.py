@@ -1,4 +1,4 @@
-"""Adapters: made anew for training, or switched on in a model and off again; frozen weights are never touched."""
+"""LoRA adapters: add a new one for training, or apply a trained one to a frozen model and take it off again."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 """Names that peft gives the files."""
 _BASE = "base_model.json"
-"""Beside them: on which weights the adapter was trained."""
+"""File beside them that names the base weights on which the adapter was trained."""
 
 
 def with_lora(model: Any, targets: Sequence[str], *, rank: int, alpha: int = 8, dropout: float = 0.1) -> Any:
-    """The model with a fresh adapter (B is 0) on these layers; of all dropout only the adapter's is on."""
+    """Wrap a model with a new LoRA adapter (B = 0) on these layers; only the adapter's dropout is active."""
     import peft
     from transformers.pytorch_utils import Conv1D
 
@@ -43,19 +43,19 @@ def with_lora(model: Any, targets: Sequence[str], *, rank: int, alpha: int = 8, 
 
 
 def set_dropout(wrapped: Any, *, on: bool) -> None:
-    """Switch the adapter's dropout."""
+    """Switch the adapter's dropout on or off."""
     for name, module in wrapped.named_modules():
         if "lora_dropout" in name:
             module.train(on)
 
 
 def record_base(folder: Path, weights: str, name: str) -> None:
-    """Write down which weights an adapter belongs to: a model's fingerprint, and its name for messages."""
+    """Write the base model's fingerprint, and its name for messages, beside the adapter's files."""
     write_json(folder / _BASE, {"fingerprint": weights, "name": name})
 
 
 def fingerprint(folder: Path) -> str:
-    """SHA-256 over an adapter's weights and configuration, and what it was trained on."""
+    """SHA-256 over an adapter's weights, its configuration and the record of its base model."""
     digest = hashlib.sha256()
     for name in (WEIGHTS, SETTINGS, _BASE):
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
@@ -64,13 +64,13 @@ def fingerprint(folder: Path) -> str:
 
 @contextmanager
 def adapted(lm: LanguageModel, ref: AdapterRef) -> Iterator[LanguageModel]:
-    """Within the context, everything that is read from this model is read through the adapter, without dropout.
+    """Apply a trained adapter to the model within the context, without dropout.
 
-    The model has a cache of its own meanwhile, so keys and values of the two kinds of weights never meet; the one of
-    the frozen weights is back afterwards, as it was. Answers are the frozen model's: none is generated in here.
+    The model gets a new KV cache meanwhile, so that keys and values of adapted and frozen weights never mix; the old
+    cache is restored afterwards. Generate no answers in the context: answers are always the frozen model's.
 
     Raises:
-        UserError: the adapter is incomplete, or not the one that was trained, or belongs to another model.
+        UserError: the adapter is incomplete, was altered after training, or belongs to another model.
     """
     import peft
     from peft.tuners.tuners_utils import BaseTunerLayer
@@ -100,7 +100,7 @@ def adapted(lm: LanguageModel, ref: AdapterRef) -> Iterator[LanguageModel]:
         try:
             wrapped = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=False)
         except (ValueError, TypeError, RuntimeError, KeyError, OSError, SafetensorError) as error:
-            # its layers are already in when its weights turn out not to fit: the original ones are put back
+            # peft inserts its layers before it finds that the weights don't fit: restore the original layers
             for module in list(model.modules()):
                 for name, child in list(module.named_children()):
                     if isinstance(child, BaseTunerLayer):
@@ -108,7 +108,7 @@ def adapted(lm: LanguageModel, ref: AdapterRef) -> Iterator[LanguageModel]:
             raise UserError(f"The adapter in {folder.name[:12]} can't be loaded: {first_line(error)}") from error
     wrapped.eval()
     try:
-        del lm.session  # a cached property: the next use makes a new one
+        del lm.session  # a cached property: the next access makes a new session
         yield lm
     finally:
         wrapped.unload()  # puts the original layers back

@@ -1,8 +1,8 @@
-"""Decode batches: which packs of a shard are read and continued together.
+"""Plan decode batches: which packs of a shard are read and continued together.
 
-A decode batch is one or several packs of a shard whose continuations are decoded side by side. A step of decoding costs
-nearly the same for one sequence as for a hundred, so packs of few questions each are decoded together. Which ones
-follows from the packs and two limits alone, so that a shard always gives the same forward passes.
+A decode batch is one or several packs of a shard whose continuations are decoded side by side. A decoding step costs
+nearly the same for one sequence as for a hundred, so packs of few questions are decoded together. The plan depends on
+the packs and two limits alone, so that a shard always gives the same forward passes.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from bench.prompts.front_coding import Ids
 
 @dataclass(frozen=True, eq=False)
 class PlannedPack:
-    """A pack, and whose prompts are in it."""
+    """A pack and the prompts in it."""
 
     pack: Pack
     rows: list[int]
-    """Which of the given prompts; two may be the same."""
+    """Indices of the prompts; several prompts may have the same tokens."""
     leaves: IntArray
-    """`(len(rows),)` the token of the pack at which each ends."""
+    """`(len(rows),)` index in the pack of each prompt's last token."""
 
 
 PackGroup = list[PlannedPack]
 
 
 class BatchPlanner:
-    """Decode batches that cover given prompts, in order."""
+    """Iterator over decode batches that cover all prompts, in order."""
 
     def __init__(
         self,
@@ -44,34 +44,34 @@ class BatchPlanner:
         bytes_per_token: int,
         too_long: Callable[[Sequence[int]], bool] = lambda _: False,
     ) -> None:
-        """Plan.
+        """Plan the decode batches.
 
         Args:
-            prompts: what is read; those that are the same are read once.
-            budget: tokens of a pack.
-            limits: of a decode batch.
-            bytes_per_token: size of the keys and values of a token.
-            too_long: says of prompts whether what follows them is too much for one decode batch.
+            prompts: token ids of the prompts; equal prompts are read once.
+            budget: tokens of a pack at most.
+            limits: limits of a decode batch.
+            bytes_per_token: bytes of keys and values per token.
+            too_long: whether the continuations of these prompts (indices) are too long for one decode batch.
         """
         self.prompts = prompts
         self.too_long = too_long
         self.limits = limits
-        self.most_tokens = limits.bytes // max(1, bytes_per_token)
+        self.max_tokens = limits.bytes // max(1, bytes_per_token)
         self._waiting: list[PackGroup] = []
-        tokens, held = 0, dict[str, int]()
-        for planned in self._planned(range(len(prompts)), budget):
-            own, pieces = len(planned.pack.tokens), dict(Session.path(planned.pack))
-            more = own + sum(size for name, size in pieces.items() if name not in held)
-            decode_batch = self._waiting[-1] if self._waiting else []
-            full = sum(len(each.rows) for each in decode_batch) >= limits.sequences or tokens + more > self.most_tokens
-            if not decode_batch or full:
+        tokens, batch_segments = 0, dict[str, int]()
+        for planned in self._plan(range(len(prompts)), budget):
+            size, segments = len(planned.pack.tokens), dict(Session.prefix_segments(planned.pack))
+            added = size + sum(n for name, n in segments.items() if name not in batch_segments)
+            batch = self._waiting[-1] if self._waiting else []
+            full = sum(len(member.rows) for member in batch) >= limits.sequences or tokens + added > self.max_tokens
+            if not batch or full:
                 self._waiting.append([])
-                tokens, held, more = 0, {}, own + len(planned.pack.shared)
+                tokens, batch_segments, added = 0, {}, size + len(planned.pack.shared)
             self._waiting[-1].append(planned)
-            tokens, held = tokens + more, held | pieces
+            tokens, batch_segments = tokens + added, batch_segments | segments
 
     def __iter__(self) -> Iterator[PackGroup]:
-        """Each in turn; what is put back by `halve` comes next."""
+        """Yield decode batches; the parts that `halve` made of one come next."""
         while self._waiting:
             decode_batch = self._waiting.pop(0)
             if not self.too_long([row for planned in decode_batch for row in planned.rows]) or not self.halve(
@@ -80,10 +80,10 @@ class BatchPlanner:
                 yield decode_batch
 
     def halve(self, decode_batch: PackGroup) -> bool:
-        """Put back a decode batch that was too large: as two, or its only pack as packs of half the size.
+        """Split a decode batch that was too large in two, or its only pack into packs of half the size.
 
         Returns:
-            False for a single prompt, which can't be made smaller; nothing is put back then.
+            False for a single prompt, which can't be split.
         """
         if len(decode_batch) > 1:
             middle = len(decode_batch) // 2
@@ -92,18 +92,18 @@ class BatchPlanner:
         (planned,) = decode_batch
         if len(planned.pack.rows) == 1:
             return False
-        smaller = self._planned(planned.rows, max(1, len(planned.pack.tokens) // 2))
-        self._waiting[:0] = [[each] for each in smaller]
+        smaller = self._plan(planned.rows, max(1, len(planned.pack.tokens) // 2))
+        self._waiting[:0] = [[part] for part in smaller]
         return True
 
-    def _planned(self, rows: Sequence[int], budget: int) -> list[PlannedPack]:
-        alike: dict[bytes, list[int]] = {}
+    def _plan(self, rows: Sequence[int], budget: int) -> list[PlannedPack]:
+        rows_by_prompt: dict[bytes, list[int]] = {}
         for row in rows:
-            alike.setdefault(self.prompts[row].tobytes(), []).append(row)
-        owners = list(alike.values())
-        found = []
-        for pack in plan_packs([self.prompts[same[0]] for same in owners], budget):
-            here = [owners[row] for row in pack.rows]
-            leaves = np.repeat(pack.leaves, [len(same) for same in here])
-            found.append(PlannedPack(pack, [row for same in here for row in same], leaves))
-        return found
+            rows_by_prompt.setdefault(self.prompts[row].tobytes(), []).append(row)
+        row_groups = list(rows_by_prompt.values())
+        planned_packs = []
+        for pack in plan_packs([self.prompts[group[0]] for group in row_groups], budget):
+            groups = [row_groups[row] for row in pack.rows]
+            leaves = np.repeat(pack.leaves, [len(group) for group in groups])
+            planned_packs.append(PlannedPack(pack, [row for group in groups for row in group], leaves))
+        return planned_packs

@@ -1,4 +1,4 @@
-"""Questions as the extractor is handed them, how far a signal needs them to be continued, what it takes from a pass."""
+"""Inputs of the extractor: a question's token ids, and the continuations and tensors that a signal needs of it."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
 
 Arrays = dict[str, "torch.Tensor"]
-"""Name -> tensor, of one question or of a shard; a signal that is one tensor calls it `values`."""
+"""Name -> tensor, of one question or of a shard; a signal with a single tensor names it `values`."""
 
 
 def as_it_is(value: torch.Tensor) -> torch.Tensor:
-    """The same."""
+    """Return the tensor unchanged."""
     return value
 
 
 def first_row(rows: torch.Tensor) -> torch.Tensor:
-    """`(d,)` of `(n, d)`."""
+    """Return the first row, `(d,)`, of `(n, d)`."""
     return rows[0]
 
 
 @dataclass(frozen=True, eq=False)
 class PendingArray:
-    """A value on the device that comes down together with all others of a pass."""
+    """A tensor on the device, copied to the host together with all others of a decode batch."""
 
     rows: torch.Tensor | tuple[int, Sequence[int]]
-    """The value; or the states of a block at some nodes, `(len(nodes), d)`."""
-    then: Callable[[torch.Tensor], torch.Tensor] = as_it_is
-    """Makes of it what is stored, once it is on the host."""
+    """The tensor; or (block, nodes) for the hidden states of a block at nodes of the tree, `(len(nodes), d)`."""
+    transform: Callable[[torch.Tensor], torch.Tensor] = as_it_is
+    """Function of the host copy whose result is stored."""
 
 
 PendingArrays = Mapping[str, "torch.Tensor | PendingArray"]
-"""Name -> what will be a tensor of `Arrays`."""
+"""Name -> a tensor of `Arrays`, perhaps still on the device."""
 
 
 NOTHING: Ids = np.zeros(0, dtype=np.int32)
@@ -51,7 +51,7 @@ NOTHING: Ids = np.zeros(0, dtype=np.int32)
 
 @dataclass(frozen=True, eq=False)
 class ModelInput:
-    """One question as the model sees it."""
+    """Token ids of one question: its prompt, and answers to read after it."""
 
     prompt: Ids
     options: int
@@ -59,24 +59,24 @@ class ModelInput:
     answer: Ids | None = None
     """The stored answer; None to generate it."""
     gold: Ids = field(default_factory=lambda: NOTHING)
-    """The right answer of an open question, where a signal reads it."""
+    """The right answer of an open question; empty where no signal reads it."""
     wrong: tuple[Ids, ...] = ()
-    """The wrong answers of an open question, where a signal reads them."""
+    """The wrong answers of an open question; empty where no signal reads them."""
     query_prompt: Ids | None = None
-    """Ids before the answer in the self-check conversation; None where that is the prompt itself."""
+    """Ids before the answer in the self-check conversation; None where they equal the prompt."""
     uniforms: FloatArray | None = None
-    """`(N, max_new_tokens)` random numbers in [0, 1) for samples."""
+    """`(n, max_new_tokens)` random numbers in [0, 1), a row for each sample."""
     samples: Mapping[Samples, Sequence[Ids]] = field(default_factory=dict)
-    """Stored samples; others are drawn."""
+    """Stored samples; samples that are not here are generated."""
     id: str = ""
-    """Samples are drawn by it."""
+    """Question id, which seeds the samples."""
 
 
 class AnswerSpan(enum.IntEnum):
-    """Reach of a signal's states along prompt and answer."""
+    """Last position along prompt and answer whose hidden state a signal reads."""
 
     NOTHING = 0
-    """No state of the answer's path is asked for; what the prompt's end shows is there anyway."""
+    """No hidden state; only logits at the prompt's end, which are always available."""
     PROMPT_END = 1
     ANSWER_PREDICTING = 2
     """Up to the state that predicts the last answer token."""
@@ -85,48 +85,48 @@ class AnswerSpan(enum.IntEnum):
 
 @dataclass(frozen=True, order=True)
 class UserTurn:
-    """One more user turn after the answer."""
+    """A user turn after the answer."""
 
     wording: str = ""
-    """Empty: the self-check query."""
+    """Text of the turn; empty for the self-check query."""
     say: int = 0
-    """Tokens of the reply at most that are generated."""
+    """Maximum tokens of the generated reply."""
 
 
 class Generation(NamedTuple):
-    """One text that the model writes in a pass."""
+    """Key of one text that the model generates in a decode batch."""
 
     row: int
-    """The prompt that it follows, of those that are distinct."""
+    """Index of its prompt among the distinct ones."""
     kind: UserTurn | Samples | None = None
-    """The turn to which it replies, or how it is sampled; None: the answer."""
+    """User turn to which it replies, or sampling settings of a sample; None for the answer."""
     question: int = 0
-    """The question whose sample it is, of those with this prompt."""
+    """Index of the sample's question among those with this prompt."""
     number: int = 0
-    """Number of the sample."""
+    """Index of the sample."""
 
 
 @dataclass(frozen=True)
 class ContinuationSpec:
-    """Tokens that are read after a prompt for a signal, and so its cost; `|` is what two signals need together."""
+    """Tokens to read after a prompt for a signal, which determine its cost; `a | b` covers two signals."""
 
     answer: AnswerSpan = AnswerSpan.NOTHING
     turns: frozenset[UserTurn] = frozenset()
-    """User turns after the answer, each by itself."""
+    """User turns after the answer, each in a conversation of its own."""
     gold: bool = False
-    """The right answer of an open question after the prompt."""
+    """Whether to read the right answer of an open question after the prompt."""
     wrong: bool = False
-    """Each of its wrong answers."""
+    """Whether to read each of its wrong answers after the prompt."""
     samples: frozenset[Samples] = frozenset()
     sample_ends: frozenset[Samples] = frozenset()
-    """Those of which the last token is read too, at all depths."""
+    """Samples whose last token is read too, and whose states are read at all depths."""
 
     def __or__(self, other: ContinuationSpec) -> ContinuationSpec:
-        """The union."""
-        sets = (getattr(self, each.name) | getattr(other, each.name) for each in fields(self) if each.name != "answer")
+        """Return the continuations that either needs."""
+        sets = (getattr(self, f.name) | getattr(other, f.name) for f in fields(self) if f.name != "answer")
         return ContinuationSpec(max(self.answer, other.answer), *sets)
 
     @classmethod
-    def union(cls, growths: Iterable[ContinuationSpec]) -> ContinuationSpec:
-        """Growth that all of them need together; nothing for none."""
-        return reduce(or_, growths, cls())
+    def union(cls, specs: Iterable[ContinuationSpec]) -> ContinuationSpec:
+        """Return the continuations that any of them needs; an empty spec for none."""
+        return reduce(or_, specs, cls())

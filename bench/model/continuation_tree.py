@@ -1,8 +1,8 @@
-"""Continuations of questions: answers, queries, other options, samples, as one tree for each question.
+"""Token trees of continuations: answers, self-check queries, other options and samples after each prompt.
 
-They grow from the ends of prompts in a row: of one pack, or of several that stand side by side.
-Paths that begin alike share their nodes, so no token is read twice, whatever is asked for. Node 0 ... n-1 are the ends
-of the n prompts; every other node is a token after its parent.
+A continuation starts at a prompt's end in a row of the KV cache; a row holds one pack or several side by side.
+Continuations with a common prefix share its nodes, so no token is read twice. Nodes 0 ... n-1 are the ends of the n
+prompts; every other node is a token after its parent.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from bench.model.upload_buffer import Upload
 from bench.prompts.front_coding import Ids
 
 _FEW = 4
-"""Evenly spaced runs of nodes whose states are cut out one after the other rather than by a list of numbers."""
+"""Most evenly spaced runs of nodes whose states are read as slices; more runs are read by an index tensor."""
 
 States = dict[int, torch.Tensor]
-"""Block -> `(n, d)` states."""
+"""Block -> `(n, d)` hidden states."""
 
 
 @dataclass(frozen=True, eq=False)
 class PromptEnds:
-    """Ends of sequences in a row."""
+    """Ends of prompts in one row of the KV cache, from which continuations are decoded."""
 
     seen: torch.Tensor
-    """`(n, k)` bool, on the device: the first k positions that the next token of each may see; others are not its."""
+    """`(n, k)` bool, on the device: which of the row's first k positions the next token of each prompt attends to."""
     lengths: list[int]
-    """Tokens of each sequence so far."""
+    """Tokens of each prompt."""
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionMask:
-    """Sight of the tokens of a pack."""
+    """Attention mask of a pack: the key positions that each query token may attend to."""
 
     before: int
-    """Positions of the shared beginning, which all see."""
+    """Positions of the shared prefix, which all tokens attend to."""
     ends: Upload
     """See `Pack.ends`."""
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
-        """`(n, before + t)` bool for n tokens of the pack."""
+        """Return the mask `(n, before + t)` bool of n tokens of the pack, by index."""
         columns = torch.arange(len(self.ends.tensor), device=tokens.device)
-        own = (columns <= tokens[:, None]) & (tokens[:, None] < self.ends.tensor)
-        return torch.cat([own.new_ones(len(own), self.before), own], dim=1)
+        visible = (columns <= tokens[:, None]) & (tokens[:, None] < self.ends.tensor)
+        return torch.cat([visible.new_ones(len(visible), self.before), visible], dim=1)
 
     def all(self) -> torch.Tensor:
-        """`(t, before + t)` bool."""
+        """Return the mask `(t, before + t)` bool of all t tokens."""
         return self.of(torch.arange(len(self.ends.tensor), device=self.ends.tensor.device))
 
 
@@ -60,90 +60,90 @@ class AttentionMask:
 def read_pack(
     session: Session, pack: Pack, chunk: int, depths: Sequence[int], leaves: IntArray | None = None
 ) -> tuple[PromptEnds, States]:
-    """Read a pack on the session's own row.
+    """Read a pack into the session's main row.
 
     Args:
         session: the model.
-        pack: what is read.
-        chunk: tokens of one pass over a shared beginning.
-        depths: blocks whose states are wanted.
-        leaves: the tokens at which sequences end, some perhaps several times; by default those of the pack.
+        pack: the prompts.
+        chunk: tokens of one forward pass over a shared prefix.
+        depths: blocks whose hidden states are returned.
+        leaves: index of each prompt's last token in the pack, repeats allowed; by default those of the pack.
 
     Returns:
-        Where each of the sequences stands, and the states of their last tokens.
+        The prompts' ends in the row, and the hidden states of their last tokens.
     """
-    session.share(pack, chunk)
-    chosen = pack.leaves if leaves is None else leaves
-    attention_mask, index = AttentionMask(len(pack.shared), session.send(pack.ends)), session.send(chosen)
+    session.load_prefix(pack, chunk)
+    last_tokens = pack.leaves if leaves is None else leaves
+    attention_mask, index = AttentionMask(len(pack.shared), session.send(pack.ends)), session.send(last_tokens)
     states = session.forward(pack.tokens, pack.positions, attention_mask.all, dict.fromkeys(depths, index))
-    return PromptEnds(attention_mask.of(index.tensor), [int(n) + 1 for n in pack.positions[chosen]]), states
+    return PromptEnds(attention_mask.of(index.tensor), [int(n) + 1 for n in pack.positions[last_tokens]]), states
 
 
 @torch.inference_mode()
 def read_together(
     session: Session, packs: Sequence[tuple[Pack, IntArray]], chunk: int, depths: Sequence[int]
 ) -> tuple[PromptEnds, States]:
-    """Read packs one after the other, and lay them side by side where there are several.
+    """Read packs one after the other and, if there are several, copy them side by side into a new row.
 
     Args:
-        session: the model; its passes go on behind what is read here.
+        session: the model; its next forward passes append to the row that holds the packs.
         packs: each with its leaves, see `read_pack`.
-        chunk: tokens of one pass over a shared beginning.
-        depths: blocks whose states are wanted.
+        chunk: tokens of one forward pass over a shared prefix.
+        depths: blocks whose hidden states are returned.
 
     Returns:
-        As of `read_pack`, pack after pack.
+        What `read_pack` returns, concatenated over packs.
     """
     if len(packs) == 1:
         ((pack, leaves),) = packs
         return read_pack(session, pack, chunk, depths, leaves)
-    pieces = dict(piece for pack, _ in packs for piece in session.path(pack))
-    row = session.new_row(sum(len(pack.tokens) for pack, _ in packs) + sum(pieces.values()))
-    held: dict[bytes, slice] = {}
+    segments = dict(segment for pack, _ in packs for segment in session.prefix_segments(pack))
+    row = session.new_row(sum(len(pack.tokens) for pack, _ in packs) + sum(segments.values()))
+    segment_slices: dict[bytes, slice] = {}
     read = []
     for pack, leaves in packs:
-        starts, states = read_pack(session, pack, chunk, depths, leaves)
-        read.append((starts, session.lay(pack, row, held), states))
-    session.follow(row)
-    lengths = [length for starts, _, _ in read for length in starts.lengths]
+        prompt_ends, states = read_pack(session, pack, chunk, depths, leaves)
+        read.append((prompt_ends, session.copy_to(pack, row, segment_slices), states))
+    session.use_row(row)
+    lengths = [length for prompt_ends, _, _ in read for length in prompt_ends.lengths]
     seen = torch.zeros(len(lengths), row.length, dtype=torch.bool, device=session.device)
-    at = 0
-    for starts, places, _ in read:
-        beside = seen[at : at + len(starts.lengths)]
-        parts = torch.split(starts.seen, [place.stop - place.start for place in places], dim=1)
-        for place, part in zip(places, parts, strict=True):
-            beside[:, place] = part
-        at += len(beside)
+    first = 0
+    for prompt_ends, slices, _ in read:
+        seen_rows = seen[first : first + len(prompt_ends.lengths)]
+        parts = torch.split(prompt_ends.seen, [columns.stop - columns.start for columns in slices], dim=1)
+        for columns, part in zip(slices, parts, strict=True):
+            seen_rows[:, columns] = part
+        first += len(seen_rows)
     return PromptEnds(seen, lengths), {block: torch.cat([states[block] for _, _, states in read]) for block in depths}
 
 
 class ContinuationTree:
-    """Continuations of the questions that are followed together: a tree for each prompt, read together."""
+    """Continuations of the prompts of a decode batch: a tree for each prompt; new tokens of all trees share a pass."""
 
-    def __init__(self, session: Session, starts: PromptEnds | Sequence[Ids], states: States) -> None:
+    def __init__(self, session: Session, prompt_ends: PromptEnds | Sequence[Ids], states: States) -> None:
         """Start one tree at the end of each prompt.
 
         Args:
-            session: the model with its row.
-            starts: where the prompts stand in the row; or, to read every path alone and whole, the prompts' ids.
-            states: block -> `(n, d)` states at the prompts' ends.
+            session: the model with the row that holds the prompts.
+            prompt_ends: the prompts' ends in the row; or the prompts' ids, to read every path whole without a cache.
+            states: block -> `(n, d)` hidden states at the prompts' ends.
         """
         self.session = session
-        self.starts = starts
+        self.prompt_ends = prompt_ends
         self.blocks = sorted(states)
         n = len(next(iter(states.values())))
         self.tokens = [-1] * n
         self.parents = [-1] * n
         self.trees = list(range(n))
         self._children: dict[tuple[int, int], int] = {}
-        self._trails: list[tuple[int, ...]] = [()] * n
-        """Columns of the row with the keys of a node and of those above it, down from the prompt's end."""
+        self._columns: list[tuple[int, ...]] = [()] * n
+        """Positions in the row of a node's keys and its ancestors', from the prompt's end down."""
         self._chunks: dict[int, list[torch.Tensor]] = {block: [rows] for block, rows in states.items()}
-        self._expected: dict[tuple[int, ...], Upload] = {}
+        self._prefetched: dict[tuple[int, ...], Upload] = {}
         self._read = n
 
     def grow(self, node: int, ids: Sequence[int] | Ids) -> list[int]:
-        """The nodes of a path of tokens below a node; those that are new wait for `read`."""
+        """Add a path of tokens below a node and return its nodes; new ones are read by the next `read`."""
         path = []
         for token in map(int, ids):
             child = self._children.get((node, token))
@@ -157,43 +157,43 @@ class ContinuationTree:
             node = child
         return path
 
-    def expect(self, nodes: Sequence[int]) -> None:
-        """Send the numbers of nodes along with the next copy: `states` will be asked for exactly these."""
-        self._expected[tuple(nodes)] = self.session.send(np.asarray(nodes, dtype=np.int64))
+    def prefetch(self, nodes: Sequence[int]) -> None:
+        """Upload node indices with the next copy to the device, for a later call of `states` with the same nodes."""
+        self._prefetched[tuple(nodes)] = self.session.send(np.asarray(nodes, dtype=np.int64))
 
     def read(self, blocks: Sequence[int] | None = None) -> None:
         """Run the model over all new nodes, in one forward pass.
 
         Args:
-            blocks: those of which states are kept, all by default. A block that was left out once stays left out, as
-                its states would no longer stand at their nodes' numbers.
+            blocks: blocks whose states are stored, by default all. A block that was left out once can't return, since
+                its states would no longer be indexed by node.
         """
         new = range(self._read, len(self.tokens))
         if not new:
             return
         if blocks is not None:
             self.blocks = [block for block in self.blocks if block in blocks]
-        if isinstance(self.starts, PromptEnds):
-            states = self._read_packed(new, self.starts)
-        else:  # each new path as a whole sequence of its own; a node on several paths is taken from the last
-            found: dict[int, list[torch.Tensor]] = {block: [torch.empty(0)] * len(new) for block in self.blocks}
+        if isinstance(self.prompt_ends, PromptEnds):
+            states = self._read_packed(new, self.prompt_ends)
+        else:  # each new path is read as a whole sequence; a node on several paths gets the states of the last one
+            read_states: dict[int, list[torch.Tensor]] = {block: [torch.empty(0)] * len(new) for block in self.blocks}
             for path in self.leaves(new.start):
-                ids = self._ids(path, self.starts)
-                fresh = [node for node in path if node >= new.start]
-                places: IntArray = np.arange(len(ids) - len(fresh), len(ids))
-                for block, rows in self.session.read_alone(ids, dict.fromkeys(self.blocks, places)).items():
-                    for node, row in zip(fresh, rows, strict=True):
-                        found[block][node - new.start] = row
-            states = {block: torch.stack(rows) for block, rows in found.items()}
+                ids = self._ids(path, self.prompt_ends)
+                new_nodes = [node for node in path if node >= new.start]
+                positions: IntArray = np.arange(len(ids) - len(new_nodes), len(ids))
+                for block, rows in self.session.read_alone(ids, dict.fromkeys(self.blocks, positions)).items():
+                    for node, row in zip(new_nodes, rows, strict=True):
+                        read_states[block][node - new.start] = row
+            states = {block: torch.stack(rows) for block, rows in read_states.items()}
         for block, added in states.items():
             self._chunks[block].append(added)
         self._read = len(self.tokens)
 
     def states(self, block: int, nodes: Sequence[int]) -> torch.Tensor:
-        """`(len(nodes), d)` states of nodes that were read, in the model's dtype."""
+        """Return hidden states `(len(nodes), d)` of nodes that were read, in the model's dtype."""
         chunks = self._chunks[block]
         newest = sum(map(len, chunks[:-1]))
-        if len(chunks) > 1 and min(nodes, default=0) < newest:  # decoding asks for the newest alone
+        if len(chunks) > 1 and min(nodes, default=0) < newest:  # decoding only needs the newest
             chunks[:] = [torch.cat(chunks)]
             newest = 0
         rows, runs = chunks[-1], _runs(nodes)
@@ -201,12 +201,12 @@ class ContinuationTree:
             return rows
         if runs:
             return torch.cat([rows[run.start - newest : run.stop - newest : run.step] for run in runs])
-        sent = self._expected.get(tuple(nodes)) or self.session.send(np.asarray(nodes, dtype=np.int64))
+        sent = self._prefetched.get(tuple(nodes)) or self.session.send(np.asarray(nodes, dtype=np.int64))
         index = sent.tensor.to(rows.device)
         return rows[index - newest if newest else index]
 
     def leaves(self, first: int) -> Iterator[list[int]]:
-        """The nodes down to each end of what has grown, among the nodes from this one on."""
+        """Yield the path from below the prompt's end to each leaf whose node number is at least `first`."""
         inner = set(self.parents[first:])
         for node in (node for node in range(first, len(self.tokens)) if node not in inner):
             path, above = [], node
@@ -216,36 +216,36 @@ class ContinuationTree:
             yield path[::-1]
 
     def sequences(self, first: int, prompts: Sequence[Ids]) -> list[Ids]:
-        """The ids of prompt and path down to each of these `leaves`; `prompts`: those of the trees."""
+        """Return the token ids of prompt and path for each path of `leaves`; `prompts` holds those of the trees."""
         return [self._ids(path, prompts) for path in self.leaves(first)]
 
     def _ids(self, path: Sequence[int], prompts: Sequence[Ids]) -> Ids:
         return np.concatenate([prompts[self.trees[path[-1]]], [self.tokens[node] for node in path]]).astype(np.int32)
 
-    def _read_packed(self, new: range, starts: PromptEnds) -> States:
+    def _read_packed(self, new: range, prompt_ends: PromptEnds) -> States:
         cached = self.session.length
         for row, node in enumerate(new):
-            self._trails.append((*self._trails[self.parents[node]], cached + row))
-        trails = self._trails[new.start :]
-        depth = max(map(len, trails))
-        columns = np.asarray([trail + trail[-1:] * (depth - len(trail)) for trail in trails], dtype=np.int64)
+            self._columns.append((*self._columns[self.parents[node]], cached + row))
+        paths = self._columns[new.start :]
+        depth = max(map(len, paths))
+        columns = np.asarray([path + path[-1:] * (depth - len(path)) for path in paths], dtype=np.int64)
         trees = [self.trees[node] for node in new]
         positions = np.asarray(
-            [starts.lengths[tree] + len(trail) - 1 for tree, trail in zip(trees, trails, strict=True)], dtype=np.int64
+            [prompt_ends.lengths[tree] + len(path) - 1 for tree, path in zip(trees, paths, strict=True)], dtype=np.int64
         )
-        below, own = self.session.send(trees), self.session.send(columns)
+        tree_rows, path_columns = self.session.send(trees), self.session.send(columns)
 
         def visible() -> torch.Tensor:
-            seen = starts.seen.new_zeros(len(new), cached + len(new))
-            seen[:, : starts.seen.shape[1]] = starts.seen[below.tensor]
-            return seen.scatter_(1, own.tensor, value=True)
+            seen = prompt_ends.seen.new_zeros(len(new), cached + len(new))
+            seen[:, : prompt_ends.seen.shape[1]] = prompt_ends.seen[tree_rows.tensor]
+            return seen.scatter_(1, path_columns.tensor, value=True)
 
         ids = np.asarray([self.tokens[node] for node in new], dtype=np.int32)
         return self.session.forward(ids, positions, visible, dict.fromkeys(self.blocks))
 
 
 def _runs(nodes: Sequence[int]) -> list[range]:
-    """Ascending numbers as a few evenly spaced runs, one after the other; empty where they are no such."""
+    """Split ascending node numbers into at most `_FEW` evenly spaced runs; empty where that is impossible."""
     runs: list[range] = []
     start = 0
     while start < len(nodes):

@@ -1,4 +1,4 @@
-"""Token positions that one stage of reading or training fed to the model."""
+"""Cost of one stage of a run, reading or training, in token positions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import astuple, dataclass
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """Token positions that one stage of a run fed to the model (bench/DESIGN.md, Costs belong to the request)."""
+    """Token positions that the model processed in one stage of a run (bench/DESIGN.md, Costs belong to the request)."""
 
     forward_tokens: int
-    """Without padding."""
+    """Token positions without padding."""
     padded_tokens: int
     """Token positions, padding included."""
     forward_tokens_floor: int
-    """Distinct nodes of the prefix tree: what no order of work can go below."""
+    """Distinct nodes of the prefix tree of all sequences: the fewest positions that any order of work needs."""
 
 
 def total(costs: Sequence[StageCost]) -> StageCost:
-    """Sum of the costs of works that share nothing."""
+    """Sum the costs of stages that share no tokens."""
     return StageCost(*map(sum, zip(*map(astuple, costs), strict=True)))

@@ -1,4 +1,4 @@
-"""The pass over many questions from which signals are taken."""
+"""A decode batch, from which signals read hidden states and logits, and the interface of a signal's reader."""
 
 from __future__ import annotations
 
@@ -29,76 +29,76 @@ from bench.prompts.prompt_settings import PromptSettings
 
 @dataclass
 class Replies:
-    """Replies to a user turn, for the answers that there are."""
+    """Replies to a user turn; only questions with a non-empty answer have one."""
 
     asked: list[int]
-    """`(k,)` questions with an answer."""
+    """`(k,)` indices of the questions with an answer."""
     tree: ContinuationTree
-    """The tree of the pass, or one of conversations that don't continue the answering prompts."""
+    """The decode batch's tree, or another one for conversations that don't continue the answering prompts."""
     nodes: list[int]
-    """`(k,)` nodes of the turn's end."""
+    """`(k,)` nodes of the turn's last token."""
     said: list[Ids] = field(default_factory=list)
-    """`(k,)` generated replies."""
+    """`(k,)` token ids of the generated replies."""
 
 
 @dataclass
 class DecodeBatch:
-    """The questions of packs that are followed together: `items[i]` grows from node i of the tree.
+    """The questions of packs whose continuations are decoded together; those of `items[i]` start at node i of the tree.
 
-    The path of a question has L + 1 states for an answer of L tokens: number 0 at the prompt's end, number j after
-    answer token j. `PROMPT_END` is number 0, `ANSWER_PREDICTING` are 0 ... L-1, `ANSWER_END` is L (`bench.api.At`).
+    An answer of L tokens has L + 1 hidden states: number 0 at the prompt's end, number j after answer token j.
+    `PROMPT_END` is number 0, `ANSWER_PREDICTING` are 0 ... L-1, `ANSWER_END` is L (`bench.api.At`).
     """
 
     lm: LanguageModel
     asking: PromptSettings
     items: list[list[ModelInput]]
-    """Questions of each distinct prompt (and answer); they differ in random numbers and in right and wrong answers."""
+    """Questions of each distinct prompt (and stored answer); they differ in random numbers, right and wrong answers."""
     tree: ContinuationTree
     answers: list[Ids]
     rows: dict[bytes, Upload]
-    """Ids of tokens whose logits are asked for -> the same on the device."""
+    """Bytes of token ids whose logits are read -> the ids on the device."""
     paths: list[list[int]] = field(default_factory=list)
-    """The nodes of each answer's tokens, as far as they were read."""
+    """The nodes of each answer's tokens, as far as they are read."""
     replies: dict[UserTurn, Replies] = field(default_factory=dict)
     samples: dict[tuple[Samples, int, int], Sequence[Ids]] = field(default_factory=dict)
-    """(how they are drawn, prompt, question) -> its samples."""
+    """(sampling settings, prompt, question) -> token ids of its samples."""
 
     def states(self, depth: float, nodes: Sequence[int]) -> torch.Tensor:
-        """`(len(nodes), d)` states in the model's dtype, on its device."""
+        """Return hidden states `(len(nodes), d)` in the model's dtype, on its device."""
         return self.tree.states(self.lm.block_of(depth), nodes)
 
     def logits(self, nodes: Sequence[int], rows: Ids | None = None) -> torch.Tensor:
-        """`(len(nodes), v)` float32 logits of what follows, of all tokens or those in `rows`, on the model's device."""
+        """Return next-token logits `(len(nodes), v)` float32, of all tokens or those in `rows`, on the device."""
         states = self.tree.states(self.lm.blocks, nodes)
         return self.lm.head.logits(states, None if rows is None else self.ids_of(rows))
 
     def ids_of(self, rows: Ids) -> torch.Tensor:
-        """Ids of tokens on the device; those that were sent before cost no copy."""
-        sent = self.rows.get(rows.tobytes()) or self.tree.session.send(rows)
-        return sent.tensor.to(self.lm.head.weight.device)
+        """Return token ids on the device; ids that are already there are not copied again."""
+        upload = self.rows.get(rows.tobytes()) or self.tree.session.send(rows)
+        return upload.tensor.to(self.lm.head.weight.device)
 
-    def expect(self) -> None:
-        """Send ids and nodes of the answers along with the next pass, for what is taken of each token."""
-        said = np.concatenate(self.answers)
-        self.rows.setdefault(said.tobytes(), self.tree.session.send(said))
-        self.tree.expect([node for i in range(len(self.items)) for node in self.predicting(i)])
+    def prefetch(self) -> None:
+        """Upload ids and nodes of the answers with the next forward pass, for signals that read each token."""
+        token_ids = np.concatenate(self.answers)
+        self.rows.setdefault(token_ids.tobytes(), self.tree.session.send(token_ids))
+        self.tree.prefetch([node for i in range(len(self.items)) for node in self.predicting(i)])
 
     def awaited(
-        self, depth: float, nodes: Sequence[int], then: Callable[[torch.Tensor], torch.Tensor] = as_it_is
+        self, depth: float, nodes: Sequence[int], transform: Callable[[torch.Tensor], torch.Tensor] = as_it_is
     ) -> PendingArray:
-        """States that come down with all others."""
-        return PendingArray((self.lm.block_of(depth), nodes), then)
+        """Return hidden states that are copied to the host together with all others."""
+        return PendingArray((self.lm.block_of(depth), nodes), transform)
 
     def ends(self, turn: UserTurn, depth: float) -> dict[int, torch.Tensor | PendingArray]:
-        """Question with an answer -> its `(d,)` state at a turn's end."""
+        """Return question index -> `(d,)` hidden state at a turn's end, for questions with an answer."""
         replies = self.replies[turn]
         if replies.tree is not self.tree:
             states = replies.tree.states(self.lm.block_of(depth), replies.nodes)
             return dict(zip(replies.asked, states, strict=True))
-        return {i: self.awaited(depth, [node], first_row) for i, node in zip(replies.asked, replies.nodes, strict=True)}
+        return dict(zip(replies.asked, (self.awaited(depth, [k], first_row) for k in replies.nodes), strict=True))
 
     def words(self, turn: UserTurn, rows: Ids) -> dict[int, torch.Tensor]:
-        """Question with an answer -> `(len(rows),)` float32 logits of some tokens after a turn, on the device."""
+        """Return question index -> `(len(rows),)` float32 logits of these tokens after a turn, on the device."""
         replies = self.replies[turn]
         if not replies.asked:
             return {}
@@ -107,40 +107,40 @@ class DecodeBatch:
         return dict(zip(replies.asked, logits, strict=True))
 
     def path(self, i: int) -> list[int]:
-        """The nodes of question i from its prompt's end on, as far as they were read."""
+        """Return the nodes of question i from its prompt's end to its last read answer token."""
         return [i, *self.paths[i]]
 
     def predicting(self, i: int) -> list[int]:
-        """The nodes whose states predict the answer's tokens, one for each."""
+        """Return the nodes whose states predict the answer's tokens, one for each token."""
         return self.path(i)[: len(self.answers[i])]
 
     def continuation(self, i: int, options: Iterable[Ids]) -> list[int]:
-        """The nodes whose states predict the tokens of other answers, one answer after the other."""
+        """Return the nodes whose states predict the tokens of other answers, one answer after the other."""
         return [node for ids in options if len(ids) for node in [i, *self.tree.grow(i, ids[:-1])]]
 
     def each(self, values: Iterable[PendingArrays]) -> list[list[PendingArrays]]:
-        """One value for each prompt, given to all of its questions."""
+        """Repeat the value of each prompt for all of its questions."""
         return [[value] * len(group) for value, group in zip(values, self.items, strict=True)]
 
 
 class SignalSpec(Protocol):
-    """Demands of one signal on the extractor; `bench.signals` has one for each."""
+    """Reader of one signal, called by the extractor; `bench.signals` has one for each signal."""
 
     @property
     def growth(self) -> ContinuationSpec:
-        """Growth that has to be read for it."""
+        """Continuations that the signal needs."""
 
     @property
     def depths(self) -> frozenset[float]:
-        """Fractions of the depth at which it reads states, beside the last state."""
+        """Fractions of the depth at which it reads hidden states, besides the last one."""
 
     @property
     def ragged(self) -> bool:
-        """Whether a question has any number of rows; otherwise it has one value."""
+        """Whether a question has any number of rows; otherwise it has a single value."""
 
     @property
     def unanswered(self) -> Arrays | None:
-        """The value of a question without an answer, where that is known without reading anything; else None."""
+        """Value of a question without an answer; None if the model has to be run for it."""
 
     def take(self, done: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
-        """Values of the questions of each distinct prompt of a pass; those on the device may stay there."""
+        """Return the values of each distinct prompt's questions; tensors may stay on the device."""

@@ -1,4 +1,4 @@
-"""Classes of devices: what computes the same bits, and how many tokens one forward pass takes there by default."""
+"""Devices: classes that compute the same bits, default tokens of a forward pass, default limits of decode batches."""
 
 from __future__ import annotations
 
@@ -11,59 +11,59 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """Limits within which packs that follow each other are continued side by side."""
+    """Limits of a decode batch, to which packs are added in order."""
 
     sequences: int
-    """Sequences from which on no further pack is added."""
+    """Number of sequences at which no further pack is added."""
     bytes: int
-    """Bytes of keys and values of all packs; a single pack may have more."""
+    """Bytes of keys and values of all packs at most; a single pack may have more."""
 
 
 ALONE = BatchLimits(1, 0)
-"""Each pack by itself."""
+"""Every pack is a decode batch of its own."""
 
 _BUDGETS = {"cuda": ((40, 8192), (0, 2048))}
-"""Kind of device -> (memory of the card in GB at least, tokens), the largest first."""
+"""Kind of device -> (least memory of the card in GB, tokens of a forward pass), the largest first."""
 _BUDGET = 1024
-"""Tokens of a forward pass on every other kind."""
+"""Tokens of a forward pass on every other kind of device."""
 _TRAINING_BUDGETS = {"cuda": ((40, 2048), (0, 1024))}
-"""The same for training, which keeps of each token what it needs on the way back."""
+"""The same for training, where activations of each token are stored for the backward pass."""
 _TRAINING_BUDGET = 2048
 _GB = 10**9
 _TOGETHER = {"cuda": ((64, BatchLimits(128, 10 * _GB)), (40, BatchLimits(128, 4 * _GB)), (0, ALONE))}
-"""Kind of device -> (memory of the card in GB at least, limits): on small cards weights leave no room."""
+"""Kind of device -> (least memory of the card in GB, limits); weights leave no room on small cards."""
 
 
 def kind_of(device: str) -> str:
-    """Kind of a device, without its number: `cuda` for `cuda:1`."""
+    """Return the kind of a device without its number: `cuda` for `cuda:1`."""
     return device.partition(":")[0]
 
 
 def class_of(*devices: str) -> str:
-    """Kind of a device and, of a card, its name: what has one class computes one thing with the same bits.
+    """Return the kind of a device and the name of a card; devices of one class compute the same bits.
 
-    Cards of one name that share a model have the class of one of them, since each block is computed on one card.
+    Cards of one name that share a model have the class of a single card, since each block is computed on one card.
     """
     import torch
 
-    names = (f" {torch.cuda.get_device_name(each)}" if kind_of(each) == "cuda" else "" for each in devices)
-    return " + ".join(dict.fromkeys(kind_of(each) + name for each, name in zip(devices, names, strict=True)))
+    names = (f" {torch.cuda.get_device_name(device)}" if kind_of(device) == "cuda" else "" for device in devices)
+    return " + ".join(dict.fromkeys(kind_of(device) + name for device, name in zip(devices, names, strict=True)))
 
 
 def default_budget(*devices: str) -> int:
-    """Tokens of one forward pass, by the smallest card's size as it was built: free memory differs from run to run."""
+    """Return the tokens of a forward pass, by the smallest card's total memory: free memory differs between runs."""
     return min(_by_size(device, _BUDGETS, _BUDGET) for device in devices)
 
 
 def training_budget(*devices: str) -> int:
-    """Tokens of one forward pass of training, by the smallest card's size as it was built."""
+    """Return the tokens of a forward pass in training, by the smallest card's total memory."""
     return min(_by_size(device, _TRAINING_BUDGETS, _TRAINING_BUDGET) for device in devices)
 
 
 def followed_together(*devices: str) -> BatchLimits:
-    """Which packs are continued side by side, by the smallest card's size as it was built.
+    """Return the limits of decode batches, by the smallest card's total memory.
 
-    On the CPU none are: time there is arithmetic, and rows of several packs would change the last bits of what is read.
+    On the CPU every pack is decoded alone: decoding together saves no time there, and changes the last bits.
     """
     return min((_by_size(device, _TOGETHER, ALONE) for device in devices), key=lambda limits: limits.bytes)
 
@@ -79,11 +79,13 @@ def _by_size(device: str, table: Mapping[str, Sequence[tuple[int, Value]]], othe
 
 
 def alone_visible(devices: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables for a child process in which these cards are `cuda:0`, `cuda:1`, ...; none for `cuda` alone or the CPU.
+    """Return the environment variables for a child process in which these cards are `cuda:0`, `cuda:1`, ...
+
+    Empty for `cuda` without a number and for the CPU.
 
     Args:
-        devices: as they are called here, e.g. `cuda:1`.
-        environment: this process's own, which may already hide cards: numbers count those that are left.
+        devices: names in this process, e.g. `cuda:1`.
+        environment: this process's environment, whose CUDA_VISIBLE_DEVICES may already hide cards.
     """
     numbers = [device.partition(":")[2] for device in devices]
     if kind_of(devices[0]) != "cuda" or not numbers[0]:

@@ -1,4 +1,4 @@
-"""A model's files: where they are, what identifies them, and whether they can be a model, before anything is built."""
+"""A model's files: finding or downloading them, fingerprints, and checks before anything is loaded."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from bench.store.folders import digest_file
 _FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 _CODE = "*.py"
 _OTHER_COPIES = ["consolidated*", "original/*", "*.gguf"]
-"""Second copies of the weights that some repositories hold."""
+"""Second copies of the weights, which some repositories contain."""
 _WEIGHTS = "*.safetensors"
-_SPEAKING = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "additional_chat_templates/*.jinja")
-"""Files beside the weights that change what is asked or answered: tokenizer, chat template, stop tokens."""
+_TEXT_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "additional_chat_templates/*.jinja")
+"""Files besides the weights that change prompts or answers: tokenizer, chat template, stop tokens."""
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 _LAYERS = frozenset({"num_hidden_layers", "n_layer", "n_layers", "num_layers"})
@@ -42,9 +42,9 @@ _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _WIDTHS = (*_HIDDEN, "vocab_size", "intermediate_size", "n_inner", "ffn_dim")
 _MOST_LAYERS = 10_000
 _FEW_LAYERS = 200
-"""No more than that are ever too many to build."""
+"""Number of layers that is never too many to build."""
 _FEWEST_BITS = 0.5
-"""Bits of a weight in a file, at least; more weights than that can't be in it."""
+"""Least bits per weight in a file, which bounds the number of weights in it."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,17 @@ class ModelFolder:
     """The files of a model on this machine."""
 
     name: str
-    """Name of the model, for messages."""
+    """Model name for messages."""
     path: Path
     commit: str | None
     """Commit on the Hub; None for a folder of the user's own."""
     source: str
-    """Hub id or folder, as it was asked for."""
+    """Hub id or folder, as it was requested."""
     trust_remote_code: bool = False
 
     @cached_property
     def weights(self) -> str:
-        """Identity of the weights: the Hub commit, or a digest of configuration and weight files. Seeds follow it."""
+        """Identity of the weights: the Hub commit, or a digest of configuration and weights. Seeds depend on it."""
         if self.commit is not None:
             return f"{self.source}@{self.commit}"
         digest = hashlib.sha256()
@@ -72,31 +72,31 @@ class ModelFolder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identity of all that answers depend on: weights, tokenizer, chat template, stop tokens, the model's code."""
+        """Identity of all that answers depend on: weights, tokenizer, chat template, stop tokens and model code."""
         if self.commit is not None:
             return self.weights
-        found = {path for pattern in _SPEAKING for path in self.path.glob(pattern) if path.is_file()}
+        paths = {path for pattern in _TEXT_FILES for path in self.path.glob(pattern) if path.is_file()}
         if self.trust_remote_code:
-            found.update(self.path.rglob(_CODE))
+            paths.update(self.path.rglob(_CODE))
         digest = hashlib.sha256(self.weights.encode())
-        for path in sorted(found):
+        for path in sorted(paths):
             name = str(path.relative_to(self.path)).encode("utf-8", "surrogateescape")
             digest.update(name + b"\0" + bytes.fromhex(digest_file(path)))
         return digest.hexdigest()
 
-    def stamps(self) -> tuple[tuple[str, int, int], ...]:
-        """Name, bytes and time of change of configuration and weight files, by which they are known again."""
+    def file_stats(self) -> tuple[tuple[str, int, int], ...]:
+        """Return name, bytes and modification time of configuration and weight files, to detect a change."""
         paths = sorted([self.path / "config.json", *self.path.glob(_WEIGHTS)])
         return tuple((path.name, stat.st_size, stat.st_mtime_ns) for path in paths for stat in [path.stat()])
 
     def config(self) -> Any:
-        """The configuration.
+        """Return the configuration.
 
         Raises:
-            UserError: it can't be read, or what it says can't be a model, or not the one whose weights lie beside it.
+            UserError: it can't be read, has impossible values, or does not fit the weight files.
         """
         path = self.path / "config.json"
-        with self.told("its config.json can't be used"):
+        with self.wrap_errors("its config.json can't be used"):
             settings = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(settings, dict):
                 raise TypeError(f"expected a JSON object, got a {type(settings).__name__}")
@@ -104,7 +104,7 @@ class ModelFolder:
             for part in (settings, text if isinstance(text, dict) else {}):
                 for key in sorted({*_LAYERS, *_HEADS, *_WIDTHS, "head_dim"} & part.keys()):
                     most = _MOST_LAYERS if key in _LAYERS else None
-                    for value in _listed(part[key]):
+                    for value in _as_sequence(part[key]):
                         if type(value) is not int or value < 1 or (most is not None and value > most):
                             bounds = f"from 1 to {most:,}" if most else "of at least 1"
                             raise ValueError(f"expected a whole number {bounds} as {key}, got {value!r:.40}")
@@ -114,31 +114,31 @@ class ModelFolder:
         return config
 
     def _check_size(self, settings: Mapping[str, Any]) -> None:
-        """Refuse sizes that the weight files can't hold: building such a model takes for ever, or all of the memory."""
+        """Refuse sizes that the weight files can't hold: building such a model would take all time or memory."""
         files = [file for file in self.path.glob(_WEIGHTS) if file.is_file()]
         size = sum(file.stat().st_size for file in files)
-        widths = {key: max(_listed(settings.get(key)), default=0) for key in _WIDTHS}
+        widths = {key: max(_as_sequence(settings.get(key)), default=0) for key in _WIDTHS}
         hidden = next(filter(None, map(widths.get, _HIDDEN)), 0)
         for key, width in widths.items():
             if size and hidden * width > size * 8 / _FEWEST_BITS:
                 raise ValueError(f"{key} {width:,} is more than its weight files of {size:,} bytes can hold")
-        layers = max((value for key in _LAYERS for value in _listed(settings.get(key))), default=0)
-        if layers > _FEW_LAYERS and layers > (n := sum(map(_tensors, files))) > 0:
+        layers = max((value for key in _LAYERS for value in _as_sequence(settings.get(key))), default=0)
+        if layers > _FEW_LAYERS and layers > (n := sum(map(_count_tensors, files))) > 0:
             raise ValueError(f"{layers:,} layers are more than the {n:,} tensors in its weight files")
 
     def tokenizer(self) -> Any:
-        """The tokenizer.
+        """Load the tokenizer.
 
         Raises:
-            UserError: there is none, or it can't be loaded.
+            UserError: it is missing, or can't be loaded.
         """
         if not any((self.path / name).is_file() for name in _TOKENIZERS):
             raise UserError(f"Model {self.name!r}: expected a tokenizer (tokenizer.json) in its folder, found none.")
-        with self.told("its tokenizer can't be loaded"):
+        with self.wrap_errors("its tokenizer can't be loaded"):
             return transformers.AutoTokenizer.from_pretrained(self.path, trust_remote_code=self.trust_remote_code)
 
     def check_weights(self) -> None:
-        """Check that there are weights, and that an index names files beside it only.
+        """Check that weight files exist, and that an index names files in its own folder only.
 
         Raises:
             UserError: otherwise.
@@ -146,11 +146,11 @@ class ModelFolder:
         if not any(self.path.glob(_WEIGHTS)):
             raise UserError(f"Model {self.name!r}: expected weights as *.safetensors in its folder, found none.")
         for index in sorted(self.path.glob(f"{_WEIGHTS}.index.json")):
-            with self.told(f"its {index.name} can't be used"):
-                named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            with self.wrap_errors(f"its {index.name} can't be used"):
+                file_names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
                 home = self.path.resolve()
-                blobs = home.parent.parent / "blobs"  # where the Hub's own cache keeps what its folders link to
-                for name in dict.fromkeys(named):
+                blobs = home.parent.parent / "blobs"  # where links in the Hub's cache point
+                for name in dict.fromkeys(file_names):
                     if not isinstance(name, str) or not name.endswith(".safetensors") or {"/", "\\"} & set(name):
                         raise ValueError(
                             f"expected names of .safetensors files in the same folder, got {str(name)[:80]!r}"
@@ -160,31 +160,31 @@ class ModelFolder:
                         raise ValueError(f"{name} links to a file outside the folder; copy that file into it")
 
     @contextmanager
-    def told(self, what: str) -> Iterator[None]:
-        """Turn whatever the libraries raise about these files into one sentence.
+    def wrap_errors(self, what: str) -> Iterator[None]:
+        """Convert errors that libraries raise about these files into a UserError of one sentence.
 
         Args:
-            what: what could not be done.
+            what: what failed, as the beginning of the sentence.
 
         Raises:
-            UserError: they raised something.
+            UserError: a library raised an error in the context.
         """
         try:
             yield
         except UserError:
             raise
         except BaseException as error:
-            # the tokenizers of Rust panic with a BaseException of their own
+            # the Rust tokenizers panic with an exception that derives from BaseException
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise UserError(f"Model {self.name!r}: {what}: {first_line(error)[:300]}") from error
 
 
-def find(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolder:
-    """The folder with the model's files, from the Hub where it is not here.
+def find_model_folder(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolder:
+    """Find the folder with the model's files, downloading it from the Hub if needed.
 
     Raises:
-        UserError: it has no configuration, or can't be had.
+        UserError: it has no configuration, or can't be found or downloaded.
     """
     if spec.local:
         folder = Path(spec.source)
@@ -218,15 +218,15 @@ def find(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolder:
     return ModelFolder(spec.name, folder, commit, spec.source, trust_remote_code)
 
 
-def _listed(value: Any) -> Sequence[Any]:
-    """The numbers of a setting: one, or one for each layer; none where it is left open."""
+def _as_sequence(value: Any) -> Sequence[Any]:
+    """Return the values of a setting, which is a number, a list with one for each layer, or None."""
     if value is None:
         return ()
     return value if isinstance(value, list) else (value,)
 
 
-def _tensors(path: Path) -> int:
-    """Number of tensors that a file says it holds; 0 where it can't be read, which is said when it is loaded."""
+def _count_tensors(path: Path) -> int:
+    """Return the number of tensors in a weight file; 0 if it can't be read, which loading reports."""
     try:
         with safe_open(path, framework="np") as file:
             return len(file.keys())
@@ -235,7 +235,7 @@ def _tensors(path: Path) -> int:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error, for one clear sentence; two where the first only announces the second."""
+    """Return the first line of an error message, and the second if the first ends with a colon."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].endswith(":"):
         return f"{lines[0]} {lines[1]}"

@@ -1,4 +1,4 @@
-"""Keys and values of all blocks in one row: rewound rather than copied, and laid together from parts of other rows."""
+"""A KV cache of batch size one: it can be rewound without copies, and extended by positions of another cache."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-_LEAST = 256
-"""Positions for which there is room at first."""
-_MOST_AHEAD = 8192
-"""Positions by which a row grows at most."""
+_MIN_CAPACITY = 256
+"""Positions allocated at first."""
+_MAX_GROWTH = 8192
+"""Largest number of positions added when a row grows."""
 
 Piece = list[tuple[torch.Tensor, torch.Tensor]]
-"""Keys and values of some positions, for each block."""
+"""Keys and values of a range of positions, for each block."""
 
 
 class _RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
-    """Keys and values of one block in a buffer that grows ahead; rewinding moves a mark and copies nothing."""
+    """Keys and values of one block in a preallocated buffer; rewinding only sets the length."""
 
     def __init__(self, least: int) -> None:
         super().__init__()
@@ -27,74 +27,74 @@ class _RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is u
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append `(1, heads, t, head_dim)` states; returns views of everything so far."""
+        """Append keys and values `(1, heads, t, head_dim)`; returns views of all positions so far."""
         end = self.length + key_states.shape[-2]
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states[..., :0, :], value_states[..., :0, :]
         if end > self.keys.shape[-2]:
-            self.keys = self._grown(self.keys, end)
-            self.values = self._grown(self.values, end)
+            self.keys = self._enlarged(self.keys, end)
+            self.values = self._enlarged(self.values, end)
         self.keys[..., self.length : end, :] = key_states
         self.values[..., self.length : end, :] = value_states
         self.length = end
         return self.keys[..., :end, :], self.values[..., :end, :]
 
-    def _grown(self, old: torch.Tensor, end: int) -> torch.Tensor:
-        size = max(self.least, old.shape[-2] + min(old.shape[-2], _MOST_AHEAD), end)
+    def _enlarged(self, old: torch.Tensor, end: int) -> torch.Tensor:
+        size = max(self.least, old.shape[-2] + min(old.shape[-2], _MAX_GROWTH), end)
         new = old.new_zeros((*old.shape[:-2], size, old.shape[-1]))
         new[..., : self.length, :] = old[..., : self.length, :]
         return new
 
     def get_seq_length(self) -> int:
-        """Positions that are filled."""
+        """Return the number of filled positions."""
         return self.length
 
     def part(self, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Views of the keys and values of some positions."""
+        """Return views of the keys and values of a range of positions."""
         return self.keys[..., start:stop, :], self.values[..., start:stop, :]
 
 
 class CacheRow:
-    """A cache of batch size one, with a layer for each block."""
+    """One row of a KV cache (batch size one), with a layer for each block."""
 
-    def __init__(self, blocks: int, least: int = _LEAST) -> None:
-        """Make an empty row.
+    def __init__(self, blocks: int, least: int = _MIN_CAPACITY) -> None:
+        """Create an empty row.
 
         Args:
             blocks: number of blocks.
-            least: positions for which there is room at first.
+            least: positions allocated at first.
         """
         self.layers = [_RewindableLayer(least) for _ in range(blocks)]
         self.cache = Cache(layers=self.layers)
 
     @property
     def length(self) -> int:
-        """Positions that are filled."""
+        """Number of filled positions."""
         return int(self.layers[0].length)
 
     @property
     def bytes_per_token(self) -> int:
-        """Size of one position; 0 before anything was read."""
+        """Bytes of one position; 0 before the first forward pass."""
         filled = [layer for layer in self.layers if layer.is_initialized]
-        return sum(each[0, :, 0].nbytes for layer in filled for each in (layer.keys, layer.values))
+        return sum(tensor[0, :, 0].nbytes for layer in filled for tensor in (layer.keys, layer.values))
 
     def rewind(self, length: int) -> None:
-        """Keep the first `length` positions."""
+        """Truncate the row to its first `length` positions."""
         for layer in self.layers:
             layer.length = min(layer.length, length)
 
-    def copied(self, start: int) -> Piece:
-        """Keys and values from a position on."""
-        return [(keys.clone(), values.clone()) for keys, values in (one.part(start, one.length) for one in self.layers)]
+    def copy_from(self, start: int) -> Piece:
+        """Return a copy of the keys and values from a position on."""
+        return [(k.clone(), v.clone()) for k, v in (layer.part(start, layer.length) for layer in self.layers)]
 
     def append(self, piece: Piece) -> None:
-        """Add positions at the end."""
+        """Append positions."""
         for layer, (keys, values) in zip(self.layers, piece, strict=True):
             layer.update(keys, values)
 
     def append_from(self, other: CacheRow, start: int, stop: int) -> slice:
-        """Add positions of another row at the end; returns where they stand."""
+        """Append positions of another row; returns their slice in this row."""
         here = self.length
         self.append([layer.part(start, stop) for layer in other.layers])
         return slice(here, self.length)

@@ -1,4 +1,4 @@
-"""Loading a Hugging Face causal LM: tokenizer, weights, head, and a check that passes do what we think."""
+"""A frozen Hugging Face causal LM: tokenizer, weights, output head, device map, and checks after loading."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.api import ModelFacts, OutputHead, UserError
 from bench.api.batch import Norm
 from bench.model import linear_layers
 from bench.model.devices import kind_of
-from bench.model.folder import find, first_line
+from bench.model.folder import find_model_folder, first_line
 from bench.model.forward_checks import DTYPES, REFUSALS, Probe
 from bench.model.linear_layers import NamedLinear
 from bench.model.memory import give_back, is_out_of_memory
@@ -28,59 +28,59 @@ from bench.prompts.chat import Chat
 
 _DEVICES = ("cuda", "mps", "cpu")
 _EPSILONS = ("eps", "variance_epsilon", "epsilon", "norm_eps")
-"""Names of the smallest variance in the norms of transformers."""
+"""Names of the epsilon attribute in the norms of transformers."""
 _CLOSE = 1e-4
-"""Difference to the module itself up to which a norm is taken for it."""
+"""Tolerance between a norm module and its copy as a `Norm`."""
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """Options of loading that a user sets."""
+    """Options of a user for loading a model."""
 
     device: str | None = None
     """Default: cuda, else mps, else cpu."""
     dtype: str | None = None
-    """Default: the model's own on an accelerator, float32 on the CPU."""
+    """Default: the dtype of the checkpoint on an accelerator, float32 on the CPU."""
     trust_remote_code: bool = False
-    """Run Python code that comes with the model."""
+    """Whether Python code that comes with the model may run."""
     devices: tuple[str, ...] = ()
-    """Numbers of the cards over which the model is split; empty: it is on one device."""
+    """Indices of the cards over which the model is split; empty for one device."""
     attention: str | None = None
-    """Implementation of attention, sdpa or eager; None: the one that fits the model."""
+    """Attention implementation, sdpa or eager; None for the model's default."""
     plain: bool = False
-    """Whether each question is read alone, without a cache, whatever the model could do."""
+    """Whether each question is read alone, without a KV cache, even if the model supports packs."""
 
 
 class LanguageModel:
-    """A frozen model: tokenizer and configuration at once, weights when they are first needed."""
+    """A frozen model: loads tokenizer and configuration at once, weights at first use."""
 
     def __init__(self, spec: ModelSpec, options: LoadOptions) -> None:
         self.spec = spec
         self.options = options
         self.devices = cards(options.devices, options.device) or (_device(options.device),)
-        self.files = find(spec, trust_remote_code=options.trust_remote_code)
+        self.files = find_model_folder(spec, trust_remote_code=options.trust_remote_code)
         self.folder = self.files.path
         self.config = self.files.config()
         text = self.config.get_text_config()
         self.blocks = int(text.num_hidden_layers)
         self.context = int(getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", 0) or 1 << 30)
-        self._stamps: tuple[tuple[str, int, int], ...] | None = None
+        self._file_stats: tuple[tuple[str, int, int], ...] | None = None
         self.chat = Chat(self.files.tokenizer())
         self.chat.check()
 
     @property
     def device(self) -> str:
-        """The device that token ids go to: the only one, or the first of those that share the model."""
+        """Device of the input ids: the only device, or the first of a split model."""
         return self.devices[0]
 
     @property
     def fingerprint(self) -> str:
-        """Identity of all that answers depend on: see `ModelFolder`."""
+        """Identity of all that answers depend on, see `ModelFolder.fingerprint`."""
         return self.files.fingerprint
 
     @cached_property
     def dtype(self) -> torch.dtype:
-        """The dtype of weights and hidden states."""
+        """Dtype of weights and hidden states."""
         name = self.options.dtype or ("float32" if self.device == "cpu" else self.spec.dtype)
         if name == "auto":
             name = str(getattr(self.config, "dtype", None) or "float32").removeprefix("torch.")
@@ -91,38 +91,38 @@ class LanguageModel:
 
     @property
     def dtype_name(self) -> str:
-        """The dtype as options name it, e.g. `bfloat16`."""
+        """Name of the dtype, e.g. `bfloat16`."""
         return str(self.dtype).removeprefix("torch.")
 
     @property
     def attention(self) -> str:
-        """The attention implementation; a soft cap on attention scores needs the eager one."""
+        """Attention implementation; a soft cap on attention scores needs eager."""
         capped = getattr(self.config.get_text_config(), "attn_logit_softcapping", None)
         return "eager" if capped else self.options.attention or "sdpa"
 
     @cached_property
     def model(self) -> Any:
-        """The causal language model on its device, or on its cards.
+        """The loaded transformers model, on its device or split over cards.
 
         Raises:
-            UserError: weights are missing or can't be read, or are others than when they were loaded before.
+            UserError: weights are missing, can't be read, or changed since they were first loaded.
         """
         self.files.check_weights()
-        with self.files.told("it can't be loaded"):
-            stamps = self.files.stamps()
-            if self._stamps not in {None, stamps}:
+        with self.files.wrap_errors("it can't be loaded"):
+            file_stats = self.files.file_stats()
+            if self._file_stats not in {None, file_stats}:
                 raise UserError(
                     f"Model {self.spec.name!r}: expected the files that were loaded before, found others in its folder."
                     " Run the command again; what was computed is kept."
                 )
-            self._stamps = stamps
+            self._file_stats = file_stats
             model = self._load(self.attention)
-            if len(self.devices) == 1:  # `to` would undo a split
+            if len(self.devices) == 1:  # `to` would undo the device map
                 model = model.to(self.device)
         return model.eval().requires_grad_(requires_grad=False)
 
     def release(self) -> None:
-        """Give the memory of the weights back; whoever needs them next loads them again from the same files."""
+        """Free the memory of the weights; the next access loads them again from the same files."""
         for name in ("model", "head", "session"):
             vars(self).pop(name, None)
         gc.collect()  # blocks and their hooks refer to each other
@@ -132,13 +132,13 @@ class LanguageModel:
 
     @cached_property
     def layers(self) -> list[NamedLinear]:
-        """The linear layers of the blocks."""
+        """Linear layers of the blocks."""
         return linear_layers.locate(self.model)
 
     def _load(self, attention: str) -> Any:
-        transformers.utils.logging.disable_progress_bar()  # a run has its own
-        transformers.utils.logging.set_verbosity_error()  # what it reports of missing weights is an error here
-        # Straight to an accelerator, tensor by tensor: several processes would each hold a copy in main memory first.
+        transformers.utils.logging.disable_progress_bar()  # a run shows its own
+        transformers.utils.logging.set_verbosity_error()  # missing weights raise an error here instead
+        # Load directly to an accelerator, tensor by tensor: else each process would hold a copy in main memory first.
         place: dict[str, Any] = {} if kind_of(self.device) == "cpu" else {"device_map": {"": torch.device(self.device)}}
         if place and len(self.devices) > 1:
             with torch.device("meta"):
@@ -146,10 +146,10 @@ class LanguageModel:
                     self.config, dtype=self.dtype, trust_remote_code=self.options.trust_remote_code
                 )
             sizes = [torch.cuda.get_device_properties(device).total_memory for device in self.devices]
-            parts = placed(model, self.devices, sizes)
-            place = {"device_map": {name: torch.device(device) for name, device in parts.items()}}
+            device_map = placed(model, self.devices, sizes)
+            place = {"device_map": {name: torch.device(device) for name, device in device_map.items()}}
         try:
-            model, found = transformers.AutoModelForCausalLM.from_pretrained(
+            model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(
                 self.folder,
                 **place,
                 dtype=self.dtype,
@@ -161,21 +161,21 @@ class LanguageModel:
         except ValueError as error:
             if attention == "eager" or "scaled_dot_product_attention" not in str(error):
                 raise
-            return self._load("eager")  # older architectures have no other
-        missing = sorted(found["missing_keys"])
-        if missing:  # they would be drawn at random
+            return self._load("eager")  # older architectures support only this one
+        missing = sorted(loading_info["missing_keys"])
+        if missing:  # they would be initialised at random
             raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}; copy them again")
         return model
 
     @cached_property
     def facts(self) -> ModelFacts:
-        """Shapes, from the configuration."""
-        with self.files.told("it can't be built from its config.json"):
+        """Shapes of the model, from its configuration."""
+        with self.files.wrap_errors("it can't be built from its config.json"):
             return _facts_from(self.spec.name, self.config, trust_remote_code=self.options.trust_remote_code)
 
     @cached_property
     def head(self) -> OutputHead:
-        """The output head, with the scale and soft cap that the configuration names."""
+        """Output head, with logit scale and soft cap from the configuration."""
         layer = self.model.get_output_embeddings()
         text = self.config.get_text_config()
         scale = float(getattr(text, "logit_scale", None) or 1.0) / float(getattr(text, "logits_scaling", None) or 1.0)
@@ -185,12 +185,12 @@ class LanguageModel:
 
     @cached_property
     def norm(self) -> Norm | None:
-        """The norm before the output head; None where it is not known."""
+        """Final norm before the output head; None if it is of an unknown kind."""
         return final_norm(self.model)
 
     @cached_property
     def session(self) -> Session:
-        """The cache on which packs are read."""
+        """Session with the KV cache into which packs are read."""
         text = self.config.get_text_config()
         kinds, width = getattr(text, "layer_types", None), getattr(text, "sliding_window", None)
         if width is None or (kinds is not None and "sliding_attention" not in kinds):
@@ -199,25 +199,25 @@ class LanguageModel:
 
     @cached_property
     def stops(self) -> frozenset[int]:
-        """Ids that end an answer: those of the generation configuration and the tokenizer's own."""
+        """Ids that end an answer: the eos ids of the generation configuration and of the tokenizer."""
         named = self.model.generation_config.eos_token_id
         ids = [named] if isinstance(named, int) else list(named or [])
         return frozenset(i for i in [*ids, self.chat.tokenizer.eos_token_id] if i is not None)
 
     @cached_property
     def speed(self) -> Speed | str:
-        """Seconds that passes take here, measured without weights; or why they can't be; it may still be read."""
+        """Speed of forward passes on this device, measured without weights; or the reason why that failed."""
         try:
             trusted = self.options.trust_remote_code
             return known(self.config, self.dtype, self.device, self.attention, trust_remote_code=trusted)
-        except (*REFUSALS, ImportError) as error:  # a package that the model's own code wants
+        except (*REFUSALS, ImportError) as error:  # ImportError: a package that the model's own code needs
             if is_out_of_memory(error):
                 return f"{self.device} has no room for a few of its blocks"
             return f"a few of its blocks can't be timed alone ({type(error).__name__}: {first_line(error)[:100]})"
 
     @property
     def packed(self) -> bool:
-        """Whether branches can share a cache on this architecture.
+        """Whether branches can share a KV cache on this architecture.
 
         Raises:
             UserError: as for `hindrance`.
@@ -226,15 +226,15 @@ class LanguageModel:
 
     @cached_property
     def hindrance(self) -> str | None:
-        """Why branches can't share a cache, measured once on a small example; None where they can.
+        """Why branches can't share a KV cache, measured once on a small example; None where they can.
 
         Raises:
-            UserError: hidden states times output head are not the model's logits, so no signal would be right; or
-                the device has no memory left for even this.
+            UserError: the output head does not give the model's logits, so that signals would be wrong; or the device
+                has no memory left for the example.
         """
         probe = Probe(self.session, self.head, self.blocks)
         try:
-            wrong, hindrance = probe.wrong_head(), probe.hindrance()
+            wrong, hindrance = probe.head_error(), probe.hindrance()
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -251,7 +251,7 @@ class LanguageModel:
         return "each question is to be read alone" if self.options.plain else hindrance
 
     def block_of(self, depth: float) -> int:
-        """The block that a depth fraction means; its output is what `Hidden(depth)` reads.
+        """Return the block at a depth fraction, whose output `Hidden(depth)` reads.
 
         Raises:
             UserError: outside (0, 1], or shallower than the first block.
@@ -266,9 +266,9 @@ class LanguageModel:
 
 @torch.inference_mode()
 def final_norm(model: Any) -> Norm | None:
-    """The norm between a causal language model's last block and its output head; None where it is none of the known.
+    """Return the norm between a model's last block and its output head; None if it is of an unknown kind.
 
-    Known are those that divide by the root of the mean square or the standard deviation, with weights or without.
+    Known kinds are RMSNorm and LayerNorm, with or without weights.
     """
     module = _last_module(model)
     eps = next((float(getattr(module, name)) for name in _EPSILONS if hasattr(module, name)), None)
@@ -281,34 +281,34 @@ def final_norm(model: Any) -> Norm | None:
     ones[1::2] = -1.0  # mean 0, mean square 1
     up, down = exact(ones[None])[0], exact(-ones[None])[0]
     gain, shift = (up - down) / 2 * ones * (1.0 + eps) ** 0.5, (up + down) / 2
-    found = [Norm(gain, eps, shift if bool(shift.any()) else None, centred) for centred in (False, True)]
-    said = exact(states)
-    return next((norm for norm in found if torch.allclose(norm(states), said, rtol=_CLOSE, atol=_CLOSE)), None)
+    candidates = [Norm(gain, eps, shift if bool(shift.any()) else None, centred) for centred in (False, True)]
+    expected = exact(states)
+    return next((norm for norm in candidates if torch.allclose(norm(states), expected, rtol=_CLOSE, atol=_CLOSE)), None)
 
 
 def _last_module(model: Any) -> Any:
-    """The module that turns the last block's output into the last hidden state; None where no single one does."""
+    """Return the module that maps the last block's output to the last hidden state; None if no single one does."""
     seen: dict[str, torch.Tensor] = {}
-    made: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
+    calls: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
 
-    def note(module: Any, inputs: Any, output: Any) -> None:
+    def log(module: Any, inputs: Any, output: Any) -> None:
         if inputs and isinstance(inputs[0], torch.Tensor) and isinstance(output, torch.Tensor):
-            made.append((module, inputs[0], output))
+            calls.append((module, inputs[0], output))
 
     def last(_module: Any, _inputs: Any, output: Any) -> None:
         seen["block"] = output[0] if isinstance(output, tuple) else output
 
-    own = blocks(model)
-    inner = {module for block in own for module in block.modules()}
+    layers = blocks(model)
+    inner = {module for block in layers for module in block.modules()}
     outer = [module for module in model.base_model.modules() if module not in inner and not list(module.children())]
-    handles = [module.register_forward_hook(note) for module in outer] + [own[-1].register_forward_hook(last)]
+    handles = [module.register_forward_hook(log) for module in outer] + [layers[-1].register_forward_hook(last)]
     try:
         ids = torch.arange(2, 6, device=model.device)[None] % int(model.config.get_text_config().vocab_size)
         states = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
     finally:
         for handle in handles:
             handle.remove()
-    fitting = (m for m, given, out in made if _same(given, seen["block"]) and _same(out, states))
+    fitting = (m for m, inputs, out in calls if _same(inputs, seen["block"]) and _same(out, states))
     return next(fitting, None)
 
 
@@ -320,64 +320,64 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def cards(numbers: Sequence[str], device: str | None = None) -> tuple[str, ...]:
-    """The cards that `--devices` names, as devices: `cuda:0` for `0`; empty where it names none.
+    """Return the devices of `--devices`: `cuda:0` for `0`; empty where the option is not used.
 
     Args:
-        numbers: as they were given.
-        device: the value of `--device`, which means a model on one device.
+        numbers: values of the option.
+        device: value of `--device`, which excludes `--devices`.
 
     Raises:
-        UserError: they are no two or more different cards of this machine.
+        UserError: the values are not two or more different cards of this machine.
     """
     if not numbers:
         return ()
-    given = f"--devices {','.join(numbers)}"
+    option = f"--devices {','.join(numbers)}"
     if device is not None:
-        raise UserError(f"--device {device} {given}: expected one of the two; --devices names all cards of a model.")
+        raise UserError(f"--device {device} {option}: expected one of the two; --devices names all cards of a model.")
     if len(numbers) == 1 or not all(number.isascii() and number.isdecimal() for number in numbers):
         raise UserError(
-            f"{given}: expected the numbers of two or more cards, like 0,1; for a model on one device say --device."
+            f"{option}: expected the numbers of two or more cards, like 0,1; for a model on one device say --device."
         )
-    chosen = [int(number) for number in numbers]
-    if len(set(chosen)) < len(chosen):
-        raise UserError(f"{given}: expected each card once; name different ones.")
-    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if max(chosen) >= there:
-        named = "none" if not there else "card 0 alone" if there == 1 else f"cards 0 to {there - 1}"
-        raise UserError(f"{given}: expected cards that this machine has; it has {named}. Use --device for one device.")
-    return tuple(f"cuda:{number}" for number in chosen)
+    indices = [int(number) for number in numbers]
+    if len(set(indices)) < len(indices):
+        raise UserError(f"{option}: expected each card once; name different ones.")
+    n_cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if max(indices) >= n_cards:
+        names = "none" if not n_cards else "card 0 alone" if n_cards == 1 else f"cards 0 to {n_cards - 1}"
+        raise UserError(f"{option}: expected cards that this machine has; it has {names}. Use --device for one device.")
+    return tuple(f"cuda:{number}" for number in indices)
 
 
 def placed(model: Any, devices: Sequence[str], sizes: Sequence[int]) -> dict[str, str]:
-    """The device of each part of a model: consecutive blocks, in proportion to the devices' sizes as built.
+    """Return a device map: consecutive blocks, in proportion to the devices' total memory.
 
-    Free memory has no say, so that one split is made on every machine with these cards.
+    Free memory is ignored, so that every machine with these cards gets the same map.
 
     Args:
-        model: the causal language model; the meta device will do.
-        devices: in the order in which the blocks go over them.
-        sizes: bytes of each.
+        model: the causal language model, perhaps on the meta device.
+        devices: devices in the order of the blocks.
+        sizes: total memory of each device in bytes.
     """
     parts = dict(_parts(model, blocks(model)))
     weights = {name: sum(p.nbytes for p in part.parameters()) for name, part in parts.items()}
     whole, total = sum(weights.values()), sum(sizes)
     ends = [sum(sizes[: k + 1]) / total for k in range(len(sizes))]
-    before, found = 0, {}
+    before, device_of = 0, {}
     for name, size in weights.items():
         middle = (before + size / 2) / max(whole, 1)
-        found[name] = devices[next((k for k, end in enumerate(ends) if middle < end), len(ends) - 1)]
+        device_of[name] = devices[next((k for k, end in enumerate(ends) if middle < end), len(ends) - 1)]
         before += size
-    for name, part in parts.items():  # a head that is its embedding lies where that does
+    for name, part in parts.items():  # a tied output head is on the device of the embedding
         if part is model.get_output_embeddings() and part.weight is model.get_input_embeddings().weight:
-            found[name] = found[next(n for n, other in parts.items() if other is model.get_input_embeddings())]
-    return found
+            device_of[name] = device_of[next(n for n, other in parts.items() if other is model.get_input_embeddings())]
+    return device_of
 
 
-def _parts(module: Any, listed: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The blocks, and the largest modules that hold none of them, in the order of the model."""
+def _parts(module: Any, block_list: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the blocks, and the largest modules that contain none of them, in the order of the model."""
     for name, child in module.named_children():
-        if any(inner is listed for inner in child.modules()):
-            yield from _parts(child, listed, f"{prefix}{name}.")
+        if any(inner is block_list for inner in child.modules()):
+            yield from _parts(child, block_list, f"{prefix}{name}.")
         else:
             yield prefix + name, child
 
@@ -386,7 +386,7 @@ def _parts(module: Any, listed: Any, prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _device(requested: str | None) -> str:
-    """The device requested, if it is there, or the best one."""
+    """Return the requested device if it exists, by default the best one."""
     if requested is None:
         return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -400,12 +400,12 @@ def _device(requested: str | None) -> str:
 
 
 def _facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> ModelFacts:
-    """Shapes of a model from its configuration alone."""
+    """Return a model's shapes from its configuration alone."""
     text = config.get_text_config()
     layers = linear_layers.of_config(config, trust_remote_code=trust_remote_code)
     return ModelFacts(name, int(text.hidden_size), int(text.vocab_size), int(text.num_hidden_layers), layers)
 
 
 def facts_from_settings(name: str, settings: Mapping[str, Any]) -> ModelFacts:
-    """Facts like those of `_facts_from`, of a configuration's own settings, `model_type` among them."""
+    """Return a model's shapes from the settings of its configuration, including `model_type`."""
     return _facts_from(name, configuration(settings))

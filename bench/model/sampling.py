@@ -1,4 +1,4 @@
-"""Drawing tokens by inverse CDF from given random numbers, so that a sample depends on nothing but its own numbers."""
+"""Token sampling by inverse CDF from given random numbers, so that samples don't depend on the batch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 
 
 def uniforms(seed: int, question_id: str, n: int, length: int) -> npt.NDArray[np.float64]:
-    """`(n, length)` random numbers in [0, 1) of a question: one counter-based stream for each sample.
+    """Return random numbers `(n, length)` in [0, 1) of a question: one counter-based stream for each sample.
 
-    The key of stream j is a hash of (seed, question id, j), so neither batches nor resuming matter
+    The key of stream j is a hash of (seed, question id, j), so they don't depend on batches or on resuming
     (docs/methods.md §0.9).
     """
     rows = []
@@ -31,14 +31,14 @@ def draw(
     temperature: float,
     top_p: float,
 ) -> list[int]:
-    """One token for each number: the first whose cumulated probability exceeds it.
+    """Sample one token for each number: the first whose cumulative probability exceeds it.
 
     Args:
         logits: `(m, v)` float32.
-        rows: which row of `logits` each draw is from.
-        numbers: random numbers in [0, 1), one for each draw; or all of them on the device, as `beside_rows` lays them.
-        temperature: positive; 0 is greedy decoding and no sampling.
-        top_p: only the most likely tokens are kept, as few as have this probability together.
+        rows: row of `logits` of each draw.
+        numbers: random numbers in [0, 1), one for each draw; or the array of `pad_by_row` on the device.
+        temperature: positive.
+        top_p: cumulative probability of nucleus sampling; 1 for all tokens.
     """
     weights = logits.to(torch.float64, copy=True)
     weights.sub_(weights.amax(dim=-1, keepdim=True)).div_(temperature).exp_()
@@ -49,24 +49,24 @@ def draw(
         weights = torch.zeros_like(weights).scatter(-1, index, ordered)
     cumulated = weights.cumsum_(dim=-1)
     if not isinstance(numbers, torch.Tensor):
-        numbers = torch.as_tensor(beside_rows(rows, numbers, len(logits)), device=logits.device)
-    # The numbers are scaled rather than the weights, of which there are many more.
+        numbers = torch.as_tensor(pad_by_row(rows, numbers, len(logits)), device=logits.device)
+    # Scale the numbers rather than the weights, of which there are many more.
     targets = numbers.to(logits.device) * cumulated[:, -1:]
     tokens = torch.searchsorted(cumulated, targets, right=True).cpu()
-    tokens = tokens[torch.as_tensor(rows, dtype=torch.long), torch.as_tensor(_times_before(rows))]
+    tokens = tokens[torch.as_tensor(rows, dtype=torch.long), torch.as_tensor(_occurrence_index(rows))]
     return [int(token) for token in tokens.clamp(max=logits.shape[-1] - 1)]
 
 
-def beside_rows(rows: Sequence[int], numbers: Sequence[float], n: int) -> npt.NDArray[np.float64]:
-    """`(n, most draws of a row)`: all numbers of a row of logits beside it, so that no row has to be copied."""
-    nth = _times_before(rows)
+def pad_by_row(rows: Sequence[int], numbers: Sequence[float], n: int) -> npt.NDArray[np.float64]:
+    """Return `(n, most draws of a row)`: the numbers of each row of logits, so that no row has to be repeated."""
+    nth = _occurrence_index(rows)
     table = np.zeros((n, int(nth.max(initial=0)) + 1))
     table[np.asarray(rows, dtype=np.int64), nth] = numbers
     return table
 
 
-def _times_before(rows: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Number of earlier occurrences of each row."""
+def _occurrence_index(rows: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return the number of earlier occurrences of each row."""
     seen: Counter[int] = Counter()
     counts = []
     for row in rows:

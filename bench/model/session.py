@@ -1,4 +1,4 @@
-"""Forward passes over packs of a prefix tree, on a row that is rewound rather than copied, or on packs side by side."""
+"""A session: forward passes over packs, with a KV cache that is rewound to the prefix it shares with the next pack."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from bench.model.prefix_tree import Pack
 from bench.model.upload_buffer import Upload, UploadBuffer
 from bench.prompts.front_coding import Ids
 
-MOST_KEPT_BYTES = 64 * 2**20
-"""Bytes of shared pieces that are kept for other shards and splits, beside the current path."""
-Path = tuple[tuple[str, int], ...]
-"""Pieces of a pack's shared beginning, from the first token on: a digest of all tokens so far, the piece's length."""
+MAX_CACHED_BYTES = 64 * 2**20
+"""Bytes of prefix segments that are cached for later shards and splits."""
+Segments = tuple[tuple[str, int], ...]
+"""Segments of a pack's shared prefix, in order: (digest of all tokens up to its end, length)."""
 Indices = IntArray | Upload | None
-"""Which tokens of a pass; None: all."""
+"""Indices of tokens of a forward pass; None for all."""
 
 
-def _name(pack: Pack, cuts: tuple[int, ...]) -> bytes:
-    """Name of the piece that ends at the last of these cuts."""
+def _segment_key(pack: Pack, cuts: tuple[int, ...]) -> bytes:
+    """Return the cache key of the prefix segment that ends at the last of these cuts."""
     return np.asarray(cuts, dtype=np.int64).tobytes() + pack.shared[: cuts[-1]].tobytes()
 
 
 @dataclass
 class Session:
-    """One model with one row of keys and values; knows which shared beginning is in it."""
+    """One model with the main row of its KV cache, and the shared prefix that the row holds."""
 
     model: Any
     """The causal language model."""
     window: int | None = None
-    """Width of the sliding window of the layers that have one."""
+    """Width of the sliding attention window; None if no layer has one."""
     tokens: int = 0
-    """Token positions that went through the model."""
+    """Token positions processed so far."""
     bytes_per_token: int = 0
-    """Size of one position in a row; 0 before anything was read."""
+    """Bytes of one position in a row; 0 before the first forward pass."""
 
     def __post_init__(self) -> None:
         self.device = self.model.device
@@ -54,119 +54,119 @@ class Session:
         self.reset()
 
     def reset(self) -> None:
-        """Empty the row, and forget the pieces that were kept."""
-        self._pieces: OrderedDict[bytes, Piece] = OrderedDict()
-        self._own = self._current = self.new_row()
+        """Empty the main row and the cache of prefix segments."""
+        self._segments: OrderedDict[bytes, Piece] = OrderedDict()
+        self._main = self._current = self.new_row()
         self._cuts: tuple[int, ...] = ()
         self._shared: Ids = np.zeros(0, dtype=np.int32)
         self.sending.clear()
 
     def new_row(self, *least: int) -> CacheRow:
-        """An empty row for this model."""
+        """Return an empty row for this model."""
         return CacheRow(int(self.model.config.get_text_config().num_hidden_layers), *least)
 
     @property
     def length(self) -> int:
-        """Positions in the row on which passes are made."""
+        """Number of positions in the active row."""
         return self._current.length
 
     def rewind(self, length: int) -> None:
-        """Keep the first `length` positions of the row on which passes are made."""
+        """Truncate the active row to its first `length` positions."""
         self._current.rewind(length)
 
     def send(self, array: npt.ArrayLike) -> Upload:
-        """Numbers that go up to the device with the next pass, or alone if they are needed before."""
+        """Queue an array for upload with the next forward pass, or earlier if its tensor is read before."""
         return self.sending.add(array)
 
-    # --- beginnings ---------------------------------------------------------------------------------------------------
+    # --- shared prefixes ----------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def share(self, pack: Pack, chunk: int) -> None:
-        """Make the session's own row hold exactly the pack's shared beginning, reading only the pieces that it lacks.
+    def load_prefix(self, pack: Pack, chunk: int) -> None:
+        """Activate the main row and make it hold exactly the pack's shared prefix, reading only missing segments.
 
-        A piece ends at a cut and is read in chunks from its start, so that its states don't depend on what was read
-        before: a resumed run gets the same bits.
+        A segment ends at a cut and is read in chunks from its start, so that its keys and values don't depend on what
+        was read before: a resumed run gets the same bits.
         """
-        kept = 0
-        for ours, theirs in zip(self._cuts, pack.cuts, strict=False):
-            if ours != theirs or not np.array_equal(self._shared[kept:ours], pack.shared[kept:ours]):
+        common = 0
+        for cached_cut, cut in zip(self._cuts, pack.cuts, strict=False):
+            if cached_cut != cut or not np.array_equal(self._shared[common:cached_cut], pack.shared[common:cached_cut]):
                 break
-            kept = ours
-        self._current = self._own
-        self._own.rewind(kept)
-        self._cuts, self._shared = tuple(cut for cut in pack.cuts if cut <= kept), pack.shared[:kept]
+            common = cached_cut
+        self._current = self._main
+        self._main.rewind(common)
+        self._cuts, self._shared = tuple(cut for cut in pack.cuts if cut <= common), pack.shared[:common]
         for number, cut in enumerate(pack.cuts):
-            if cut <= kept:
+            if cut <= common:
                 continue
-            name = _name(pack, pack.cuts[: number + 1])
-            if (piece := self._pieces.get(name)) is not None:
-                self._pieces.move_to_end(name)
-                self._own.append(piece)
+            key = _segment_key(pack, pack.cuts[: number + 1])
+            if (segment := self._segments.get(key)) is not None:
+                self._segments.move_to_end(key)
+                self._main.append(segment)
             else:
-                for first in range(kept, cut, chunk):
-                    last = min(first + chunk, cut)
-                    ahead = partial(self.causal, first, last)
-                    self.forward(pack.shared[first:last], np.arange(first, last), ahead, {})
-                self._pieces[name] = self._own.copied(kept)
-                sizes = [sum(keys.nbytes + values.nbytes for keys, values in each) for each in self._pieces.values()]
-                while len(sizes) > 1 and sum(sizes) > MOST_KEPT_BYTES:
-                    self._pieces.popitem(last=False)
+                for start in range(common, cut, chunk):
+                    stop = min(start + chunk, cut)
+                    mask = partial(self.causal, start, stop)
+                    self.forward(pack.shared[start:stop], np.arange(start, stop), mask, {})
+                self._segments[key] = self._main.copy_from(common)
+                sizes = [sum(keys.nbytes + values.nbytes for keys, values in part) for part in self._segments.values()]
+                while len(sizes) > 1 and sum(sizes) > MAX_CACHED_BYTES:
+                    self._segments.popitem(last=False)
                     del sizes[0]
-            kept = cut
+            common = cut
         self._cuts, self._shared = pack.cuts, pack.shared
 
     @staticmethod
-    def path(pack: Pack) -> Path:
-        """The pieces of a pack's shared beginning."""
-        starts = (0, *pack.cuts)
-        names = (hashlib.sha256(_name(pack, pack.cuts[: k + 1])).hexdigest()[:16] for k in range(len(pack.cuts)))
-        return tuple((name, stop - start) for name, start, stop in zip(names, starts, pack.cuts, strict=False))
+    def prefix_segments(pack: Pack) -> Segments:
+        """Return the segments of a pack's shared prefix."""
+        bounds = (0, *pack.cuts)
+        keys = (hashlib.sha256(_segment_key(pack, pack.cuts[: k + 1])).hexdigest()[:16] for k in range(len(pack.cuts)))
+        return tuple((key, stop - start) for key, start, stop in zip(keys, bounds, pack.cuts, strict=False))
 
     def causal(self, first: int, last: int) -> torch.Tensor:
-        """`(last - first, last)`: each sees all before itself."""
+        """Return the causal mask `(last - first, last)` of positions first ... last-1."""
         return torch.ones(last - first, last, dtype=torch.bool, device=self.device).tril(first)
 
     # --- packs side by side -------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def lay(self, pack: Pack, row: CacheRow, held: dict[bytes, slice]) -> list[slice]:
-        """Copy the pack that was just read to the end of another row; beginnings that it holds are not copied again.
+    def copy_to(self, pack: Pack, row: CacheRow, segment_slices: dict[bytes, slice]) -> list[slice]:
+        """Append the pack in the main row to another row; prefix segments that the row already holds are not copied.
 
         Args:
-            pack: what stands in the session's own row.
-            row: the other one.
-            held: where the row holds which pieces of shared beginnings; those that are copied are added.
+            pack: the pack in the main row.
+            row: the other row.
+            segment_slices: segment key -> its slice in `row`; updated for the segments that are copied.
 
         Returns:
-            Where the beginning's pieces and then the pack stand.
+            Slices in `row` of the prefix segments, then of the pack's tokens.
         """
-        found, start = [], 0
+        slices, start = [], 0
         for number, stop in enumerate(pack.cuts):
-            name = _name(pack, pack.cuts[: number + 1])
-            if name not in held:
-                held[name] = row.append_from(self._own, start, stop)
-            found.append(held[name])
+            key = _segment_key(pack, pack.cuts[: number + 1])
+            if key not in segment_slices:
+                segment_slices[key] = row.append_from(self._main, start, stop)
+            slices.append(segment_slices[key])
             start = stop
-        return [*found, row.append_from(self._own, start, self._own.length)]
+        return [*slices, row.append_from(self._main, start, self._main.length)]
 
-    def follow(self, row: CacheRow) -> None:
-        """Make passes on another row, until it is left or the next beginning is shared."""
+    def use_row(self, row: CacheRow) -> None:
+        """Make another row the active one, until `use_main_row` or `load_prefix`."""
         self._current = row
 
-    def leave(self) -> None:
-        """Go back to the session's own row; the other one's memory is free when nobody else has it."""
-        self._current = self._own
+    def use_main_row(self) -> None:
+        """Make the main row the active one and drop the reference to the other."""
+        self._current = self._main
 
     @torch.inference_mode()
-    def measured_bytes(self) -> int:
-        """Size of one position in a row; where nothing was read yet, by a pass over one token that is not counted."""
+    def measure_bytes_per_token(self) -> int:
+        """Return the bytes of one position in a row, if needed by an uncounted forward pass over one token."""
         if not self.bytes_per_token:
             row, one = self.new_row(1), torch.zeros(1, 1, dtype=torch.long, device=self.device)
             self.model.base_model(input_ids=one, past_key_values=row.cache, use_cache=True)
             self.bytes_per_token = row.bytes_per_token
         return self.bytes_per_token
 
-    # --- passes -------------------------------------------------------------------------------------------------------
+    # --- forward passes -----------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
     def forward(
@@ -176,27 +176,27 @@ class Session:
         visible: Callable[[], torch.Tensor],
         read: Mapping[int, Indices],
     ) -> dict[int, torch.Tensor]:
-        """Append tokens to the row and read hidden states.
+        """Append tokens to the active row and return hidden states.
 
         Args:
             ids: `(t,)` token ids.
-            positions: `(t,)` position of each in its own sequence.
-            visible: gives `(t, row's length + t)` bool on the device, what each token may see; called once everything
-                that was sent before has gone up, together with ids and positions.
-            read: block k (its output; the number of blocks: the last state after the final norm) -> indices of the
-                tokens to read.
+            positions: `(t,)` position of each token in its sequence.
+            visible: returns the attention mask `(t, row's length + t)` bool on the device; called after ids and
+                positions are queued, so that one copy uploads them with the mask's arrays.
+            read: block -> indices of the tokens whose output states are returned; the last block's are taken after the
+                final norm.
 
         Returns:
-            Block -> `(len(indices), d)` states in the model's dtype.
+            Block -> `(len(indices), d)` hidden states in the model's dtype.
         """
         self.tokens += len(ids)
-        inputs, places = self.send(ids), self.send(positions)
+        inputs, position_ids = self.send(ids), self.send(positions)
         states = run_blocks(
             self.model,
             read,
             input_ids=inputs.tensor[None],
-            position_ids=places.tensor[None],
-            attention_mask=self.mask(visible(), places.tensor),
+            position_ids=position_ids.tensor[None],
+            attention_mask=self.mask(visible(), position_ids.tensor),
             past_key_values=self._current.cache,
             use_cache=True,
         )
@@ -205,25 +205,25 @@ class Session:
 
     @torch.inference_mode()
     def read_alone(self, ids: Ids, read: dict[int, IntArray]) -> dict[int, torch.Tensor]:
-        """Read one whole sequence without a cache; returns block -> states at the given positions."""
+        """Read one whole sequence without a KV cache; returns block -> hidden states at these positions."""
         self.tokens += len(ids)
         inputs = self.send(ids)
-        sent = {key: self.send(index) for key, index in {id(index): index for index in read.values()}.items()}
-        indices = {block: sent[id(index)] for block, index in read.items()}
+        uploads = {key: self.send(index) for key, index in {id(index): index for index in read.values()}.items()}
+        indices = {block: uploads[id(index)] for block, index in read.items()}
         return run_blocks(self.model, indices, input_ids=inputs.tensor[None], use_cache=False)
 
     def mask(self, visible: torch.Tensor, positions: torch.Tensor) -> Any:
-        """The additive mask of `(t, k)` bool and `(t,)` positions; for models that mix layer types, one for each."""
+        """Return the additive form of a mask `(t, k)` bool, given positions `(t,)`; a dict where layer types differ."""
         full = self._additive(visible)
         kinds = set(getattr(self.model.config.get_text_config(), "layer_types", None) or ())
         if self.window is None:
             return dict.fromkeys(kinds, full) if len(kinds) > 1 else full
-        # Position of a key: a row sees one path, on which the k-th visible key stands at position k.
-        place = visible.cumsum(dim=1, dtype=torch.int32) - 1
-        near = self._additive(visible & (positions[:, None] - place < self.window))
+        # A token attends to a single path, on which the k-th visible key has position k.
+        key_positions = visible.cumsum(dim=1, dtype=torch.int32) - 1
+        windowed = self._additive(visible & (positions[:, None] - key_positions < self.window))
         if len(kinds) > 1 or kinds == {"sliding_attention"}:
-            return {kind: near if kind == "sliding_attention" else full for kind in kinds}
-        return near
+            return {kind: windowed if kind == "sliding_attention" else full for kind in kinds}
+        return windowed
 
     def _additive(self, allowed: torch.Tensor) -> torch.Tensor:
         lowest = torch.finfo(self.dtype).min
@@ -232,26 +232,26 @@ class Session:
 
 
 def run_blocks(model: Any, read: Mapping[int, Indices], **inputs: Any) -> dict[int, torch.Tensor]:
-    """Run the model without its output head and copy the states that are asked for, `(rows, d)` for each block.
+    """Run the model without its output head and return copies of the requested hidden states, `(rows, d)` per block.
 
-    All come to the device of the output head, wherever their block is.
+    All are moved to the device of the output head.
     """
     last = int(model.config.get_text_config().num_hidden_layers)
     out: dict[int, torch.Tensor] = {}
     inner = [block for block in read if block != last]
 
-    def keep(block: int, _module: Any, _inputs: Any, output: Any) -> None:
+    def save(block: int, _module: Any, _inputs: Any, output: Any) -> None:
         out[block] = _rows(output[0] if isinstance(output, tuple) else output, read[block]).clone()
 
     with ExitStack() as stack:
         modules = blocks(model) if inner else ()
         for block in inner:
-            stack.callback(modules[block - 1].register_forward_hook(partial(keep, block)).remove)
+            stack.callback(modules[block - 1].register_forward_hook(partial(save, block)).remove)
         states = model.base_model(**inputs).last_hidden_state
     if last in read:
         out[last] = _rows(states, read[last])
-    home = model.get_output_embeddings().weight.device
-    return {block: rows.to(home) for block, rows in out.items()}
+    device = model.get_output_embeddings().weight.device
+    return {block: rows.to(device) for block, rows in out.items()}
 
 
 def _rows(states: torch.Tensor, index: Indices) -> torch.Tensor:
@@ -263,7 +263,7 @@ def _rows(states: torch.Tensor, index: Indices) -> torch.Tensor:
 
 
 def blocks(model: Any) -> torch.nn.ModuleList:
-    """The transformer blocks, found by being the module list of the configured length."""
+    """Return the transformer blocks: the module list of the configured length."""
     count = int(model.config.get_text_config().num_hidden_layers)
     for module in model.base_model.modules():
         if isinstance(module, torch.nn.ModuleList) and len(module) == count:
@@ -272,20 +272,20 @@ def blocks(model: Any) -> torch.nn.ModuleList:
 
 
 def checkpoint_blocks(model: Any) -> None:
-    """Let each block of a model be computed again on the way back, with the same dropout masks.
+    """Enable gradient checkpointing: blocks are recomputed in the backward pass, with the same dropout masks.
 
-    Not by transformers' own switch: that needs a model in training mode, which turns on the dropout of the frozen
-    layers, and some architectures lack it.
+    transformers' own switch needs training mode, which activates the frozen layers' dropout, and some architectures
+    lack it.
 
     Raises:
         ValueError: the model has no list of blocks.
     """
     for block in blocks(model):
-        block.forward = partial(_again, block.forward, next(block.parameters()).device)
+        block.forward = partial(_rerun, block.forward, next(block.parameters()).device)
 
 
-def _again(forward: Callable[..., Any], device: torch.device, states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Run a block. States are named and on its device: by them it is told whose random numbers are drawn again."""
+def _rerun(forward: Callable[..., Any], device: torch.device, states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Run a block with checkpointing; `states` is on the block's device, whose random state checkpoint restores."""
     if not torch.is_grad_enabled():
         return forward(states, *args, **kwargs)
     return checkpoint(forward, states.to(device), *args, use_reentrant=False, **kwargs)

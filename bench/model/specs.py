@@ -1,4 +1,4 @@
-"""Models by the names of the command line: an alias of models.toml, a Hub id, or a local folder."""
+"""Model names of the command line: an alias of models.toml, a Hub id, or a local folder."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Source of a model, before anything is loaded."""
+    """Where a model comes from and its defaults, before anything is loaded."""
 
     name: str
-    """Name as it was requested; names the folder of its results."""
+    """Requested name, which names the folder of the results."""
     source: str
     """Hub id or folder."""
     local: bool
-    """True for a folder on this machine."""
+    """Whether the source is a folder on this machine."""
     revision: str | None = None
-    """Commit on the Hub; None follows the main branch, and the resolved commit is recorded."""
+    """Commit on the Hub; None for the latest of the main branch, which is recorded."""
     dtype: str = "auto"
-    """Dtype on an accelerator; on the CPU float32 unless asked otherwise."""
+    """Dtype on an accelerator; the CPU default is float32."""
     preset: str = "fixed"
-    """Preset of a run that names none."""
+    """Default preset of a run."""
     tasks: tuple[str, ...] = ()
-    """Tasks of a run that names none."""
+    """Default tasks of a run."""
     note: str = ""
-    """Note for a user before downloading."""
+    """Note shown to the user before a download."""
     released: str = ""
-    """Folder of this model among the answers that the paper's authors released; empty: there are none."""
+    """Folder of this model in the answers that the paper's authors released; empty if there is none."""
 
 
 @cache
 def aliases() -> dict[str, ModelSpec]:
-    """The aliases of models.toml."""
+    """Return the aliases of models.toml."""
     package = resources.files("bench.model")
     table = tomllib.loads((package / "models.toml").read_text(encoding="utf-8"))
     specs = {}
@@ -56,7 +56,7 @@ def aliases() -> dict[str, ModelSpec]:
 
 
 def resolve(name: str) -> ModelSpec:
-    """The model that a name means.
+    """Return the model of a name.
 
     Raises:
         UserError: neither an alias, nor an existing folder, nor of the form `organisation/model`.
@@ -76,10 +76,10 @@ def resolve(name: str) -> ModelSpec:
 
 
 def model_label(model: str) -> str:
-    """The name under which a model appears in results: an alias or Hub id as it is, a local folder without its path.
+    """Return the name of a model in results: an alias or Hub id as it is, a local folder without its path.
 
-    A folder becomes `<its last part>-<8 hex of the hash of its absolute path>`, so that two folders of one name don't
-    share results, and no result tells where somebody's files lie.
+    A folder becomes `<its last part>-<8 hex of the hash of its absolute path>`, so that folders with
+    equal names don't share results, and results don't disclose paths.
 
     >>> model_label("tiny"), model_label("Qwen/Qwen2.5-14B-Instruct")
     ('tiny', 'Qwen/Qwen2.5-14B-Instruct')
@@ -97,5 +97,5 @@ def model_label(model: str) -> str:
 
 
 def label_of(spec: ModelSpec) -> str:
-    """The label of a model that was looked up."""
+    """Return the label of a resolved model."""
     return model_label(spec.source) if spec.local and spec.name not in aliases() else spec.name

@@ -1,6 +1,6 @@
-"""Speed of a model on its device, measured in a second and without its weights: what a pass of so many tokens takes.
+"""Measure the speed of a model's forward passes and sampling on its device in about a second, without its weights.
 
-A model of the same widths with few blocks stands in for it. Everything is timed until the device has done it.
+The timings are of a model of the same widths with few blocks; they include device synchronisation.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from bench.model.session import Session, blocks
 from bench.model.training_memory import cut
 
 _FEW = 8
-"""Tokens of the narrow pass, about those of a step of decoding."""
+"""Tokens of the narrow forward pass, about as many as in a decoding step."""
 _WIDEST = 512
-"""Tokens of the wide pass on a CPU, which is full long before; an accelerator is given a whole pack."""
+"""Most tokens of the wide forward pass on a CPU; on an accelerator it has a whole pack."""
 _LONG_ENOUGH = 0.04
-"""Seconds of a wide pass from which on no wider one is tried on a CPU."""
+"""Seconds of a wide forward pass on a CPU above which no wider one is timed."""
 _WEIGHTS = {"cpu": 1 << 25}
-"""Kind of device -> weights of the stand-in, about, at most; on other kinds _MANY_WEIGHTS."""
+"""Kind of device -> most weights of the timed blocks, about; on other kinds _MANY_WEIGHTS."""
 _MANY_WEIGHTS = 1 << 29
 _HEAD = 1 << 23
-"""Weights of the part of the output head that is timed."""
+"""Most weights of the timed part of the output head."""
 _ROWS = 16
 _REPEATS = 3
 _VOCABULARY = 64
@@ -40,23 +40,23 @@ _VOCABULARY = 64
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of the parts of reading."""
+    """Seconds of the operations of reading and generating."""
 
     one_pass: float
-    """A forward pass, however few its tokens: launches, Python, reading the weights."""
+    """Fixed cost of a forward pass: kernel launches, Python, reading the weights."""
     token: float
-    """Each token in it."""
+    """Each token of a forward pass."""
     pair: float
-    """Each token and each column of the cache that stands beside it, whether it may see it or not."""
+    """Each pair of a query token and a position of the KV cache, masked or not."""
     greedy: float
-    """The likeliest next token of one state, among the whole vocabulary."""
+    """Greedy choice of one token: logits of the whole vocabulary and argmax."""
     drawn: float
-    """A drawn one."""
+    """Sampling of one token."""
     held: int
-    """Bytes of the keys and values of a token."""
+    """Bytes of keys and values per token."""
 
     def seconds(self, passes: float, tokens: float, pairs: float) -> float:
-        """Time of so many passes with so many tokens and pairs in all."""
+        """Return the seconds of forward passes with this many tokens and pairs in total."""
         return passes * self.one_pass + tokens * self.token + pairs * self.pair
 
 
@@ -64,7 +64,7 @@ _KNOWN: dict[tuple[Any, ...], Speed] = {}
 
 
 def known(config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False) -> Speed:
-    """Speed as `measured` finds it, once in a process for each configuration: it takes a second of every run."""
+    """Return `measured` of a configuration, cached for the process."""
     key = (config.to_json_string(use_diff=False), dtype, device, attention, trust_remote_code, torch.get_num_threads())
     if key not in _KNOWN:
         _KNOWN[key] = measured(config, dtype, device, attention, trust_remote_code=trust_remote_code)
@@ -72,23 +72,23 @@ def known(config: Any, dtype: torch.dtype, device: str, attention: str, *, trust
 
 
 def measured(config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False) -> Speed:
-    """The speed of a model with this configuration.
+    """Measure the speed of a model with this configuration.
 
     Args:
-        config: the model's.
-        dtype: of its weights.
-        device: where it is read.
-        attention: its implementation.
+        config: configuration of the model.
+        dtype: dtype of the weights.
+        device: device of the model.
+        attention: attention implementation.
         trust_remote_code: whether code that comes with the model may run.
 
     Raises:
-        Exception: one of `REFUSALS` or an ImportError; it can't be built so, or has no room on the device.
+        Exception: one of `REFUSALS` or an ImportError: the model can't be built, or does not fit on the device.
     """
     model, share = _stand_in(config, dtype, device, attention, trust_remote_code=trust_remote_code)
     session = Session(model)
     one_pass, token, pair = (seconds * share for seconds in _passes(session, device))
-    held = round(session.measured_bytes() * share)
-    del session, model  # its memory is needed for the head
+    held = round(session.measure_bytes_per_token() * share)
+    del session, model  # free the memory for the head
     text = config.get_text_config()
     width, vocabulary = int(text.hidden_size), int(text.vocab_size)
     rows = min(vocabulary, max(_VOCABULARY, _HEAD // width))
@@ -103,7 +103,7 @@ def measured(config: Any, dtype: torch.dtype, device: str, attention: str, *, tr
 def _stand_in(
     config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False
 ) -> tuple[Any, float]:
-    """A model with some of the blocks and a small vocabulary, and how many times as many blocks the whole one has."""
+    """Return a model with some of the blocks and a small vocabulary, and the ratio of all blocks to these."""
     whole = int(config.get_text_config().num_hidden_layers)
     small = cut(config, 1)
     text = small.get_text_config()
@@ -118,17 +118,17 @@ def _stand_in(
     text.num_hidden_layers, kinds = count, getattr(some, "layer_types", None)
     if kinds:
         text.layer_types = kinds
-    with torch.random.fork_rng(devices=[]), torch.device(device), no_init_weights():  # drawing takes longest
+    with torch.random.fork_rng(devices=[]), torch.device(device), no_init_weights():  # initialising takes longest
         model = transformers.AutoModelForCausalLM.from_config(
             small, attn_implementation=attention, dtype=dtype, trust_remote_code=trust_remote_code
         )
     for parameter in model.parameters():
-        parameter.detach().fill_(0.01)  # memory as it was found may hold numbers that are slow to compute with
+        parameter.detach().fill_(0.01)  # uninitialised memory may contain subnormal numbers, which are slow
     return model.eval().requires_grad_(requires_grad=False), whole / count
 
 
 def _passes(session: Session, device: str) -> tuple[float, float, float]:
-    """Seconds of a pass, of a token and of a pair: three passes tell three numbers."""
+    """Return the seconds of a forward pass, of a token and of a pair, from timings of three passes."""
 
     def read(tokens: int, before: int) -> float:
         session.rewind(before)
@@ -148,14 +148,14 @@ def _passes(session: Session, device: str) -> tuple[float, float, float]:
     while wide < most and (seconds < _LONG_ENOUGH or kind_of(device) != "cpu"):
         wide = min(2 * wide, most)
         seconds = read(wide, 0)
-    behind = read(wide, wide)  # what stands before it is the pass just read
+    behind = read(wide, wide)  # after the tokens of the previous pass
     pair = max(0.0, (behind - seconds) / wide**2)
     token = max(0.0, (seconds - narrow) / (wide - _FEW) - pair * (wide + _FEW))
     return max(0.0, narrow - _FEW * token), token, pair
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:
-    """Least seconds of a call after a first one, the device waited for: what else goes on only makes it longer."""
+    """Return the least seconds of repeated calls after a warm-up, with device synchronisation."""
     times, kind = [], kind_of(device)
     wait = getattr(torch, kind).synchronize if kind in {"cuda", "mps"} else lambda: None
     for _ in range(_REPEATS + 1):

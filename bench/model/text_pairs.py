@@ -1,4 +1,4 @@
-"""Sequence-classification models that read two texts at once: entailment, and similarity by a cross-encoder."""
+"""Sequence-classification models of text pairs: entailment (NLI), and similarity by a cross-encoder."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import transformers
 
 from bench.api import FloatArray, UserError
 from bench.model import specs
-from bench.model.folder import ModelFolder, find
+from bench.model.folder import ModelFolder, find_model_folder
 
 _AT_ONCE = 32
-"""Pairs of one pass, all of one length: none is padded."""
+"""Pairs of a batch, which have equal lengths, so that none is padded."""
 _SHORT = 8
-"""Hex digits of a revision in the model's name."""
+"""Hex digits of the revision in the model's name."""
 _ENTAILMENT = ("contradict", "neutral", "entail")
-"""Beginnings of the labels, in the order in which their probabilities are given."""
+"""Prefixes of the labels, in the order of the returned probabilities."""
 
 
 @dataclass(frozen=True)
 class PairModel:
-    """A model that says something about each of many pairs of texts; in memory only while it does."""
+    """A classifier of text pairs, loaded only while `relate` runs."""
 
     option: str
-    """Option that named it, e.g. `--nli`."""
+    """Command-line option of the model, e.g. `--nli`."""
     source: str
     """Hub id or folder."""
     device: str
@@ -40,29 +40,29 @@ class PairModel:
         """The model's files.
 
         Raises:
-            UserError: they can't be had.
+            UserError: they can't be found or downloaded.
         """
         try:
-            return find(specs.resolve(self.source), trust_remote_code=self.trust_remote_code)
+            return find_model_folder(specs.resolve(self.source), trust_remote_code=self.trust_remote_code)
         except UserError as error:
             raise UserError(f"{self.option} {self.source}: {error}") from error
 
     @cached_property
     def labels(self) -> list[str]:
-        """The labels of its configuration, in lower case."""
+        """Labels of the configuration, in lower case."""
         config = self.files.config()
         return [str(config.id2label[k]).lower() for k in range(int(config.num_labels))]
 
     @property
     def name(self) -> str:
-        """The model with the beginning of its revision, or of a digest of its files."""
+        """Model label with the first digits of its revision, or of the digest of its files."""
         return f"{specs.model_label(self.source)}@{self.files.fingerprint.rpartition('@')[2][:_SHORT]}"
 
     def check(self) -> None:
-        """Refuse a model that was trained for something else.
+        """Check that the model has the labels of its option.
 
         Raises:
-            UserError: a label is missing, or there is more than one number.
+            UserError: an entailment label is missing, or a similarity model has more than one output.
         """
         if self.option == "--similarity":
             if len(self.labels) != 1:
@@ -74,42 +74,42 @@ class PairModel:
         self._entailment_rows()
 
     def relate(self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], None]) -> FloatArray:
-        """Probabilities `(k, 3)` of contradiction, neutral and entailment, or similarities `(k,)` by the sigmoid.
+        """Return probabilities `(k, 3)` of contradiction, neutral and entailment, or sigmoid similarities `(k,)`.
 
-        What is longer than the model can read is cut, the longer text first.
+        Pairs longer than the model's context are truncated, the longer text first.
 
         Raises:
             UserError: its weights or its tokenizer can't be read.
         """
         tokenizer = self.files.tokenizer()
-        with self.files.told("it can't be loaded"):
+        with self.files.wrap_errors("it can't be loaded"):
             self.files.check_weights()
-            transformers.utils.logging.disable_progress_bar()  # a run has its own
-            model, found = transformers.AutoModelForSequenceClassification.from_pretrained(
+            transformers.utils.logging.disable_progress_bar()  # a run shows its own
+            model, loading_info = transformers.AutoModelForSequenceClassification.from_pretrained(
                 self.files.path, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
                 trust_remote_code=self.trust_remote_code,
             )  # fmt: skip
-            missing = sorted(found["missing_keys"])
-            if missing:  # they would be drawn at random
+            missing = sorted(loading_info["missing_keys"])
+            if missing:  # they would be initialised at random
                 raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}")
             model = model.to(self.device).eval()
         try:
             logits = np.zeros((len(pairs), len(self.labels)), dtype=np.float32)
-            # tokens that it can read; some models count positions from 2 on
+            # tokens of the context; some models count positions from 2
             positions = int(getattr(model.config, "max_position_embeddings", None) or 514) - 2
-            texts, most = [*map(list, zip(*pairs, strict=True))], min(int(tokenizer.model_max_length), positions)
-            encoded = tokenizer(*texts, truncation="longest_first", max_length=most) if pairs else {"input_ids": []}
-            same: dict[int, list[int]] = defaultdict(list)
+            texts, limit = [*map(list, zip(*pairs, strict=True))], min(int(tokenizer.model_max_length), positions)
+            encoded = tokenizer(*texts, truncation="longest_first", max_length=limit) if pairs else {"input_ids": []}
+            rows_by_length: dict[int, list[int]] = defaultdict(list)
             for row, ids in enumerate(encoded["input_ids"]):
-                same[len(ids)].append(row)
-            for _, group in sorted(same.items()):
+                rows_by_length[len(ids)].append(row)
+            for _, group in sorted(rows_by_length.items()):
                 for rows in (group[start : start + _AT_ONCE] for start in range(0, len(group), _AT_ONCE)):
-                    given = {
+                    inputs = {
                         name: torch.as_tensor(np.asarray([values[row] for row in rows]), device=self.device)
                         for name, values in encoded.items()
                     }
                     with torch.inference_mode():
-                        logits[rows] = model(**given).logits.float().cpu().numpy()
+                        logits[rows] = model(**inputs).logits.float().cpu().numpy()
                     advance(len(rows))
         finally:
             del model
@@ -122,9 +122,9 @@ class PairModel:
         return torch.from_numpy(logits).softmax(dim=-1)[:, rows].numpy()
 
     def _entailment_rows(self) -> list[int]:
-        """Rows of contradiction, neutral and entailment among the labels."""
+        """Return the indices of the labels contradiction, neutral and entailment."""
         rows = [[k for k, label in enumerate(self.labels) if label.startswith(word)] for word in _ENTAILMENT]
-        if len(self.labels) != len(rows) or any(len(found) != 1 for found in rows):
+        if len(self.labels) != len(rows) or any(len(matches) != 1 for matches in rows):
             raise UserError(
                 f"{self.option} {self.source}: expected a model with the labels contradiction, neutral and entailment"
                 f" in its config.json, got {', '.join(self.labels[:5]) or 'none'}; name another, such as"

@@ -1,4 +1,4 @@
-"""Count token positions: the extractor on a session without a model (bench/DESIGN.md, Costs belong to the request)."""
+"""Count token positions: an extractor that runs no model (bench/DESIGN.md, Costs belong to the request)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from bench.prompts.prompt_settings import PromptSettings
 from bench.store.folders import digest_arrays
 
 STAGES = ("answers", "query", "continuations", "samples")
-"""Stages of a pass, in the order in which they grow on the prompts."""
+"""Stages of a decode batch, in order."""
 _END = -1
-"""Id that ends every known text."""
+"""Stop token of every known text."""
 
 
 class CountingSession(Session):
-    """Session that computes nothing: states have width 0, and the cache has positions but no numbers."""
+    """Session that computes nothing: hidden states have width 0, and the KV cache has positions without data."""
 
     def __init__(self, bytes_per_token: int) -> None:
         self.tokens = 0
@@ -38,15 +38,15 @@ class CountingSession(Session):
         self.sending = UploadBuffer(self.device)
         self.passes = 0
         self.pairs = 0
-        """Tokens times the positions of the cache beside them, summed over passes."""
+        """Query tokens times KV cache positions, summed over forward passes."""
         self.reset()
 
     def new_row(self, *least: int) -> CacheRow:
-        """An empty row with a single block."""
+        """Return an empty row with a single block."""
         return CacheRow(1, *least)
 
-    def measured_bytes(self) -> int:
-        """Size of one position, which is given."""
+    def measure_bytes_per_token(self) -> int:
+        """Return the bytes of one position."""
         return self.bytes_per_token
 
     @torch.inference_mode()
@@ -57,14 +57,14 @@ class CountingSession(Session):
         visible: Callable[[], torch.Tensor],
         read: Mapping[int, Indices],
     ) -> dict[int, torch.Tensor]:
-        """Append positions to the row; `visible` is not called."""
+        """Append positions to the active row; `visible` is not called."""
         del positions, visible
         keys = torch.empty(1, 1, len(ids), self.bytes_per_token, dtype=torch.uint8, device="meta")
         self._current.append([(keys, keys[..., :0])])
         return self._counted(len(ids), self.length, read)
 
     def read_alone(self, ids: Ids, read: Mapping[int, Indices]) -> dict[int, torch.Tensor]:
-        """Count a whole sequence."""
+        """Count the tokens of a whole sequence."""
         return self._counted(len(ids), len(ids), read)
 
     def _counted(self, tokens: int, columns: int, read: Mapping[int, Indices]) -> dict[int, torch.Tensor]:
@@ -77,7 +77,7 @@ class CountingSession(Session):
 
 
 class CountingModel(LanguageModel):
-    """All that the extractor asks of a model, without files and weights."""
+    """Stand-in for a model in the extractor, without files and weights."""
 
     def __init__(self, session: CountingSession, devices: Sequence[str], *, packed: bool) -> None:
         self.blocks, self.devices = 1, tuple(devices)
@@ -85,76 +85,76 @@ class CountingModel(LanguageModel):
         vars(self).update(session=session, hindrance=hindrance, stops=frozenset({_END}))
 
     def block_of(self, depth: float) -> int:
-        """The only block."""
+        """Return the only block."""
         del depth
         return 1
 
 
 @dataclass(frozen=True, eq=False)
 class KnownInput(ModelInput):
-    """A question of which is known what the model writes."""
+    """A question together with the texts that the model would generate."""
 
     written: Mapping[UserTurn | Samples | None, Sequence[Ids]] = field(default_factory=dict)
-    """None -> its answer alone; a turn -> the reply to it alone; how samples are drawn -> all of them."""
+    """None -> [answer]; user turn -> [reply]; sampling settings -> all samples."""
 
 
 class CountingExtractor(Extractor):
-    """Follows shards of `KnownInput`s, pass by pass as they are read, and takes no values."""
+    """Extractor of shards of `KnownInput`s that makes the same forward passes as a run, and computes no values."""
 
     def __init__(
-        self, lm: CountingModel, asking: PromptSettings, measures: Mapping[Signal, SignalSpec], stage: str | None = None
+        self, lm: CountingModel, asking: PromptSettings, specs: Mapping[Signal, SignalSpec], stage: str | None = None
     ) -> None:
-        super().__init__(lm, asking, measures, stage)
-        self.measures = {}
+        super().__init__(lm, asking, specs, stage)
+        self.specs = {}
         self.greedy = self.drawn = self.grown = 0
-        """Tokens chosen as the likeliest, drawn tokens, and tokens that are read after prompts."""
+        """Numbers of greedy tokens, of sampled tokens, and of tokens read after prompts."""
         self.sequences: dict[str, list[Ids]] = defaultdict(list)
-        """Stage -> the sequences that it reads, each from the beginning of its prompt."""
+        """Stage -> the sequences that it reads, with their prompts."""
         self.written: dict[Hashable, int] = {}
-        """A key for each distinct text that the model writes -> its tokens, with the one that ends it."""
+        """Key of each distinct generated text -> its number of tokens, stop token included."""
 
-    def _followed(self, items: list[list[ModelInput]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
-        # after an empty answer no value of prompt and answer enters a number
+    def _run_batch(self, items: list[list[ModelInput]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
+        # an empty answer has no states to read
         others = self.growth.gold or self.growth.wrong or bool(self.growth.samples)
         firsts = [group[0] for group in items]
         read = [item.prompt for item in firsts if others or item.answer is None or len(item.answer)]
         self.sequences[self._first_stage(firsts[0])] += read
-        return super()._followed(items, tree)
+        return super()._run_batch(items, tree)
 
     @contextmanager
-    def _counted(self, stage: str, done: DecodeBatch | None = None) -> Iterator[None]:
-        first = 0 if done is None else len(done.tree.tokens)
+    def _counted(self, stage: str, batch: DecodeBatch | None = None) -> Iterator[None]:
+        first = 0 if batch is None else len(batch.tree.tokens)
         with super()._counted(stage):
             yield
-        if done is None:
+        if batch is None:
             return
         read = self.sequences[self.stage or stage]
-        self.grown += len(done.tree.tokens) - first
-        read += done.tree.sequences(first, [group[0].prompt for group in done.items])
-        for replies in done.replies.values() if stage == "query" else ():
-            if replies.tree is not done.tree:
-                before = [ids for i in replies.asked if (ids := done.items[i][0].query_prompt) is not None]
+        self.grown += len(batch.tree.tokens) - first
+        read += batch.tree.sequences(first, [group[0].prompt for group in batch.items])
+        for replies in batch.replies.values() if stage == "query" else ():
+            if replies.tree is not batch.tree:
+                before = [ids for i in replies.asked if (ids := batch.items[i][0].query_prompt) is not None]
                 read += replies.tree.sequences(len(before), before)
 
     def _decode(
-        self, done: DecodeBatch, starts: Mapping[Generation, int], sampling: Samples | None = None
+        self, batch: DecodeBatch, parents: Mapping[Generation, int], sampling: Samples | None = None
     ) -> dict[Generation, Ids]:
-        found = super()._decode(done, starts, sampling)
-        for text, ids in found.items():
-            before = [done.items[text.row][0].prompt, done.answers[text.row]]
-            once = object() if sampling else digest_arrays(before)  # greedy texts are the same for equal prompts
+        texts = super()._decode(batch, parents, sampling)
+        for text, ids in texts.items():
+            before = [batch.items[text.row][0].prompt, batch.answers[text.row]]
+            once = object() if sampling else digest_arrays(before)  # equal prompts have equal greedy texts
             self.written[text.kind, once] = min(len(ids) + 1, self.limit(text))
-        return found
+        return texts
 
     def _next_tokens(
-        self, done: DecodeBatch, nodes: Mapping[Generation, int], sampling: Samples | None, step: int
+        self, batch: DecodeBatch, nodes: Mapping[Generation, int], sampling: Samples | None, step: int
     ) -> list[int]:
         self.greedy += len(nodes) if sampling is None else 0
         self.drawn += len(nodes) if sampling is not None else 0
-        done.tree.read()
+        batch.tree.read()
         tokens = []
         for text in nodes:
-            item = done.items[text.row][text.question]
+            item = batch.items[text.row][text.question]
             assert isinstance(item, KnownInput)  # noqa: S101  # for the type checker
             ids = item.written[text.kind][text.number]
             tokens.append(int(ids[step]) if step < len(ids) else _END)

@@ -1,7 +1,7 @@
-"""Memory that a model takes to read and to train an adapter, from its configuration alone, and how it is trained then.
+"""Estimate peak memory of reading and of adapter training from a configuration, and choose gradient checkpointing.
 
-Passes are made on the meta device with the true widths: nothing is computed, and the bytes of all tensors that are
-alive are followed. What one block adds is the difference between models of three blocks and of two.
+Forward and backward passes run on the meta device with the true widths, and the bytes of live tensors are tracked. The
+memory per block is the difference between models with three blocks and with two.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 TRAINED_BYTES = 16
-"""Bytes that a trained weight takes: itself, its gradient and AdamW's two moments in float32."""
+"""Bytes per trained weight: the weight, its gradient and AdamW's two moments in float32."""
 _READ = 32
-"""Positions of a pass whose logits a loss reads."""
+"""Positions of a forward pass whose logits are computed."""
 _RESERVE = 1.5e9
-"""Bytes of each device that tensors can't have: its context, libraries' workspaces, fragments."""
+"""Bytes of each device that tensors can't use: context, library workspaces, fragmentation."""
 _LARGE = 20_000_000_000
-"""Parameters from which on blocks are always computed again."""
+"""Number of parameters above which gradient checkpointing is always used."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes on the device at the peak of one kind of work."""
+    """Bytes on the device at the peak of reading or training."""
 
     weights: int
     """Weights of the model."""
     blocks: int
-    """Keys and values of all blocks in reading, saved activations in training: what lives to the end of a pass."""
+    """Tensors of all blocks that live to the end of a pass: keys and values in reading, activations in training."""
     rest: int
-    """Tensors that are there once: a block's passing tensors, logits."""
+    """Temporary tensors of a single block, and logits."""
     trained: int = 0
-    """The adapter, its gradients and AdamW's moments."""
+    """Adapter weights, their gradients and AdamW's moments."""
 
     @property
     def total(self) -> int:
-        """All together."""
+        """Sum of all parts."""
         return self.weights + self.blocks + self.rest + self.trained
 
 
 @contextmanager
 def accelerated() -> Iterator[None]:
-    """Attention and dropout on the meta device as an accelerator takes them, in one kernel each.
+    """Make attention and dropout on the meta device use the fused kernels of an accelerator, within the context.
 
-    Attention keeps no matrix of scores then, and dropout's mask is a byte for each number. Function modes would not do:
-    reading a block again in the backward pass is out of their reach.
+    Attention then stores no score matrix, and a dropout mask takes a byte per element. A torch function mode would not
+    cover the recomputation of blocks in the backward pass.
     """
     ours = torch.nn.functional
     plain, drop = ours.scaled_dot_product_attention, ours.dropout
@@ -70,9 +70,9 @@ def accelerated() -> Iterator[None]:
         if query.device.type != "meta":
             return plain(query, key, value, attn_mask=attn_mask, **settings)
         mask = None if attn_mask is None else attn_mask.expand(*query.shape[:3], key.shape[2])
-        grows = torch.is_grad_enabled() and query.requires_grad
+        needs_grad = torch.is_grad_enabled() and query.requires_grad
         kernel = torch.ops.aten._scaled_dot_product_efficient_attention  # noqa: SLF001 - it has no other name
-        return kernel(query, key, value, mask, grows, scale=settings.get("scale"))[0]
+        return kernel(query, key, value, mask, needs_grad, scale=settings.get("scale"))[0]
 
     def dropout(values: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: FBT001, FBT002
         if values.device.type != "meta" or not training or inplace:
@@ -86,41 +86,41 @@ def accelerated() -> Iterator[None]:
         ours.scaled_dot_product_attention, ours.dropout = plain, drop
 
 
-class _Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The bytes of tensors made in here that are still alive, and the most there were."""
+class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Current and peak bytes of live tensors created in the context."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.now = self.most = 0
-        there = [*model.parameters(), *model.buffers()]  # operations give views of these
-        self._known: weakref.WeakSet[Any] = weakref.WeakSet(tensor.untyped_storage() for tensor in there)
+        self.current = self.peak = 0
+        known = [*model.parameters(), *model.buffers()]  # operations return views of these
+        self._storages: weakref.WeakSet[Any] = weakref.WeakSet(tensor.untyped_storage() for tensor in known)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and note the storages that it made."""
+        """Run the operation and count the storages that it created."""
         out = func(*args, **(kwargs or {}))
         for tensor in out if isinstance(out, (tuple, list)) else (out,):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta":
                 storage = tensor.untyped_storage()
-                if storage in self._known or not storage.nbytes():
+                if storage in self._storages or not storage.nbytes():
                     continue
-                self._known.add(storage)
-                self.now += storage.nbytes()
-                self.most = max(self.most, self.now)
-                weakref.finalize(storage, self._gone, storage.nbytes()).atexit = False
+                self._storages.add(storage)
+                self.current += storage.nbytes()
+                self.peak = max(self.peak, self.current)
+                weakref.finalize(storage, self._freed, storage.nbytes()).atexit = False
         return out
 
-    def _gone(self, size: int) -> None:
-        self.now -= size
+    def _freed(self, size: int) -> None:
+        self.current -= size
 
 
 def configuration(settings: Mapping[str, Any]) -> Any:
-    """The configuration that these settings mean, `model_type` among them."""
-    others = {key: value for key, value in settings.items() if key != "model_type"}
-    return transformers.AutoConfig.for_model(settings["model_type"], **others)
+    """Return the configuration with these settings, which include `model_type`."""
+    fields = {key: value for key, value in settings.items() if key != "model_type"}
+    return transformers.AutoConfig.for_model(settings["model_type"], **fields)
 
 
 def cut(config: Any, blocks: int) -> Any:
-    """The same configuration with another number of blocks."""
+    """Return a copy of the configuration with another number of blocks."""
     fewer = copy.deepcopy(config)
     text = fewer.get_text_config()
     text.num_hidden_layers = blocks
@@ -130,7 +130,7 @@ def cut(config: Any, blocks: int) -> Any:
 
 
 def on_meta(config: Any, dtype: torch.dtype) -> Any:
-    """The model of a configuration without weights, as it is read: frozen, without dropout."""
+    """Build a frozen model on the meta device, in eval mode."""
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(
             config, attn_implementation="sdpa", trust_remote_code=False
@@ -139,7 +139,7 @@ def on_meta(config: Any, dtype: torch.dtype) -> Any:
 
 
 def reading(config: Any, dtype: torch.dtype, budget: int) -> Footprint:
-    """Memory of reading a pack of `budget` tokens after a shared beginning as long."""
+    """Estimate the memory of reading a pack of `budget` tokens after a shared prefix of the same length."""
 
     def one_pass(model: Any) -> object:
         session = Session(model)
@@ -158,15 +158,15 @@ def reading(config: Any, dtype: torch.dtype, budget: int) -> Footprint:
 def training(
     config: Any, dtype: torch.dtype, tokens: int, *, rank: int = 8, named: str = "", checkpointing: bool = False
 ) -> Footprint:
-    """Memory of a training step whose passes have `tokens` tokens.
+    """Estimate the memory of a training step.
 
     Args:
-        config: the model's.
-        dtype: of the frozen weights; the adapter's are float32.
-        tokens: in one pass.
-        rank: of the adapter.
-        named: layers that get one, as `projections.targets` takes them.
-        checkpointing: whether the states between blocks alone are kept, and each block is read again.
+        config: configuration of the model.
+        dtype: dtype of the frozen weights; the adapter's is float32.
+        tokens: tokens of a forward pass.
+        rank: rank of the adapter.
+        named: layers to adapt, see `linear_layers.targets`.
+        checkpointing: whether gradient checkpointing is used.
     """
 
     def wrap(model: Any) -> Any:
@@ -184,28 +184,28 @@ def training(
         mask = session.mask(torch.ones(tokens, tokens, dtype=torch.bool, device="meta").tril(), places[0])
         last = int(model.config.get_text_config().num_hidden_layers)
         read = {last: np.arange(_READ)}
-        given = {"input_ids": ids, "position_ids": places, "attention_mask": mask, "use_cache": False}
-        logits = _head(model).logits(run_blocks(model, read, **given)[last])
+        inputs = {"input_ids": ids, "position_ids": places, "attention_mask": mask, "use_cache": False}
+        logits = _head(model).logits(run_blocks(model, read, **inputs)[last])
         adapter = [p for p in wrapped.parameters() if p.requires_grad]
         return torch.autograd.grad(logits.log_softmax(dim=-1).sum(), adapter)
 
-    found = _footprint(config, dtype, one_pass, wrap)
+    footprint = _footprint(config, dtype, one_pass, wrap)
     layers = linear_layers.locate(on_meta(config, dtype))
-    chosen = set(linear_layers.targets(layers, named))
-    sizes = [one.projection.inputs + one.projection.outputs for one in layers if one.path in chosen]
-    return Footprint(found.weights, found.blocks, found.rest, TRAINED_BYTES * rank * sum(sizes))
+    target_paths = set(linear_layers.targets(layers, named))
+    sizes = [linear.projection.inputs + linear.projection.outputs for linear in layers if linear.path in target_paths]
+    return Footprint(footprint.weights, footprint.blocks, footprint.rest, TRAINED_BYTES * rank * sum(sizes))
 
 
 def _footprint(
     config: Any, dtype: torch.dtype, one_pass: Callable[[Any], object], wrap: Callable[[Any], Any]
 ) -> Footprint:
-    # In the first block nothing before the adapter has a gradient, so it saves less than the others.
+    # The first block saves less than the others, since nothing before its adapter has a gradient.
     peaks = []
-    for few in (2, 3):
-        model = wrap(on_meta(cut(config, few), dtype))
-        with accelerated(), _Alive(model) as alive:
+    for n_blocks in (2, 3):
+        model = wrap(on_meta(cut(config, n_blocks), dtype))
+        with accelerated(), _LiveBytes(model) as live:
             one_pass(model)
-        peaks.append(int(alive.most))
+        peaks.append(int(live.peak))
     two, three = peaks
     blocks = int(config.get_text_config().num_hidden_layers)
     weights = sum(p.nbytes for p in on_meta(config, dtype).parameters())
@@ -218,61 +218,61 @@ def _head(model: Any) -> OutputHead:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Way of training an adapter on a device."""
+    """Whether an adapter can be trained on a device, and whether with gradient checkpointing."""
 
     checkpointing: bool
-    """Whether of a pass the states between blocks alone are kept."""
+    """Whether gradient checkpointing is used."""
     refusal: str = ""
-    """Why it can't be; empty where it fits, or nobody can tell."""
+    """Message why it does not fit into memory; empty if it does, or if that is unknown."""
 
     def check(self) -> None:
-        """Refuse what can't fit.
+        """Check that the training fits into memory.
 
         Raises:
-            UserError: it can't.
+            UserError: it does not.
         """
         if self.refusal:
             raise UserError(self.refusal)
 
 
 def plan_training(lm: LanguageModel, tokens: int, *, rank: int = 8, named: str = "") -> TrainingPlan:
-    """Choose how an adapter is trained: with checkpointing where a card has no room without, or the model is large.
+    """Choose gradient checkpointing if training does not fit into the card's memory without it, or the model is large.
 
-    Only shapes and the card as it was built count, so that one choice is made on every card of a kind.
+    The choice depends on shapes and total memory alone, so that it is the same on all cards of a kind.
 
     Args:
-        lm: the model, of which no weights are needed, and its device.
-        tokens: in one pass.
-        rank: of the adapter.
-        named: layers that get one, as `projections.targets` takes them.
+        lm: the model and its device; weights are not loaded.
+        tokens: tokens of a forward pass.
+        rank: rank of the adapter.
+        named: layers to adapt, see `linear_layers.targets`.
     """
     if kind_of(lm.device) == "cpu":
         return TrainingPlan(checkpointing=False)
     try:
         weights = on_meta(lm.config, torch.bfloat16).parameters()
         large = sum(p.numel() for p in weights) > _LARGE
-        if not lm.device.startswith("cuda"):  # memory is the computer's own, which can't be told beforehand
+        if not lm.device.startswith("cuda"):  # shared with the system, so free memory is unknown
             return TrainingPlan(checkpointing=large)
         cards = (torch.cuda.get_device_properties(torch.device(device)) for device in lm.devices)
         available = sum(int(card.total_memory) for card in cards)
-        needed = {
-            less: training(lm.config, lm.dtype, tokens, rank=rank, named=named, checkpointing=less)
-            for less in ((True,) if large else (False, True))
+        footprints = {
+            checkpointing: training(lm.config, lm.dtype, tokens, rank=rank, named=named, checkpointing=checkpointing)
+            for checkpointing in ((True,) if large else (False, True))
         }
-    except Exception:  # noqa: BLE001 - an architecture that can't be followed on the meta device: trying it out tells
+    except Exception:  # noqa: BLE001 - the architecture does not run on the meta device: training will show
         return TrainingPlan(checkpointing=False)
     reserve = _RESERVE * len(lm.devices)
-    for less, one in needed.items():
-        if one.total + reserve <= available:
-            return TrainingPlan(checkpointing=less)
-    one = needed[True]
+    for checkpointing, footprint in footprints.items():
+        if footprint.total + reserve <= available:
+            return TrainingPlan(checkpointing=checkpointing)
+    footprint = footprints[True]
     larger = "a larger device, or several (--devices)"
     smaller = f"fewer tokens a pass (--training-budget) or {larger}"
-    fixed = one.weights + one.trained + reserve
-    way = smaller if fixed < available else f"a smaller model or {larger}: its weights alone don't fit"
+    fixed = footprint.weights + footprint.trained + reserve
+    advice = smaller if fixed < available else f"a smaller model or {larger}: its weights alone don't fit"
     refusal = (
-        f"Training an adapter of {lm.spec.name} takes about {(one.total + reserve) / 1e9:.0f} GB with"
+        f"Training an adapter of {lm.spec.name} takes about {(footprint.total + reserve) / 1e9:.0f} GB with"
         f" gradient checkpointing and {tokens:,} tokens a pass, and {' + '.join(lm.devices)} has"
-        f" {available / 1e9:.0f} GB: use {way}, or leave out the methods that train one."
+        f" {available / 1e9:.0f} GB: use {advice}, or leave out the methods that train one."
     )
     return TrainingPlan(checkpointing=True, refusal=refusal)

@@ -1,6 +1,6 @@
-"""Numbers on their way to a device: whatever waits goes up in one copy when any of it is needed.
+"""Copies between host and device: small arrays are queued and uploaded together when one is needed.
 
-A blocking copy costs about as much as a kernel's launch, whatever its size below a few megabytes.
+A blocking copy of less than a few megabytes costs about as much as a kernel launch, whatever its size.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ import torch
 
 @dataclass(eq=False)
 class Upload:
-    """One array of whole numbers or of float64 that is on its way."""
+    """One array of integers or of float64 that is queued for upload, or uploaded."""
 
-    sending: UploadBuffer
+    buffer: UploadBuffer
     array: npt.NDArray[Any] | None
-    """None once it is there."""
+    """The host array; None once it is uploaded."""
     _tensor: torch.Tensor | None = None
 
     @property
     def tensor(self) -> torch.Tensor:
-        """The array on the device, in int64 or float64; it and all others that wait go up when this is asked first."""
+        """The array on the device, in int64 or float64; the first access uploads it with all queued arrays."""
         if self._tensor is None:
-            self.sending.copy_all(self)
-        assert self._tensor is not None  # noqa: S101  # it was sent
+            self.buffer.copy_all(self)
+        assert self._tensor is not None  # noqa: S101  # copy_all set it
         return self._tensor
 
 
 @dataclass
 class UploadBuffer:
-    """Arrays that wait to go up to a device."""
+    """Queue of arrays to upload to a device."""
 
     device: torch.device | str
     _waiting: list[Upload] = field(default_factory=list)
 
     def add(self, array: npt.ArrayLike) -> Upload:
-        """An array that goes up with the next that is needed."""
-        sent = Upload(self, np.asarray(array))
-        self._waiting.append(sent)
-        return sent
+        """Queue an array for upload."""
+        upload = Upload(self, np.asarray(array))
+        self._waiting.append(upload)
+        return upload
 
     def clear(self) -> None:
-        """Forget what waits: each goes up alone if it is asked for."""
+        """Empty the queue; each of its arrays is then uploaded alone when it is needed."""
         self._waiting.clear()
 
-    def copy_all(self, wanted: Upload) -> None:
-        """Send all that waits up in one copy, and this in any case."""
-        waiting = self._waiting if wanted in self._waiting else [*self._waiting, wanted]
-        arrays = [sent.array for sent in waiting if sent.array is not None]
+    def copy_all(self, required: Upload) -> None:
+        """Upload all queued arrays, and `required`, in one copy."""
+        waiting = self._waiting if required in self._waiting else [*self._waiting, required]
+        arrays = [upload.array for upload in waiting if upload.array is not None]
         whole = [
             np.ascontiguousarray(array).view(np.int64) if array.dtype == np.float64 else array.astype(np.int64)
             for array in arrays
@@ -60,25 +60,25 @@ class UploadBuffer:
         flat = torch.as_tensor(np.concatenate([array.reshape(-1) for array in whole]), device=self.device)
         parts = torch.split(flat, [array.size for array in arrays])
         self._waiting = []
-        for sent, array, part in zip(waiting, arrays, parts, strict=True):
+        for upload, array, part in zip(waiting, arrays, parts, strict=True):
             typed = part.view(torch.float64) if array.dtype == np.float64 else part
-            sent._tensor, sent.array = typed.reshape(array.shape), None  # noqa: SLF001  # of this file
+            upload._tensor, upload.array = typed.reshape(array.shape), None  # noqa: SLF001  # of this file
 
 
-def fetched(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Copies on the host of tensors of one device, made in one go; tensors of the host are given back as they are."""
-    away = [tensor for tensor in tensors if tensor.device.type != "cpu"]
-    down = iter(in_one_copy(away))
-    return [tensor if tensor.device.type == "cpu" else next(down) for tensor in tensors]
+def copy_to_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return host copies of tensors of one device, made in one copy; tensors on the host are returned as they are."""
+    on_device = [tensor for tensor in tensors if tensor.device.type != "cpu"]
+    copies = iter(copy_together(on_device))
+    return [tensor if tensor.device.type == "cpu" else next(copies) for tensor in tensors]
 
 
-def in_one_copy(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The same tensors on the host, brought there as one array of bytes."""
-    full = [i for i in range(len(tensors)) if tensors[i].numel()]
-    full.sort(key=lambda i: -tensors[i].dtype.itemsize)  # so that each begins at a multiple of its items' size
-    found = [torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
-    if full:
-        together = torch.cat([tensors[i].reshape(-1).contiguous().view(torch.uint8) for i in full]).cpu()
-        for i, part in zip(full, torch.split(together, [tensors[i].nbytes for i in full]), strict=True):
-            found[i] = part.view(tensors[i].dtype).reshape(tensors[i].shape)
-    return found
+def copy_together(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copy tensors to the host as one array of bytes."""
+    non_empty = [i for i in range(len(tensors)) if tensors[i].numel()]
+    non_empty.sort(key=lambda i: -tensors[i].dtype.itemsize)  # so that each starts at a multiple of its item size
+    copies = [torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
+    if non_empty:
+        joined = torch.cat([tensors[i].reshape(-1).contiguous().view(torch.uint8) for i in non_empty]).cpu()
+        for i, part in zip(non_empty, torch.split(joined, [tensors[i].nbytes for i in non_empty]), strict=True):
+            copies[i] = part.view(tensors[i].dtype).reshape(tensors[i].shape)
+    return copies

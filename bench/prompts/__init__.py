@@ -1,1 +1,1 @@
-"""A question becomes token ids: wording, exemplars, chat template, shards."""
+"""Prompts: templates, exemplars, chat template, and token ids by shard."""

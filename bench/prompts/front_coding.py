@@ -1,4 +1,4 @@
-"""Token ids of prompts, of which neighbours begin alike: kept without their shared beginnings."""
+"""Front coding: prompts as token ids, stored without the prefix that neighbours share."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ Ids = npt.NDArray[np.int32]
 
 
 def common_prefix(a: Ids, b: Ids) -> int:
-    """Number of leading ids that are equal."""
+    """Return the length of the longest common prefix."""
     n = min(len(a), len(b))
     differs = np.flatnonzero(a[:n] != b[:n])
     return int(differs[0]) if len(differs) else n
 
 
 class FrontCodedIds(Sequence[Ids]):
-    """Sequences of which neighbours begin alike, kept as beginnings and tails, and put together when asked for.
+    """Sequences stored as shared prefixes and tails, and concatenated on access.
 
-    The exemplars of a benchmark's subject are nine tenths of its prompts.
+    Nine tenths of a subject's prompts are its exemplars, which they share.
     """
 
     def __init__(self, sequences: Sequence[Ids]) -> None:
-        """Keep sequences, each of shape `(n,)`."""
+        """Store sequences, each of shape `(n,)`."""
         self._parts: list[tuple[Ids, int, Ids]] = []
-        beginning: Ids = np.zeros(0, dtype=np.int32)
+        prefix: Ids = np.zeros(0, dtype=np.int32)
         for ids in sequences:
-            shared = common_prefix(beginning, ids)
+            shared = common_prefix(prefix, ids)
             if 2 * shared <= len(ids):
-                beginning, shared = ids, len(ids)
-            self._parts.append((beginning, shared, ids[shared:].copy()))
+                prefix, shared = ids, len(ids)
+            self._parts.append((prefix, shared, ids[shared:].copy()))
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -45,10 +45,10 @@ class FrontCodedIds(Sequence[Ids]):
     def __getitem__(self, index: int | slice) -> Ids | list[Ids]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        beginning, shared, tail = self._parts[index]
-        return np.concatenate([beginning[:shared], tail])
+        prefix, shared, tail = self._parts[index]
+        return np.concatenate([prefix[:shared], tail])
 
     @property
     def total(self) -> int:
-        """Ids in all of them, those that are shared counted each time."""
+        """Number of ids in all sequences, shared ones counted each time."""
         return sum(shared + len(tail) for _, shared, tail in self._parts)

@@ -1,4 +1,4 @@
-"""Parts of asking besides the question itself: letters, the self-check, how long an answer may be."""
+"""Prompt settings that don't depend on the question: option letters, self-check turn, maximum answer length."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class PromptSettings:
 
     max_new_tokens: int
     letter_ids: Ids
-    """Ids of the option letters where an answer begins, as many as the largest number of options."""
+    """Ids of the option letters at the beginning of an answer, as many as the largest number of options."""
     suffix: Ids
-    """Ids of the self-check turn, after the answer."""
+    """Ids of the self-check turn after the answer."""
     verdict_ids: Ids
-    """Ids of (no, yes)."""
+    """Ids of the verdicts (no, yes)."""
     budget: int
-    """Tokens in one pack."""
+    """Maximum tokens of a pack."""
     others: Mapping[str, Ids] = field(default_factory=dict)
-    """Wording -> ids of a user turn after the answer, where it is not the self-check."""
+    """Wording -> ids of a user turn after the answer, other than the self-check."""
     words: Mapping[tuple[str, ...], Ids] = field(default_factory=dict)
-    """Words -> the id of each where a reply begins."""
+    """Words -> the id of each at the beginning of a reply."""
 
     @property
     def turns(self) -> Mapping[str, Ids]:

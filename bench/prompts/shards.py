@@ -1,4 +1,4 @@
-"""Questions -> prompts as token ids, shard by shard, and what else a model is asked: letters, options, the query."""
+"""Tokenise the prompts of a split, shard by shard, and the option letters, options and self-check turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.api.errors import TooLongError, fenced
 from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt, Released
 from bench.prompts import templates
-from bench.prompts.answer_tokens import AnswerTokens, written
+from bench.prompts.answer_tokens import AnswerTokens, tokenise_answers
 from bench.prompts.chat import Chat
 from bench.prompts.exemplars import exemplars, indices_in_subject
 from bench.prompts.front_coding import FrontCodedIds, Ids
@@ -24,45 +24,45 @@ if TYPE_CHECKING:
     from bench.progress import Progress
 
 _SHARD = 256
-"""Fewest questions of a shard: subjects are joined until there are so many (bench/DESIGN.md, Signals and store)."""
+"""Least questions of a shard, to which subjects are merged (bench/DESIGN.md, Signals and store)."""
 _MOST = 512
-"""Questions of a shard, at most: what is lost when a run is killed, and what is in memory at once."""
+"""Most questions of a shard, which are in memory at once, and lost when a run is killed."""
 
 _MANY_TIMES = 8
-"""A split of so many times the sample is not written whole for an estimate."""
+"""Size of a split, as a multiple of the sample, above which an estimate tokenises only a sample."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The unit that is computed whole or not at all."""
+    """A part of a split, the unit that is computed and stored as a whole."""
 
     rows: IntArray
-    """Rows of the shard's questions in the split."""
+    """Indices of the shard's questions in the split."""
     prompts: FrontCodedIds
     shown: list[list[Question]]
     """The exemplars of each prompt."""
     dropped: int
-    """Exemplars that were left out because the prompt is too long."""
+    """Number of exemplars left out because prompts were too long."""
     given: list[Ids] | None = None
-    """Ids of answers that were made elsewhere; None where the model answers. Traces before them end the prompts."""
+    """Ids of answers generated elsewhere; None where the model answers. Their traces are appended to the prompts."""
     traces: list[Ids] | None = None
-    """Ids of these traces; None where the model answers."""
+    """Ids of the traces of these answers; None where the model answers."""
     samples: list[list[Ids]] | None = None
-    """Ids of each question's samples that were made elsewhere; None where the model draws them."""
+    """Ids of each question's samples generated elsewhere; None where the model generates them."""
     short: int = 0
-    """Questions with fewer exemplars than asked for, as their subject has no more of them."""
+    """Number of questions with fewer exemplars than requested, since their subject has no more."""
 
 
 def split_into_shards(subjects: Sequence[str]) -> list[IntArray]:
-    """Row numbers of each shard: subjects in order of appearance, joined until a shard has at least _SHARD of them.
+    """Return the row indices of each shard: subjects in order of appearance, merged to at least _SHARD rows.
 
-    What has more than _MOST is cut into pieces of nearly one size; their questions stay in order.
+    A shard of more than _MOST rows is split into parts of nearly equal size, in order.
     """
-    members: dict[str, list[int]] = {}
+    rows_by_subject: dict[str, list[int]] = {}
     for row, subject in enumerate(subjects):
-        members.setdefault(subject, []).append(row)
+        rows_by_subject.setdefault(subject, []).append(row)
     joined: list[list[int]] = []
-    for rows in members.values():
+    for rows in rows_by_subject.values():
         if joined and len(joined[-1]) < _SHARD:
             joined[-1].extend(rows)
         else:
@@ -73,49 +73,49 @@ def split_into_shards(subjects: Sequence[str]) -> list[IntArray]:
 
 @dataclass(frozen=True)
 class PromptTokeniser:
-    """Writes what one model is asked as token ids."""
+    """Builds the prompts of one model as token ids."""
 
     chat: Chat
     context: int
-    """Tokens that the model can read at once."""
+    """Context length of the model in tokens."""
     protocol: Protocol
     sample: int | None = None
-    """Prompts of a large split that are written, for an estimate; None: all."""
+    """Number of prompts of a large split to tokenise, for an estimate; None for all."""
 
     def shards(
         self, task: Task, questions: Sequence[Question], released: Mapping[str, Released], progress: Progress, what: str
     ) -> list[Shard]:
-        """The prompts of a split as token ids.
+        """Tokenise the prompts of a split.
 
         Raises:
             UserError: a question alone is too long for the model's context.
         """
-        own = {record.prompt is not None for record in released.values()}
+        has_prompt = {record.prompt is not None for record in released.values()}
         with fenced(f"task {task.name!r}, pools"):
-            pools = {} if True in own else task.pools()
-        numbers = indices_in_subject(questions)
+            pools = {} if True in has_prompt else task.pools()
+        index = indices_in_subject(questions)
         shards = []
         with progress.stage(f"prompts {what}", len(questions)) as advance:
             for rows in self._some(split_into_shards([q.subject for q in questions])):
                 members = [questions[r] for r in rows]
-                given = written(self.chat, self.stand_in(task), members, released) if released else None
+                stored = tokenise_answers(self.chat, self.stand_in(task), members, released) if released else None
                 shown: list[list[Question]] = [[] for _ in members]
                 most, short = task.prompt_tokens, 0
-                if given is not None and True in own:  # the release's own prompts, word by word
-                    asked, most = [prompt for q in members if (prompt := released[q.id].prompt) is not None], None
+                if stored is not None and True in has_prompt:  # the release contains its prompts
+                    prompts, most = [prompt for q in members if (prompt := released[q.id].prompt) is not None], None
                 else:
                     with fenced(f"task {task.name!r}, exemplars"):
                         shown = [
-                            exemplars(task, q, numbers[q.id], pools.get(q.subject, ()), self.protocol) for q in members
+                            exemplars(task, q, index[q.id], pools.get(q.subject, ()), self.protocol) for q in members
                         ]
-                    short = sum(len(own) < self.protocol.shots for own in shown) if pools else 0
-                    asked = [self.prompt(task, question, own) for question, own in zip(members, shown, strict=True)]
-                shards.append(replace(self._shard(rows, members, task, asked, shown, most, given), short=short))
+                    short = sum(len(shots) < self.protocol.shots for shots in shown) if pools else 0
+                    prompts = [self.prompt(task, q, shots) for q, shots in zip(members, shown, strict=True)]
+                shards.append(replace(self._shard(rows, members, task, prompts, shown, most, stored), short=short))
                 advance(len(rows))
         return shards
 
     def _some(self, groups: list[IntArray]) -> list[IntArray]:
-        """The rows of each shard; of a split with many times the sample, those of some, cut where one is longer."""
+        """Return the rows of all shards; of a split much larger than the sample, of some, cut to the sample size."""
         total = sum(map(len, groups))
         if self.sample is None or total <= _MANY_TIMES * self.sample:
             return groups
@@ -123,7 +123,7 @@ class PromptTokeniser:
         return [groups[i * len(groups) // count][: self.sample] for i in range(count)]
 
     def prompt(self, task: Task, question: Question, shown: Sequence[Question] = ()) -> Prompt:
-        """The conversation that asks a question."""
+        """Build the prompt of a question."""
         with fenced(f"task {task.name!r}, prompt of {question.id!r}"):
             return templates.build(question, shown, task.style_of(question), task.format, self.protocol)
 
@@ -135,32 +135,32 @@ class PromptTokeniser:
         prompts: Sequence[Prompt],
         shown: list[list[Question]],
         most: int | None,
-        given: AnswerTokens | None,
+        stored: AnswerTokens | None,
     ) -> Shard:
-        """Prompts as token ids, of which exemplars are left out until they fit.
+        """Tokenise prompts, leaving out exemplars until they fit.
 
         Args:
-            rows: of the questions in the split.
-            questions: that are asked.
-            task: theirs.
-            prompts: what asks them.
-            shown: the exemplars of each.
-            most: length above which a prompt loses exemplars; None: the model's context alone.
-            given: answers that were made elsewhere.
+            rows: indices of the questions in the split.
+            questions: questions of the shard.
+            task: their task.
+            prompts: their prompts.
+            shown: their exemplars; those that are left out are removed.
+            most: length above which a prompt loses exemplars; None for the model's context alone.
+            stored: answers generated elsewhere.
         """
         ids, dropped = self.chat.prompts(prompts), 0
         suffix, _ = self.query(self.stand_in(task))
         for i, question in enumerate(questions):
             room = self.context - self.max_new_tokens(task) - len(suffix)
-            if given is not None:  # a trace, and what is longer than any answer may be
-                room -= len(given.traces[i]) + max(0, given.longest(i) - self.max_new_tokens(task))
+            if stored is not None:  # room for the trace, and for longer answers than the limit
+                room -= len(stored.traces[i]) + max(0, stored.longest(i) - self.max_new_tokens(task))
             limit = min(room, most or room)
             while len(ids[i]) > limit and (shown[i] or len(ids[i]) > room):
-                if not shown[i] and given is not None:
-                    taken = len(given.traces[i]) + given.longest(i)
+                if not shown[i] and stored is not None:
+                    size = len(stored.traces[i]) + stored.longest(i)
                     raise TooLongError(
                         f"Question {question.id} has {len(ids[i]):,} tokens without exemplars, and its answer or"
-                        f" sample, with a trace, {taken:,}: more than this model's context can hold. Shorten it, or use"
+                        f" sample, with a trace, {size:,}: more than this model's context can hold. Shorten it, or use"
                         " a model with a longer context."
                     )
                 if not shown[i]:
@@ -171,38 +171,38 @@ class PromptTokeniser:
                 shown[i] = shown[i][1:]
                 (ids[i],) = self.chat.prompts([self.prompt(task, question, shown[i])])
                 dropped += 1
-        if given is None:
+        if stored is None:
             return Shard(rows, FrontCodedIds(ids), shown, dropped)
-        read = [np.concatenate(pair) if len(pair[1]) else pair[0] for pair in zip(ids, given.traces, strict=True)]
-        return Shard(rows, FrontCodedIds(read), shown, dropped, given.answers, given.traces, given.samples)
+        ids = [np.concatenate(pair) if len(pair[1]) else pair[0] for pair in zip(ids, stored.traces, strict=True)]
+        return Shard(rows, FrontCodedIds(ids), shown, dropped, stored.answers, stored.traces, stored.samples)
 
     def max_new_tokens(self, task: Task) -> int:
-        """Length limit of an answer."""
+        """Return the maximum tokens of an answer."""
         choice = task.format is Format.CHOICE
         return self.protocol.max_new_tokens_choice if choice else self.protocol.max_new_tokens_open
 
     def asking(self, task: Task, questions: Sequence[Question], budget: int) -> PromptSettings:
-        """Settings that are the same for all questions of a split."""
+        """Return the prompt settings of a split."""
         prompt = self.stand_in(task)
-        widest = max(len(q.choices) for q in questions) if task.format is Format.CHOICE else 0
+        n_options = max(len(q.choices) for q in questions) if task.format is Format.CHOICE else 0
         suffix, verdicts = self.query(prompt)
-        letters = self.chat.letters(prompt, self.protocol.letters[:widest])
+        letters = self.chat.letters(prompt, self.protocol.letters[:n_options])
         return PromptSettings(self.max_new_tokens(task), letters, suffix, verdicts, budget)
 
     def stand_in(self, task: Task) -> Prompt:
-        """A prompt of the task's format, for what doesn't depend on the question."""
+        """Return a placeholder prompt of the task's format, for ids that don't depend on the question."""
         messages = (Message("system", templates.SYSTEM[task.format]), Message("user", "?"))
         return Prompt(messages)
 
     def query(self, prompt: Prompt) -> tuple[Ids, Ids]:
-        """Ids of the self-check turn and of (no, yes); empty where this model can't be asked (`query_hindrance`)."""
+        """Return ids of the self-check turn and of (no, yes); empty if `query_hindrance` gives a reason."""
         try:
             return self.chat.query(prompt, self.protocol).ids, self.chat.letters(prompt, self.protocol.query_letters)
         except UserError:
             return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
 
     def query_hindrance(self, task: Task) -> str | None:
-        """Why this model can't be asked whether its answer is right; None where it can."""
+        """Return why the self-check can't be asked of this model; None if it can."""
         prompt = self.stand_in(task)
         try:
             self.chat.query(prompt, self.protocol)
@@ -212,7 +212,7 @@ class PromptTokeniser:
         return None
 
     def options(self, task: Task, questions: Sequence[Question]) -> list[list[Ids]]:
-        """Ids of each question's options as the model would have to say them: letters, or texts."""
+        """Tokenise each question's options as answers: letters, or texts."""
         prompt = self.stand_in(task)
         if task.format is Format.CHOICE:
             letters: dict[int, list[Ids]] = {}

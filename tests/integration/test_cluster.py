@@ -108,14 +108,14 @@ def test_a_node_needs_neither_plugin_nor_data(
     plugin = tmp_path / "rivers.py"
     shutil.copy(rivers, plugin)
     add(cluster, CONFBENCH_DATA=str(tmp_path / "none"), CONFBENCH_CACHE=str(tmp_path / "none"))
-    hire = Cluster.hire
+    hire = Cluster.start_worker
 
     def hired(self: Cluster) -> int:
         plugin.unlink(missing_ok=True)
         return hire(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Cluster, "hire", hired)
+        patch.setattr(Cluster, "start_worker", hired)
         report = run(config(small_model, plugin, tmp_path, engine="ray", address=cluster.address))
     assert not plugin.exists()
     assert [key for key in contents(tmp_path) if "--" not in key] == [k for k in contents(alone) if "--" not in k]
@@ -141,7 +141,7 @@ def test_a_node_that_has_something_else_is_told_in_a_sentence(
         add(cluster, PYTHONPATH=str(other))
     else:
         add(cluster)
-    hire = Cluster.hire
+    hire = Cluster.start_worker
 
     def hired(self: Cluster) -> int:
         """What this machine has and the other doesn't: it is taken away before the worker looks for it."""
@@ -151,7 +151,7 @@ def test_a_node_that_has_something_else_is_told_in_a_sentence(
             (model / "config.json").unlink(missing_ok=True)
         return hire(self)
 
-    monkeypatch.setattr(Cluster, "hire", hired)
+    monkeypatch.setattr(Cluster, "start_worker", hired)
     sentences = {
         "version": r"expected confbench .+, sources \w{8} as where the run was started, found .+\. Make them the same",
         "package": r"expected the confbench of the run, found none or another one \(ModuleNotFoundError",

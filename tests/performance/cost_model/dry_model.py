@@ -67,14 +67,14 @@ class DrySession(Session):
 
     def forget(self) -> None:
         """Read every beginning again, into the row that is there."""
-        self._pieces.clear()
+        self._segments.clear()
         self._cuts = ()
 
-    def share(self, pack: Any, chunk: int) -> None:
+    def load_prefix(self, pack: Any, chunk: int) -> None:
         """A kind of its own."""
         self.kind = SHARED
         try:
-            super().share(pack, chunk)
+            super().load_prefix(pack, chunk)
         finally:
             self.kind = PREFILL
 

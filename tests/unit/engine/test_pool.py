@@ -14,7 +14,7 @@ import pytest
 
 from bench.api import UserError
 from bench.engine import pool
-from bench.engine.member import Member
+from bench.engine.member import RemoteWorker
 from bench.engine.pool import Event, Failed, Lost, Pool, Ready
 from bench.signals.worker import Done
 
@@ -33,7 +33,7 @@ class Imagined:
     most: int = 0
     sent: list[tuple[int, int, bool]] = field(default_factory=list)
 
-    def hire(self) -> int:
+    def start_worker(self) -> int:
         self.hired += 1
         self.queues[self.hired] = deque([None])
         return self.hired
@@ -58,7 +58,7 @@ class Imagined:
                 del self.queues[worker]
         return found
 
-    def dismiss(self) -> None:
+    def stop_workers(self) -> None:
         self.dismissed += 1
         self.queues.clear()
 
@@ -133,7 +133,7 @@ def test_a_first_worker_is_waited_for_while_its_device_does_something_else(monke
     monkeypatch.setattr(pool, "_PATIENCE", 0.05)
     crew, asked = Imagined(2), iter(range(9))
     crew.ready = lambda _: Ready() if next(asked, 9) == 9 else time.sleep(0.03)
-    assert sorted(numbers(Pool(crew, late=lambda: True).work(tasks(4)))) == [0, 1, 2, 3]
+    assert sorted(numbers(Pool(crew, devices_busy=lambda: True).work(tasks(4)))) == [0, 1, 2, 3]
 
 
 def test_what_another_run_computes_comes_last_and_is_waited_for() -> None:
@@ -152,7 +152,7 @@ def test_what_a_worker_can_not_do_ends_it(expected: bool, raised: type[Exception
 
 
 def test_what_a_worker_did_not_expect_is_told_with_its_traceback() -> None:
-    failed = Member(cast("Any", SimpleNamespace(opened=lambda: 1 / 0))).open()
+    failed = RemoteWorker(cast("Any", SimpleNamespace(opened=lambda: 1 / 0))).open()
     assert isinstance(failed, Failed)
     assert not failed.expected
     assert failed.reason.startswith(f"on {platform.node()}:\nTraceback (most recent call last):\n")

@@ -92,7 +92,7 @@ FAST = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_rounding_is_no_reason_to_read_alone(kind: str, dtype: torch.dtype, layers: int, init: float) -> None:
     found = probe(kind, layers, dtype, init)
-    assert found.wrong_head() is None
+    assert found.head_error() is None
     assert found.hindrance() is None
 
 
@@ -115,7 +115,7 @@ def test_a_wrong_mask_or_position_is_seen_and_no_rounding(
         broken.setattr(forward_checks, "read_pack", counted_along_the_row)
         assert "differ by" in str(found.hindrance())
     assert found.hindrance() is None
-    assert found.wrong_head() is None
+    assert found.head_error() is None
 
 
 def test_a_cache_of_the_models_own_that_changes_what_it_says_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +132,9 @@ def test_a_head_that_only_rounds_is_right_and_another_is_not(dtype: torch.dtype,
     found = probe("llama", 2, dtype)
     with torch.inference_mode():
         found.head.weight.mul_(largest / float(found._plain().abs().max()))
-    assert found.wrong_head() is None
+    assert found.head_error() is None
     other = dataclasses.replace(found, head=OutputHead(found.head.weight, scale=1.25))
-    assert other.wrong_head() == pytest.approx(0.25 * largest, rel=0.2)
+    assert other.head_error() == pytest.approx(0.25 * largest, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_noise_is_judged_by_how_far_logits_are_apart(monkeypatch: pytest.MonkeyP
     found = probe("llama", 2, torch.bfloat16)
     with torch.inference_mode():
         found.head.weight.mul_(16)
-        assert found._noise(found._plain()) > forward_checks._NOISIEST[torch.bfloat16]
+        assert found._noise(found._plain()) > forward_checks._MAX_NOISE[torch.bfloat16]
     assert found.hindrance() is None
     monkeypatch.setattr(AttentionMask, "of", everything_before)
     assert "differ by" in str(found.hindrance())

@@ -16,14 +16,14 @@ from bench.model.specs import resolve
 from bench.model.token_accounting import CountingSession
 
 
-@pytest.mark.parametrize("most", [session.MOST_KEPT_BYTES, 20_000, 120_000])
+@pytest.mark.parametrize("most", [session.MAX_CACHED_BYTES, 20_000, 120_000])
 def test_beginnings_are_kept_and_dropped_as_by_a_session(
     small_model: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(session, "MOST_KEPT_BYTES", most)
+    monkeypatch.setattr(session, "MAX_CACHED_BYTES", most)
     tiny = LanguageModel(resolve(str(small_model)), LoadOptions())
     real = Session(tiny.model)
-    counting = CountingSession(real.measured_bytes())
+    counting = CountingSession(real.measure_bytes_per_token())
     draw = np.random.default_rng(0)
     exemplars = [draw.integers(5, 90, size).astype(np.int32) for size in (90, 70, 110)]
     fed = []

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from bench.api import UserError
 from bench.model import folder as module
-from bench.model.folder import ModelFolder, find
+from bench.model.folder import ModelFolder, find_model_folder
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import ModelSpec, aliases
 from bench.prompts import chat
@@ -38,7 +38,7 @@ def spec(folder: Path) -> ModelSpec:
 
 
 def identity(folder: Path, *, trusted: bool = False) -> tuple[str, str]:
-    found = find(spec(folder), trust_remote_code=trusted)
+    found = find_model_folder(spec(folder), trust_remote_code=trusted)
     return found.weights, found.fingerprint
 
 
@@ -100,7 +100,7 @@ def test_weights_are_hashed_once(model: Path, monkeypatch: pytest.MonkeyPatch) -
         return digest(path)
 
     monkeypatch.setattr(module, "digest_file", noted)
-    found = find(spec(model), trust_remote_code=False)
+    found = find_model_folder(spec(model), trust_remote_code=False)
     assert len({found.weights, found.fingerprint, found.weights, found.fingerprint}) == 2
     assert hashed.count("model.safetensors") == 1
 
@@ -145,7 +145,7 @@ def fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mode
         return str(snapshot)
 
     monkeypatch.setattr(module, "snapshot_download", snapshot_download)
-    return find
+    return find_model_folder
 
 
 @pytest.mark.parametrize(("trusted", "wanted"), [(False, READ), (True, READ | CODE)])
@@ -268,7 +268,7 @@ def test_a_template_that_refuses_a_system_turn_is_no_broken_one(model: Path) -> 
 def indexed(model: Path, name: object) -> ModelFolder:
     index = {"metadata": {}, "weight_map": {"lm_head.weight": name}}
     (model / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
-    return find(spec(model), trust_remote_code=False)
+    return find_model_folder(spec(model), trust_remote_code=False)
 
 
 @pytest.mark.parametrize("name", ["../out.safetensors", "/out.safetensors", "sub/model.safetensors", "weights.bin", 7])

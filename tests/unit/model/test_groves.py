@@ -214,12 +214,12 @@ def test_keys_of_packs_side_by_side_are_dropped_when_they_were_followed(llama: L
         measured(llama, PAIRS)
     gc.collect()
     assert len(rows) >= 2  # the session's own when it is emptied, and that of two packs
-    assert [row() is llama.session._own for row in rows if row() is not None] == [True]
+    assert [row() is llama.session._main for row in rows if row() is not None] == [True]
 
 
 def test_bytes_of_a_token_are_known_before_anything_is_read(lm: LanguageModel) -> None:
     fresh = Session(lm.model)
-    size = fresh.measured_bytes()
+    size = fresh.measure_bytes_per_token()
     assert (fresh.tokens, fresh.length) == (0, 0)
     fresh = Session(lm.model)
     fresh.forward(np.arange(3), np.arange(3), lambda: torch.ones(3, 3, dtype=torch.bool), {})
@@ -234,7 +234,12 @@ class RankDistribution:
 
     def __init__(self, patched: pytest.MonkeyPatch, fails: int) -> None:
         self.passed, self.fails = 0, fails
-        for owner, name in ((Session, "forward"), (Session, "lay"), (OutputHead, "logits"), (extractor, "fetched")):
+        for owner, name in (
+            (Session, "forward"),
+            (Session, "copy_to"),
+            (OutputHead, "logits"),
+            (extractor, "copy_to_host"),
+        ):
             patched.setattr(owner, name, self._cramped(getattr(owner, name)))
 
     def _cramped(self, plain: Callable[..., Any]) -> Callable[..., Any]:

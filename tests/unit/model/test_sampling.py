@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.model.sampling import beside_rows, draw, uniforms
+from bench.model.sampling import draw, pad_by_row, uniforms
 
 
 def drawn_singly(logits: np.ndarray, number: float, temperature: float, top_p: float) -> int:
@@ -41,7 +41,7 @@ def test_draws_are_those_of_the_definition(
     numbers = rng.random(draws).tolist()
     expected = [drawn_singly(logits[row], u, temperature, top_p) for row, u in zip(rows, numbers, strict=True)]
     assert draw(torch.from_numpy(logits), rows, numbers, temperature, top_p) == expected
-    there = torch.from_numpy(beside_rows(rows, numbers, shape[0]))
+    there = torch.from_numpy(pad_by_row(rows, numbers, shape[0]))
     assert draw(torch.from_numpy(logits), rows, there, temperature, top_p) == expected
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bench.model import upload_buffer
-from bench.model.upload_buffer import UploadBuffer, fetched, in_one_copy
+from bench.model.upload_buffer import UploadBuffer, copy_to_host, copy_together
 
 
 def test_all_that_waits_goes_up_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,14 +60,14 @@ def test_tensors_of_all_kinds_come_down_as_they_are() -> None:
         torch.tensor([7], dtype=torch.uint8),
         wide,
     ]
-    for before, after in zip(tensors, in_one_copy(tensors), strict=True):
+    for before, after in zip(tensors, copy_together(tensors), strict=True):
         assert (after.dtype, after.shape) == (before.dtype, before.shape)
         assert torch.equal(after, before)
-    assert in_one_copy([]) == []
+    assert copy_together([]) == []
 
 
 def test_tensors_of_the_host_stay_what_they_are() -> None:
     here, there = torch.ones(2), torch.empty(0, 3, dtype=torch.bfloat16, device="meta")
-    found = fetched([here, there, here])
+    found = copy_to_host([here, there, here])
     assert found[0] is found[2] is here
     assert (found[1].device.type, found[1].shape, found[1].dtype) == ("cpu", (0, 3), torch.bfloat16)

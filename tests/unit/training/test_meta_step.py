@@ -107,9 +107,9 @@ class Step:
         return Counter((tuple(tensor.shape), tensor.dtype) for tensor in alive.values())
 
     def peak(self) -> int:
-        with training_memory._Alive(self.model) as alive:
+        with training_memory._LiveBytes(self.model) as alive:
             self.take()
-        return int(alive.most)
+        return int(alive.peak)
 
 
 def config(name: str) -> Any:
