@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
-    from bench.signals.synthetic import World
+    from bench.signals.synthetic import SyntheticQuestions
 
 
 class QueryLogitsDefinition(PassDefinition[QueryLogits]):
@@ -33,7 +33,7 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
         return ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({UserTurn()}))
 
     @property
-    def own_adapter(self) -> bool:
+    def needs_adapter(self) -> bool:
         """Whether it is read through the adapter that a method trained."""
         return self.signal.adapter is Adapter.OWN
 
@@ -48,16 +48,16 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
         """Name with the ids of the query and of its verdicts."""
         return f"{super().name(asking, seed)} {digest_arrays([asking.suffix, asking.verdict_ids])}"
 
-    def take(self, done: DecodeBatch) -> list[list[PendingArrays]]:
+    def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
         """`values`: `(2,)`, no and yes."""
-        found, nothing = done.words(UserTurn(), done.asking.verdict_ids), self.unanswered["values"]
-        return done.each({"values": found.get(i, nothing)} for i in range(len(done.items)))
+        logits, missing = batch.words(UserTurn(), batch.asking.verdict_ids), self.unanswered["values"]
+        return batch.each({"values": logits.get(i, missing)} for i in range(len(batch.items)))
 
-    def planted(self, world: World) -> FloatArray:
+    def synthesize(self, data: SyntheticQuestions) -> FloatArray:
         """The same odds with and without an adapter: a fresh one changes nothing."""
-        half = 0.75 * world.sure
-        base = world.rng.standard_normal(len(half))
-        return np.stack([base - half, base + half], axis=1).astype(np.float32)  # (n, 2): no, yes
+        half_logit = 0.75 * data.certainty
+        base = data.rng.standard_normal(len(half_logit))
+        return np.stack([base - half_logit, base + half_logit], axis=1).astype(np.float32)  # (n, 2): no, yes
 
 
 DEFINITION = QueryLogitsDefinition

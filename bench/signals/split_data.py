@@ -35,15 +35,15 @@ class Agreement:
     """Share of a question's samples that say what most of them say, mean over the questions (docs/methods.md §2.14)."""
 
 
-def unless_failed(found: T | BaseException) -> T:
+def unless_failed(value: T | BaseException) -> T:
     """The same, of samples.
 
     Raises:
         Exception: what was found instead; it is the failure of the methods that read the samples.
     """
-    if isinstance(found, BaseException):
-        raise found
-    return found
+    if isinstance(value, BaseException):
+        raise value
+    return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class SplitData:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Further counts of this split for its results, in words, e.g. how many questions are left out and why."""
 
-    wanted: frozenset[Signal] = frozenset()
+    requested: frozenset[Signal] = frozenset()
     """Signals that methods read of it."""
     signals: frozenset[Signal] = frozenset()
     """Signals that were measured and stored for that."""
@@ -166,7 +166,7 @@ class StoredSplit:
 
     def arrays(self, signal: Signal) -> dict[str, npt.NDArray[Any]]:
         """The arrays of a signal that was measured, as the store has them, the shards joined."""
-        names = [own[signal] for own in self.split_data.names]
+        names = [shard_names[signal] for shard_names in self.split_data.names]
         return load_rows(self.split_data.bundles, names, self.places)
 
     @cached_property
@@ -181,9 +181,9 @@ class StoredSplit:
 
     def pairs(self) -> Iterator[tuple[Ids, Ids]]:
         """Prompt and answer ids of every question."""
-        starts = np.cumsum([0, *(len(shard.rows) for shard in self.split_data.shards)])
-        shards = np.searchsorted(starts, self.places, side="right") - 1
-        for i, k in zip(shards.tolist(), (self.places - starts[shards]).tolist(), strict=True):
+        firsts = np.cumsum([0, *(len(shard.rows) for shard in self.split_data.shards)])
+        shards = np.searchsorted(firsts, self.places, side="right") - 1
+        for i, k in zip(shards.tolist(), (self.places - firsts[shards]).tolist(), strict=True):
             yield self.split_data.shards[i].prompts[k], self.split_data.answer_ids[i][k]
 
     @cached_property
@@ -194,9 +194,9 @@ class StoredSplit:
     @cached_property
     def samples(self) -> list[list[Ids]] | None:
         """Ids of each question's samples that were made elsewhere; None where they are drawn."""
-        parts = [shard.samples for shard in self.split_data.shards]
-        joined = [own for part in parts for own in part or ()]
-        return None if None in parts else [joined[place] for place in self.places]
+        shard_samples = [shard.samples for shard in self.split_data.shards]
+        joined = [sampled for part in shard_samples for sampled in part or ()]
+        return None if None in shard_samples else [joined[place] for place in self.places]
 
     @cached_property
     def options(self) -> list[list[Ids]]:
@@ -221,11 +221,11 @@ class StoredSplit:
         return [sorted(range(len(q.choices)), key=q.choices.__getitem__) for q in self.questions]
 
 
-Comparer = Callable[[SplitData, Sequence[Sequence[str]]], BoolArray]
+CompareSamples = Callable[[SplitData, Sequence[Sequence[str]]], BoolArray]
 """Says which samples agree: from a graded split and, in the order of its shards, the texts of each question's samples,
 to `(n, N)` bool."""
 
 
-Relater = Callable[[SplitData, Any, Sequence[tuple[int, str, str]]], FloatArray]
+RelateTexts = Callable[[SplitData, Any, Sequence[tuple[int, str, str]]], FloatArray]
 """Relates texts: from a graded split, a `Related` signal and pairs of texts, each with its question's row, to `(k,)` or
 `(k, 3)`."""

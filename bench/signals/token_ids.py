@@ -9,12 +9,12 @@ import numpy as np
 
 from bench.api import Format, Of, Ragged, Task, TokenIds, UserError
 from bench.signals.definition import SignalDefinition
-from bench.signals.samples import joined_texts
+from bench.signals.samples import join_texts
 
 if TYPE_CHECKING:
     from bench.prompts.shards import PromptTokeniser
     from bench.signals.split_data import StoredSplit
-    from bench.signals.synthetic import World
+    from bench.signals.synthetic import SyntheticQuestions
 
 OPTIONS = frozenset({Of.OPTIONS, Of.GOLD, Of.WRONG})
 
@@ -38,35 +38,35 @@ class TokenIdsDefinition(SignalDefinition[TokenIds]):
         Raises:
             UserError: wrong answers, or options without labels, are asked for, and a question has none.
         """
-        rows, owners = [], []
+        id_rows, owners = [], []
         if self.signal.of not in OPTIONS:
             for prompt, answer in split.pairs():
                 parts = {Of.ANSWER: [answer], Of.PROMPT: [prompt], Of.QUERY: [prompt, answer, split.asking.suffix]}
-                rows.append(np.concatenate(parts[self.signal.of]).astype(np.int64))
-            return Ragged.of(rows)
+                id_rows.append(np.concatenate(parts[self.signal.of]).astype(np.int64))
+            return Ragged.of(id_rows)
         if self.signal.of is Of.OPTIONS:
             pairs = zip(split.options, split.unlabelled, strict=True)
-            return joined_texts([[options[k] for k in order] for options, order in pairs])
+            return join_texts([[options[k] for k in order] for options, order in pairs])
         for question, options in zip(split.questions, split.options, strict=True):
-            kept = [(k, ids) for k, ids in enumerate(options) if (k == question.gold) == (self.signal.of is Of.GOLD)]
-            if not kept:
+            texts = [(k, ids) for k, ids in enumerate(options) if (k == question.gold) == (self.signal.of is Of.GOLD)]
+            if not texts:
                 raise UserError(
                     f"it reads wrong answers, and question {question.id!r} of {split.split_data.where} has none"
                 )
-            rows.append(np.concatenate([ids for _, ids in kept]).astype(np.int64))
-            owners.append(np.repeat([k for k, _ in kept], [len(ids) for _, ids in kept]))
-        return replace(Ragged.of(rows), owner=np.concatenate(owners))
+            id_rows.append(np.concatenate([ids for _, ids in texts]).astype(np.int64))
+            owners.append(np.repeat([k for k, _ in texts], [len(ids) for _, ids in texts]))
+        return replace(Ragged.of(id_rows), owner=np.concatenate(owners))
 
-    def planted(self, world: World) -> Ragged:
+    def synthesize(self, data: SyntheticQuestions) -> Ragged:
         """Random prompts; the answers are what the planted output head makes of the planted states."""
         if self.signal.of is Of.OPTIONS:
-            return joined_texts([[ids for ids, _ in options] for options in world.unlabelled])
-        if self.signal.of in world.texts:
-            return world.texts[self.signal.of].ids
+            return join_texts([[ids for ids, _ in options] for options in data.unlabelled])
+        if self.signal.of in data.texts:
+            return data.texts[self.signal.of].ids
         if self.signal.of is Of.PROMPT:
-            return world.prompts
-        query, answers = np.arange(5), world.texts[Of.ANSWER].ids
-        return Ragged.of([np.concatenate([world.prompts[i], answers[i], query]) for i in range(len(answers))])
+            return data.prompts
+        query, answers = np.arange(5), data.texts[Of.ANSWER].ids
+        return Ragged.of([np.concatenate([data.prompts[i], answers[i], query]) for i in range(len(answers))])
 
 
 DEFINITION = TokenIdsDefinition

@@ -12,7 +12,7 @@ from bench.signals.definition import SignalDefinition
 
 if TYPE_CHECKING:
     from bench.signals.split_data import StoredSplit
-    from bench.signals.synthetic import World
+    from bench.signals.synthetic import SyntheticQuestions
 
 
 class UnembeddingDefinition(SignalDefinition[Unembedding]):
@@ -28,11 +28,11 @@ class UnembeddingDefinition(SignalDefinition[Unembedding]):
         """The head of the frozen model, with a copy of the norm before it: only the head's weights are watched."""
         return replace(split.lm.head, norm=deepcopy(split.lm.norm))
 
-    def planted(self, world: World) -> OutputHead:
+    def synthesize(self, data: SyntheticQuestions) -> OutputHead:
         """The head that predicts the planted answers from the planted states."""
         import torch
 
-        weight = torch.from_numpy(world.head)
+        weight = torch.from_numpy(data.output_head)
         return OutputHead(weight, norm=Norm(torch.ones(weight.shape[1]), eps=1e-6))
 
 

@@ -96,20 +96,20 @@ class Engine(Protocol):
         """End whatever was started."""
 
 
-def busy_last(each: Callable[..., Iterator[tuple[ShardTask, Done]]], tasks: Iterable[ShardTask]) -> Outcomes:
+def busy_last(run_tasks: Callable[..., Iterator[tuple[ShardTask, Done]]], tasks: Iterable[ShardTask]) -> Outcomes:
     """Do tasks; those that another run is computing come last, and are waited for.
 
     Args:
         each: does some tasks; `wait` says whether it waits for other runs.
         tasks: all.
     """
-    taken = []
-    for task, done in each(tasks, wait=False):
+    busy_tasks = []
+    for task, done in run_tasks(tasks, wait=False):
         if done.taken:
-            taken.append(task)
+            busy_tasks.append(task)
         else:
             yield task, done
-    yield from each(taken, wait=True)
+    yield from run_tasks(busy_tasks, wait=True)
 
 
 # --- in this process --------------------------------------------------------------------------------------------------
@@ -123,24 +123,24 @@ class Worker:
     store: Store
     waits: Callable[[ShardTask, str], None] = lambda _task, _whom: None
     """Told which shard is computed by another run, and by which process."""
-    _switched: ExitStack = field(default_factory=ExitStack, init=False)
+    _adapter_stack: ExitStack = field(default_factory=ExitStack, init=False)
     _adapter: AdapterRef | None = field(default=None, init=False)
 
     def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
         """See `Engine`: one after the other; those that another run is computing come last."""
 
-        def each(some: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
-            yield from ((task, self.do(task, wait=wait)) for task in some)
+        def run_tasks(batch: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
+            yield from ((task, self.do(task, wait=wait)) for task in batch)
 
         try:
-            yield from busy_last(each, tasks)
+            yield from busy_last(run_tasks, tasks)
         finally:
             self.rest()
 
     def rest(self) -> None:
         """Read through no adapter any more."""
         self._adapter = None
-        self._switched.close()
+        self._adapter_stack.close()
 
     close = rest
 
@@ -156,9 +156,9 @@ class Worker:
         """
         started = time.time()
         path = shard_claim(self.store.root, task.kind)
-        with ExitStack() as holding:
+        with ExitStack() as stack:
             try:
-                holding.enter_context(file_lock(path, partial(self.waits, task) if wait else None))
+                stack.enter_context(file_lock(path, partial(self.waits, task) if wait else None))
             except Timeout:
                 return Done(taken=True)
             except OSError as error:
@@ -167,19 +167,19 @@ class Worker:
                     " CONFBENCH_CACHE to another folder."
                 ) from error
             try:
-                done = self._done(task)
+                result = self._compute(task)
             finally:
                 with suppress(OSError):
                     path.unlink()  # whoever waits for it looks into the store first
-        return replace(done, started=started, ended=time.time())
+        return replace(result, started=started, ended=time.time())
 
     def told(self, task: ShardTask, *, wait: bool) -> Done:
         """The outcome of `do` as it is told to another process, which finds the entry in the store."""
-        done = self.do(task, wait=wait)
+        result = self.do(task, wait=wait)
         give_back()
-        return replace(done, entry=None, peak_memory_mb=peak_memory_mb(*self.lm.devices))
+        return replace(result, entry=None, peak_memory_mb=peak_memory_mb(*self.lm.devices))
 
-    def _done(self, task: ShardTask) -> Done:
+    def _compute(self, task: ShardTask) -> Done:
         from bench.model.extractor import Extractor
         from bench.model.sampling import uniforms
 
@@ -190,7 +190,7 @@ class Worker:
             if task.adapter is not None:
                 from bench.model.adapter import adapted
 
-                self._switched.enter_context(adapted(self.lm, task.adapter))
+                self._adapter_stack.enter_context(adapted(self.lm, task.adapter))
             self._adapter = task.adapter
         items, limit = task.items, task.asking.max_new_tokens
         if n := max((sampling.n for sampling in growth_of(task.names).samples), default=0):
@@ -272,21 +272,21 @@ def surroundings(lm: LanguageModel) -> dict[str, str]:
 
 def _versions() -> dict[str, str]:
     """Versions of packages; of this one with a digest of its sources, since two of one version may differ."""
-    told = {}
+    versions = {}
     for name in ("confbench", *_PACKAGES):
         try:
-            told[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:  # it is run where it lies
-            told[name] = "not installed"
+            versions[name] = "not installed"
     package = Path(__file__).resolve().parents[1]
-    return {**told, "confbench": f"{told['confbench']}, sources {source_digest([package])[:8]}"}
+    return {**versions, "confbench": f"{versions['confbench']}, sources {source_digest([package])[:8]}"}
 
 
-def _check(expected: Mapping[str, str], found: Mapping[str, str]) -> None:
+def _check(expected: Mapping[str, str], actual: Mapping[str, str]) -> None:
     for name, value in expected.items():
-        if found[name] != value:
-            wanted, got = (each if len(each) < 64 else each[:12] for each in (value, found[name]))  # noqa: PLR2004 - a digest
+        if actual[name] != value:
+            remote, local = (text if len(text) < 64 else text[:12] for text in (value, actual[name]))  # noqa: PLR2004 - a digest
             raise UserError(
-                f"expected {name} {wanted} as where the run was started, found {got}. Make them the same on all"
+                f"expected {name} {remote} as where the run was started, found {local}. Make them the same on all"
                 " machines."
             )
