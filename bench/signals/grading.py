@@ -125,7 +125,7 @@ class Grader:
         return self._compare_samples(replace(split_data, answers=answers))
 
     def parsed(self, split_data: SplitData) -> SplitData:
-        """The reading of questions whose right answers nobody knows: answers are parsed, and all count as wrong.
+        """Return the split with parsed answers, for questions without a gold answer: all are labelled wrong.
 
         Raises:
             UserError: as `grade`, about samples alone.

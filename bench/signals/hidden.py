@@ -1,4 +1,4 @@
-"""Hidden states along prompt and answer, and along other answers."""
+"""Signal `Hidden`: hidden states along the prompt, the answer, its options, and its samples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CONTINUATIONS = {
     At.QUERY_END: ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({_QUERY})),
 }
 _PREDICTED_TEXTS = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
-"""Whose tokens the states predict, one for each."""
+"""Position -> the text whose tokens the states predict, one state for each token."""
 OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})
 
 
@@ -43,45 +43,45 @@ class HiddenDefinition(PassDefinition[Hidden]):
 
     @property
     def growth(self) -> ContinuationSpec:
-        """Along the answer, other answers of an open question, samples, or the query."""
+        """The answer, the options of an open question, the samples, or the self-check query."""
         if self.signal.at is At.SAMPLE_END:
             samples = frozenset({self.signal.samples})
             return ContinuationSpec(samples=samples, sample_ends=samples)
         return _CONTINUATIONS[self.signal.at]
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether it is a state after a token of the answer: a letter is predicted at the prompt's end."""
+        """Return whether the state follows a token of the answer: a letter is predicted at the prompt's end."""
         of_letter = fmt is Format.CHOICE and self.signal.at is At.ANSWER_PREDICTING
         return super().reads_answer(fmt) and not of_letter
 
     @property
     def depths(self) -> frozenset[float]:
-        """Fraction of the depth at which the state is read."""
+        """Depth at which the state is read, as a fraction of the layers."""
         return frozenset({self.signal.depth})
 
     @property
     def ragged(self) -> bool:
-        """Whether a question has a row for each token; only states that predict tokens do."""
+        """Whether a question has one row for each token: only states that predict tokens do."""
         return self.signal.at in _PREDICTED_TEXTS and self.signal.pool is None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Itself; a letter, right or wrong, is predicted at the prompt's end."""
+        """Return itself; for lettered options the state at the prompt's end, which predicts each letter."""
         if self.signal.at is At.SAMPLE_END:
             return (self, *sample_sources(self.signal.samples, max_new_tokens))
         lettered = self.signal.at in OPTIONS and fmt is Format.CHOICE
         return (HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self,)
 
     def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Some models can't be asked the query."""
+        """Return why the self-check query can't follow the answer on this model; None where it can."""
         return prompts.query_hindrance(task) if self.signal.at is At.QUERY_END else None
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Name with the seed of samples, or the ids of the query."""
+        """Return the name with the seed of the samples, or a digest of the query's token ids."""
         added = {At.SAMPLE_END: f" seed {seed}", At.QUERY_END: f" {digest_arrays([asking.suffix])}"}
         return f"{super().name(asking, seed)}{added.get(self.signal.at, '')}"
 
     def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
-        """`values`: `(d,)`, `(t_i, d)`, or `(N, d)`; a mean in float32."""
+        """Return `values`: `(d,)`, `(t_i, d)`, or `(N, d)` in the model's dtype; a mean in float32."""
         depth, at = self.signal.depth, self.signal.at
         if at is At.QUERY_END:
             states_by_item, prompt_states = batch.ends(_QUERY, depth), batch.states(depth, [0])
@@ -98,7 +98,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return batch.each({"values": batch.awaited(depth, node_list, transform)} for node_list in nodes)
 
     def _nodes(self, batch: DecodeBatch, i: int, m: int) -> list[int]:
-        """Nodes of the states of question m of prompt i."""
+        """Return the token nodes whose states are read, for question m of prompt i."""
         at, item = self.signal.at, batch.items[i][m]
         if at is At.PROMPT_END:
             return [i]
@@ -111,7 +111,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return batch.predicting(i)
 
     def column(self, split: StoredSplit) -> Column:
-        """`(n, d)` float32, `(n, N, d)`, or a `Ragged` with a row for each token that is predicted."""
+        """Return `(n, d)` float32, `(n, N, d)`, or a `Ragged` with a row for each predicted token."""
         if self.signal.at not in OPTIONS:
             return super().column(split)
         ids: Any = definition(TokenIds(_PREDICTED_TEXTS[self.signal.at])).column(split)
@@ -122,7 +122,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return Ragged(np.repeat(arrays["values"], ids.lengths, axis=0), ids.offsets, ids.owner)
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """States that lie further along one direction where the answer is right, and that the output head can read."""
+        """Return states that lie further along one direction where the answer is right, consistent with the head."""
         last = self.signal.depth == 1.0
         if self.ragged:
             text = data.texts[_PREDICTED_TEXTS[self.signal.at]]
@@ -130,7 +130,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
             states = text.states if last else data.layer_states(repr(self.signal), certainty)
             return Ragged(states, text.ids.offsets, text.ids.owner)
         if self.signal.at is At.SAMPLE_END:
-            agreement = data.sample_agreement(self.signal.samples)  # samples that say the same end alike
+            agreement = data.sample_agreement(self.signal.samples)  # equal samples have nearby states
             states = data.layer_states(repr(self.signal), data.certainty)[:, None, :]
             others = data.rng.standard_normal((*agreement.shape, states.shape[-1]))
             return np.where(agreement[:, :, None], states + 0.1 * others, others).astype(np.float32)

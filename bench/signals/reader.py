@@ -1,4 +1,4 @@
-"""Reads the shards of a split through the store: answers and signals are computed once, and taken from there later."""
+"""Read a split shard by shard: load answers and signals from the store, and compute and store what it lacks."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from bench.signals.forecast import Texts
 
 _MAX_ATTEMPTS = 3
-"""Turns after which what is missing is computed whatever others put there meanwhile."""
+"""Attempts after which a shard is computed even if another run has stored parts of it meanwhile."""
 
 _StoreLookup = tuple[list[Entry], ShardTask | None]
-"""What the store has of a shard, and the missing part, if any."""
+"""Store entries of a shard, and the task that computes the missing part, if any."""
 
 
 @dataclass
 class Reader:
-    """Reads splits on one model."""
+    """Reads splits with one model."""
 
     lm: LanguageModel
     store: Store
@@ -51,20 +51,20 @@ class Reader:
     budget: int
     progress: Progress
     seed: int = 0
-    """Seed of samples; answers and everything else read from the model don't depend on it."""
+    """Seed of the samples; answers and all other signals don't depend on it."""
     sample: int | None = None
-    """Prompts of a large split that are written, for a plan that is not carried out; None: all."""
+    """Number of prompts of a large split that are tokenised, for a plan without a run; None: all."""
     engine: Engine | None = None
-    """Computes what is missing; None: this process does."""
+    """Engine that computes missing shards; None: this process does."""
     forward_tokens: int = 0
-    """Token positions fed to the model by this reader itself; what the store had costs nothing."""
+    """Token positions fed to the model for this reader; what the store had costs nothing."""
     peak_memory_mb: float = 0.0
-    """Largest memory of a process that read for this one."""
+    """Peak memory of any process that computed shards for this reader."""
     _probe_texts: dict[tuple[TaskSplit, frozenset[Samples]], list[Texts]] = field(default_factory=dict, init=False)
 
     @cached_property
     def working(self) -> Engine:
-        """The engine."""
+        """The engine in use: `engine`, or a worker in this process."""
 
         def waits(task: ShardTask, whom: str) -> None:
             self.progress.say(f"shard {task.number + 1} of {task.split} is being read by {whom}; waiting for it")
@@ -73,7 +73,7 @@ class Reader:
 
     @cached_property
     def arithmetic(self) -> dict[str, object]:
-        """All that decides which tokens share a pass, on which answers can depend below float32; empty in float32."""
+        """Settings that decide which tokens share a forward pass; empty in float32, where no answer depends on them."""
         if str(self.lm.dtype) == "torch.float32":
             return {}
         limits = followed_together(*self.lm.devices)
@@ -82,45 +82,45 @@ class Reader:
 
     @property
     def unusual(self) -> dict[str, object]:
-        """The token budget, where it can change an answer and is not this device's own."""
+        """The token budget, where it can change an answer and is not the device's default; else empty."""
         is_usual = not self.arithmetic or self.budget == default_budget(*self.lm.devices)
         return {} if is_usual else {"token_budget": self.budget}
 
     @cached_property
     def prompts(self) -> PromptTokeniser:
-        """Writes the prompts."""
+        """Tokeniser of the prompts."""
         return PromptTokeniser(self.lm.chat, self.lm.context, self.protocol, self.sample)
 
     def open(
         self, where: TaskSplit, task: Task, questions: list[Question], released: Mapping[str, Released] | None = None
     ) -> SplitData:
-        """Write the prompts of a split as token ids.
+        """Tokenise the prompts of a split.
 
         Args:
             where: the split.
             task: its task.
-            questions: what is asked.
-            released: question id -> answer that was made elsewhere; None where the model answers.
+            questions: its questions.
+            released: question id -> answer from a release or a file; None where the model answers.
         """
         answers = released or {}
         shards = self.prompts.shards(task, questions, answers, self.progress, str(where))
         return SplitData(where, task, questions, shards, answers)
 
     def asking(self, split_data: SplitData, signals: frozenset[Signal] = frozenset()) -> PromptSettings:
-        """Settings that are the same for all questions of a split; `signals`: wanted beside those that were read."""
+        """Return the prompt settings that all questions of a split share; `signals`: in addition to those requested."""
         asking = self.prompts.asking(split_data.task, split_data.questions, self.budget)
         for signal in sorted(signals | split_data.requested, key=repr):
             asking = definition(signal).extend_settings(asking, split_data.task, self.prompts)
         return asking
 
     def stored(self, split_data: SplitData) -> StoredSplit:
-        """A split that was read, for what is made of its answers and signals."""
+        """Return access to the stored answers and signals of a split that was read."""
         return StoredSplit(split_data, self.lm, self.prompts, self.asking(split_data), self.seed)
 
     def items(
         self, split_data: SplitData, shard: Shard, growth: ContinuationSpec, answers: Sequence[Ids] | None = None
     ) -> list[ModelInput]:
-        """The questions of a shard, with what a growth reads of each; without answers the model gives them."""
+        """Return the model inputs of a shard for a continuation; without `answers` the model generates them."""
         task, questions = split_data.task, [split_data.questions[row] for row in shard.rows]
         query_prompts = None  # the self-check conversation continues the answering prompt, as in nearly all templates
         if growth.turns and not self._continues(task):
@@ -151,7 +151,7 @@ class Reader:
     # --- answers and signals ------------------------------------------------------------------------------------------
 
     def find(self, split_data: SplitData, signals: frozenset[Signal]) -> int:
-        """Look up what the store has; returns the number of shards that must be computed."""
+        """Return the number of shards that the store lacks or has in part."""
         asking = self.asking(split_data, signals)
         names = self._names(split_data, stored(signals, split_data.task.format, asking.max_new_tokens), asking)
         missing = 0
@@ -162,27 +162,27 @@ class Reader:
         return missing
 
     def forecast(self, split_data: SplitData, signals: frozenset[Signal], *, adapted: bool = False) -> PassForecast:
-        """Forecast of the passes that read signals of an opened split; `adapted`: again, through an adapter."""
+        """Return a forecast of the passes over an opened split; `adapted`: of reading it again with an adapter."""
         return PassForecast(self, split_data, signals, adapted)
 
     def estimate(self, split_data: SplitData, signals: frozenset[Signal], *, adapted: bool = False) -> float | None:
-        """Seconds in which one process reads a split from nothing; None without the model's speed. As `forecast`."""
+        """Return the seconds in which one process reads a split with an empty store; None if the speed is unknown."""
         speed = self.lm.speed
         return None if isinstance(speed, str) else self.forecast(split_data, signals, adapted=adapted).seconds(speed)
 
     def probe_texts(self, split_data: SplitData, asking: PromptSettings, samplings: frozenset[Samples]) -> list[Texts]:
-        """Answers and samples of a small model to a few questions of a split, which it is asked once."""
+        """Return a small model's answers and samples for a few prompts of a split; generated once and cached."""
         key = split_data.where, samplings
         if key not in self._probe_texts:
             self._probe_texts[key] = generate_texts(self.lm, split_data.shards[0].prompts, asking, samplings)
         return self._probe_texts[key]
 
     def read(self, split_data: SplitData, signals: frozenset[Signal]) -> SplitData:
-        """The split with its answers and signals available; what the store lacks is computed.
+        """Return the split with its answers and signals in the store; compute what the store lacks.
 
         Args:
             split_data: an opened split.
-            signals: what methods read of it.
+            signals: the signals that methods read.
         """
         split_data = replace(split_data, requested=signals)
         asking = self.asking(split_data)
@@ -213,7 +213,7 @@ class Reader:
             load_answers(entries[0]) if shard.given is None else shard.given
             for shard, entries in zip(split_data.shards, entries_by_shard, strict=True)
         ]
-        bundles = []  # the entries in which answers were generated or one of these signals lies
+        bundles = []  # the entries in which answers were generated or that hold one of these signals
         for entries, shard_names, shard in zip(entries_by_shard, names, split_data.shards, strict=True):
             read, generated = set(shard_names.values()), shard.given is None
             used = [e for e in entries if (generated and "answers" in e.manifest["costs"]) or read & set(names_in(e))]
@@ -221,7 +221,7 @@ class Reader:
         return replace(split_data, signals=sources, names=names, bundles=bundles, answer_ids=answers)
 
     def read_through(self, split_data: SplitData, adapter: AdapterRef) -> SplitData:
-        """The same answers, and the self-check query read again through an adapter."""
+        """Return the split with the same answers, and the self-check query computed with an adapter."""
         names, keys = self._adapted(split_data, adapter)
         resolved = replace(adapter, folder=adapter.folder.resolve())
 
@@ -238,12 +238,12 @@ class Reader:
         return replace(split_data, signals=frozenset(names), names=names_by_shard, bundles=bundles, adapter=adapter)
 
     def is_read_through(self, split_data: SplitData, adapter: AdapterRef) -> bool:
-        """Whether the store has all that `read_through` gives."""
+        """Return whether the store has all that `read_through` would compute."""
         _, keys = self._adapted(split_data, adapter)
         return all(self.store.get(kind, key) is not None for kind, key in keys)
 
     def _adapted(self, split_data: SplitData, adapter: AdapterRef) -> tuple[dict[Signal, str], list[tuple[str, str]]]:
-        """Names of what is read through an adapter, and for each shard the part of the store and the key there."""
+        """Return the names of the signals computed with an adapter, and the store kind and key of each shard."""
         asking = self.asking(split_data)
         signals: frozenset[Signal] = frozenset({QueryLogits(Adapter.OWN)})
         (base_name,) = (spec.name(asking, self.seed) for spec in pass_definitions(signals).values())
@@ -253,12 +253,12 @@ class Reader:
         return names, [(kind, key_of(fields)) for kind, fields in zip(kinds, key_fields, strict=True)]
 
     def _complete(self, stage: str, shards: list[Shard], look_up: Callable[[int], _StoreLookup]) -> list[list[Entry]]:
-        """Entries of each shard; what the store lacks is computed.
+        """Return the store entries of each shard; compute what the store lacks.
 
         Args:
-            stage: for people.
-            shards: of a split.
-            look: says what the store has of the shard of a number.
+            stage: name of the stage on the progress bar.
+            shards: the shards of a split.
+            look_up: maps the index of a shard to its entries and the task for the rest.
         """
         complete: dict[int, list[Entry]] = {}
         stored_entries: dict[int, list[Entry]] = {}
@@ -270,7 +270,7 @@ class Reader:
                 give_back()
 
             def missing(*, recompute: bool) -> Iterator[ShardTask]:
-                """The work on shards that are not complete; each is looked up when it is asked for."""
+                """Yield a task for each incomplete shard; the store is looked up when the task is requested."""
                 for i in range(len(shards)):
                     if i not in complete:
                         stored_entries[i], task = look_up(i)
@@ -285,7 +285,7 @@ class Reader:
                         self.forward_tokens += result.forward_tokens
                         self.peak_memory_mb = max(self.peak_memory_mb, result.peak_memory_mb)
                         entry = result.entry or (self.store.get(task.kind, result.key) if result.key else None)
-                        if entry is not None:  # else the shard has to be looked up again
+                        if entry is not None:  # else another run stored parts: look the shard up again
                             finish(task.number, [*stored_entries[task.number], entry])
                 if len(complete) == len(shards):
                     break
@@ -294,7 +294,11 @@ class Reader:
     def _names(
         self, split_data: SplitData, signals: frozenset[Signal], asking: PromptSettings
     ) -> list[dict[Signal, str]]:
-        """For each shard, signal -> its name in keys, with digests of all that is read for it and no prompt tells."""
+        """Return signal -> name in store keys for each shard.
+
+        Names have digests of the inputs that prompts don't determine: right and wrong options, and the question ids
+        that key the samples' generator.
+        """
         definitions = pass_definitions(signals)
         base_names = {signal: spec.name(asking, self.seed) for signal, spec in definitions.items()}
         growth, names = growth_of(signals), []
@@ -310,7 +314,7 @@ class Reader:
             wrong = [[ids for k, ids in enumerate(texts) if k != question.gold] for question, texts in pairs]
             counts = np.asarray([len(texts) for texts in wrong], dtype=np.int64)
             digests = {"gold": gold, "wrong": digest_arrays([counts, *(ids for texts in wrong for ids in texts)])}
-            if shard.samples is None:  # samples are drawn by the ids of the questions
+            if shard.samples is None:  # the generator of the samples is keyed by the question ids
                 digests["drawn by"] = key_of({"ids": [question.id for question in questions]})
             shard_names = {}
             for signal, name in base_names.items():
@@ -331,15 +335,15 @@ class Reader:
         names: Mapping[Signal, str],
         answers: list[Ids] | None,
     ) -> ShardTask:
-        """The work on what is missing of a shard, but for samples that are known.
+        """Return the task that computes the missing part of a shard, without its stored samples.
 
         Raises:
-            UserError: the longest prompt leaves no room for a user turn.
+            UserError: after the longest prompt the context has no room for a user turn.
         """
         shard, growth = split_data.shards[number], growth_of(names)
         keys = tuple(entry.folder.name for entry in entries)
         asking = self.asking(split_data)
-        followups = [turn for turn in growth.turns if turn.wording or turn.say]  # for the self-check there is room
+        followups = [turn for turn in growth.turns if turn.wording or turn.say]  # prompts leave room for the self-check
         answer = max([asking.max_new_tokens, *map(len, shard.given or ())])
         longest = max(map(len, shard.prompts), default=0) + answer if followups else 0
         for turn in followups:
@@ -356,11 +360,11 @@ class Reader:
         )  # fmt: skip
 
     def _continues(self, task: Task) -> bool:
-        """Whether a user turn after the answer continues the answering prompt."""
+        """Return whether the token ids with a user turn after the answer begin with the answering prompt."""
         return self.lm.chat.query(self.prompts.stand_in(task), self.protocol).continues
 
     def _kind(self, shard: Shard, asking: PromptSettings) -> str:
-        """The part of the store for one shard: weights, arithmetic, prompts, and how answers are drawn."""
+        """Return the store kind of a shard: a digest of weights, dtype, attention, prompts and decoding."""
         from bench.model.extractor import VERSION
 
         fields = {

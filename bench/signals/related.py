@@ -1,4 +1,4 @@
-"""Relations among samples and the answer: entailment, similarity, or whether they say the same."""
+"""Signal `Related`: relations among samples and the answer, by entailment, similarity, judge or equality."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class RelatedDefinition(SignalDefinition[Related]):
-    """Made of the stored samples when answers are graded."""
+    """Computed from the stored samples when answers are graded."""
 
     declares = Related
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """The ids of samples."""
+        """Return the sources of the samples' token ids."""
         return sample_sources(self.signal.samples, max_new_tokens)
 
     def note(self, split_data: SplitData) -> str:
-        """Who related the samples."""
+        """Return a remark that names the model or judge that related the samples."""
         return f"its samples are related by {split_data.related_by.get(self.signal, 'nobody')}"
 
     def relation(self, split: StoredSplit, relate: RelateTexts) -> FloatArray:
-        """`(n, m, m)` or `(n, m, m, 3)` in the order of the shards; 0 for questions that don't count."""
+        """Return `(n, m, m)` or `(n, m, m, 3)` in the order of the shards; 0 for unusable questions."""
         split_data = split.split_data
         pairs: dict[tuple[int, str, str], int] = {}
         pair_indices: list[IntArray] = []
@@ -45,11 +45,11 @@ class RelatedDefinition(SignalDefinition[Related]):
         return padded[np.stack(pair_indices)].reshape(len(pair_indices), n_texts, n_texts, *related.shape[1:])
 
     def column(self, split: StoredSplit) -> FloatArray:
-        """`(n, m, m)` or `(n, m, m, 3)` float32, as it was graded."""
+        """Return `(n, m, m)` or `(n, m, m, 3)` float32, as computed by grading."""
         return unless_failed(split.split_data.relations[self.signal])[split.places]
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
-        """Texts that are the same are likely to entail each other, others are not."""
+        """Return a high value for equal texts and a low one for others."""
         answers = data.texts[Of.ANSWER].ids
         sampled = data.samples(self.signal.samples)
         texts = [[*(ids for ids, _ in group), answers[i]] for i, group in enumerate(sampled)]

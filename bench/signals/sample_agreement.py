@@ -1,4 +1,4 @@
-"""Whether sampled answers say what the greedy one says."""
+"""Signal `SampleAgreement`: whether sampled answers agree with the greedy answer."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
-    """Made of the stored samples; grading says which agree."""
+    """Computed from the stored samples when answers are graded."""
 
     declares = SampleAgreement
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """The samples' ids."""
+        """Return the sources of the samples' token ids."""
         return sample_sources(self.signal.samples, max_new_tokens)
 
     def agreement(self, split: StoredSplit, compare: CompareSamples) -> Agreement:
-        """Whether each sample says what the greedy answer says (docs/methods.md §2.14)."""
+        """Return whether each sample agrees with the greedy answer (docs/methods.md §2.14)."""
         texts = list(decode_samples(self.signal.samples, split))
         agree = compare(split.split_data, texts)
         groups = (
@@ -39,11 +39,11 @@ class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
         return Agreement(agree, float(np.mean(largest) / agree.shape[1]))
 
     def column(self, split: StoredSplit) -> BoolArray:
-        """`(n, N)` bool, as it was graded."""
+        """Return `(n, N)` bool, as computed by grading."""
         return unless_failed(split.split_data.agreements[self.signal]).agree[split.places]
 
     def synthesize(self, data: SyntheticQuestions) -> BoolArray:
-        """Samples of sure answers agree more often."""
+        """Return agreement that is more frequent where the answer is right."""
         return data.sample_agreement(self.signal.samples)
 
 

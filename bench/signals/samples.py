@@ -1,4 +1,4 @@
-"""Sampled answers: stored once for all signals that are about them."""
+"""Signal `Samples`: sampled answers, stored once for all signals that are computed from them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 _CHUNK = 64
-"""Questions whose logits are held at once: 80 MB in float64 for 152,064 tokens."""
+"""Questions whose logits are in memory at once: 80 MB in float64 for a vocabulary of 152,064."""
 
 
 class SamplesDefinition(PassDefinition[Samples]):
-    """Stored are the samples' ids, `values` with `offsets`, each sample closed by -1."""
+    """Stored as the samples' token ids, `values` with `offsets`, each sample terminated by -1."""
 
     declares = Samples
 
@@ -38,20 +38,20 @@ class SamplesDefinition(PassDefinition[Samples]):
 
     @property
     def ragged(self) -> bool:
-        """Samples differ in length."""
+        """True: samples differ in length."""
         return True
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """The ids, and the scores of their tokens."""
+        """Return the sources of the token ids and of the tokens' scores."""
         scores = definition(TokenScores(Of.SAMPLES, samples=self.signal)).sources(fmt, max_new_tokens)
         return (*sample_sources(self.signal, max_new_tokens), *scores)
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Name with the seed."""
+        """Return the name with the seed."""
         return f"{self.signal!r} seed {seed}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
-        """`values`: the sampled ids, each sample closed by -1."""
+        """Return `values`: the sampled token ids, each sample terminated by -1."""
         import torch
 
         return [
@@ -63,14 +63,14 @@ class SamplesDefinition(PassDefinition[Samples]):
         ]
 
     def column(self, split: StoredSplit) -> Ragged:
-        """A `Ragged` of `Samples.dtype`, `(t_i,)` for each question, with the number of the sample."""
+        """Return a `Ragged` of `Samples.dtype`, `(t_i,)` for each question, with sample indices as `owner`."""
         ids = list(drawn(split, self.signal))
         scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).column(split)
         limit = split.asking.max_new_tokens if split.samples is None else None
         return self._records(ids, scores.values["log_probability"], limit)
 
     def synthesize(self, data: SyntheticQuestions) -> Ragged:
-        """Samples of sure answers agree more often, and their tokens are likelier."""
+        """Return samples that agree more often, with likelier tokens, where the answer is right."""
         scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).synthesize(data)
         ids = [[ids for ids, _ in sampled] for sampled in data.samples(self.signal)]
         return self._records(ids, scores.values["log_probability"], data.limit)
@@ -78,7 +78,7 @@ class SamplesDefinition(PassDefinition[Samples]):
     def _records(
         self, ids: Sequence[Sequence[npt.NDArray[Any]]], log_probabilities: FloatArray, limit: int | None
     ) -> Ragged:
-        """The column; samples that were made elsewhere, without a limit that is known, ended."""
+        """Build the column; external samples, whose length limit is unknown, count as ended."""
         joined = join_texts(ids)
         records = np.empty(len(joined.values), dtype=self.signal.dtype)
         records["id"], records["log_probability"] = joined.values, log_probabilities
@@ -88,14 +88,14 @@ class SamplesDefinition(PassDefinition[Samples]):
 
 
 def sample_sources(samples: Samples, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-    """Sources of the ids of samples; those of one token are drawn from the state at the prompt's end, for any seed."""
+    """Return the sources of the samples' ids; one-token samples are drawn from the state at the prompt's end."""
     first = definition(Hidden(1.0, At.PROMPT_END))
     assert isinstance(first, PassDefinition)  # noqa: S101  # for the type checker
     return (first,) if max_new_tokens == 1 else (SamplesDefinition(samples),)
 
 
 def join_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
-    """The ids of several texts of each question as int64, one after the other, with the number of the text."""
+    """Concatenate the token ids of several texts of each question as int64, with text indices as `owner`."""
     flat = [np.asarray(ids, dtype=np.int64) for group in texts for ids in group]
     sizes = [sum(map(len, group)) for group in texts]
     owners = [k for group in texts for k, ids in enumerate(group) for _ in range(len(ids))]
@@ -104,7 +104,7 @@ def join_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
 
 
 def drawn(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
-    """The ids of each question's samples, in the order of the shards."""
+    """Yield the token ids of each question's samples, in the order of the split's rows."""
     if split.asking.max_new_tokens == 1:
         for letters, _ in sample_letters(split, sampling):
             yield from letters
@@ -113,16 +113,16 @@ def drawn(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
 
 
 def split_samples(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]:
-    """The ids of each question's samples, from the arrays of a shard as they are stored."""
+    """Yield the token ids of each question's samples, from the stored arrays of a shard."""
     for row in np.split(arrays["values"], arrays["offsets"][1:-1]):
         samples = np.split(row, np.flatnonzero(row < 0) + 1)[:-1]
         yield [sample[:-1].astype(np.int32) for sample in samples]
 
 
 def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list[list[Ids]], torch.Tensor]]:
-    """Samples of one token, drawn from the stored states at the prompts' ends, some questions at a time.
+    """Sample letters, one token each, from the stored states at the prompts' ends, some questions at a time.
 
-    Beside them `(questions, v)` float32, the logits from which they were drawn.
+    Yields the ids with the logits from which they were sampled, `(questions, v)` float32.
     """
     import torch
 
@@ -147,7 +147,7 @@ def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list
 
 
 def decode_samples(samples: Samples, split: StoredSplit) -> Iterator[list[str]]:
-    """The texts of each question's samples, outer white space removed; each is decoded once."""
+    """Yield the texts of each question's samples, stripped; equal ids are decoded once."""
     decoded: dict[bytes, str] = {}
     for sample_ids in drawn(split, samples):
         for ids in sample_ids:

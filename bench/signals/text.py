@@ -1,4 +1,4 @@
-"""Texts of questions, options, answers and samples; never the right answer."""
+"""Signal `Text`: texts of questions, options, answers and samples, never the right answer."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 
 class TextDefinition(SignalDefinition[Text]):
-    """Made of the questions, and of the stored answers and samples."""
+    """Computed from the questions, and from the stored answers and samples."""
 
     declares = Text
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether it is the answer's text."""
+        """Return whether the text is the answer's."""
         return self.signal.of is Of.ANSWER
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """The ids of samples."""
+        """Return the sources of the samples' token ids."""
         return sample_sources(self.signal.samples, max_new_tokens) if self.signal.of is Of.SAMPLES else ()
 
     def column(self, split: StoredSplit) -> Column:
-        """`str` in an array of dtype object: see `Text`.
+        """Return `str` in an array of dtype object: see `Text`.
 
         Raises:
-            UserError: options are asked for, and a question has one alone, which is the right one.
+            UserError: options are requested, and a question has the right one alone.
         """
         split_data = split.split_data
         if self.signal.of is Of.ANSWER:
@@ -54,7 +54,7 @@ class TextDefinition(SignalDefinition[Text]):
             )
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """Words with the numbers of the tokens."""
+        """Return texts of words named after token ids, e.g. `w3 w17`."""
         if self.signal.of is Of.SAMPLES:
             return object_array([[_words(ids) for ids, _ in sampled] for sampled in data.samples(self.signal.samples)])
         if self.signal.of is Of.OPTIONS:
@@ -64,7 +64,7 @@ class TextDefinition(SignalDefinition[Text]):
 
 
 def object_array(texts: Sequence[str] | Sequence[Sequence[str]]) -> npt.NDArray[np.object_]:
-    """Texts as an array of dtype object, `(n,)` or `(n, N)`."""
+    """Return texts as an array of dtype object, `(n,)` or `(n, N)`."""
     return np.asarray(texts, dtype=np.object_)
 
 

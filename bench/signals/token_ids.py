@@ -1,4 +1,4 @@
-"""Token ids of prompts, answers, conversations, and of right and wrong answers: known without a pass."""
+"""Signal `TokenIds`: token ids of prompts, answers, conversations and options, without a forward pass."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ OPTIONS = frozenset({Of.OPTIONS, Of.GOLD, Of.WRONG})
 
 
 class TokenIdsDefinition(SignalDefinition[TokenIds]):
-    """Made of the prompts and the stored answers."""
+    """Computed from the prompts and the stored answers."""
 
     declares = TokenIds
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether the answer's ids are among them."""
+        """Return whether the ids contain the answer's."""
         return self.signal.of in {Of.ANSWER, Of.QUERY}
 
     def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """A model that can't be asked the self-check query has no ids of it."""
+        """Return why the self-check query can't follow the answer on this model; None where it can."""
         return prompts.query_hindrance(task) if self.signal.of is Of.QUERY else None
 
     def column(self, split: StoredSplit) -> Ragged:
-        """A `Ragged` of int64, `(t_i,)` for each question.
+        """Return a `Ragged` of int64, `(t_i,)` for each question.
 
         Raises:
-            UserError: wrong answers, or options without labels, are asked for, and a question has none.
+            UserError: wrong answers, or options without labels, are requested, and a question has none.
         """
         id_rows, owners = [], []
         if self.signal.of not in OPTIONS:
@@ -58,7 +58,7 @@ class TokenIdsDefinition(SignalDefinition[TokenIds]):
         return replace(Ragged.of(id_rows), owner=np.concatenate(owners))
 
     def synthesize(self, data: SyntheticQuestions) -> Ragged:
-        """Random prompts; the answers are what the planted output head makes of the planted states."""
+        """Return random prompts, and answers that the output head predicts from the synthetic states."""
         if self.signal.of is Of.OPTIONS:
             return join_texts([[ids for ids, _ in options] for options in data.unlabelled])
         if self.signal.of in data.texts:

@@ -1,4 +1,4 @@
-"""Log-probability of each token of answers, samples and options, and entropy of the distribution that it came from."""
+"""Signal `TokenScores`: log-probability and entropy at each token of answers, samples and options."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ if TYPE_CHECKING:
 
 NO_IDS: Ids = np.zeros(0, dtype=np.int32)
 CHUNK = 256
-"""Positions whose logits are held at once: 150 MB in float32 for 152,064 tokens."""
+"""Positions whose logits are in memory at once: 150 MB in float32 for a vocabulary of 152,064."""
 
 
 class TokenScoresDefinition(PassDefinition[TokenScores]):
-    """Definition of scores, stored as the fields of `TokenScores.dtype`, `(sum of t_i, ...)` each, with `offsets`.
+    """Stored as the fields of `TokenScores.dtype`, `(sum of t_i, ...)` each, with `offsets`.
 
-    Of choice questions all letters are stored in their order, of open ones the right answer and the wrong ones apart.
+    For choice questions the letters are stored together, in their order; for open ones the right answer and the wrong
+    options separately.
     """
 
     declares = TokenScores
 
     @property
     def growth(self) -> ContinuationSpec:
-        """Growth up to the states that predict the last tokens."""
+        """Continuation up to the states that predict the last tokens."""
         return {
             Of.ANSWER: ContinuationSpec(AnswerSpan.ANSWER_PREDICTING),
             Of.SAMPLES: ContinuationSpec(samples=frozenset({self.signal.samples})),
@@ -51,16 +52,16 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
     @property
     def ragged(self) -> bool:
-        """Texts differ in length."""
+        """True: texts differ in length."""
         return True
 
     @property
     def unanswered(self) -> Arrays | None:
-        """No rows of an answer; the others are scored all the same."""
+        """No rows for an empty answer; None for other texts, which are scored even without an answer."""
         return self._empty_scores() if self.signal.of is Of.ANSWER else None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Letters are scored together; samples of one token are drawn and scored from the state at the prompt's end."""
+        """Return the sources: letters are scored together, one-token samples from the state at the prompt's end."""
         of, choice = self.signal.of, fmt is Format.CHOICE
         if of is Of.SAMPLES:
             ids = sample_sources(self.signal.samples, max_new_tokens)
@@ -73,19 +74,19 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return TokenScoresDefinition(replace(self.signal, of=of))
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Name with the seed of samples, or the ids of the letters."""
+        """Return the name with the seed of the samples, or a digest of the letters' token ids."""
         added = {Of.SAMPLES: f" seed {seed}", Of.OPTIONS: f" {digest_arrays([asking.letter_ids])}"}
         return f"{super().name(asking, seed)}{added.get(self.signal.of, '')}"
 
     def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
-        """Fields of `TokenScores.dtype`, `(t_i, ...)` each, from the output head's logits in float32.
+        """Return the fields of `TokenScores.dtype`, `(t_i, ...)` each, from the output head's logits in float32.
 
         Raises:
-            UserError: more tokens are asked for than the vocabulary has.
+            UserError: `top` is larger than the vocabulary.
         """
         import torch
 
-        per_item = self.signal.of is not Of.ANSWER  # questions of one prompt and answer share nothing else
+        per_item = self.signal.of is not Of.ANSWER  # the questions of one prompt share its answer alone
         places = [(i, m) for i, group in enumerate(batch.items) for m in range(len(group) if per_item else 1)]
         of, letters, items = self.signal.of, batch.asking.letter_ids, batch.items
         texts: list[Sequence[Ids]] = [
@@ -99,7 +100,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         sizes = [sum(map(len, group)) for group in texts]
         nodes = [node for (i, _), group in zip(places, texts, strict=True) for node in batch.continuation(i, group)]
         flat = np.concatenate([NO_IDS, *(ids for group in texts for ids in group)])
-        pairs = dict.fromkeys(zip(nodes, flat.tolist(), strict=True))  # texts that begin alike are scored once
+        pairs = dict.fromkeys(zip(nodes, flat.tolist(), strict=True))  # shared prefixes of the texts are scored once
         states = batch.states(1.0, [node for node, _ in pairs])
         ids = batch.ids_of(np.asarray([token for _, token in pairs], dtype=np.int32))
         parts = []
@@ -129,7 +130,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             raise UserError(f"{self.signal!r}: expected at most {logits.shape[-1]} tokens, the whole vocabulary")
 
     def column(self, split: StoredSplit) -> Ragged:
-        """A `Ragged` of `TokenScores.dtype`, `(t_i,)` for each question."""
+        """Return a `Ragged` of `TokenScores.dtype`, `(t_i,)` for each question."""
         if self.signal.of is Of.ANSWER:
             return self.stored(split)
         if self.signal.of is Of.SAMPLES:
@@ -147,7 +148,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return Ragged(np.concatenate(values), ids.offsets, ids.owner)
 
     def stored(self, split: StoredSplit) -> Ragged:
-        """Scores as they lie in the store."""
+        """Return the scores as stored."""
         arrays = split.arrays(self.signal)
         return Ragged(self._records(arrays), arrays["offsets"])
 
@@ -169,7 +170,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return replace(join_texts(texts), values=np.concatenate(values))
 
     def synthesize(self, data: SyntheticQuestions) -> Ragged:
-        """Scores by the output head of the planted states: the tokens of sure answers are likelier."""
+        """Return the output head's scores of the synthetic states: tokens are likelier with higher certainty."""
         import torch
 
         texts = data.texts.get(self.signal.of)
@@ -191,7 +192,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
 
 def _option_orders(split: StoredSplit, of: Of) -> list[list[int]]:
-    """Numbers of each question's options in the order in which they are stored, or wanted."""
+    """Return the indices of each question's options in the order in which these texts are concatenated."""
     if of is Of.OPTIONS:
         return split.unlabelled
     pairs = [(range(len(question.choices)), question.gold) for question in split.questions]
@@ -199,13 +200,13 @@ def _option_orders(split: StoredSplit, of: Of) -> list[list[int]]:
 
 
 def _scores(logits: torch.Tensor, ids: torch.Tensor, signal: TokenScores, rows: Sequence[int] | None = None) -> Arrays:
-    """Fields of `TokenScores.dtype`, on the logits' device.
+    """Compute the fields of `TokenScores.dtype`, on the logits' device.
 
     Args:
         logits: `(k, v)` float32.
-        ids: `(m,)` the token that came, on the same device.
-        signal: says what else is kept.
-        rows: `(m,)` the row of `logits` that each token came from; by default its own.
+        ids: `(m,)` the tokens, on the same device.
+        signal: selects the optional fields.
+        rows: `(m,)` the row of `logits` that predicts each token; by default row i predicts token i.
     """
     import torch
 
@@ -225,7 +226,7 @@ def _scores(logits: torch.Tensor, ids: torch.Tensor, signal: TokenScores, rows: 
 
 
 def _divergence(log_probabilities: torch.Tensor) -> torch.Tensor:
-    """KL(uniform || p) in nats, `(k,)`, over the tokens that are possible at all, of `(k, v)` logarithms of p."""
+    """Compute KL(uniform || p) in nats, `(k,)`, over the tokens of nonzero probability, from `(k, v)` values log p."""
     possible = log_probabilities.isfinite()
     count = possible.sum(dim=-1)
     return -log_probabilities.where(possible, 0).sum(dim=-1) / count - count.log()

@@ -1,4 +1,4 @@
-"""The model's output head, handed over as it is."""
+"""Signal `Unembedding`: the model's output head."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class UnembeddingDefinition(SignalDefinition[Unembedding]):
-    """Never stored: the weights are the model's own."""
+    """Never stored: the weights are shared with the model."""
 
     declares = Unembedding
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return False: weights are the same for all answers."""
+        """Return False: the weights are the same for all answers."""
         return False
 
     def column(self, split: StoredSplit) -> OutputHead:
-        """The head of the frozen model, with a copy of the norm before it: only the head's weights are watched."""
+        """Return the frozen model's head, with a copy of the final norm: writes are only detected in the weights."""
         return replace(split.lm.head, norm=deepcopy(split.lm.norm))
 
     def synthesize(self, data: SyntheticQuestions) -> OutputHead:
-        """The head that predicts the planted answers from the planted states."""
+        """Return the head that predicts the synthetic answers from the synthetic states."""
         import torch
 
         weight = torch.from_numpy(data.output_head)
