@@ -123,8 +123,8 @@ class Samples(Signal):
         Raises:
             ContractError: no sample, no positive temperature, or a `top_p` outside (0, 1].
         """
-        hot = _is_number(self.temperature) and self.temperature > 0
-        if not _is_count(self.n, 1) or not hot or not _is_number(self.top_p) or not 0 < self.top_p <= 1:
+        has_temperature = _is_number(self.temperature) and self.temperature > 0
+        if not _is_count(self.n, 1) or not has_temperature or not _is_number(self.top_p) or not 0 < self.top_p <= 1:
             raise ContractError(f"expected n of at least 1, temperature above 0 and top_p in (0, 1], got {self!r}")
 
     @property
@@ -222,9 +222,9 @@ class TokenScores(Signal):
     @property
     def dtype(self) -> np.dtype[np.void]:
         """Dtype of one token's record."""
-        kept = [("top_ids", np.int64, (self.top,)), ("top_log_probabilities", np.float32, (self.top,))]
+        top_fields = [("top_ids", np.int64, (self.top,)), ("top_log_probabilities", np.float32, (self.top,))]
         names = ["log_probability", "entropy", *(["divergence"] if self.divergence else [])]
-        return np.dtype([*((name, np.float32) for name in names), *(kept if self.top else [])])
+        return np.dtype([*((name, np.float32) for name in names), *(top_fields if self.top else [])])
 
 
 @dataclass(frozen=True, repr=False)
@@ -289,12 +289,12 @@ class Followup(Signal):
             raise ContractError(
                 f"Followup: expected a wording as text and say as a whole number of at least 0, got {self!r}"
             )
-        listed = type(self.words) is tuple and self.words and all(word and _is_text(word) for word in self.words)
-        if not listed or len(set(self.words)) != len(self.words):
+        are_words = type(self.words) is tuple and self.words and all(word and _is_text(word) for word in self.words)
+        if not are_words or len(set(self.words)) != len(self.words):
             raise ContractError(f"Followup: expected a tuple of different words, got {self.words!r}")
         if self.words != ("no", "yes") and (self.say or not self.wording):
-            why = "a reply as text has no words" if self.say else "the self-check query has no and yes"
-            raise ContractError(f"Followup: {why}; leave words out, got {self.words!r}")
+            reason = "a reply as text has no words" if self.say else "the self-check query has no and yes"
+            raise ContractError(f"Followup: {reason}; leave words out, got {self.words!r}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -382,6 +382,6 @@ def _places(signal: Signal) -> list[At | Of]:
 
 def _is_plain(signal: Signal) -> bool:
     """Whether a signal is one of these classes themselves; a subclass could be one thing here and another when read."""
-    ours = type(signal).__module__ == __name__ and type(signal) in Signal.__subclasses__()
+    is_known = type(signal).__module__ == __name__ and type(signal) in Signal.__subclasses__()
     samples = type(getattr(signal, "samples", Samples())) is Samples
-    return ours and samples and all(type(place) in {At, Of} for place in _places(signal))
+    return is_known and samples and all(type(place) in {At, Of} for place in _places(signal))
