@@ -141,10 +141,10 @@ class Grader:
         """Return the graded split with its samples compared with the answer and with each other."""
         split = self.reader.stored(graded)
         signals = graded.requested
-        agreements = {signal: attempted(definition(signal).agreement, split, self._agreement) for signal in signals}
-        relations = {signal: attempted(definition(signal).relation, split, self._relation) for signal in signals}
-        relations = {signal: relation for signal, relation in relations.items() if relation is not None}
-        agreements = {signal: agreement for signal, agreement in agreements.items() if agreement is not None}
+        compared = {signal: attempted(definition(signal).agreement, split, self._agreement) for signal in signals}
+        related = {signal: attempted(definition(signal).relation, split, self._relation) for signal in signals}
+        relations = {signal: relation for signal, relation in related.items() if relation is not None}
+        agreements = {signal: agreement for signal, agreement in compared.items() if agreement is not None}
         return replace(
             graded,
             relations=relations,
