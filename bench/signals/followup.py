@@ -99,13 +99,14 @@ class FollowupDefinition(PassDefinition[Followup]):
         import torch
 
         if not self.signal.say:
-            logits, missing = batch.words(self.turn, batch.asking.words[self.signal.words]), self.unanswered["values"]
+            ids, missing = batch.asking.words[self.signal.words], self.unanswered["values"]
+            logits = batch.words(self.turn, ids)
             return batch.each({"values": logits.get(i, missing)} for i in range(len(batch.items)))
         replies = batch.replies[self.turn]
         reply_by_item = dict(zip(replies.asked, replies.said, strict=True))
         empty = np.zeros(0, dtype=np.int32)
-        ids = (reply_by_item.get(i, empty) for i in range(len(batch.items)))
-        return batch.each({"values": torch.as_tensor(reply.astype(np.int64))} for reply in ids)
+        texts = (reply_by_item.get(i, empty) for i in range(len(batch.items)))
+        return batch.each({"values": torch.as_tensor(reply.astype(np.int64))} for reply in texts)
 
     def said(self, split: StoredSplit) -> Iterator[Ids]:
         """Yield the token ids of each question's reply."""

@@ -84,9 +84,9 @@ class HiddenDefinition(PassDefinition[Hidden]):
         """Return `values`: `(d,)`, `(t_i, d)`, or `(N, d)` in the model's dtype; a mean in float32."""
         depth, at = self.signal.depth, self.signal.at
         if at is At.QUERY_END:
-            states_by_item, prompt_states = batch.ends(_QUERY, depth), batch.states(depth, [0])
-            missing = prompt_states[0].new_full(prompt_states[0].shape, float("nan"))
-            return batch.each({"values": states_by_item.get(i, missing)} for i in range(len(batch.items)))
+            ends, first = batch.ends(_QUERY, depth), batch.states(depth, [0])
+            missing = first[0].new_full(first[0].shape, float("nan"))
+            return batch.each({"values": ends.get(i, missing)} for i in range(len(batch.items)))
         if at is At.SAMPLE_END or at in OPTIONS:
             return [
                 [{"values": batch.awaited(depth, self._nodes(batch, i, m))} for m in range(len(group))]

@@ -97,20 +97,20 @@ class Engine(Protocol):
         """Stop all workers."""
 
 
-def busy_last(run_tasks: Callable[..., Iterator[tuple[ShardTask, Done]]], tasks: Iterable[ShardTask]) -> Outcomes:
+def busy_last(run: Callable[..., Iterator[tuple[ShardTask, Done]]], tasks: Iterable[ShardTask]) -> Outcomes:
     """Run tasks; those that another run is computing come last, and are waited for.
 
     Args:
-        run_tasks: runs some tasks; with `wait` it waits for other runs instead of skipping their shards.
+        run: runs some tasks; with `wait` it waits for other runs instead of skipping their shards.
         tasks: all tasks.
     """
     busy_tasks = []
-    for task, done in run_tasks(tasks, wait=False):
+    for task, done in run(tasks, wait=False):
         if done.taken:
             busy_tasks.append(task)
         else:
             yield task, done
-    yield from run_tasks(busy_tasks, wait=True)
+    yield from run(busy_tasks, wait=True)
 
 
 # --- in this process --------------------------------------------------------------------------------------------------
@@ -130,11 +130,11 @@ class Worker:
     def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
         """Run tasks one after the other (see `Engine`); those that another run is computing come last."""
 
-        def run_tasks(batch: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
+        def run(batch: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
             yield from ((task, self.do(task, wait=wait)) for task in batch)
 
         try:
-            yield from busy_last(run_tasks, tasks)
+            yield from busy_last(run, tasks)
         finally:
             self.rest()
 
