@@ -1,7 +1,7 @@
-"""The contract between the harness and its plugins: all that a method or a task may import from the harness.
+"""Public interface for plugins: all that a method or a task may import from the harness.
 
-It needs numpy and the standard library only; saving what `fit` learned needs safetensors, and scikit-learn where that
-was learned with it.
+It needs numpy and the standard library only; saving a fitted method needs safetensors, and scikit-learn if it holds
+estimators of it.
 """
 
 from bench.api.adapters import AdapterModel, AdapterRef, TrainAdapter, Validation

@@ -1,4 +1,4 @@
-"""LoRA adapters: what a method asks to have trained, and what a loss function sees."""
+"""LoRA adapters: how a method has one trained, and the model that its loss function gets."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class AdapterRef:
 
     folder: Path
     fingerprint: str
-    """Digest of its weights and configuration; part of the key of everything read through it."""
+    """Digest of its weights and configuration; part of the store key of every signal computed with it."""
 
 
 class AdapterModel(Protocol):
-    """The model with an adapter in training, as a loss function sees it.
+    """The model with an adapter in training, as passed to a loss function.
 
     A loss function is called as `loss(model, examples, settings)` with some of the examples of a batch and returns the
-    sum of their losses, a scalar tensor with gradient. It must not depend on which examples come together.
+    sum of their losses, a scalar tensor with gradient. It must not depend on how examples are batched.
     """
 
     @property
@@ -36,13 +36,13 @@ class AdapterModel(Protocol):
         """Token ids of (no, yes) after the self-check query."""
 
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
-        """Next-token logits at the last positions of each sequence; the output head runs on these alone.
+        """Return next-token logits at the last positions of each sequence; the output head runs on these alone.
 
-        Sequences of one call that begin alike are computed together; what they share is read once.
+        A prefix that sequences of one call share is computed once.
 
         Args:
             sequences: token ids.
-            last: `(n,)` how many positions are read at the end of each.
+            last: `(n,)` number of positions at the end of each sequence.
             adapted: False for the frozen model: the same weights without adapter, dropout and gradient.
 
         Returns:
@@ -51,7 +51,7 @@ class AdapterModel(Protocol):
 
 
 class Validation(NamedTuple):
-    """Validation answers and reader by which an adapter's training is stopped."""
+    """Validation answers, and the confidence function on them, by which an adapter's training is stopped."""
 
     confidence: str
     """A pure function as `module:name`, called as `confidence(model, examples, settings)`; returns `(n,)` in [0, 1]."""
@@ -60,7 +60,7 @@ class Validation(NamedTuple):
 
 
 class TrainAdapter(Protocol):
-    """Trains a LoRA adapter on the model of the run, in a process of its own."""
+    """Trains a LoRA adapter on the model of the run, in a separate process."""
 
     def __call__(
         self,
@@ -70,15 +70,15 @@ class TrainAdapter(Protocol):
         settings: Mapping[str, object],
         validation: Validation | None = None,
     ) -> AdapterRef:
-        """Train and save.
+        """Train an adapter and save it.
 
         Args:
             loss: a pure function as `module:name`, e.g. `methods._shared.lora:ct_loss`; see `AdapterModel`.
             examples: name -> column with one row for each example; the first is a `Ragged` of token ids, and examples
-                that begin alike in it are computed together.
-            settings: LoRA, optimiser and schedule as `bench.training.job.Recipe` names them, and what the loss reads.
+                with a common prefix in it are computed together.
+            settings: LoRA, optimiser and schedule as fields of `bench.training.job.Recipe`, and what the loss reads.
             validation: examples to choose the step by, as `EarlyStopping` does; None keeps the last step.
 
         Raises:
-            UserError: training failed; the message holds the end of its log.
+            UserError: training failed; the message has the end of its log.
         """

@@ -1,8 +1,8 @@
-"""Analyses that a method brings along: trainings of it, or of variants of it, which answer a question about it.
+"""Analyses of a method: inputs and outputs of a function that trains the method or variants of it to study it.
 
-A method names them in `analyses`. A function of one learns from what a run has read; labels of the test answers it
-never sees. It gives `Findings`, confidences of variants, of which metrics, intervals, tests, tables and figures are the
-harness's; or `Measures`, a table of numbers of its own with a verdict, which the harness checks, prints and draws.
+A method lists its analyses in `analyses`. An analysis function gets the signals of a run and never the labels of the
+test answers. It returns `Findings`, confidences of variants, for which the harness computes metrics, intervals, tests,
+tables and figures; or `Measures`, a table of numbers with a verdict, which the harness checks, prints and plots.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ Pieces = Callable[[Batch], Sequence[Sequence[str]]]
 """Text of each answer token, which together are the answer's text."""
 
 
-def _unknown(_: Batch) -> Sequence[Sequence[str]]:
+def _no_tokenizer(_: Batch) -> Sequence[Sequence[str]]:
     raise ContractError("there is no tokenizer here, so the text of tokens isn't known")
 
 
 @dataclass(frozen=True, eq=False)
 class AnalysisInput:
-    """Material of an analysis: a method, and the answers and signals that a run of it has read."""
+    """Input of an analysis: a method, and the answers and signals of a run of it."""
 
     method: ConfidenceMethod
-    """With the arguments of the run; it has learned nothing yet."""
+    """The method with the arguments of the run, not fitted."""
     train: Batch
-    """Labelled, with the signals of `needs.fit`."""
+    """Labelled training answers, with the signals of `needs.fit`."""
     test: Batch
-    """Without labels, with the signals of `needs.predict`."""
+    """Unlabelled test answers, with the signals of `needs.predict`."""
     contexts: Mapping[int, Context]
-    """Seed of a run -> what `fit` gets in it, validation answers included; those are the same for all seeds."""
+    """Seed of a run -> context for `fit`, with the validation answers, which are the same for all seeds."""
     say: Callable[[str], None] = lambda _: None
-    """Tells people how far it is."""
-    pieces: Pieces = _unknown
-    """Batch with `TokenIds(Of.ANSWER)` -> for each answer the text of each of its tokens. Joined they are the answer's
-    text; a token that ends within a character has the text "", and the one that ends it has the character."""
+    """Prints a progress message."""
+    pieces: Pieces = _no_tokenizer
+    """Batch with `TokenIds(Of.ANSWER)` -> for each answer the text of each of its tokens. Concatenated they are the
+    answer's text; of a character that spans several tokens, the last token has the text and the others have ""."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Variant on the way to the reference."""
+    """Step on the path of variants to the reference."""
 
     variant: str
     adds: str = ""
-    """Words for what the one before lacks, e.g. "the direction"; empty for the first."""
+    """What it adds to the variant before, e.g. "the direction"; empty for the first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """Confidences of the variants of a method in the test answers."""
+    """Confidences of a method's variants for the test answers."""
 
     question: str
-    """Question that the analysis asks, e.g. "Which features matter?"."""
+    """Question that the analysis answers, e.g. "Which features matter?"."""
     reference: str
-    """Variant with which each other one is compared."""
+    """Variant with which all others are compared."""
     confidence: Mapping[str, FloatArray]
     """Variant -> `(seeds, n)` in the order of `AnalysisInput.contexts` and of `test`; within [0, 1]."""
     metrics: Sequence[str] = ("ece", "rmsce", "brier", "auroc")
@@ -68,12 +68,12 @@ class Findings:
     published: str = ""
     """File below `results/paper` with columns model, task, variant, metric and mean (percent); empty: there is none."""
     path: Sequence[Step] = ()
-    """Variants that end with the reference, each with something more: how much of the whole difference is each step?"""
+    """Variants up to the reference, each with one addition: the share of each step in the whole difference is shown."""
     notes: Sequence[str] = ()
     """Sentences that a reader of the numbers must know."""
 
 
-# --- what is measured rather than compared ----------------------------------------------------------------------------
+# --- tables of measurements -----------------------------------------------------------------------------------------
 
 
 Kind = Literal["text", "count", "percent", "points", "number", "probability"]
@@ -87,34 +87,34 @@ class MeasureColumn:
     """Column of a table of measures."""
 
     key: str
-    """Its key in a row, and its name in CSV and JSON."""
+    """Key in a row, and name in CSV and JSON."""
     label: str
-    """Its name for people."""
+    """Displayed name."""
     kind: Kind = "number"
     low: str = ""
     """Key of the lower end of an interval in the same row, shown beside the value; empty: there is none."""
     high: str = ""
-    """Key of the upper end; both or none are given."""
+    """Key of the upper end; set both or neither."""
     decimals: int | None = None
-    """Decimals for people; by default 1 of percent and points, 3 of numbers."""
+    """Displayed decimals; by default 1 of percent and points, 3 of numbers."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Part of a text with a number."""
+    """Part of a text with a number, shown as its colour."""
 
     text: str
     value: float | None = None
-    """None: it is not coloured."""
+    """None: not coloured."""
     mark: str = ""
     """Key in `Strips.marks`; empty: none."""
     told: str = ""
-    """Words on it that are shown when it is pointed at."""
+    """Tooltip."""
 
 
 @dataclass(frozen=True)
 class Strip:
-    """Text whose pieces are coloured by their numbers."""
+    """Text whose pieces are coloured by their values."""
 
     title: str
     pieces: Sequence[Piece]
@@ -123,33 +123,33 @@ class Strip:
 
 @dataclass(frozen=True)
 class Strips:
-    """Texts that are written with `--out` as one page, coloured on one scale from 0 to the largest number on it."""
+    """Coloured texts, written with `--out` as one page with one colour scale, from 0 to the largest value."""
 
     value: str
-    """Name of the number, e.g. "impact in percentage points"."""
+    """Name of the values, e.g. "impact in percentage points"."""
     about: str
-    """Sentences above the texts: which ones these are, and what their numbers mean."""
+    """Sentences above the texts: which texts these are, and what their values mean."""
     strips: Sequence[Strip]
     marks: Mapping[str, str] = field(default_factory=dict)
-    """Mark -> what it means; the first is drawn as a solid line below the text, the second as a dotted one."""
+    """Mark -> its meaning; the first is a solid line below the text, the second a dotted one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """Numbers that an analysis has measured, and what they answer."""
+    """Table of numbers measured by an analysis, and the verdict from them."""
 
     question: str
-    """Question that the analysis asks, e.g. "Which words matter?"."""
+    """Question that the analysis answers, e.g. "Which words matter?"."""
     answer: str
-    """Verdict in sentences, made from the numbers."""
+    """Verdict in sentences, computed from the numbers."""
     columns: Sequence[MeasureColumn]
-    """The first one is text and names the row; no two rows have the same."""
+    """The first column is text and names the row; its values are distinct."""
     rows: Sequence[Mapping[str, Value]]
-    """Key -> value; what is missing or not finite counts as None."""
+    """Key -> value; missing and non-finite values count as None."""
     drawn: str = ""
-    """Key of the column that the figure draws, as a dot with its interval; empty: there is no figure."""
+    """Key of the column that the figure plots, as a dot with its interval; empty: no figure."""
     shown: int | None = None
-    """Rows from the first on that are printed for people; by default all. CSV, JSON and the figure have all."""
+    """Number of first rows that are printed; by default all. CSV, JSON and the figure have all."""
     published: str = ""
     """File below `results/paper` with columns model, row, column and value (percent where the column's kind is percent
     or points); empty: there is none."""

@@ -1,4 +1,4 @@
-"""Questions with their signals as arrays, as a method sees them."""
+"""`Batch`: questions with their signals as arrays, as a method gets them; `Ragged` arrays and `OutputHead`."""
 
 from __future__ import annotations
 
@@ -67,22 +67,22 @@ class Ragged:
         return np.diff(self.offsets)
 
     def take(self, rows: IntArray) -> Ragged:
-        """The given rows, in the given order."""
+        """Select rows, in the given order."""
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)  # position inside its row, for each value
         index = np.repeat(self.offsets[rows], lengths) + within
-        owner = None if self.owner is None else _kept(self.owner[index])
-        return Ragged(_kept(self.values[index]), _kept(offsets), owner)
+        owner = None if self.owner is None else _read_only(self.owner[index])
+        return Ragged(_read_only(self.values[index]), _read_only(offsets), owner)
 
 
 Rows: TypeAlias = "Sequence[int] | IntArray | torch.Tensor"
-"""Ids of tokens."""
+"""Token ids."""
 _FLOAT32_BYTES = 4
 _SCRATCH = 16 * 2**20
 """Weights of an output head that are widened to float32 at once: 64 MiB."""
 _MIXED = ("cuda", "meta")
-"""Kinds of device that multiply short weights into a float32 result."""
+"""Device types on which 16-bit factors can have a float32 product."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class Norm:
     @overload
     def __call__(self, hidden: FloatArray) -> npt.NDArray[np.float32]: ...
     def __call__(self, hidden: torch.Tensor | FloatArray) -> torch.Tensor | npt.NDArray[np.float32]:
-        """States `(..., d)` in float32 as the output head expects them; an array if they came as one."""
+        """Normalise states `(..., d)` to float32 for the output head; an array for an array."""
         if isinstance(hidden, np.ndarray):
             return _array(self(_tensor(hidden, self.gain)))
         h = hidden.float()
@@ -122,8 +122,8 @@ class OutputHead:
     scale: float = 1.0
     softcap: float | None = None
     norm: Norm | None = None
-    """The model's last norm, through which states of inner blocks are read: `head.logits(head.norm(h))`. Those of depth
-    1.0 have gone through it. None where it is not known."""
+    """The model's final norm, to apply to states of inner blocks: `head.logits(head.norm(h))`. States of depth 1.0 are
+    already normalised. None where it is not known."""
 
     @overload
     def logits(self, hidden: torch.Tensor, rows: Rows | None = None) -> torch.Tensor: ...
@@ -132,24 +132,24 @@ class OutputHead:
     def logits(
         self, hidden: torch.Tensor | FloatArray, rows: Rows | None = None
     ) -> torch.Tensor | npt.NDArray[np.float32]:
-        """Logits of shape `(..., v)` from hidden states `(..., d)`, in float32: an array from an array.
+        """Compute logits `(..., v)` from hidden states `(..., d)`, in float32: an array from an array.
 
         Args:
             hidden: the states.
-            rows: ids of the tokens whose logits are wanted, `(..., len(rows))`, on the same device if they are a
-                tensor; by default all.
+            rows: token ids whose logits are returned, `(..., len(rows))`, on the same device if they are a tensor;
+                by default all.
         """
         if isinstance(hidden, np.ndarray):
             return _array(self.logits(_tensor(hidden, self.weight), rows))
         if rows is not None and self._is_short:
-            index = _index(rows)
+            index = _indices(rows)
             bias = None if self.bias is None else self.bias[index]
             return replace(self, weight=self.weight[index], bias=bias).logits(hidden)
         states = hidden.reshape(-1, hidden.shape[-1])
         mixed = states.device.type in _MIXED and states.dtype == self.weight.dtype and not self.weight.requires_grad
         if self._is_short and mixed:
             u: torch.Tensor = _mixed_product().apply(states, self.weight)
-        elif not self._is_short or hidden.requires_grad:  # pieces would be kept for the way back: the whole again
+        elif not self._is_short or hidden.requires_grad:  # autograd would save every piece
             u = hidden.float() @ self.weight.float().T
         else:  # without a float32 copy of the whole weight
             wide = states.float()
@@ -161,22 +161,22 @@ class OutputHead:
             u = u + self.bias.float()
         u = u * self.scale
         u = u if self.softcap is None else self.softcap * (u / self.softcap).tanh()
-        return u if rows is None else u[..., _index(rows)]
+        return u if rows is None else u[..., _indices(rows)]
 
     @property
     def _is_short(self) -> bool:
-        """Whether the weights have fewer bits than the logits."""
+        """Whether the weights have fewer bits than float32."""
         return self.weight.dtype.itemsize < _FLOAT32_BYTES
 
 
-def _index(rows: Rows) -> list[int] | torch.Tensor:
+def _indices(rows: Rows) -> list[int] | torch.Tensor:
     return list(rows) if isinstance(rows, Sequence | np.ndarray) else rows
 
 
-def _tensor(states: FloatArray, beside: torch.Tensor) -> torch.Tensor:
-    """A copy of an array as a tensor on the device of another one; numpy's longer floats are shortened to float32."""
-    library: Any = sys.modules["torch"]  # as `_mixed_product`
-    tensor: torch.Tensor = library.tensor(np.ascontiguousarray(states, dtype=np.float32), device=beside.device)
+def _tensor(states: FloatArray, like: torch.Tensor) -> torch.Tensor:
+    """Copy an array to a float32 tensor on the device of another one."""
+    library: Any = sys.modules["torch"]  # as in `_mixed_product`
+    tensor: torch.Tensor = library.tensor(np.ascontiguousarray(states, dtype=np.float32), device=like.device)
     return tensor
 
 
@@ -186,20 +186,20 @@ def _array(tensor: torch.Tensor) -> npt.NDArray[np.float32]:
 
 
 def _pieces(weight: torch.Tensor) -> Iterator[slice]:
-    """Rows of an output head that are widened at once."""
+    """Return slices of the rows that are widened to float32 at once."""
     step = max(1, _SCRATCH // weight.shape[1])
     return (slice(start, start + step) for start in range(0, len(weight), step))
 
 
 @cache
 def _mixed_product() -> Any:
-    """The product of short states `(n, d)` and frozen weights `(v, d)`, `(n, v)` in float32, with its derivative.
+    """Autograd function: product of 16-bit states `(n, d)` and frozen weights `(v, d)`, `(n, v)` in float32.
 
-    torch has none for a product whose result has more bits than its factors.
+    torch has no derivative for a product whose result has more bits than its factors.
     """
-    library: Any = sys.modules["torch"]  # not imported here, but whoever has a tensor has it
+    library: Any = sys.modules["torch"]  # not imported here: a caller with a tensor has imported it
 
-    class Product(library.autograd.Function):  # type: ignore[misc]  # a class that is found when it runs
+    class Product(library.autograd.Function):  # type: ignore[misc]  # base class known at run time only
         @staticmethod
         def forward(ctx: Any, states: torch.Tensor, weight: torch.Tensor) -> Any:
             ctx.save_for_backward(weight)
@@ -220,7 +220,7 @@ Column = npt.NDArray[Any] | Ragged | OutputHead
 
 
 def _with_arrays(column: Column, of: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Column:
-    """A column with other arrays, each made from its own; an output head is given as it is."""
+    """Apply a function to the arrays of a column; an output head is returned unchanged."""
     if isinstance(column, Ragged):
         owner = None if column.owner is None else of(column.owner)
         return Ragged(of(column.values), of(column.offsets), owner)
@@ -234,20 +234,20 @@ def _frozen_view(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def copied(column: Column) -> Column:
-    """A copy whose arrays can be written; an output head is given as it is."""
+    """Return a copy with writable arrays; an output head is returned unchanged."""
     return _with_arrays(column, lambda array: array.copy())
 
 
-def _kept(fresh: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A fresh copy, itself read-only: else a view's `base` could be written."""
+def _read_only(fresh: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Make a fresh array read-only itself: else a method could write a view's `base`."""
     fresh.flags.writeable = False
     return fresh
 
 
 class Batch:
-    """Questions with their signals, as a method sees them; labels exist only in `fit`.
+    """Questions with their signals, as a method gets them; labels exist only in `fit`.
 
-    Arrays are read-only, but for those of a copy that `own` has made.
+    Arrays are read-only, except in a copy made by `own`.
     """
 
     def __init__(
@@ -255,33 +255,33 @@ class Batch:
     ) -> None:
         self.ids = tuple(ids)
         self._columns = {signal: _with_arrays(column, _frozen_view) for signal, column in columns.items()}
-        self._correct = None if correct is None else _frozen_view(_kept(np.array(correct, dtype=np.bool_)))
+        self._correct = None if correct is None else _frozen_view(_read_only(np.array(correct, dtype=np.bool_)))
         self._reads: set[str] = set()
         self.is_own = False
-        """Whether its arrays can be written."""
+        """Whether the arrays are writable."""
 
     @classmethod
     def of_own(
         cls, ids: Sequence[str], columns: Mapping[Signal, Column], correct: npt.NDArray[np.bool_] | None = None
     ) -> Self:
-        """A batch whose arrays can be written, as nobody else has them."""
-        made = cls(ids, {})
-        made._columns, made.is_own = dict(columns), True
-        made._correct = None if correct is None else np.array(correct, dtype=np.bool_)
-        return made
+        """Build a writable batch from arrays that no other batch shares."""
+        batch = cls(ids, {})
+        batch._columns, batch.is_own = dict(columns), True
+        batch._correct = None if correct is None else np.array(correct, dtype=np.bool_)
+        return batch
 
     def own(self) -> Self:
-        """A copy whose arrays can be written; the output head is shared.
+        """Return a copy with writable arrays; the output head is shared.
 
-        A plugin gets one for each call: torch can wrap its arrays, and what is written into them nobody else sees.
+        A plugin gets one for each call: torch can wrap its arrays, and writes to them stay local.
         """
-        made = copy.copy(self)
-        vars(made).update(_columns=dict(self._columns))
-        made._make_own()  # noqa: SLF001 - of this class
-        return made
+        batch = copy.copy(self)
+        vars(batch).update(_columns=dict(self._columns))
+        batch._make_own()  # noqa: SLF001 - of this class
+        return batch
 
     def _make_own(self) -> None:
-        """Copy the arrays of this batch, so that they can be written; no two columns are in memory twice."""
+        """Replace the arrays by writable copies, column by column, so that one column at a time is in memory twice."""
         for signal, column in self._columns.items():
             self._columns[signal] = copied(column)
         self._correct = None if self._correct is None else self._correct.copy()
@@ -301,7 +301,7 @@ class Batch:
     @overload
     def __getitem__(self, signal: Signal) -> Any: ...
     def __getitem__(self, signal: Signal) -> Any:
-        """The signal's values for these questions.
+        """Return the signal's values for these questions.
 
         Raises:
             ContractError: the signal was not declared in `needs`.
@@ -313,7 +313,7 @@ class Batch:
 
     @property
     def correct(self) -> BoolArray:
-        """`(n,)` bool: was the answer right. Only in `fit`.
+        """`(n,)` bool: whether the answer is right. Only in `fit`.
 
         Raises:
             ContractError: read in `predict`.
@@ -325,7 +325,7 @@ class Batch:
 
     @property
     def labels_read(self) -> bool:
-        """Whether `correct` was asked for, of this batch or of a part of it; for the result's account of labels."""
+        """Whether `correct` of this batch or of a part of it was read; recorded in results."""
         return bool(self._reads)
 
     @property
@@ -334,7 +334,7 @@ class Batch:
         return frozenset(self._columns)
 
     def take(self, rows: npt.ArrayLike) -> Batch:
-        """The given rows (indices or a bool mask), in the given order."""
+        """Select rows by indices or a bool mask, in the given order."""
         index = np.asarray(rows)
         index = np.flatnonzero(index) if index.dtype == np.bool_ else index.astype(np.int64)
         columns: dict[Signal, Column] = {}
@@ -342,7 +342,7 @@ class Batch:
             if isinstance(column, OutputHead):
                 columns[signal] = column
             else:
-                columns[signal] = column.take(index) if isinstance(column, Ragged) else _kept(column[index])
+                columns[signal] = column.take(index) if isinstance(column, Ragged) else _read_only(column[index])
         correct = None if self._correct is None else self._correct[index]
         part = Batch([self.ids[i] for i in index], columns, correct)
         part._reads = self._reads
@@ -350,5 +350,5 @@ class Batch:
 
 
 def labels_of(batch: Batch) -> BoolArray | None:
-    """The labels of a batch, if there are any; for the harness: this is not counted as reading them."""
+    """Return the labels of a batch, or None, without marking them as read; for the harness alone."""
     return batch._correct  # noqa: SLF001

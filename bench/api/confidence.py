@@ -1,4 +1,4 @@
-"""Checks of what a method gives: one probability, or one score without a scale, for each answer."""
+"""Validate the output of `predict`: one probability, or one score without a scale, for each answer."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bench.api.errors import ContractError
 
 
 def checked(who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:
-    """The confidences `(n,)` as float64, if they are what the contract says.
+    """Return valid confidences `(n,)` as float64.
 
     Args:
-        who: gave them, for the error.
-        confidence: what was given, as for `as_float64`.
-        n: answers.
-        allow_nan: whether NaN is let through, in a training that may yet recover.
+        who: name of the method, for the error.
+        confidence: the confidences, as for `as_float64`.
+        n: number of answers.
+        allow_nan: whether NaN is allowed, in a training that may yet recover.
 
     Raises:
         ContractError: no numbers, another shape, NaN, or values outside [0, 1].
     """
-    array = _of_shape(who, confidence, n)
+    array = _check_shape(who, confidence, n)
     if np.isnan(array).any() and not allow_nan:
         raise ContractError(f"{who}: expected numbers, got NaN in {int(np.isnan(array).sum())} of {n}")
     outside = (array < 0) | (array > 1)
@@ -36,17 +36,17 @@ def checked(who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = Fa
 
 
 def checked_scores(who: str, score: npt.ArrayLike, ids: Sequence[str]) -> npt.NDArray[np.float64]:
-    """The scores `(n,)` as float64, if they are what the contract says.
+    """Return valid scores `(n,)` as float64.
 
     Args:
-        who: gave them, for the error.
-        score: what was given, as for `as_float64`.
-        ids: of the n questions, for the error.
+        who: name of the method, for the error.
+        score: the scores, as for `as_float64`.
+        ids: ids of the n questions, for the error.
 
     Raises:
         ContractError: no numbers, another shape, or a number that is not finite.
     """
-    array = _of_shape(who, score, len(ids))
+    array = _check_shape(who, score, len(ids))
     bad = np.flatnonzero(~np.isfinite(array))
     if bad.size:
         raise ContractError(
@@ -57,34 +57,34 @@ def checked_scores(who: str, score: npt.ArrayLike, ids: Sequence[str]) -> npt.ND
 
 
 def as_float64(who: str, values: Any) -> npt.NDArray[np.float64]:
-    """Numbers as a float64 array of the same shape, whatever holds them.
+    """Convert numbers to a float64 array of the same shape.
 
     Args:
-        who: gave them, for the error.
+        who: name of the method, for the error.
         values: an array of numpy or torch with any real type on any device, a list, a tuple or a column of a table.
 
     Raises:
-        ContractError: they are no real numbers. Truth values are none, as they are decisions and no confidences.
+        ContractError: they are not real numbers. Booleans are refused: they are decisions, not confidences.
     """
     try:
-        array = np.asarray(_at_hand(values))
+        array = np.asarray(_to_numpy(values))
     except (TypeError, ValueError, RuntimeError) as error:  # e.g. rows of different length, a sparse tensor
-        raise ContractError(f"{who}: expected one number for each answer, got {_kind(values)}: {error}") from error
+        raise ContractError(f"{who}: expected one number for each answer, got {_type_of(values)}: {error}") from error
     if array.dtype == np.bool_:
         raise ContractError(
             f"{who}: expected numbers, got {array.dtype}; give how sure it is and not the decision,"
             " e.g. predict_proba(x)[:, 1] instead of predict(x)"
         )
     if array.dtype.kind not in "iuf":
-        raise ContractError(f"{who}: expected real numbers, got {array.dtype} ({_kind(values)})")
+        raise ContractError(f"{who}: expected real numbers, got {array.dtype} ({_type_of(values)})")
     return array.astype(np.float64)
 
 
-def _at_hand(values: Any) -> Any:
-    """A tensor as an array, a masked array with NaN where it hides a number; anything else as it is."""
+def _to_numpy(values: Any) -> Any:
+    """Convert a tensor to an array, and masked values to NaN; return anything else unchanged."""
     if isinstance(values, np.ma.MaskedArray) and values.dtype.kind in "iuf":
         return np.ma.filled(values.astype(np.float64), np.nan)
-    torch: Any = sys.modules.get("torch")  # not imported here, but whoever has a tensor has it
+    torch: Any = sys.modules.get("torch")  # not imported here: a caller with a tensor has imported it
     if torch is None or not isinstance(values, torch.Tensor):
         return values
     if values.is_floating_point():
@@ -92,11 +92,11 @@ def _at_hand(values: Any) -> Any:
     return values.detach().cpu().numpy()
 
 
-def _kind(values: object) -> str:
+def _type_of(values: object) -> str:
     return f"a {type(values).__name__}"
 
 
-def _of_shape(who: str, values: Any, n: int) -> npt.NDArray[np.float64]:
+def _check_shape(who: str, values: Any, n: int) -> npt.NDArray[np.float64]:
     array = as_float64(who, values)
     if array.shape == (n,):
         return array

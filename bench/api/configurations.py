@@ -1,4 +1,4 @@
-"""Configurations of a method that declares a search: which fields are searched, and what is drawn for them."""
+"""Configurations of a method with a search space: the searched fields, and the values sampled for them."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from bench.api.search import Search, Times
 
 
 def searched(method: ConfidenceMethod, fixed: Mapping[str, object]) -> dict[str, Search]:
-    """Fields of a method that are searched, by name: those that it declares.
+    """Return the searched fields of a method, by name.
 
-    Without those that were set by hand, and without a 0 that could only be multiplied.
+    These are the declared ones, without fields that the user set and without factors of a 0.
 
     Args:
-        method: with its preset's constants.
-        fixed: fields that were set by hand.
+        method: the method with its preset's constants.
+        fixed: fields that the user set.
     """
-    own = method.params()
+    params = method.params()
     return {
         name: search
         for name, search in sorted(type(method).search.items())
-        if name not in fixed and not (isinstance(search, Times) and not own[name])
+        if name not in fixed and not (isinstance(search, Times) and not params[name])
     }
 
 
 def configuration(method: ConfidenceMethod, fields: Mapping[str, Search], seed: int, k: int) -> dict[str, Any]:
-    """Values of the searched fields in configuration `k`; 0 is the method as it is.
+    """Return the values of the searched fields in configuration `k`; 0 is the preset's.
 
     Args:
-        method: with its preset's constants.
-        fields: of `searched`.
-        seed: of the run.
-        k: position, from 0.
+        method: the method with its preset's constants.
+        fields: fields from `searched`.
+        seed: seed of the run.
+        k: index of the configuration.
     """
-    own = method.params()
+    params = method.params()
     if k == 0:
-        return {name: own[name] for name in fields}
+        return {name: params[name] for name in fields}
     values = {}
     for name, search in fields.items():
         digest = hashlib.sha256("\0".join(["tune", str(seed), method.name, str(k), name]).encode()).digest()
-        values[name] = search.drawn(np.random.default_rng(int.from_bytes(digest[:8], "big")), own[name])
+        values[name] = search.drawn(np.random.default_rng(int.from_bytes(digest[:8], "big")), params[name])
     return values
 
 
 def refuse_search(who: str, plugin: type[ConfidenceMethod]) -> None:
-    """Check that a method declares a search of constants that it has, and that validation can choose among them.
+    """Check that a method's search space names its constants, and that validation can choose among them.
 
     Raises:
         ContractError: it doesn't.

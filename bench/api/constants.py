@@ -1,6 +1,6 @@
-"""A method's constants: the value in every preset, where it comes from, and which presets deviate from the paper.
+"""Tabulate a method's constants: value in every preset, source, and presets that deviate from the paper.
 
-The source of a constant is the line under its field, in the method's class or in one that it extends.
+The source of a constant is the docstring under its field, in the method's class or in a base class.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 from bench.api.methods import ConfidenceMethod
 
 PAPER = "paper"
-"""Name of the preset that the others are compared with."""
+"""Preset with which the others are compared."""
 
 
 def constants(cls: type[ConfidenceMethod]) -> list[dict[str, Any]]:
-    """One record for each argument of the method: name, value in each preset, source, and the presets that deviate."""
+    """Return a record for each argument of the method: name, value by preset, source, and deviating presets."""
     presets = cls.presets or {"defaults": {}}
     values = {preset: cls(**arguments).params() for preset, arguments in presets.items()}
     source_of = sources(cls)
@@ -33,35 +33,35 @@ def constants(cls: type[ConfidenceMethod]) -> list[dict[str, Any]]:
 
 
 def sources(cls: type[ConfidenceMethod]) -> dict[str, str]:
-    """Field -> the docstring under it; where several stand for a field, that of the class, then that of its bases."""
-    found: dict[str, str] = {}
+    """Return field -> the docstring under it, from the class or else from the nearest base class."""
+    docstring_of_field: dict[str, str] = {}
     for base in cls.__mro__[::-1]:
         path = getattr(sys.modules.get(base.__module__), "__file__", None) or ""
         if base not in ConfidenceMethod.__mro__ and path.endswith(".py"):
-            found |= field_docstrings(Path(path), base.__name__)
-    return found
+            docstring_of_field |= field_docstrings(Path(path), base.__name__)
+    return docstring_of_field
 
 
 def field_docstrings(path: Path, name: str) -> dict[str, str]:
-    """Docstrings under the fields of a class, each on one line; fields without one are left out.
+    """Return the docstrings under the fields of a class, each on one line; fields without one are omitted.
 
     Args:
-        path: the Python file that the class is in.
-        name: the class's own name.
+        path: Python file that defines the class.
+        name: name of the class.
     """
     return dict(_docstrings(path.read_text(encoding="utf-8")).get(name, {}))
 
 
 @lru_cache(maxsize=64)
 def _docstrings(source: str) -> Mapping[str, Mapping[str, str]]:
-    """Class -> what `field_docstrings` gives; kept, as parsing takes most of its time and a file is asked again."""
-    found: dict[str, dict[str, str]] = {}
+    """Return class -> `field_docstrings` of it; cached, as parsing is slow and files are requested repeatedly."""
+    by_class: dict[str, dict[str, str]] = {}
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.ClassDef):
             continue
-        own = found.setdefault(node.name, {})
-        for field, below in pairwise(node.body):
-            match field, below:
+        fields = by_class.setdefault(node.name, {})
+        for statement, following in pairwise(node.body):
+            match statement, following:
                 case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text)))):
-                    own[name] = " ".join(text.split())
-    return found
+                    fields[name] = " ".join(text.split())
+    return by_class

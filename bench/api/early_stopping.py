@@ -1,6 +1,6 @@
-"""Choice of the step of a training that is kept: the one whose loss on the validation answers is smallest.
+"""Early stopping: keep the weights of the training step with the smallest loss on the validation answers.
 
-One rule for every method that learns in steps, so that no ranking rests on a number of steps that suited one of them.
+All methods that train in steps use this rule, so that no ranking depends on a step count tuned for one of them.
 Example: `for step in stopping: ...; if stopping.due: stopping.record(predict, keep=weights)`, then `stopping.kept`.
 """
 
@@ -23,13 +23,13 @@ Array = npt.NDArray[Any]
 
 
 PATIENCE = 2
-"""Points in a row that bring no smaller loss, after which training ends."""
+"""Training ends after this many consecutive points without a smaller loss."""
 POINTS = 8
-"""Points at which the loss is taken: after limit / 128, limit / 64, ..., limit steps."""
+"""Points at which the validation loss is computed: after limit / 128, limit / 64, ..., limit steps."""
 
 
 def points_of(limit: int, points: int = POINTS) -> tuple[int, ...]:
-    """Steps after which the loss is taken, each twice the one before, the last being the limit.
+    """Return the steps after which the validation loss is computed, each twice the one before, up to the limit.
 
     >>> points_of(10_000)
     (78, 156, 312, 625, 1250, 2500, 5000, 10000)
@@ -40,47 +40,47 @@ def points_of(limit: int, points: int = POINTS) -> tuple[int, ...]:
 
 
 def validation_loss(confidence: Array, correct: npt.NDArray[np.bool_]) -> float:
-    """Mean negative log-likelihood in nats, clipped as `bench.metrics.nll` clips; arrays `(n,)`."""
+    """Compute the mean negative log-likelihood in nats, clipped as `bench.metrics.nll` clips; arrays `(n,)`."""
     likelihood = np.where(correct, confidence, 1.0 - np.asarray(confidence, dtype=np.float64))
     return float(-np.log(np.maximum(likelihood, NLL_CLIP)).mean())
 
 
 def best_point(losses: Sequence[float | None]) -> int:
-    """The first of the smallest losses; what is no number is never the best.
+    """Return the index of the first smallest loss; None and NaN are never the best.
 
     >>> best_point([0.5, float("nan"), 0.4, 0.4])
     2
     """
-    known = [math.inf if loss is None or math.isnan(loss) else loss for loss in losses]
-    return known.index(min(known))
+    comparable = [math.inf if loss is None or math.isnan(loss) else loss for loss in losses]
+    return comparable.index(min(comparable))
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingStage:
-    """One training in steps, and the step whose weights were kept."""
+    """Record of one training stage, and the step whose weights were kept."""
 
     name: str
     """E.g. `contrastive`; empty where the method has one stage."""
     limit: int
-    """Steps that it might take."""
+    """Maximum number of steps."""
     taken: int
-    """Steps that it took."""
+    """Number of steps run."""
     kept: int
     """Step whose weights were kept."""
     epochs: float
     """Passes over the training rows up to the kept step."""
     steps: tuple[int, ...] = ()
-    """Steps after which the loss on validation was taken; empty where the last step is kept."""
+    """Steps after which the validation loss was computed; empty where the last step is kept."""
     losses: tuple[float | None, ...] = ()
-    """That loss at each of them; None where it was no number."""
+    """Validation loss at each of these steps; None where it was not finite."""
     cut_short: bool = False
-    """Whether the loss was still falling at the limit, and the method's published training is longer."""
+    """Whether the loss was still falling at the limit and the method's published training is longer."""
 
 
 class EarlyStopping:
-    """An iterator over the steps of one training, which ends when validation says so.
+    """Iterator over the steps of one training, which stops early on the validation loss.
 
-    Without validation answers (presets that keep the last step) it goes on to the limit and keeps that.
+    Without validation answers (presets that keep the last step) it runs to the limit and keeps the last step.
     """
 
     def __init__(
@@ -93,18 +93,18 @@ class EarlyStopping:
         points: int = POINTS,
         epochs_per_step: float = 0.0,
     ) -> None:
-        """Begin before the first step.
+        """Start before the first step.
 
         Args:
-            limit: steps at most.
+            limit: maximum number of steps.
             validation: labelled answers to choose the step by; None: the last step is kept.
-            name: of the stage, where a method has several.
+            name: name of the stage, where a method has several.
             published: steps of the published training, where the limit is below them.
-            points: at which the loss is taken.
+            points: number of points at which the validation loss is computed.
             epochs_per_step: batch size over training rows, for the record.
 
         Raises:
-            UserError: no step at all is allowed, or no point.
+            UserError: `limit` or `points` is below 1.
         """
         if limit < 1 or points < 1:
             raise UserError(
@@ -115,45 +115,45 @@ class EarlyStopping:
         self.published = published
         self.epochs_per_step = epochs_per_step
         self.step = 0
-        """Steps begun so far, the current one included."""
+        """Steps started so far, including the current one."""
         self.kept: Any = None
         """Result of `keep` at the best point."""
         self.confidences: list[Array] = []
-        """Confidences at each point so far, `(n,)` for the validation answers; empty where the loss is another one."""
+        """Confidences at each point so far, `(n,)` for the validation answers; empty after `record_loss`."""
         self._validation = validation
         self._points = points_of(limit, points) if validation is not None else (limit,)
         self._steps: list[int] = []
         self._losses: list[float] = []
 
     def __iter__(self) -> Iterator[int]:
-        """The steps from 1 on."""
-        while self.step < self.limit and not self._ended:
+        """Yield the steps from 1 on."""
+        while self.step < self.limit and not self._is_exhausted:
             self.step += 1
             yield self.step
 
     @property
     def due(self) -> bool:
-        """Whether a `record` belongs after this step."""
+        """Whether `record` has to be called after this step."""
         return self.step in self._points
 
     def record(self, predict: Callable[[Any], Array], *, keep: Callable[[], Any]) -> None:
-        """Take the loss of the method as it is now, and keep it if there was no better one.
+        """Record the current validation loss, and keep the current weights if it is the smallest so far.
 
         Args:
-            predict: the method's confidences `(n,)` in the answers of a batch, within [0, 1].
-            keep: gives what `kept` is to be; called only where this point is the best so far.
+            predict: batch -> the method's confidences `(n,)` within [0, 1].
+            keep: returns the new value of `kept`; called only if this point is the best so far.
         """
 
         def loss(validation: Batch) -> float:
-            asked = validation.own() if validation.is_own else validation
-            confidence = checked("validation confidences", predict(asked), len(validation), allow_nan=True)
+            batch = validation.own() if validation.is_own else validation
+            confidence = checked("validation confidences", predict(batch), len(validation), allow_nan=True)
             self.confidences.append(confidence)
             return validation_loss(confidence, validation.correct)
 
         self.record_loss(loss, keep=keep)
 
     def record_loss(self, loss: Callable[[Any], float], *, keep: Callable[[], Any]) -> None:
-        """Record like `record`, for a stage that has no confidences: by a loss of its own on the validation answers."""
+        """Do the same as `record` for a stage without confidences, with a given loss on the validation answers."""
         if self._validation is not None:
             self._steps.append(self.step)
             self._losses.append(float(loss(self._validation)))
@@ -163,7 +163,7 @@ class EarlyStopping:
     def resume(
         self, step: int, steps: Sequence[int], losses: Sequence[float | None], confidences: Sequence[Array], kept: Any
     ) -> None:
-        """Go on after a step, with what was recorded until then (`stage`, `confidences`, `kept`)."""
+        """Continue after a step from the state recorded by then (`stage`, `confidences`, `kept`)."""
         self.step, self.kept = step, kept
         self._steps, self._losses, self.confidences = (
             list(steps),
@@ -173,16 +173,16 @@ class EarlyStopping:
 
     @property
     def _best(self) -> int:
-        """The step to keep; a loss that is not a number is never the best."""
+        """The step with the smallest loss; NaN is never the smallest."""
         return self._steps[best_point(self._losses)] if self._steps else self.step
 
     @property
-    def _ended(self) -> bool:
-        since = len(self._steps) - 1 - self._steps.index(self._best) if self._steps else 0
-        return since >= PATIENCE
+    def _is_exhausted(self) -> bool:
+        points_since_best = len(self._steps) - 1 - self._steps.index(self._best) if self._steps else 0
+        return points_since_best >= PATIENCE
 
     def stage(self) -> TrainingStage:
-        """Account of the stage, for the result."""
+        """Return the record of the stage, for the result."""
         return TrainingStage(
             name=self.name,
             limit=self.limit,

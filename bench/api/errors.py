@@ -1,4 +1,4 @@
-"""Mistakes that the harness distinguishes, and what becomes of those that plugins raise."""
+"""Exception classes of the harness, and conversion of exceptions that plugins raise."""
 
 import difflib
 import inspect
@@ -13,77 +13,77 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PLUGINS = logging.getLogger("bench.plugins")
-"""Gets the traceback of whatever a plugin raises, at level INFO: a cell has room for one line only."""
+"""Logs tracebacks of plugin exceptions at level INFO, as a result has room for one line only."""
 
 LONGEST = 2_000
-"""Letters of a reason; a plugin may raise a novel."""
+"""Longest reason in characters."""
 
 
 class UserError(Exception):
-    """Something outside the program is not as it must be; shown as one sentence, exit code 2.
+    """Error in the user's input or environment; shown as one sentence, exit code 2.
 
     The message says what was expected, what came, and what to do.
     """
 
     def _render_traceback_(self) -> list[str]:
-        """The sentence alone, for IPython, which asks for it by this name; the exception is one as any other."""
+        """Return the message alone: IPython calls this method by name instead of printing a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 
 class TooLongError(UserError):
-    """A question, with what it is answered by, does not fit into the context of a model."""
+    """A question with its answer does not fit into the context of a model."""
 
 
 class UntrainableError(UserError):
-    """Raised by `fit`: these answers can't teach the method anything, e.g. all are wrong; its cell is skipped."""
+    """Raised by `fit`: the method can't learn from these answers, e.g. as all are wrong; its cell is skipped."""
 
 
 class ContractError(Exception):
-    """A plugin broke a rule of `bench.api`; the message names the plugin and the rule."""
+    """A plugin violates a rule of `bench.api`; the message names the plugin and the rule."""
 
 
 class PluginError(Exception):
-    """An exception of a plugin in one line: its type, what it says, and the plugin's own line that raised it."""
+    """An exception of a plugin in one line: its type, its message, and the plugin's line that raised it."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint for the end of a sentence: the known name that is nearest to an unknown one; empty where none is near.
+    """Return a hint with the known name closest to an unknown one; empty where none is close.
 
     >>> did_you_mean("ptreu", ["ccps", "ptrue"]), did_you_mean("x", ["ccps"])
     (" Did you mean 'ptrue'?", '')
     """
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    matches = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
 def reason_of(error: BaseException, home: Path | None = None) -> str:
-    """An exception as a reason: one line, with its type where it is no mistake that the harness distinguishes.
+    """Format an exception in one line, with its type unless it is an exception class of the harness.
 
     Args:
         error: the exception.
-        home: file or folder of the plugin, whose innermost line in the traceback is named.
+        home: file or folder of the plugin; its innermost line in the traceback is named.
     """
     try:
         text = " ".join(str(error).split())
-    except BaseException as worse:  # noqa: BLE001 - a plugin's own exception that can't say what it is
-        text = f"(its message can't be shown: {type(worse).__name__})"
-    text = text[:LONGEST].encode(errors="replace").decode()  # half a character can't be written into a result
+    except BaseException as nested:  # noqa: BLE001 - a plugin's exception whose __str__ raises
+        text = f"(its message can't be shown: {type(nested).__name__})"
+    text = text[:LONGEST].encode(errors="replace").decode()  # a lone surrogate can't be written into a result
     if isinstance(error, UserError | PluginError):
         return text
-    place, step = "", error.__traceback__
-    while home is not None and step is not None:  # by hand: lines of a traceback may not be there to be read
-        path = Path(step.tb_frame.f_code.co_filename)
+    place, frame_entry = "", error.__traceback__
+    while home is not None and frame_entry is not None:  # not by `traceback`: source lines may be missing
+        path = Path(frame_entry.tb_frame.f_code.co_filename)
         if path == home or home in path.parents:
-            place = f" ({path.name}:{step.tb_lineno})"
-        step = step.tb_next
+            place = f" ({path.name}:{frame_entry.tb_lineno})"
+        frame_entry = frame_entry.tb_next
     return f"{text if isinstance(error, ContractError) else f'{type(error).__name__}: {text}'}{place}"
 
 
 def plain(error: BaseException, home: Path | None = None) -> Exception:
-    """An error without frames that says the same in one line; its type stays where `bench.api` has it.
+    """Return an exception with the same message in one line and no traceback; types of `bench.api` are preserved.
 
     Args:
-        error: whatever a plugin raised.
+        error: the exception of a plugin.
         home: see `reason_of`.
     """
     kinds = (UntrainableError, UserError, ContractError)
@@ -91,7 +91,7 @@ def plain(error: BaseException, home: Path | None = None) -> Exception:
 
 
 def home_of(plugin: type) -> Path | None:
-    """The file of a plugin, or the folder of its package; None of one that was typed in."""
+    """Return the file of a plugin, or the folder of its package; None for a class typed in interactively."""
     try:
         path = Path(inspect.getfile(plugin))
     except (OSError, TypeError):
@@ -101,14 +101,14 @@ def home_of(plugin: type) -> Path | None:
 
 
 def require_text(text: str, where: str) -> None:
-    """Check that a text can be written as UTF-8, as results are: not so half a surrogate pair, or a byte of a path.
+    """Check that a text can be encoded as UTF-8, as results are; lone surrogates and undecoded path bytes can't.
 
     Args:
-        text: whatever came from outside.
-        where: what it is in, for the message.
+        text: text from outside.
+        where: its place, for the message.
 
     Raises:
-        UserError: it can't.
+        UserError: it can't be encoded.
     """
     try:
         text.encode()
@@ -121,13 +121,13 @@ def require_text(text: str, where: str) -> None:
 
 @contextmanager
 def fenced(who: str) -> Iterator[None]:
-    """Turn whatever a plugin raises into one sentence that names it.
+    """Convert any exception of a plugin to a `UserError` that names the plugin.
 
     Args:
-        who: the plugin and what is asked of it, e.g. `task 'rivers', provenance`.
+        who: the plugin and the called function, e.g. `task 'rivers', provenance`.
 
     Raises:
-        UserError: it raised something.
+        UserError: the plugin raised an exception.
     """
     try:
         yield
@@ -138,25 +138,25 @@ def fenced(who: str) -> Iterator[None]:
 
 
 def attempted(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | BaseException:
-    """Result of the work, or the exception that a plugin raised in it: that is a failure of its cells, not of the run.
+    """Call `work` and return its result, or the exception of a plugin: it fails the plugin's cells, not the run.
 
-    The exception comes without its traceback and what led to it, whose frames would keep a failed method's arrays in
-    memory; of one that doesn't explain itself both go to the log `PLUGINS` as text.
+    The exception is returned without traceback and cause, whose frames would keep a failed method's arrays in memory;
+    for exceptions other than the harness's own both are logged to `PLUGINS` as text.
     """
     try:
         return work(*args, **kwargs)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever a plugin raises
-        if not isinstance(error, UserError | ContractError | PluginError):  # these say all that there is to say
+    except BaseException as error:  # noqa: BLE001 - any exception of a plugin
+        if not isinstance(error, UserError | ContractError | PluginError):  # their messages need no traceback
             PLUGINS.info("%s", told(error))
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
 
 
 def told(error: BaseException) -> str:
-    """The traceback as text."""
+    """Format an exception with its traceback as text."""
     try:
         return "".join(traceback.format_exception(error))
-    except BaseException as worse:  # noqa: BLE001 - an exception of a plugin that can't be shown
-        return f"{type(error).__name__}, which can't be shown: {type(worse).__name__}"
+    except BaseException as nested:  # noqa: BLE001 - a plugin's exception that can't be formatted
+        return f"{type(error).__name__}, which can't be shown: {type(nested).__name__}"

@@ -1,7 +1,7 @@
-"""Estimators of scikit-learn as plain values, without pickle: their class by name, and what they hold.
+"""Serialise estimators of scikit-learn as plain values, without pickle: class name and attributes.
 
-Only classes of scikit-learn are written and read, none of whose code runs meanwhile: an object is made without
-`__init__`, and its attributes are set. What is compiled there has no attributes to be read, but for trees.
+Only classes of scikit-learn are written and read, and none of their code runs: an object is created without
+`__init__`, and its attributes are set. Compiled classes have no readable attributes; of these only trees are supported.
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ import numpy as np
 from bench.api.errors import ContractError
 
 KIND, VERSION, STATE = "estimator", "sklearn", "state"
-"""Keys of an estimator that was written: its class, the version of scikit-learn, its attributes."""
+"""Keys of a serialised estimator: class, version of scikit-learn, attributes."""
 _PACKAGE = "sklearn"
 _TREE = "sklearn.tree._tree:Tree"
 _GENERATOR = "numpy.random:RandomState"
 _NO_CHILD = -1
 _HEAP = 1 << 9
-"""Flag of a class that a class statement made."""
+"""Type flag (Py_TPFLAGS_HEAPTYPE) of classes defined by a class statement."""
 Convert = Callable[[Any, str], Any]
-"""Value and its path -> the value as it is written, or read."""
+"""Maps a value and its path to the serialised value, or back."""
 
 
 def is_part(value: object) -> bool:
-    """Whether a value is an object of scikit-learn, or a generator that such objects hold."""
+    """Return whether a value is an object of scikit-learn, or a random generator inside one."""
     return type(value).__module__.partition(".")[0] == _PACKAGE or isinstance(value, np.random.RandomState)
 
 
 def written(value: Any, path: str, convert: Convert) -> dict[str, Any]:
-    """An object of scikit-learn as plain values.
+    """Serialise an object of scikit-learn as plain values.
 
     Args:
         value: the object.
-        path: where it stands, for the error.
-        convert: writes its attributes.
+        path: its place in the fitted method, for the error.
+        convert: serialises its attributes.
 
     Raises:
-        ContractError: it is made of something that can't be written.
+        ContractError: it contains a compiled object.
     """
     kind = f"{type(value).__module__}:{type(value).__qualname__}"
     if isinstance(value, np.random.RandomState):
         kind, state = _GENERATOR, dict(value.get_state(legacy=False))
     elif kind == _TREE:
-        held = value.__getstate__()
+        state = value.__getstate__()
         state = {  # arrays, one for each field of its nodes
             "shape": (int(value.n_features), np.asarray(value.n_classes), int(value.n_outputs)),
-            "depth": int(held["max_depth"]),
-            "nodes": {name: np.ascontiguousarray(held["nodes"][name]) for name in held["nodes"].dtype.names},
-            "values": np.asarray(held["values"]),
+            "depth": int(state["max_depth"]),
+            "nodes": {name: np.ascontiguousarray(state["nodes"][name]) for name in state["nodes"].dtype.names},
+            "values": np.asarray(state["values"]),
         }
-    elif _is_plain(type(value)):
+    elif _is_pure_python(type(value)):
         state = dict(vars(value))
     else:
         raise ContractError(
@@ -64,16 +64,16 @@ def written(value: Any, path: str, convert: Convert) -> dict[str, Any]:
 
 
 def read(value: Mapping[str, Any], path: str, convert: Convert) -> Any:
-    """The object that `written` wrote.
+    """Deserialise an object that `written` returned.
 
     Args:
-        value: as it was written.
-        path: where it stands, for the error.
-        convert: reads its attributes.
+        value: the serialised object.
+        path: its place in the fitted method, for the error.
+        convert: deserialises its attributes.
 
     Raises:
-        ContractError: it is of no class of scikit-learn, of another version of it, or has attributes that its class
-            can't have.
+        ContractError: its class is not one of scikit-learn, its version is another one, or it has attributes that
+            its class can't have.
     """
     if value[VERSION] != _version():
         raise ContractError(
@@ -88,19 +88,19 @@ def read(value: Mapping[str, Any], path: str, convert: Convert) -> Any:
         return generator
     if kind == _TREE:
         return _tree(state, path)
-    found = _class(kind, path)
-    strange = []  # what is no name, or would hide a method or a property
+    cls = _class(kind, path)
+    invalid = []  # not an identifier, or the name of a method or property
     for name in state:
-        hidden = getattr(found, name, None)
-        if not name.isidentifier() or name.startswith("__") or callable(hidden) or isinstance(hidden, property):
-            strange.append(name)
-    if strange:
-        raise ContractError(f"{path.lstrip('/')}: a {found.__name__} has no attribute {strange[0]!r} that is a value")
-    if not _whole_machine(state):
-        raise ContractError(f"{path.lstrip('/')}: expected a {found.__name__} whose support vectors are all there")
-    made: Any = object.__new__(found)
-    vars(made).update(state)
-    return made
+        member = getattr(cls, name, None)
+        if not name.isidentifier() or name.startswith("__") or callable(member) or isinstance(member, property):
+            invalid.append(name)
+    if invalid:
+        raise ContractError(f"{path.lstrip('/')}: a {cls.__name__} has no attribute {invalid[0]!r} that is a value")
+    if not _has_all_support_vectors(state):
+        raise ContractError(f"{path.lstrip('/')}: expected a {cls.__name__} whose support vectors are all there")
+    estimator: Any = object.__new__(cls)
+    vars(estimator).update(state)
+    return estimator
 
 
 def _version() -> str:
@@ -108,29 +108,32 @@ def _version() -> str:
 
 
 def _class(kind: object, path: str) -> type:
-    """The class of this name, which must be one of scikit-learn itself."""
+    """Return the class of this name, which must be defined in scikit-learn."""
     module, _, name = str(kind).partition(":")
-    found = None
+    cls = None
     if module.partition(".")[0] == _PACKAGE and all(map(str.isidentifier, (*module.split("."), name))):
         try:
-            found = getattr(importlib.import_module(module), name, None)
+            cls = getattr(importlib.import_module(module), name, None)
         except ImportError:
-            found = None
-    if not isinstance(found, type) or found.__module__ != module or not _is_plain(found):
+            cls = None
+    if not isinstance(cls, type) or cls.__module__ != module or not _is_pure_python(cls):
         raise ContractError(f"{path.lstrip('/')}: expected a class of scikit-learn, got {kind!r}")
-    return found
+    return cls
 
 
-def _is_plain(kind: type) -> bool:
-    """Whether a class of scikit-learn is written in Python, so that its attributes are all that it holds."""
-    own = [base for base in kind.__mro__ if base.__module__.partition(".")[0] == _PACKAGE]
-    heap = all(base.__flags__ & _HEAP for base in own)
-    makes_itself = any("__new__" in vars(base) or "__reduce_cython__" in vars(base) for base in own)
-    return heap and not makes_itself
+def _is_pure_python(kind: type) -> bool:
+    """Return whether a class of scikit-learn is pure Python, so that its attributes are its whole state."""
+    bases = [base for base in kind.__mro__ if base.__module__.partition(".")[0] == _PACKAGE]
+    are_python_classes = all(base.__flags__ & _HEAP for base in bases)
+    has_custom_new = any("__new__" in vars(base) or "__reduce_cython__" in vars(base) for base in bases)
+    return are_python_classes and not has_custom_new
 
 
-def _whole_machine(state: Mapping[str, Any]) -> bool:
-    """Whether a support vector machine has as many vectors as it says, which compiled code believes; true of others."""
+def _has_all_support_vectors(state: Mapping[str, Any]) -> bool:
+    """Return whether a support vector machine has as many vectors as its counts, which compiled code doesn't check.
+
+    True for all other estimators.
+    """
     if "_n_support" not in state:
         return True
     counts, vectors = np.asarray(state["_n_support"]), np.asarray(state.get("support_vectors_"))
@@ -143,20 +146,22 @@ def _whole_machine(state: Mapping[str, Any]) -> bool:
 
 
 def _tree(state: Mapping[str, Any], path: str) -> Any:
-    """The tree; compiled code follows its children and features without looking, so they are looked at here."""
+    """Build a tree; its child and feature indices are validated here, as compiled code does not check them."""
     kind = importlib.import_module("sklearn.tree._tree").Tree
     try:
         tree = kind(*state["shape"])
-        like = tree.__getstate__()["nodes"].dtype
-        fields = {name: np.asarray(state["nodes"][name]) for name in like.names}
+        dtype = tree.__getstate__()["nodes"].dtype
+        fields = {name: np.asarray(state["nodes"][name]) for name in dtype.names}
         n = len(fields["left_child"])
-        nodes = np.zeros(n, dtype=like)
+        nodes = np.zeros(n, dtype=dtype)
         for name, values in fields.items():
             nodes[name] = values
         left, right, feature = nodes["left_child"], nodes["right_child"], nodes["feature"]
-        leaf, here = left == _NO_CHILD, np.arange(n)
-        later = (left > here) & (left < n) & (right > here) & (right < n) & (feature >= 0) & (feature < tree.n_features)
-        if n < 1 or not (leaf | later).all():
+        is_leaf, node = left == _NO_CHILD, np.arange(n)
+        is_inner = (
+            (left > node) & (left < n) & (right > node) & (right < n) & (feature >= 0) & (feature < tree.n_features)
+        )
+        if n < 1 or not (is_leaf | is_inner).all():
             raise ValueError("its nodes lead outside of it")
         tree.__setstate__(
             {"max_depth": state["depth"], "node_count": n, "nodes": nodes, "values": np.asarray(state["values"])}

@@ -1,4 +1,4 @@
-"""Facts that a method may know of model, task and data before anything is loaded."""
+"""Facts on model, task and data that are known before anything is loaded."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ class Projection(NamedTuple):
     """A linear layer of one transformer block."""
 
     name: str
-    """Its last name, e.g. `q_proj`."""
+    """Last part of its module name, e.g. `q_proj`."""
     inputs: int
     outputs: int
     part: Literal["query", "value", "fused", ""] = ""
-    """Part that it plays in attention; `fused` makes query, key and value at once; empty for any other layer."""
+    """Its role in attention; `fused` computes query, key and value at once; empty for any other layer."""
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Shapes of a model, as a method may need them before anything is loaded."""
+    """Shapes of a model, known before it is loaded."""
 
     name: str
     hidden_size: int
     vocab_size: int
-    """Rows of the output head, padding rows included."""
+    """Rows of the output head, including padding rows."""
     n_layers: int
     projections: tuple[Projection, ...] = ()
-    """Linear layers of all blocks, in order; without query and value where these could not be told from the rest."""
+    """Linear layers of all blocks, in order; without query and value where these could not be identified."""
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """Facts of a run by which a method may decide to be skipped."""
+    """Facts of a run, by which a method may decide to be skipped."""
 
     model: ModelFacts
     task: str
     format: Format
     n_train: int
-    """Labelled answers that `fit` would see; 0 where the method does not learn or nothing is there to learn from."""
+    """Labelled answers that `fit` would get; 0 where the method has no `fit` or there are none."""

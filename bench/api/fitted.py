@@ -1,4 +1,4 @@
-"""Fitted attributes as files: arrays as safetensors, the rest as JSON, adapters by their folder."""
+"""Save and load fitted attributes: arrays as safetensors, the rest as JSON, adapters by their folder."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from bench.api.errors import ContractError, UserError
 Arrays = dict[str, npt.NDArray[Any]]
 _ARRAY, _ORDER, _SCALAR, _TUPLE = "array", "order", "scalar", "tuple"
 _ADAPTER, _FINGERPRINT = "adapter", "fingerprint"
-"""Keys of what JSON lacks."""
+"""JSON keys of types that JSON lacks."""
 _KINDS = "biuf"
-"""Kinds of numpy's types that are kept: truth values and real numbers."""
+"""Kinds of numpy dtypes that can be saved: booleans and real numbers."""
 _LONGEST = 8
-"""Bytes of the longest number that safetensors has."""
+"""Largest item size of safetensors, in bytes."""
 
 
 def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
-    """A fitted value as JSON; its arrays are put into `arrays` by their path."""
+    """Convert a fitted value to JSON; its arrays are added to `arrays` by their path."""
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _KINDS and value.dtype.itemsize <= _LONGEST:
-        # one that lies column by column is kept so, as products of it may differ in the last bit
+        # Fortran order is preserved, as products of the array may differ in the last bit
         array = np.asarray(value)
         by_columns = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
         arrays[path] = np.array(array.T if by_columns else array, order="C")
@@ -57,11 +57,11 @@ def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
             f"fitted attribute {path.lstrip('/')!r} is a {kind}; only numbers, strings, arrays, adapters,"
             " estimators of scikit-learn, and lists, tuples and dicts of them can be saved"
         )
-    return estimators.written(value, path, lambda held, where: _split_arrays(held, where, arrays))
+    return estimators.written(value, path, lambda item, where: _split_arrays(item, where, arrays))
 
 
 def _join_arrays(value: Any, arrays: Arrays, path: str = "") -> Any:
-    """The fitted value that `_split_arrays` wrote."""
+    """Rebuild the fitted value from the output of `_split_arrays`."""
     if isinstance(value, list):
         return [_join_arrays(item, arrays, f"{path}/{i}") for i, item in enumerate(value)]
     if not isinstance(value, dict):
@@ -79,10 +79,10 @@ _READERS: Mapping[frozenset[str], Callable[[Any, Arrays, str], Any]] = {
     frozenset({_TUPLE}): lambda value, arrays, path: tuple(_join_arrays(value[_TUPLE], arrays, path)),
     frozenset({_ADAPTER, _FINGERPRINT}): lambda value, *_: _adapter(Path(value[_ADAPTER]), value[_FINGERPRINT]),
     frozenset({estimators.KIND, estimators.VERSION, estimators.STATE}): lambda value, arrays, path: estimators.read(
-        value, path, lambda held, where: _join_arrays(held, arrays, where)
+        value, path, lambda item, where: _join_arrays(item, arrays, where)
     ),
 }
-"""Keys of an object that stands for something else -> what reads it."""
+"""Keys of a JSON object that encodes another type -> its decoder."""
 
 
 def _adapter(folder: Path, fingerprint: str) -> AdapterRef:

@@ -1,4 +1,4 @@
-"""`ConfidenceMethod`, what it reads, and what its `fit` is given."""
+"""`ConfidenceMethod`, the base class of methods; `Needs`, the signals it reads; `Context`, which `fit` gets."""
 
 from __future__ import annotations
 
@@ -29,50 +29,51 @@ from bench.api.signals import Adapter, QueryLogits, Signal, TokenIds, _is_plain,
 
 @dataclass(frozen=True)
 class Needs:
-    """The signals a method reads: nothing else can be read."""
+    """The signals that a method reads in `fit` and `predict`; it can read no others."""
 
     fit: frozenset[Signal] = frozenset()
     predict: frozenset[Signal] = frozenset()
 
 
 def validation_signals(needs: Needs) -> frozenset[Signal]:
-    """Signals that `ctx.validation` holds: those of `needs.predict`, and the token ids of `needs.fit`.
+    """Return the signals of `ctx.validation`: those of `needs.predict`, and the token ids of `needs.fit`.
 
-    Without what tells the right answer, and without what goes through the method's own adapter, which is not there yet.
+    Signals that reveal the right answer are excluded, and those computed with the adapter, which is not trained yet.
     """
     read = needs.predict | {signal for signal in needs.fit if isinstance(signal, TokenIds)}
     return frozenset(s for s in read if not tells_gold(s) and s != QueryLogits(Adapter.OWN))
 
 
 LEARNED_SPLITS: tuple[Split, ...] = ("train", "validation")
-"""Splits that `fit` may learn from."""
+"""Splits on which `fit` may train."""
 
 
 def refuse_gold(who: str, needs: Needs, fit_on: Split = "train") -> None:
-    """Check that a method can't see the right answers of what it predicts.
+    """Check that a method can't read the right answers to the questions that it predicts.
 
     Args:
-        who: names the method in the error.
-        needs: what it reads.
-        fit_on: where it learns.
+        who: name of the method, for the error.
+        needs: the signals it reads.
+        fit_on: the split on which it trains.
 
     Raises:
-        ContractError: `predict` would read a signal that tells the right answer, or `fit` would learn on another split.
+        ContractError: `predict` would read a signal that reveals the right answer, or `fit` would train on a split
+            other than `LEARNED_SPLITS`.
     """
-    strange = sorted(type(signal).__name__ for signal in needs.fit | needs.predict if not _is_plain(signal))
-    if strange:
-        raise ContractError(f"{who}: expected signals of bench.api as they are, got {', '.join(strange)}")
-    told = sorted(repr(signal) for signal in needs.predict if tells_gold(signal))
-    if told:
+    invalid = sorted(type(signal).__name__ for signal in needs.fit | needs.predict if not _is_plain(signal))
+    if invalid:
+        raise ContractError(f"{who}: expected signals of bench.api as they are, got {', '.join(invalid)}")
+    leaking = sorted(repr(signal) for signal in needs.predict if tells_gold(signal))
+    if leaking:
         raise ContractError(
-            f"{who}: predict would read {', '.join(told)}, which tells the right answer; only fit may read that"
+            f"{who}: predict would read {', '.join(leaking)}, which tells the right answer; only fit may read that"
         )
     if fit_on not in LEARNED_SPLITS:
         raise ContractError(f"{who}: fit_on: expected one of {', '.join(LEARNED_SPLITS)}, got {fit_on!r}")
 
 
 def refuse_output(who: str, plugin: type[ConfidenceMethod]) -> None:
-    """Check that a method says what it gives, and that one which learns gives probabilities.
+    """Check that a method declares a valid `output`, and that a trained one returns probabilities.
 
     Raises:
         ContractError: it doesn't.
@@ -87,15 +88,15 @@ def refuse_output(who: str, plugin: type[ConfidenceMethod]) -> None:
 
 
 def refuse_one_class(method: ConfidenceMethod, correct: BoolArray | None, split: Split) -> None:
-    """Check that there is something to learn: right and wrong answers, unless the method says that it takes one kind.
+    """Check that the labels have both classes, unless the method declares that it can learn from one.
 
     Args:
-        method: which learns.
-        correct: `(n,)` labels of what it would learn from; None where there are none.
-        split: that these are of, for the error.
+        method: the method to fit.
+        correct: `(n,)` training labels; None where there are none.
+        split: split of the labels, for the error.
 
     Raises:
-        UntrainableError: all are of one kind.
+        UntrainableError: all labels are equal.
     """
     if method.takes_one_class or correct is None or (correct.any() and not correct.all()):
         return
@@ -109,30 +110,30 @@ def refuse_one_class(method: ConfidenceMethod, correct: BoolArray | None, split:
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that `fit` gets besides data: the only source of randomness, device and shared numbers."""
+    """Everything that `fit` gets besides training data: seed, device, protocol and validation answers."""
 
     seed: int
-    """Seed of 63 bits, from the run's seed, the method, the model and the task; for scikit-learn `seed % 2**32`."""
+    """Seed of 63 bits, derived from the run's seed, method, model and task; for scikit-learn use `seed % 2**32`."""
     format: Format = Format.CHOICE
     device: str = "cpu"
     protocol: SharedProtocol = field(default_factory=SharedProtocol)
     train_adapter: TrainAdapter | None = None
-    """None where there is no model to adapt."""
+    """Trains a LoRA adapter; None where there is no model."""
     validation: Batch | None = None
     """Labelled answers of the validation split, with the signals of `needs.predict` and the token ids of `needs.fit`;
-    None where the preset keeps the last step, where a method learns on that split, or where there is none."""
+    None where the preset keeps the last step, where the method trains on that split, or where there is none."""
     trainings: list[EarlyStopping] = field(default_factory=list, repr=False, compare=False)
-    """Trainings that `early_stopping` has handed out; read by the harness after `fit`."""
+    """Trainings created by `early_stopping`; the harness reads them after `fit`."""
 
     @property
     def rng(self) -> np.random.Generator:
-        """A generator at the start of this context's stream; each access starts it again."""
+        """A new generator with this context's seed; each access starts the same stream again."""
         return np.random.default_rng(self.seed)
 
     def early_stopping(
         self, limit: int, *, name: str = "", published: int = 0, points: int = POINTS, epochs_per_step: float = 0.0
     ) -> EarlyStopping:
-        """The steps of a training, which end when the validation answers say so; arguments as `EarlyStopping`'s."""
+        """Return an iterator over training steps that stops early on validation; arguments as for `EarlyStopping`."""
         stopping = EarlyStopping(
             limit, self.validation, name=name, published=published, points=points, epochs_per_step=epochs_per_step
         )
@@ -145,10 +146,10 @@ Output = Literal["probability", "score"]
 
 
 class ConfidenceMethod(ABC):
-    """Turns what a model did into a probability that its answer is right.
+    """Estimates the probability that a model's answer is right from the model's signals.
 
     Its constants are the arguments of `__init__`, which stores them and does nothing else: a dataclass with a field for
-    each, `@dataclass(kw_only=True, eq=False)`, does that. What `fit` learns is kept in attributes that end in `_`
+    each, `@dataclass(kw_only=True, eq=False)`, does that. What `fit` learns is stored in attributes that end in `_`
     (numbers, strings, numpy arrays, an `AdapterRef`, estimators of scikit-learn, or lists, tuples and dicts of these).
     """
 
@@ -158,34 +159,33 @@ class ConfidenceMethod(ABC):
     """Source of the method: "arXiv:..." or "doi:..."."""
     needs: ClassVar[Needs]
     output: ClassVar[Output] = "probability"
-    """Kind of what `predict` gives: probabilities, or scores that only say which answer is surer, e.g. an entropy with
-    its sign turned round. Scores become probabilities by one rule for all, a logistic fit on their order among the
-    validation answers, so that their unit doesn't matter; without validation labels they have metrics of order alone.
-    Only for a method that learns nothing."""
+    """Output of `predict`: probabilities, or scores that only rank answers, e.g. a negative entropy. Scores become
+    probabilities by one rule for all, a logistic fit on their ranks among the validation answers, so that their unit
+    doesn't matter; without validation labels they only have ranking metrics. Scores are for methods without `fit`."""
     fit_on: ClassVar[Split] = "train"
     """The split whose answers and labels `fit` gets."""
     draws: ClassVar[bool] = True
-    """Whether `fit` draws at random, so that two seeds never give the same confidences; of no account without `fit`."""
+    """Whether `fit` is random, so that two seeds never give the same confidences; ignored without `fit`."""
     takes_one_class: ClassVar[bool] = False
-    """Whether `fit` can learn from answers that are all right, or all wrong; else it is not asked to, and the cell is
-    skipped with this reason."""
+    """Whether `fit` can learn from answers that are all right, or all wrong; else it is not called then, and the cell
+    is skipped with this reason."""
     presets: ClassVar[Mapping[str, Preset]] = MappingProxyType({})
-    """Preset name -> keyword arguments of `__init__`; one that is left out keeps its default. A method without presets
-    runs as "defaults" under any."""
+    """Preset name -> keyword arguments of `__init__`; omitted ones keep their defaults. A method without presets runs
+    as "defaults" under any preset."""
     small: ClassVar[Mapping[str, object]] = MappingProxyType({})
-    """Keyword arguments of `__init__` with which `bench check` makes the method, beside those of its first preset: so
-    that `fit` on 200 answers takes a second or two."""
+    """Keyword arguments of `__init__` that `bench check` adds to those of the first preset, so that `fit` on 200
+    answers takes a second or two."""
     search: ClassVar[Mapping[str, Search]] = MappingProxyType({})
-    """Field -> what `bench run --tune N` draws it from, e.g. {"learning_rate": Times(0.1, 10)}: constants of training
-    alone, never one that changes what is read. A method without it runs with its preset. Not for one that learns on
+    """Field -> its search space for `bench run --tune N`, e.g. {"learning_rate": Times(0.1, 10)}: training constants
+    only, none that changes the signals. A method without it runs with its preset. Not for methods that train on
     validation, by which configurations are chosen."""
     published_training: ClassVar[str] = ""
-    """Length of the published training in words, for the footnote of one that was cut short."""
+    """Length of the published training in words, for the footnote where the run's training was cut short."""
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})
-    """Preset -> what its source does and this method does not, a sentence each; `bench show` lists them."""
+    """Preset -> differences of this method from its source, one sentence each; `bench show` lists them."""
     analyses: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Name -> "module:function" of an analysis that `bench analyze` runs: it gets an `AnalysisInput` and returns
-    `Findings`. Imported only when it is asked for; a missing module is that of the class."""
+    """Name -> "module:function" of an analysis for `bench analyze`: it gets an `AnalysisInput` and returns `Findings`.
+    Imported only when it is requested; the default module is that of the class."""
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Contract check -> reason why this method may break it; an entry that is no longer needed fails."""
 
@@ -193,53 +193,53 @@ class ConfidenceMethod(ABC):
         """Learn from labelled answers; the default learns nothing. Returns self.
 
         Raises:
-            UntrainableError: these answers can't teach it anything; its cell is skipped with this reason. That all are
-                right, or all wrong, the harness says itself.
+            UntrainableError: the method can't learn from these answers; its cell is skipped with this reason. The
+                harness itself checks whether all are right, or all wrong.
         """
         del train, ctx
         return self
 
     @abstractmethod
     def predict(self, batch: Batch) -> FloatArray:
-        """Confidences `(n,)` within [0, 1], or finite scores as `output` says; higher = surer.
+        """Return confidences `(n,)` within [0, 1], or finite scores (see `output`); higher = more confident.
 
-        One answer's value does not depend on the others.
+        An answer's value must not depend on the other answers of the batch.
         """
 
     def reads(self) -> Needs:
-        """Signals that this instance reads: `needs`, unless arguments change it."""
+        """Return the signals that this instance reads: `needs`, unless arguments change it."""
         return type(self).needs
 
     def skip(self, facts: RunFacts) -> str | None:
-        """A reason not to run here, or None."""
+        """Return a reason to skip this run, or None."""
         del facts
         return None
 
     def oddities(self, batch: Batch) -> Mapping[str, int]:
-        """Counts of what a reader of the results should know of the answers, e.g. {"replies without a number": 3}."""
+        """Return counts of unusual answers for readers of the results, e.g. {"replies without a number": 3}."""
         del batch
         return {}
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """Trained parameters, for the size table."""
+        """Return the number of trained parameters, for the size table."""
         del facts
         return 0
 
     @classmethod
     def trains(cls) -> bool:
-        """Whether `fit` does anything."""
+        """Return whether the class overrides `fit`."""
         return cls.fit is not ConfidenceMethod.fit
 
     def params(self) -> dict[str, object]:
-        """The arguments of `__init__` as they are stored."""
+        """Return the arguments of `__init__` as stored."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def fitted(self) -> dict[str, Any]:
-        """Fitted attributes: every attribute that ends in `_`."""
+        """Return the fitted attributes: every attribute that ends in `_`."""
         return {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_")}
 
     def save(self, folder: Path) -> None:
-        """Write what `fit` learned: arrays to `fitted.safetensors`, the rest to `fitted.json`, adapters by folder."""
+        """Save the fitted attributes: arrays to `fitted.safetensors`, the rest to `fitted.json`, adapters by folder."""
         from safetensors.numpy import save_file
 
         arrays: dict[str, npt.NDArray[Any]] = {}
@@ -249,7 +249,7 @@ class ConfidenceMethod(ABC):
         (folder / "fitted.json").write_text(json.dumps(plain), encoding="utf-8")
 
     def load(self, folder: Path) -> Self:
-        """Read back what `save` wrote. Returns self.
+        """Load the attributes that `save` wrote. Returns self.
 
         Raises:
             UserError: the folder of an adapter is gone.
@@ -264,18 +264,18 @@ class ConfidenceMethod(ABC):
 
 
 def given(method: ConfidenceMethod, batch: Batch, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:
-    """Confidences or scores `(n,)` of a method, as float64: runs and checks ask for them in this one way.
+    """Call `predict` and return its validated confidences or scores `(n,)`, as float64; runs and checks both use it.
 
     Args:
-        method: fitted, or one that learns nothing.
+        method: a fitted method, or one without `fit`.
         batch: n answers.
         allow_nan: as for `checked`.
 
     Raises:
-        ContractError: it is not what the method has to give.
-        Exception: whatever the method raises.
+        ContractError: the output is invalid.
+        Exception: any exception of the method.
     """
-    who, values = f"{method.name}.predict", method.predict(batch)
+    caller, values = f"{method.name}.predict", method.predict(batch)
     if method.output == "score":
-        return checked_scores(who, values, batch.ids)
-    return checked(who, values, len(batch), allow_nan=allow_nan)
+        return checked_scores(caller, values, batch.ids)
+    return checked(caller, values, len(batch), allow_nan=allow_nan)

@@ -1,4 +1,4 @@
-"""Options of a command that are the fields of a dataclass: marks of fields, and options as words and as keywords."""
+"""Command options declared as dataclass fields: annotations, and conversion to command words and from keywords."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Heading:
 
 @dataclass(frozen=True)
 class Flag:
-    """Name of an option that doesn't follow from the name of its field."""
+    """Name of an option that differs from the name of its field."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Separated:
-    """Mark of an option that takes several values at once."""
+    """Annotation of an option that takes several values, joined by a separator."""
 
     by: str = ","
 
@@ -40,19 +40,19 @@ class Separated:
 Names = Annotated[tuple[str, ...], Separated()]
 
 
-def words_of(given: object, without: Collection[str] = ()) -> list[str]:
-    """Options that make an object of a dataclass of options, as they are typed: those that have not their default.
+def words_of(options: object, without: Collection[str] = ()) -> list[str]:
+    """Return the command-line words of an options object, without options that have their default.
 
     Args:
-        given: the object.
-        without: fields that are left out.
+        options: an object of a dataclass of options.
+        without: fields to omit.
     """
     words: list[str] = []
-    for field, hint in _hinted(type(given)):
-        value, own = getattr(given, field.name), _Field(field, hint)
+    for field, hint in _fields_with_hints(type(options)):
+        value, spec = getattr(options, field.name), _Field(field, hint)
         if field.name not in without and value != field.default:
-            values = (own.by.join(value),) if own.by else value if own.several else (value,)
-            words += [own.option] if value is True else [word for each in values for word in (own.option, str(each))]
+            values = (spec.by.join(value),) if spec.by else value if spec.several else (value,)
+            words += [spec.option] if value is True else [word for item in values for word in (spec.option, str(item))]
     return words
 
 
@@ -60,53 +60,53 @@ def words_of(given: object, without: Collection[str] = ()) -> list[str]:
 
 
 def option_of(name: str, marks: Sequence[object], *, several: bool) -> str:
-    """Name of a field's option on the command line."""
+    """Return the name of a field's option on the command line."""
     flag = next((mark.name for mark in marks if isinstance(mark, Flag)), None)
     return flag or "--" + (name.removesuffix("s") if several else name).replace("_", "-")
 
 
-def from_keywords(cls: Callable[..., T], given: Mapping[str, object], caller: str) -> T:
-    """An object of a dataclass of options, from keyword arguments as people write them.
+def from_keywords(cls: Callable[..., T], keywords: Mapping[str, object], caller: str) -> T:
+    """Build an object of a dataclass of options from keyword arguments, leniently.
 
-    One value may stand where several are possible, texts are taken apart at commas where the command line does that,
-    and a path may be a text. Besides its own name a field has that of its option: `method`, `sort`.
+    A single value is accepted for several, texts are split at commas where the command line does that, and a path may
+    be a text. A field can also be passed by the name of its option: `method`, `sort`.
 
     Args:
         cls: the dataclass.
-        given: name -> value.
-        caller: what was called, for messages, e.g. `run()`.
+        keywords: name -> value.
+        caller: the called function, for messages, e.g. `run()`.
 
     Raises:
-        UserError: an unknown name, one that comes twice or is missing, or a value of another kind.
+        UserError: a name is unknown, repeated or missing, or a value has the wrong type.
     """
-    known = {field.name: _Field(field, hint) for field, hint in _hinted(cls)}
-    names = {name: name for name in known} | {field.keyword: name for name, field in known.items()}
-    made: dict[str, Any] = {}
-    for keyword, value in given.items():
+    specs = {field.name: _Field(field, hint) for field, hint in _fields_with_hints(cls)}
+    names = {name: name for name in specs} | {field.keyword: name for name, field in specs.items()}
+    values: dict[str, Any] = {}
+    for keyword, value in keywords.items():
         name = names.get(keyword)
         if name is None:
             hint = did_you_mean(keyword, names)
-            raise UserError(f"{caller} has no option {keyword!r}.{hint} Options: {', '.join(known)}")
-        if name in made:
+            raise UserError(f"{caller} has no option {keyword!r}.{hint} Options: {', '.join(specs)}")
+        if name in values:
             raise UserError(f"{caller}: {keyword} was given twice, also as {name}; leave out one of them")
-        made[name] = known[name].value(value, f"{caller}, {keyword}")
-    missing = [name for name, field in known.items() if field.is_required and made.get(name) in {None, "", ()}]
+        values[name] = specs[name].value(value, f"{caller}, {keyword}")
+    missing = [name for name, field in specs.items() if field.is_required and values.get(name) in {None, "", ()}]
     if missing:
         raise UserError(f"{caller}: expected {missing[0]}, got none; give {missing[0]}=...")
-    return cls(**made)
+    return cls(**values)
 
 
-def _hinted(cls: Any) -> Iterator[tuple[Field[Any], Any]]:
+def _fields_with_hints(cls: Any) -> Iterator[tuple[Field[Any], Any]]:
     hints = get_type_hints(cls, include_extras=True)
     return ((field, hints[field.name]) for field in fields(cls))
 
 
 class _Field:
-    """A field with its type, as values are read for it."""
+    """A field of a dataclass of options, with its type and option name."""
 
     def __init__(self, field: Field[Any], hint: Any) -> None:
-        plain, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        kinds = get_args(plain) if get_origin(plain) in {Union, UnionType} else (plain,)
+        annotated, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        kinds = get_args(annotated) if get_origin(annotated) in {Union, UnionType} else (annotated,)
         self.kind = next(kind for kind in kinds if kind is not NoneType)
         self.several = get_origin(self.kind) is tuple
         self.may_be_none = NoneType in kinds
@@ -115,24 +115,24 @@ class _Field:
         self.option = option_of(field.name, marks, several=self.several)
         self.keyword = self.option.removeprefix("--").replace("-", "_")
 
-    def value(self, given: object, where: str) -> Any:
-        """A value as the field has it.
+    def value(self, value: object, where: str) -> Any:
+        """Convert a value to the type of the field.
 
         Raises:
-            UserError: it is of another kind.
+            UserError: it has the wrong type.
         """
-        if given is None and self.may_be_none:
+        if value is None and self.may_be_none:
             return None
         if not self.several:
-            return _single(self.kind, given, where)
-        if isinstance(given, Mapping | bytes):
-            raise UserError(f"{where}: expected one or several values, got {given!r}")
-        one, parts = get_args(self.kind)[0], [given]
-        if given is None or (isinstance(given, Iterable) and not isinstance(given, str | PathLike)):
-            parts = list(given or ())
+            return _single(self.kind, value, where)
+        if isinstance(value, Mapping | bytes):
+            raise UserError(f"{where}: expected one or several values, got {value!r}")
+        kind, values = get_args(self.kind)[0], [value]
+        if value is None or (isinstance(value, Iterable) and not isinstance(value, str | PathLike)):
+            values = list(value or ())
         if self.by is not None:
-            parts = [piece.strip() for part in parts for piece in str(_single(str, part, where)).split(self.by)]
-        return tuple(_single(one, part, where) for part in parts if part != "")
+            values = [piece.strip() for part in values for piece in str(_single(str, part, where)).split(self.by)]
+        return tuple(_single(kind, part, where) for part in values if part != "")
 
 
 _WORDS: Mapping[type, str] = {
@@ -140,18 +140,18 @@ _WORDS: Mapping[type, str] = {
 }  # fmt: skip
 
 
-def _single(kind: Any, given: object, where: str) -> object:
-    """One value of a kind."""
-    if isinstance(given, PathLike) and kind in {str, Path}:
-        given = fspath(given)
-    if isinstance(given, str) and kind is Path:
-        return Path(given).expanduser()
+def _single(kind: Any, value: object, where: str) -> object:
+    """Convert one value to a type."""
+    if isinstance(value, PathLike) and kind in {str, Path}:
+        value = fspath(value)
+    if isinstance(value, str) and kind is Path:
+        return Path(value).expanduser()
     if issubclass(kind, StrEnum):
-        known = [each.value for each in kind]
-        if given not in known:
-            raise UserError(f"{where}: expected one of {', '.join(known)}, got {given!r}")
-        return kind(str(given))
+        choices = [each.value for each in kind]
+        if value not in choices:
+            raise UserError(f"{where}: expected one of {', '.join(choices)}, got {value!r}")
+        return kind(str(value))
     numbers: Mapping[type, type] = {int: Integral, float: Real}
-    if not isinstance(given, numbers.get(kind, kind)) or (isinstance(given, bool) and kind is not bool):
-        raise UserError(f"{where}: expected {_WORDS[kind]}, got {given!r}")
-    return kind(given)
+    if not isinstance(value, numbers.get(kind, kind)) or (isinstance(value, bool) and kind is not bool):
+        raise UserError(f"{where}: expected {_WORDS[kind]}, got {value!r}")
+    return kind(value)

@@ -1,4 +1,4 @@
-"""The numbers that all methods share, in one frozen dataclass, and its presets."""
+"""`Protocol`: the settings that all methods share, in one frozen dataclass, and its presets."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 from bench.api.errors import UserError, did_you_mean
 
 NLL_CLIP = 2.0**-24
-"""Smallest probability that a log loss believes: the distance from 1 of the largest float32 below it.
+"""Lower clip of probabilities in a log loss: the distance from 1 of the largest float32 below it.
 
-A float32 softmax can't say anything between 1 - 2^-24 and 1, so a method in float64 must not be punished for it either.
+A float32 softmax has no value between 1 - 2^-24 and 1, so a method in float64 must not be penalised for one either.
 """
 
 
 _MOST_BINS = 10_000
-"""Most bins of the expected calibration error; more are more than there are answers, and fill the memory."""
+"""Most bins of the expected calibration error; more exceed the number of answers and fill the memory."""
 _TWO = 2
 
 
 ECE_BINS = 10
-"""Bins of the expected calibration error where nothing else is asked for."""
+"""Default number of bins of the expected calibration error."""
 
 
 class ExemplarOrder(enum.Enum):
@@ -49,27 +49,26 @@ class LetterRule(enum.Enum):
 
 
 class EmptyRule(enum.Enum):
-    """Confidence in an answer without text, which a method never sees."""
+    """Confidence for an answer without text, which methods never get."""
 
     ZERO = "zero"
     """0.0 (docs/methods.md §0.6)."""
     BASE_RATE = "base_rate"
-    """The share of right answers among those that it learned from; 0.0 where it learns from none
-    (docs/methods.md §1.5)."""
+    """The share of right answers among the method's training answers; 0.0 where it has none (docs/methods.md §1.5)."""
 
 
 class ValidationRule(enum.Enum):
-    """Choice of the rows that are the validation set of the training corpora."""
+    """Selection of the validation set of the training corpora."""
 
     STRATIFIED = "stratified"
-    """Drawn from each data set in proportion to its training rows, with `split_seed`."""
+    """Sampled from each data set in proportion to its training rows, with `split_seed`."""
     PUBLISHED = "published"
     """First rows of each validation split in proportion to its size, permuted, cut at 2,000: 70 % are BoolQ's
     (docs/methods.md §1.2)."""
 
 
 class KeptStep(enum.Enum):
-    """Choice of the step that a training in steps keeps."""
+    """Selection of the training step whose weights are kept."""
 
     LAST = "last"
     """The last one, as papers and official code do."""
@@ -83,10 +82,10 @@ TEMPLATES: Mapping[str, str] = MappingProxyType({"choice": "choice/1", "open": "
 
 @dataclass(frozen=True)
 class Protocol:
-    """Settings that must be equal for all methods; part of every result by its digest."""
+    """Settings that are equal for all methods; every result records their digest."""
 
     preset: str = "fixed"
-    """Name of the row of PRESETS that this started from."""
+    """Preset on which these settings are based."""
     shots: int = 5
     """Exemplars before the question (paper, appendix on prompts)."""
     exemplar_order: ExemplarOrder = ExemplarOrder.DATASET
@@ -94,8 +93,8 @@ class Protocol:
     exemplar_seed: int = 23
     """Seed of the permuted order; the official code's global seed (docs/methods.md §1.1)."""
     exemplar_sets: int = 0
-    """Fixed exemplar sets per data set, which take turns where prompts draw theirs; 0: each prompt draws its own
-    (docs/methods.md §1.4)."""
+    """Number of fixed exemplar sets per data set, used in rotation where exemplars are sampled; 0: each prompt samples
+    its own (docs/methods.md §1.4)."""
     letters: str = "abcdefghijklmnopqrstuvwxyz"
     """Option letters in order; each must be one token of the model's tokenizer."""
     query_letters: str = "ab"
@@ -103,7 +102,7 @@ class Protocol:
     letter_rule: LetterRule = LetterRule.EXACT
     """Rule by which choice answers are graded (docs/methods.md §1.7)."""
     empty_rule: EmptyRule = EmptyRule.ZERO
-    """Confidence in answers without text (docs/methods.md §0.6)."""
+    """Confidence for answers without text (docs/methods.md §0.6)."""
     max_new_tokens_choice: int = 1
     """Length of a choice answer in tokens (docs/methods.md §1.6)."""
     max_new_tokens_open: int = 30
@@ -111,20 +110,20 @@ class Protocol:
     ece_bins: int = ECE_BINS
     """Equal-width bins of the expected calibration error (docs/methods.md §4)."""
     std_ddof: int = 0
-    """Degrees of freedom taken off in the standard deviation over subjects (docs/methods.md §4)."""
+    """Delta degrees of freedom of the standard deviation over subjects (docs/methods.md §4)."""
     validation_fraction: float = 0.1
-    """Share of train that becomes validation where a task has none (docs/methods.md §1.2)."""
+    """Share of train that is split off as validation where a task has none (docs/methods.md §1.2)."""
     split_seed: int = 23
-    """Seed of that split; never the run's seed, so that answers are made once for all seeds."""
+    """Seed of that split; not the run's seed, so that answers are generated once for all seeds."""
     validation_rule: ValidationRule = ValidationRule.STRATIFIED
     """Validation set of the training corpora (docs/methods.md §1.2)."""
     kept_step: KeptStep = KeptStep.VALIDATION
-    """Step of a training that every method keeps (docs/methods.md §0.19)."""
+    """Training step whose weights every method keeps (docs/methods.md §0.19)."""
     drop_contaminated: bool = True
-    """Whether training questions that are also in a test set are left out; counted anyway (docs/methods.md §0.18)."""
+    """Whether training questions that are also in a test set are excluded; always counted (docs/methods.md §0.18)."""
 
     def digest(self) -> str:
-        """First 16 hex digits of the SHA-256 of all fields and of the wordings' versions."""
+        """Return the first 16 hex digits of the SHA-256 of all fields and of the wordings' versions."""
         fields = {k: v.value if isinstance(v, enum.Enum) else v for k, v in asdict(self).items()}
         fields["templates"] = dict(TEMPLATES)
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
@@ -162,10 +161,10 @@ NOT_REPRODUCED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def preset_named(preset: str) -> Protocol:
-    """The protocol of a preset.
+    """Return the protocol of a preset.
 
     Raises:
-        UserError: there is none of this name.
+        UserError: no preset has this name.
     """
     if preset not in PRESETS:
         hint = did_you_mean(preset, PRESETS)
@@ -174,16 +173,16 @@ def preset_named(preset: str) -> Protocol:
 
 
 def changed(preset: str, values: Mapping[str, object]) -> Protocol:
-    """A preset's protocol with other values, which are as JSON has them.
+    """Return a preset's protocol with some fields replaced; values are of JSON types.
 
     Raises:
-        UserError: there is no such preset or field, or a value is not one that it can have.
+        UserError: the preset or a field is unknown, or a value is invalid.
     """
     protocol = preset_named(preset)
-    protocol = replace(protocol, **{key: _like(protocol, key, value) for key, value in values.items()})
-    least = dict.fromkeys(("shots", "exemplar_seed", "exemplar_sets", "std_ddof", "split_seed"), 0)
-    least |= dict.fromkeys(("max_new_tokens_choice", "max_new_tokens_open", "ece_bins"), 1)
-    for key, bound in least.items():
+    protocol = replace(protocol, **{key: _convert(protocol, key, value) for key, value in values.items()})
+    minimum = dict.fromkeys(("shots", "exemplar_seed", "exemplar_sets", "std_ddof", "split_seed"), 0)
+    minimum |= dict.fromkeys(("max_new_tokens_choice", "max_new_tokens_open", "ece_bins"), 1)
+    for key, bound in minimum.items():
         if getattr(protocol, key) < bound:
             raise UserError(f"--set protocol.{key}: expected at least {bound}, got {getattr(protocol, key)}.")
     if protocol.ece_bins > _MOST_BINS:
@@ -200,8 +199,8 @@ def changed(preset: str, values: Mapping[str, object]) -> Protocol:
     return protocol
 
 
-def _like(protocol: Protocol, key: str, value: object) -> Any:
-    """The value of a field, of the type that it has in the protocol."""
+def _convert(protocol: Protocol, key: str, value: object) -> Any:
+    """Convert a JSON value to the type of a protocol field."""
     fields = {name: default for name, default in vars(protocol).items() if name != "preset"}
     if key not in fields:
         raise UserError(

@@ -21,13 +21,13 @@ class Format(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One benchmark question as its task read it.
+    """One benchmark question.
 
     Example: `Question("mmlu-choice/test/0", "anatomy", "Which bone ...?", ("femur", "tibia"), gold=0)`.
     """
 
     id: str
-    """Stable over runs and machines: the source's own where unique, else `<task>/<split>/<row>`."""
+    """Stable over runs and machines: the data set's id where unique, else `<task>/<split>/<row>`."""
     subject: str
     """The unit over which macro means are taken; exemplars come from the same subject."""
     text: str
@@ -35,13 +35,13 @@ class Question:
     choices: tuple[str, ...]
     """Option texts in data-set order; for an open question the gold answer and the wrong ones, never shown."""
     gold: int
-    """Index of the right one in `choices`."""
+    """Index of the right option in `choices`."""
     parts: tuple[tuple[str, str], ...] = ()
-    """Named pieces besides the text that the style writes out, e.g. `(("passage", "..."),)`."""
+    """Named texts besides the question that the style includes, e.g. `(("passage", "..."),)`."""
     index_in_subject: int | None = None
-    """Number within its subject, by which exemplars are drawn; None: counted in the order of the split."""
+    """Index within its subject, which seeds the choice of exemplars; None: counted in the order of the split."""
     accepted: tuple[str, ...] = ()
-    """Further right answers to an open question, e.g. other names of the same; `choices` has one of them alone."""
+    """Further right answers to an open question, e.g. aliases; `choices` has only one right answer."""
 
     @property
     def answer(self) -> str:
@@ -51,14 +51,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class PromptStyle:
-    """The words around questions (docs/methods.md §1.4); `{label}`, `{text}`, `{options}` and parts are filled in."""
+    """Prompt template around questions (docs/methods.md §1.4), with `{label}`, `{text}`, `{options}` and parts."""
 
     header: str
     """Line above the exemplars; `{label}` is the subject in words."""
     footer: str
     """Line between the exemplars and the question."""
     context: str
-    """Pattern of a question written out: `{text}`, its parts by their names and, for choice tasks, `{options}`."""
+    """Template of a question: `{text}`, its parts by their names and, for choice tasks, `{options}`."""
     target_prompt: str = "\nAnswer:"
     """End of the user message."""
     gap: str = "\n\n"
@@ -75,7 +75,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A conversation that ends where the model is to answer."""
+    """A conversation that ends where the model answers."""
 
     messages: tuple[Message, ...]
 
@@ -86,27 +86,27 @@ Text = str | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """An answer that was made elsewhere: one of the authors' release, or of a user's file."""
+    """An answer from outside the run: from the authors' release, or from a user's file."""
 
     prompt: Prompt | None
-    """The conversation that it answers; None: the one that the task makes."""
+    """The conversation that it answers; None: the task's prompt."""
     text: Text
-    """The answer, or its final part where it comes after a trace."""
+    """The answer, or its final part where it follows a reasoning trace."""
     correct: bool | None
-    """None: it is graded here."""
+    """Its label; None: graded by this run."""
     trace: Text = ""
-    """Reasoning before the final part; it is read, but no signal is about it."""
+    """Reasoning before the final part; fed to the model, but no signal is computed of it."""
     samples: tuple[Text, ...] | None = None
     """Further answers to the same question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer that the frozen model generated, graded; the same for every method."""
+    """Graded answer of the frozen model; the same for every method."""
 
     text: str
     letter: str | None
-    """The option letter it was read as; None for open answers and for text that is no letter."""
+    """The parsed option letter; None for open answers and for text that is not a letter."""
     correct: bool
     parsed: bool
-    """False where the text could not be read as an answer; such answers count as wrong and are counted."""
+    """False where the text could not be parsed as an answer; such answers count as wrong and are counted."""

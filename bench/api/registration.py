@@ -1,4 +1,4 @@
-"""The decorators by which plugins make themselves known."""
+"""Decorators that register plugins: `@method` and `@task`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 
 class Declaration(NamedTuple):
-    """A decorated class, before the registry has looked at it."""
+    """A decorated class, before the registry has validated it."""
 
     kind: str
     name: str
@@ -16,7 +16,7 @@ class Declaration(NamedTuple):
 
 
 DECLARED: list[Declaration] = []
-"""Filled by the decorators below, in import order; read by `bench.registry` only."""
+"""Decorated classes in import order; read by `bench.registry` only."""
 
 
 P = TypeVar("P", bound=type)

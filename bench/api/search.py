@@ -1,8 +1,8 @@
-"""Search spaces: the constants of a training that `bench run --tune N` may choose on validation, and what from.
+"""Search spaces of training constants, which `bench run --tune N` chooses on validation.
 
-A method declares `search = {"learning_rate": Times(0.1, 10)}`; configuration 0 is its preset's own, the others are
-drawn. A drawn value depends on the run's seed, the method, its position and the field, and on nothing else: four
-configurations are the first four of eight, and a field that is fixed leaves the draws of the others as they are.
+A method declares `search = {"learning_rate": Times(0.1, 10)}`; configuration 0 is its preset, the others are sampled.
+A sampled value depends on the run's seed, the method, the configuration's index and the field, and on nothing else:
+four configurations are the first four of eight, and fixing a field does not change the values of the others.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ import numpy as np
 from bench.api.errors import ContractError
 
 _DIGITS = 3
-"""Significant digits of drawn numbers: so many can be read, typed and told apart."""
+"""Significant digits of sampled numbers, few enough to read and to type."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """The preset's own number times a factor, log-uniform between two bounds: whatever the preset, it is inside."""
+    """The preset's value times a factor, log-uniform between two bounds; the range contains every preset."""
 
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        """Refuse bounds that don't have 1 between them, the preset's own number."""
+        """Refuse bounds that don't enclose 1, which stands for the preset's value."""
         _require(0 < self.low <= 1 <= self.high < math.inf and self.low < self.high, self, "0 < low <= 1 <= high")
 
-    def drawn(self, rng: np.random.Generator, own: Any) -> Any:
-        """A value; `own` is the preset's."""
-        value = own * math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
-        return max(round(value), 1) if _is_whole(own) else _rounded(value)
+    def drawn(self, rng: np.random.Generator, preset_value: Any) -> Any:
+        """Sample a value."""
+        value = preset_value * math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+        return max(round(value), 1) if _is_whole(preset_value) else _rounded(value)
 
-    def words(self, own: Any) -> str:
-        """Words for what is drawn from."""
-        return f"{self.low:g} to {self.high:g} times {own}"
+    def words(self, preset_value: Any) -> str:
+        """Describe the search space."""
+        return f"{self.low:g} to {self.high:g} times {preset_value}"
 
 
 @dataclass(frozen=True)
@@ -49,48 +49,48 @@ class Uniform:
     log: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse bounds that are none, of a positive number where its logarithm is drawn."""
-        least = 0.0 if self.log else -math.inf
-        _require(least < self.low < self.high < math.inf, self, "0 < low < high" if self.log else "low < high")
+        """Refuse bounds in the wrong order or, with `log`, not above 0."""
+        lower_limit = 0.0 if self.log else -math.inf
+        _require(lower_limit < self.low < self.high < math.inf, self, "0 < low < high" if self.log else "low < high")
 
-    def drawn(self, rng: np.random.Generator, own: Any) -> Any:
-        """A value; `own` is the preset's."""
+    def drawn(self, rng: np.random.Generator, preset_value: Any) -> Any:
+        """Sample a value."""
         if self.log:
             value = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
         else:
             value = rng.uniform(self.low, self.high)
-        if _is_whole(own):
+        if _is_whole(preset_value):
             return min(max(round(value), math.ceil(self.low)), math.floor(self.high))
-        return min(max(_rounded(value), self.low), self.high)  # 0.9999 has more digits than what is drawn
+        return min(max(_rounded(value), self.low), self.high)  # rounding can leave the bounds
 
-    def words(self, own: Any) -> str:
-        """Words for what is drawn from."""
-        return f"{self.low:g} to {self.high:g}{', log-uniform' * self.log}; {own} in the preset"
+    def words(self, preset_value: Any) -> str:
+        """Describe the search space."""
+        return f"{self.low:g} to {self.high:g}{', log-uniform' * self.log}; {preset_value} in the preset"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several values, each as likely as the others."""
+    """One of several values, with equal probability."""
 
     values: tuple[float | int | str | bool, ...]
 
     def __post_init__(self) -> None:
-        """Refuse what is no choice."""
-        plain = isinstance(self.values, tuple) and all(isinstance(value, float | int | str) for value in self.values)
-        _require(plain and len(set(self.values)) > 1, self, "a tuple of two numbers or texts at least")
+        """Refuse anything but a tuple of two or more different values."""
+        is_valid = isinstance(self.values, tuple) and all(isinstance(value, float | int | str) for value in self.values)
+        _require(is_valid and len(set(self.values)) > 1, self, "a tuple of two numbers or texts at least")
 
-    def drawn(self, rng: np.random.Generator, own: Any) -> Any:
-        """A value; `own` is the preset's."""
-        del own
+    def drawn(self, rng: np.random.Generator, preset_value: Any) -> Any:
+        """Sample a value."""
+        del preset_value
         return self.values[int(rng.integers(len(self.values)))]
 
-    def words(self, own: Any) -> str:
-        """Words for what is drawn from."""
-        return f"one of {', '.join(map(str, self.values))}; {own} in the preset"
+    def words(self, preset_value: Any) -> str:
+        """Describe the search space."""
+        return f"one of {', '.join(map(str, self.values))}; {preset_value} in the preset"
 
 
 Search: TypeAlias = Times | Uniform | Choice
-"""Kinds of what a constant may be drawn from."""
+"""Search space of one constant."""
 
 
 def _require(holds: bool, search: object, expected: str) -> None:  # noqa: FBT001
@@ -98,8 +98,8 @@ def _require(holds: bool, search: object, expected: str) -> None:  # noqa: FBT00
         raise ContractError(f"search: expected {expected}, got {search!r}")
 
 
-def _is_whole(own: Any) -> bool:
-    return isinstance(own, int) and not isinstance(own, bool)
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _rounded(value: float) -> float:

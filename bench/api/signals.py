@@ -1,4 +1,4 @@
-"""Signals that can be measured on a frozen model, once and for all methods: the vocabulary of `needs`."""
+"""Signal classes: what can be read of a frozen model, computed once for all methods; a method lists them in `needs`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class At(enum.Enum):
     WRONG_PREDICTING = "wrong_predicting"
     """GOLD_PREDICTING for all wrong options one after the other; `Ragged.owner` says which option a row is of."""
     SAMPLE_END = "sample_end"
-    """After the last token of each sample was read back in; the prompt's end for one without tokens."""
+    """After the last token of each sample was read back in; the prompt's end for an empty sample."""
     QUERY_END = "query_end"
-    """Where the verdict on the answer is read, after the self-check query; one row per question."""
+    """The end of the self-check query, which predicts the verdict on the answer; one row per question."""
 
 
 class Of(enum.Enum):
-    """Choice of token ids."""
+    """Text of a question whose tokens a signal is about."""
 
     PROMPT = "prompt"
     """The rendered prompt with its generation prompt."""
@@ -41,57 +41,57 @@ class Of(enum.Enum):
     QUERY = "query"
     """The whole conversation: prompt, answer, and the self-check query after it."""
     GOLD = "gold"
-    """The right answer as the model would have to say it: the right letter, or the right text."""
+    """The right answer as the model would generate it: the right letter, or the right text."""
     WRONG = "wrong"
     """All wrong options, one after the other; `Ragged.owner` says which option an id is of."""
     QUESTION = "question"
-    """The question as its prompt shows it, with its options if it shows them, without exemplars."""
+    """The question as the prompt shows it, with options if the prompt has them, without exemplars."""
     OPTIONS = "options"
-    """All options, unlabelled: letters in their order, open ones in the order of their texts, since data may put the
-    right one first. `Ragged.owner` counts them in that order."""
+    """All options, unlabelled: letters in their order, open ones sorted by text, since data sets may list the right one
+    first. `Ragged.owner` is the index in that order."""
     SAMPLES = "samples"
-    """Sampled answers; `Ragged.owner` is the number of the sample, from 0."""
+    """Sampled answers; `Ragged.owner` is the index of the sample."""
 
 
 class Adapter(enum.Enum):
-    """Through which weights a signal is read."""
+    """Weights with which a signal is computed."""
 
     NONE = "none"
-    """The frozen model's own."""
+    """The frozen model, without adapter."""
     OWN = "own"
-    """Adapter that this method trained (its `adapter_`), after `fit`."""
+    """The frozen model with the adapter that the method trained in `fit` (its `adapter_`)."""
 
 
-# checks of plain values, since types are only hints in a plugin
+# run-time checks, as type hints of plugins are not enforced
 
 
 def _is_count(value: object, least: int) -> bool:
-    """Whether it is a whole number, and at least so much."""
+    """Return whether it is an integer of at least `least`."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is a finite number."""
+    """Return whether it is a finite number."""
     return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _is_text(value: object) -> bool:
-    """Whether it is text that can be written: half of a pair of surrogates can't."""
+    """Return whether it is text that UTF-8 can encode, without lone surrogates."""
     return type(value) is str and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 @dataclass(frozen=True, repr=False)
 class Signal:
-    """Something measured once on the frozen model; its fields are part of its identity."""
+    """Something computed once on the frozen model; its fields are part of its identity."""
 
     @property
     def drawn(self) -> bool:
-        """Whether it differs from seed to seed, as samples do and what is read of them."""
+        """Whether it depends on the seed, as samples do and what is computed from them."""
         of_samples = any(place in {At.SAMPLE_END, Of.SAMPLES} for place in _places(self))
         return of_samples or isinstance(self, Samples | SampleAgreement)
 
     def __repr__(self) -> str:
-        """Constructor call that makes the signal: fields that have their default are left out."""
+        """Return the constructor call, without fields that have their default."""
         shown = [(f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default]
         texts = (f"{name}={value if isinstance(value, enum.Enum) else repr(value)}" for name, value in shown)
         return f"{type(self).__name__}({', '.join(texts)})"
@@ -103,28 +103,28 @@ class Samples(Signal):
 
     Fields, of one token each:
 
-    - `id`, int64: the token. The one that ends a sample is none of its tokens, so a sample can be without any.
+    - `id`, int64: the token. The end token is not included, so a sample can be empty.
     - `log_probability`, float32, in nats: of the token by the model itself, whatever the temperature and `top_p`.
-    - `ended`, bool: whether its sample ended by itself rather than by the length limit; one without tokens did.
+    - `ended`, bool: whether the sample ended with an end token rather than at the length limit; true of an empty one.
 
     Samples are drawn with a generator keyed by (seed, question id, sample), so that they depend neither on batches nor
-    on resuming. All signals of the same n, temperature and `top_p` are of the same samples.
+    on resuming. All signals with the same n, temperature and `top_p` have the same samples.
     """
 
     n: int = 10
     temperature: float = 1.0
     """Positive; the logits are divided by it."""
     top_p: float = 1.0
-    """Only the most likely tokens are drawn, as few as have this probability together."""
+    """Nucleus sampling: only the most likely tokens are sampled, the fewest whose total probability reaches this."""
 
     def __post_init__(self) -> None:
-        """Refuse what can't be drawn.
+        """Refuse invalid sampling settings.
 
         Raises:
             ContractError: no sample, no positive temperature, or a `top_p` outside (0, 1].
         """
-        hot = _is_number(self.temperature) and self.temperature > 0
-        if not _is_count(self.n, 1) or not hot or not _is_number(self.top_p) or not 0 < self.top_p <= 1:
+        has_temperature = _is_number(self.temperature) and self.temperature > 0
+        if not _is_count(self.n, 1) or not has_temperature or not _is_number(self.top_p) or not 0 < self.top_p <= 1:
             raise ContractError(f"expected n of at least 1, temperature above 0 and top_p in (0, 1], got {self!r}")
 
     @property
@@ -150,13 +150,13 @@ class Hidden(Signal):
     """With "mean", `(n, d)`: the mean over the answer's tokens, of the states that predict them (at ANSWER_PREDICTING)
     or of those after each was read back in (at ANSWER_END)."""
     samples: Samples = Samples()
-    """Which samples, where it is of samples."""
+    """The samples, at SAMPLE_END."""
 
     def __post_init__(self) -> None:
-        """Refuse what is not read.
+        """Refuse an invalid depth or pooling.
 
         Raises:
-            ContractError: a depth that is no number, another way of pooling, or of anything else than the answer.
+            ContractError: `depth` is not a number, or `pool` is neither None nor the mean over the answer.
         """
         if not _is_number(self.depth):
             raise ContractError(f"Hidden: expected depth as a fraction of the blocks, got {self.depth!r}")
@@ -174,10 +174,10 @@ class TokenIds(Signal):
     """Prompt, answer, query, gold or wrong answers; the ids of samples are in `Samples`."""
 
     def __post_init__(self) -> None:
-        """Refuse what has no ids.
+        """Refuse texts without token ids.
 
         Raises:
-            ContractError: other tokens than those named.
+            ContractError: `of` is another text.
         """
         _check("TokenIds: of", self.of, (Of.ANSWER, Of.PROMPT, Of.QUERY, Of.OPTIONS, Of.GOLD, Of.WRONG))
 
@@ -188,32 +188,32 @@ class TokenScores(Signal):
 
     Fields, of one token each, in nats and from float32 logits:
 
-    - `log_probability`, float32: of the token that came.
-    - `entropy`, float32: of the distribution that it came from.
+    - `log_probability`, float32: of the token.
+    - `entropy`, float32: of the distribution at its position.
     - `divergence`, float32: KL(uniform || that distribution), the mean of -log p over the vocabulary less the logarithm
       of its size; left out without `divergence`.
     - `top_ids`, int64 `(top,)`: the most likely tokens, the likeliest first; left out where `top` is 0.
     - `top_log_probabilities`, float32 `(top,)`: of these; left out where `top` is 0.
 
-    The token that ends an answer is none of its tokens. Reading those of answers and samples costs no forward pass
-    beyond their own; options and right answers of open questions are read after the prompt.
+    The end token of an answer is not included. Scores of answers and samples cost no extra forward pass; options and
+    right answers of open questions are fed to the model after the prompt.
     """
 
     of: Of = Of.ANSWER
-    """The answer, the samples, all options unlabelled, or (in `fit` only) the right or the wrong ones. Of more than one
-    text, `owner` says which a token is of."""
+    """The answer, the samples, all options unlabelled, or (in `fit` only) the right or the wrong ones. For more than
+    one text, `owner` is the index of the text of each token."""
     top: int = 0
-    """Number of the most likely tokens that are kept."""
+    """Number of the most likely tokens to include."""
     divergence: bool = False
-    """Whether the divergence from uniform is kept."""
+    """Whether to include the divergence from uniform."""
     samples: Samples = Samples()
-    """Which samples, where it is of samples."""
+    """The samples, with `Of.SAMPLES`."""
 
     def __post_init__(self) -> None:
-        """Refuse what is not measured.
+        """Refuse texts without scores.
 
         Raises:
-            ContractError: other texts than those named, or a `top` below 0.
+            ContractError: `of` is another text, or `top` is below 0.
         """
         _check("TokenScores: of", self.of, (Of.ANSWER, Of.SAMPLES, Of.OPTIONS, Of.GOLD, Of.WRONG))
         if not _is_count(self.top, 0):
@@ -222,29 +222,29 @@ class TokenScores(Signal):
     @property
     def dtype(self) -> np.dtype[np.void]:
         """Dtype of one token's record."""
-        kept = [("top_ids", np.int64, (self.top,)), ("top_log_probabilities", np.float32, (self.top,))]
+        top_fields = [("top_ids", np.int64, (self.top,)), ("top_log_probabilities", np.float32, (self.top,))]
         names = ["log_probability", "entropy", *(["divergence"] if self.divergence else [])]
-        return np.dtype([*((name, np.float32) for name in names), *(kept if self.top else [])])
+        return np.dtype([*((name, np.float32) for name in names), *(top_fields if self.top else [])])
 
 
 @dataclass(frozen=True, repr=False)
 class Text(Signal):
-    """Texts as `str` in arrays of dtype object; never the right answer, and costs no forward pass but samples' own.
+    """Texts as `str` in arrays of dtype object, never the right answer; costs no forward pass except for samples.
 
-    - `QUESTION` and `ANSWER`: `(n,)`; an answer is without outer white space.
-    - `SAMPLES`: `(n, N)`, so are samples.
+    - `QUESTION` and `ANSWER`: `(n,)`; answers are stripped of outer white space.
+    - `SAMPLES`: `(n, N)`, also stripped.
     - `OPTIONS`: a `Ragged` of `(k_i,)`, in the order of `Of.OPTIONS`.
     """
 
     of: Of = Of.ANSWER
     samples: Samples = Samples()
-    """Which samples, where it is of samples."""
+    """The samples, with `Of.SAMPLES`."""
 
     def __post_init__(self) -> None:
-        """Refuse what is not told.
+        """Refuse other texts.
 
         Raises:
-            ContractError: other texts than those named.
+            ContractError: `of` is another text.
         """
         _check("Text: of", self.of, (Of.QUESTION, Of.OPTIONS, Of.ANSWER, Of.SAMPLES))
 
@@ -265,41 +265,42 @@ class QueryLogits(Signal):
 class Followup(Signal):
     """Reply to one more user turn after the answer: `(n, len(words))` float32 logits, or `(n,)` texts of dtype object.
 
-    Of several, each costs its own tokens only. With all defaults it is `QueryLogits()`. The wording stands in results.
+    Each of several follow-ups costs its own tokens only. With all defaults it equals `QueryLogits()`. Results record
+    the wording.
     """
 
     wording: str = ""
-    """The user's turn, word by word; empty: the self-check query, in which no and yes are letters."""
+    """Text of the user turn; empty: the self-check query, in which no and yes are letters."""
     after: Of = Of.ANSWER
-    """The answer; nothing else is asked about."""
+    """The answer; no other text is supported."""
     words: tuple[str, ...] = ("no", "yes")
-    """Words of which the reply's first token is read; each one token of the model's."""
+    """Words whose logits are read at the reply's first token; each must be one token."""
     say: int = 0
-    """Tokens at most of a greedy reply, which is then given as text; 0: the logits of the words."""
+    """Length limit of a greedy reply in tokens, which is then returned as text; 0: the logits of the words."""
 
     def __post_init__(self) -> None:
-        """Refuse what is not asked.
+        """Refuse invalid arguments.
 
         Raises:
-            ContractError: after something else than the answer, words that nobody reads or that the self-check query
-                has not, or a `say` below 0.
+            ContractError: `after` is not the answer, `words` are not read or not in the self-check query, or `say` is
+                below 0.
         """
         _check("Followup: after", self.after, (Of.ANSWER,))
         if not _is_text(self.wording) or not _is_count(self.say, 0):
             raise ContractError(
                 f"Followup: expected a wording as text and say as a whole number of at least 0, got {self!r}"
             )
-        listed = type(self.words) is tuple and self.words and all(word and _is_text(word) for word in self.words)
-        if not listed or len(set(self.words)) != len(self.words):
+        are_words = type(self.words) is tuple and self.words and all(word and _is_text(word) for word in self.words)
+        if not are_words or len(set(self.words)) != len(self.words):
             raise ContractError(f"Followup: expected a tuple of different words, got {self.words!r}")
         if self.words != ("no", "yes") and (self.say or not self.wording):
-            why = "a reply as text has no words" if self.say else "the self-check query has no and yes"
-            raise ContractError(f"Followup: {why}; leave words out, got {self.words!r}")
+            reason = "a reply as text has no words" if self.say else "the self-check query has no and yes"
+            raise ContractError(f"Followup: {reason}; leave words out, got {self.words!r}")
 
 
 @dataclass(frozen=True, repr=False)
 class SampleAgreement(Signal):
-    """`(n, N)` bool: does sample j agree with the greedy answer (docs/methods.md §2.14).
+    """`(n, N)` bool: whether sample j agrees with the greedy answer (docs/methods.md §2.14).
 
     A choice answer agrees by its letter (a sampled non-letter disagrees), an open one by the judge of the run. The
     samples are those of `Samples` with the same numbers.
@@ -310,12 +311,12 @@ class SampleAgreement(Signal):
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what can't be drawn: see `Samples`."""
+        """Refuse invalid sampling settings: see `Samples`."""
         Samples(self.n, self.temperature, self.top_p)
 
     @property
     def samples(self) -> Samples:
-        """The samples that are compared."""
+        """The compared samples."""
         return Samples(self.n, self.temperature, self.top_p)
 
 
@@ -327,30 +328,30 @@ By = Literal["entailment", "similarity", "judge", "match"]
 class Related(Signal):
     """Relations among a question's samples and its answer, float32: `(n, m, m)`, or `(n, m, m, 3)` by entailment.
 
-    m is the number of samples and one more: the answer comes last. Row i, column j is of text i and then text j:
+    m is the number of samples plus 1: the answer comes last. Row i, column j is for text i followed by text j:
 
     - "entailment": probabilities that text j contradicts text i, is neutral to it, follows from it, by the model of
       `--nli`;
     - "similarity": within [0, 1], by the cross-encoder of `--similarity`;
-    - "judge": 1 where the judge of the run says that both say the same, else 0;
+    - "judge": 1 where the judge of the run finds both equivalent, else 0;
     - "match": 1 where the normalised texts are equal, else 0.
 
-    Without such an option, and for letters, texts that match entail each other (are similar by 1), and others are
-    neutral (0). Results say which it was. Equal texts are related once.
+    Without such an option, and for letters, texts that match entail each other (have similarity 1), and others are
+    neutral (0). Results record which it was. Each pair of equal texts is computed once.
     """
 
     by: By = "entailment"
     of: Of = Of.SAMPLES
-    """Samples and the answer; nothing else is related."""
+    """Samples and the answer; no other texts are supported."""
     question: bool = False
-    """Whether each text is put after its question, as its prompt shows it, and a blank; of no account for "match"."""
+    """Whether each text follows its question, as the prompt shows it, and a blank; ignored for "match"."""
     samples: Samples = Samples()
 
     def __post_init__(self) -> None:
-        """Refuse what is not related.
+        """Refuse other relations and texts.
 
         Raises:
-            ContractError: another way, or other texts.
+            ContractError: `by` or `of` has another value.
         """
         _check("Related: of", self.of, (Of.SAMPLES,))
         if self.by not in get_args(By):
@@ -366,7 +367,7 @@ _GOLD = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING, Of.GOLD, Of.WRONG})
 
 
 def tells_gold(signal: Signal) -> bool:
-    """Whether a signal holds the right answer, or all others: such signals are for `fit` (docs/methods.md §0.21)."""
+    """Return whether a signal reveals the right answer: such signals are for `fit` alone (docs/methods.md §0.21)."""
     return any(place in _GOLD for place in _places(signal))
 
 
@@ -376,12 +377,12 @@ def _check(what: str, got: Of, expected: tuple[Of, ...]) -> None:
 
 
 def _places(signal: Signal) -> list[At | Of]:
-    """Tokens or positions that a signal is of, where those are fields of it."""
+    """Return the positions and texts among a signal's fields."""
     return [getattr(signal, name) for name in ("at", "of", "after") if hasattr(signal, name)]
 
 
 def _is_plain(signal: Signal) -> bool:
-    """Whether a signal is one of these classes themselves; a subclass could be one thing here and another when read."""
-    ours = type(signal).__module__ == __name__ and type(signal) in Signal.__subclasses__()
+    """Return whether a signal's class is defined here; a subclass could differ between this check and its use."""
+    is_known = type(signal).__module__ == __name__ and type(signal) in Signal.__subclasses__()
     samples = type(getattr(signal, "samples", Samples())) is Samples
-    return ours and samples and all(type(place) in {At, Of} for place in _places(signal))
+    return is_known and samples and all(type(place) in {At, Of} for place in _places(signal))

@@ -1,4 +1,4 @@
-"""`Task`, the card of its data, and the rows it is made from."""
+"""`Task`, the base class of tasks; `TaskCard`, the facts on its data; `Source`, which loads its rows."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from bench.api.question import Format, PromptStyle, Question, Split
 
 @dataclass(frozen=True, kw_only=True)
 class DataCard:
-    """Origin of the rows of a data set; complete, or it does not construct."""
+    """Origin of a data set's rows; an incomplete card raises an error."""
 
     license: str
     splits: Mapping[Split, str]
-    """Our split -> the source's own split."""
+    """Split of the task -> split of the data set."""
     hub: str | None = None
-    """Hub id of the data set; None for generated tasks."""
+    """Id of the data set on the Hugging Face Hub; None for generated tasks."""
     config: str | None = None
     revision: str | None = None
-    """Commit on the Hub, 40 hex digits; None with `unpinned_reason`."""
+    """Commit on the Hub, 40 hex digits; None if `unpinned_reason` is set."""
     unpinned_reason: str = ""
     folder: str = ""
-    """Folder below `--data-dir` that holds `<source split>.parquet`."""
+    """Folder below `--data-dir` with the files `<source split>.parquet`."""
     files: str = ""
-    """Path of a split's files in the Hub's repository, with `{split}`, where no configuration names them: the Parquet
-    branch (`refs/convert/parquet`) of a data set that was a script."""
+    """Path of a split's files in the Hub repository, with `{split}`, where no configuration lists them: e.g. on the
+    Parquet branch (`refs/convert/parquet`) of a script-based data set."""
 
     def __post_init__(self) -> None:
         pinned = self.revision is not None and re.fullmatch(r"[0-9a-f]{40}", self.revision) is not None
@@ -45,16 +45,16 @@ class DataCard:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskCard(DataCard):
-    """Facts that must hold for a task's rows and, unless other cards tell it, their origin."""
+    """Facts that are checked against a task's rows, and the rows' origin unless other cards have it."""
 
     version: int
-    """Raised by every fix that changes a number; reports refuse to mix versions."""
+    """Version, increased by every fix that changes a number; reports refuse to mix versions."""
     sizes: Mapping[Split, int]
-    """Questions expected per split."""
+    """Expected number of questions per split."""
     options: tuple[int, int]
     """Smallest and largest number of options."""
     why: str
-    """One sentence on choices that a reader would ask about."""
+    """One sentence that justifies unusual choices."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,7 +66,7 @@ class TaskCard(DataCard):
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a source, with the words to name it in an error."""
+    """One row of a source, with its description for errors."""
 
     index: int
     where: str
@@ -74,17 +74,17 @@ class Row:
 
 
 class Source(Protocol):
-    """Gives the rows of a task's splits: from the Hub, or from a folder of Parquet files."""
+    """Loads the rows of a task's splits: from the Hub, or from a folder of Parquet files."""
 
     def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> Sequence[Row]:
-        """Rows of the split, with exactly these columns; each is made when it is asked for."""
+        """Return the rows of the split with exactly these columns, each built on access."""
 
     def has(self, card: DataCard, split: Split) -> bool:
-        """Whether the split can be read here; a folder may lack a file that the Hub has."""
+        """Return whether the split is available; a folder may lack a file that the Hub has."""
 
 
 class Task(ABC):
-    """A set of questions with one way to ask them."""
+    """A set of questions with one prompt style."""
 
     name: ClassVar[str]
     """Set by `@task("...")`."""
@@ -92,43 +92,43 @@ class Task(ABC):
     card: ClassVar[TaskCard]
     style: ClassVar[PromptStyle]
     train_on: ClassVar[str] = ""
-    """Task on whose train split methods learn unless `--train-on` names another; empty: itself."""
+    """Task on whose train split methods train unless `--train-on` names another; empty: this task."""
     draws_exemplars: ClassVar[bool] = False
-    """Whether each prompt draws its exemplars from a large pool; else it shows the pool's first ones."""
+    """Whether each prompt samples its exemplars from a large pool; else it shows the pool's first ones."""
     prompt_tokens: ClassVar[int | None] = None
-    """Length above which a prompt loses exemplars; None: the model's context alone."""
+    """Length limit in tokens, above which a prompt drops exemplars; None: the model's context alone."""
 
     def __init__(self, source: Source, protocol: SharedProtocol | None = None) -> None:
         self.source = source
         self.protocol = protocol or SharedProtocol()
         self.counts: dict[str, int] = {}
-        """Counts of what was left out or is odd in the rows read so far, in words; shown with every result."""
+        """Description -> count of excluded or unusual rows among those read so far; shown with every result."""
 
     @abstractmethod
     def questions(self, split: Split) -> Iterator[Question]:
-        """The questions of a split, in the source's order.
+        """Yield the questions of a split, in the source's order.
 
         Raises:
-            UserError: a row is not as the card says; names the file and the row.
+            UserError: a row contradicts the card; names the file and the row.
         """
 
     def pools(self) -> Mapping[str, Sequence[Question]]:
-        """Subject -> questions that may be shown as exemplars in its prompts; the default is the dev split."""
+        """Return subject -> questions available as exemplars for its prompts; the default is the dev split."""
         pools: dict[str, list[Question]] = {}
         for question in self.questions("dev") if "dev" in self.card.splits else ():
             pools.setdefault(question.subject, []).append(question)
         return pools
 
     def style_of(self, question: Question) -> PromptStyle:
-        """The words around a question; the default is the same for all."""
+        """Return the prompt style of a question; the default is the same for all."""
         del question
         return self.style
 
     def origins(self, split: Split) -> Sequence[tuple[DataCard, Split]]:
-        """The data sets that a split is made of, each with its own split, for the result's provenance."""
+        """Return the data sets of a split, each with the name of its split, for the result's provenance."""
         return [(self.card, split)] if self.card.hub is not None else []
 
     def provenance(self, split: Split) -> Mapping[str, str]:
-        """Further statements of the result about the rows' origin, e.g. a file's digest; by default nothing."""
+        """Return further facts on the rows' origin for the result, e.g. a file's digest; by default none."""
         del split
         return {}

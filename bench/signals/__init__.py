@@ -1,1 +1,1 @@
-"""Measured once: what methods read of the frozen model, computed or taken from the store."""
+"""Signals: what methods read of the frozen model, each computed once and then loaded from the store."""

@@ -1,4 +1,4 @@
-"""The stored answers and signals of a split -> the `Batch` that a method sees."""
+"""Build the `Batch` that a method gets from the stored answers and signals of a split."""
 
 from __future__ import annotations
 
@@ -14,59 +14,59 @@ from bench.signals.definition import definition, reads_own_adapter
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 
-_AT_ONCE = 4_096
-"""Questions of one prediction, about: whole shards are joined until there are as many."""
+_MIN_QUESTIONS = 4_096
+"""Smallest batch for prediction: whole shards are joined until they have this many questions."""
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Makes batches from what a reader has read."""
+    """Builds batches from the splits that a reader has read."""
 
     reader: Reader
 
     def batch(self, split_data: SplitData, signals: frozenset[Signal], *, labels: bool) -> Batch:
-        """The usable questions of a split with these signals, in the split's order.
+        """Return the usable questions of a split with these signals, in the split's order.
 
         Args:
-            split_data: the split, graded.
-            signals: what the method reads.
-            labels: whether `correct` can be read.
+            split_data: the graded split.
+            signals: columns of the batch.
+            labels: whether the batch has labels (`correct`).
 
         Raises:
-            ContractError: a signal that tells the right answer, in a batch without labels.
+            ContractError: a signal reveals the right answer, in a batch without labels.
         """
         if not labels:
             refuse_gold(str(split_data.where), Needs(predict=signals))
-        return self._of(np.flatnonzero(split_data.usable), split_data, signals, None, labels=labels)
+        return self._build_batch(np.flatnonzero(split_data.usable), split_data, signals, None, labels=labels)
 
     def pieces(
         self, split_data: SplitData, signals: frozenset[Signal], adapted: SplitData | None = None
     ) -> Iterator[tuple[IntArray, Batch]]:
-        """The usable questions of a split without labels, some shards at a time: rows and batch.
+        """Yield row indices and unlabelled batches of the usable questions of a split, some shards at a time.
 
-        A large split's signals are never in memory at once. Pieces depend on the split alone.
+        All signals of a large split are never in memory together. Batch boundaries depend on the split alone.
 
         Args:
-            split_data: the split, graded.
-            signals: what the method reads.
-            adapted: the split as it was read through the method's adapter.
+            split_data: the graded split.
+            signals: columns of the batches.
+            adapted: the same split, read with the method's adapter active.
 
         Raises:
-            ContractError: a signal that tells the right answer.
+            ContractError: a signal reveals the right answer.
         """
         refuse_gold(str(split_data.where), Needs(predict=signals))
         usable, joined = split_data.usable, []
         for k, shard in enumerate(split_data.shards, 1):
             joined.append(shard.rows)
-            if sum(map(len, joined)) < _AT_ONCE and k < len(split_data.shards):
+            if sum(map(len, joined)) < _MIN_QUESTIONS and k < len(split_data.shards):
                 continue
             rows = np.sort(np.concatenate(joined))
             joined = []
-            chosen = rows[usable[rows]]
-            if len(chosen):
-                yield chosen, self._of(chosen, split_data, signals, adapted, labels=False)
+            selected = rows[usable[rows]]
+            if len(selected):
+                yield selected, self._build_batch(selected, split_data, signals, adapted, labels=False)
 
-    def _of(
+    def _build_batch(
         self,
         rows: IntArray,
         split_data: SplitData,
@@ -76,13 +76,13 @@ class Batches:
         labels: bool,
     ) -> Batch:
         frozen = replace(self.reader.stored(split_data), chosen=rows)
-        own = frozen if adapted is None else replace(self.reader.stored(adapted), chosen=rows)
+        tuned = frozen if adapted is None else replace(self.reader.stored(adapted), chosen=rows)
         columns: dict[Signal, Column] = {}
         for signal in signals:
-            column = columns[signal] = definition(signal).column(own if reads_own_adapter([signal]) else frozen)
+            column = columns[signal] = definition(signal).column(tuned if reads_own_adapter([signal]) else frozen)
             arrays = (column.values, column.offsets, column.owner) if isinstance(column, Ragged) else (column,)
             for array in arrays:
-                if isinstance(array, np.ndarray):  # nobody can write it any more: else a view's `base` could be written
+                if isinstance(array, np.ndarray):  # read-only itself: else a method could write a view's `base`
                     array.flags.writeable = False
         return Batch(
             [question.id for question in frozen.questions], columns, split_data.correct[rows] if labels else None

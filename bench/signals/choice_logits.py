@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
-    from bench.signals.synthetic import World
+    from bench.signals.synthetic import SyntheticQuestions
 
 
 class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
@@ -26,35 +26,35 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
     declares = ChoiceLogits
 
     def lacking(self, fmt: Format) -> str | None:
-        """Open questions have no letters."""
+        """Return a reason for open questions, which have no option letters."""
         return "it reads option letters, and this task has none" if fmt is Format.OPEN else None
 
     @property
     def growth(self) -> ContinuationSpec:
-        """Nothing but the prompt."""
+        """The prompt alone, without any continuation."""
         return ContinuationSpec()
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Name with the ids of the letters."""
+        """Return the name with a digest of the letters' token ids."""
         return f"{super().name(asking, seed)} {digest_arrays([asking.letter_ids])}"
 
-    def take(self, done: DecodeBatch) -> list[list[PendingArrays]]:
-        """`values`: `(k,)`, -inf for letters that the question does not show."""
-        logits = done.logits(range(len(done.items)), done.asking.letter_ids)
+    def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
+        """Return `values` `(k,)` of each question, -inf for letters that the question does not show."""
+        logits = batch.logits(range(len(batch.items)), batch.asking.letter_ids)
         return [
-            [{"values": PendingArray(row, partial(_shown, item.options))} for item in group]
-            for row, group in zip(logits, done.items, strict=True)
+            [{"values": PendingArray(row, partial(_mask_hidden_options, item.options))} for item in group]
+            for row, group in zip(logits, batch.items, strict=True)
         ]
 
-    def planted(self, world: World) -> FloatArray:
-        """Letters' logits of the states at the prompt's end."""
-        logits = np.asarray(world.first @ world.head[: world.letters].T, dtype=np.float32)  # (n, k)
-        logits[np.arange(world.letters) >= world.options[:, None]] = -np.inf
+    def synthesize(self, data: SyntheticQuestions) -> FloatArray:
+        """Return the output head's logits of the letters, from the states at the prompt's end."""
+        logits = np.asarray(data.prompt_end_states @ data.output_head[: data.letters].T, dtype=np.float32)  # (n, k)
+        logits[np.arange(data.letters) >= data.options[:, None]] = -np.inf
         return logits
 
 
-def _shown(options: int, logits: torch.Tensor) -> torch.Tensor:
-    """Logits of the first letters, -inf for the others."""
+def _mask_hidden_options(options: int, logits: torch.Tensor) -> torch.Tensor:
+    """Keep the logits of the first `options` letters and set the others to -inf."""
     logits[options:] = float("-inf")
     return logits
 

@@ -1,7 +1,8 @@
-"""All that the harness knows of a signal, in one place: how it is named, read, stored, loaded, and planted in checks.
+"""Base classes of signal definitions: how a signal is named, computed, stored, loaded, and synthesized for checks.
 
-Each signal of `bench.api` has a module of this room. Its `DEFINITION` is a `PassDefinition` where the signal is taken
-from a pass over the model, else a `Definition`, which may have others as `sources`. Modules are found by themselves.
+Each signal of `bench.api` has a module in this package. Its `DEFINITION` is a `PassDefinition` where the signal comes
+from a forward pass, else a `SignalDefinition`, which may be computed from other signals, its `sources`. Modules are
+discovered by import.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from bench import signals as room
+from bench import signals as package
 from bench.api import ContractError, FloatArray, Format, Ragged, Signal, Task
 from bench.api.batch import Column
 from bench.model.continuation_specs import AnswerSpan, Arrays, ContinuationSpec, PendingArrays
@@ -23,161 +24,161 @@ if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
-    from bench.signals.split_data import Agreement, Comparer, Relater, SplitData, StoredSplit
-    from bench.signals.synthetic import World
+    from bench.signals.split_data import Agreement, CompareSamples, RelateTexts, SplitData, StoredSplit
+    from bench.signals.synthetic import SyntheticQuestions
 
 S = TypeVar("S", bound=Signal)
 
 
 @dataclass(frozen=True)
 class SignalDefinition(ABC, Generic[S]):
-    """Definition of a signal, whatever it is taken from."""
+    """Definition of a signal."""
 
     declares: ClassVar[type[Signal]]
-    """The class in `bench.api` whose instances it is about."""
+    """Class in `bench.api` that it defines."""
 
     signal: S
 
     def lacking(self, fmt: Format) -> str | None:
-        """Why tasks of a format don't have it; None where they do."""
+        """Return why tasks of a format don't have the signal; None where they do."""
         return None
 
     def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Why a task on a model does not have it; None where it does."""
+        """Return why a task on this model does not have the signal; None where it does."""
         return self.lacking(task.format)
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether it depends on the answer; otherwise all answers to a question of a format have one value."""
+        """Return whether the signal depends on the answer; otherwise all answers to a question have the same value."""
         return True
 
     @property
-    def own_adapter(self) -> bool:
-        """Whether it is read through the adapter that a method trained."""
+    def needs_adapter(self) -> bool:
+        """Whether the signal is computed with the adapter that the method trained."""
         return False
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """The signals from which it is made in tasks of a format, and which lie in the store."""
+        """Return the stored signals from which this one is computed, for tasks of a format."""
         return ()
 
     def note(self, split_data: SplitData) -> str:
-        """Words for a reader of results, beside its name; mostly none."""
+        """Return a remark for readers of results, shown beside the signal's name; empty for most."""
         return ""
 
-    def asked(self, asking: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
-        """The settings of a split, with what it asks a model beside the question."""
+    def extend_settings(self, asking: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
+        """Return the prompt settings, extended by the token ids that this signal appends after the answer."""
         return asking
 
     @abstractmethod
     def column(self, split: StoredSplit) -> Column:
-        """Its values for all questions of a split, in the order of the shards."""
+        """Return the values for the questions of a stored split, in its order of rows."""
 
-    def agreement(self, split: StoredSplit, comparer: Comparer) -> Agreement | None:
-        """Whether its samples say what the answers say; None for a signal that holds none."""
+    def agreement(self, split: StoredSplit, compare: CompareSamples) -> Agreement | None:
+        """Return whether the samples agree with the answers; None for a signal without samples."""
         return None
 
-    def relation(self, split: StoredSplit, relater: Relater) -> FloatArray | None:
-        """Relations among its samples; None for a signal that has none."""
+    def relation(self, split: StoredSplit, relate: RelateTexts) -> FloatArray | None:
+        """Return the relations among the samples; None for a signal without relations."""
         return None
 
     @abstractmethod
-    def planted(self, world: World) -> Column:
-        """Values in which right answers can be told from wrong ones, for the contract checks."""
+    def synthesize(self, data: SyntheticQuestions) -> Column:
+        """Return synthetic values that separate right from wrong answers, for the contract checks."""
 
 
 @dataclass(frozen=True)
 class PassDefinition(SignalDefinition[S]):
-    """Definition of a signal that is taken from a pass; the `SignalSpec` that the extractor is handed."""
+    """Definition of a signal that comes from a forward pass: a `SignalSpec` for the extractor."""
 
     @property
     @abstractmethod
     def growth(self) -> ContinuationSpec:
-        """Growth that has to be read for it, and so its cost."""
+        """Continuation of the prompt that has to be read for this signal; it determines the cost."""
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether it needs the answer to be read."""
+        """Return whether the answer's tokens have to be read."""
         return self.growth.answer > AnswerSpan.PROMPT_END
 
     @property
     def depths(self) -> frozenset[float]:
-        """Fractions of the depth at which it reads states, beside the last state."""
+        """Depths, as fractions of the layers, at which it reads hidden states besides the last state."""
         return frozenset()
 
     @property
     def ragged(self) -> bool:
-        """Whether a question has any number of rows; otherwise it has one value."""
+        """Whether the number of rows differs from question to question; otherwise each has one value."""
         return False
 
     @property
     def unanswered(self) -> Arrays | None:
-        """The value of a question without an answer, where that is known without reading anything; else None."""
+        """Value for a question without an answer, where it is known without a forward pass; else None."""
         return None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Itself, unless another one tells it already."""
+        """Return itself, unless another stored signal already contains it."""
         return (self,)
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """The name in keys of the store: the signal, with what it depends on besides prompt and answer."""
+        """Return the name in store keys: the signal, and what it depends on besides prompt and answer."""
         return repr(self.signal)
 
     @abstractmethod
-    def take(self, done: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
-        """Values of the questions of each distinct prompt of a pass; those on the device may stay there."""
+    def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
+        """Return the values of a decode batch by distinct prompt and question; tensors may stay on the device."""
 
     def column(self, split: StoredSplit) -> Column:
-        """Its values as they are stored, the shards joined."""
+        """Return the stored values, the shards concatenated."""
         arrays = split.arrays(self.signal)
         return Ragged(arrays["values"], arrays["offsets"]) if self.ragged else arrays["values"]
 
 
 @cache
 def definitions() -> Mapping[type[Signal], type[SignalDefinition[Any]]]:
-    """Class of `bench.api` -> the definition of its signals, from all modules of this room."""
-    modules = [import_module(f"{room.__name__}.{module.name}") for module in pkgutil.iter_modules(room.__path__)]
-    found = [module.DEFINITION for module in modules if hasattr(module, "DEFINITION")]
-    return {definition.declares: definition for definition in found}
+    """Return signal class -> definition class, from all modules of this package."""
+    modules = [import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
+    classes = [module.DEFINITION for module in modules if hasattr(module, "DEFINITION")]
+    return {definition.declares: definition for definition in classes}
 
 
 def definition(signal: Signal) -> SignalDefinition[Any]:
-    """The definition of a signal.
+    """Return the definition of a signal.
 
     Raises:
-        ContractError: this room has none.
+        ContractError: no module of this package defines it.
     """
-    found = definitions().get(type(signal))
-    if found is None:
+    cls = definitions().get(type(signal))
+    if cls is None:
         raise ContractError(f"expected a module of bench.signals that defines {signal!r}, found none; add one")
-    return found(signal)
+    return cls(signal)
 
 
 def pass_definitions(signals: Iterable[Signal]) -> dict[Signal, PassDefinition[Any]]:
-    """Signal -> its definition, for those that are taken from a pass, in the order of their names."""
-    found = ((signal, definition(signal)) for signal in sorted(signals, key=repr))
-    return {signal: each for signal, each in found if isinstance(each, PassDefinition)}
+    """Return signal -> definition for the signals that come from a forward pass, in the order of their names."""
+    pairs = ((signal, definition(signal)) for signal in sorted(signals, key=repr))
+    return {signal: spec for signal, spec in pairs if isinstance(spec, PassDefinition)}
 
 
 def read_from_model(signals: Iterable[Signal]) -> frozenset[Signal]:
-    """Signals among these that need a forward pass of the frozen model: they have sources, and no adapter is on."""
-    found = ((signal, definition(signal)) for signal in signals)
-    return frozenset(signal for signal, each in found if each.sources(Format.OPEN, 1) and not each.own_adapter)
+    """Return the signals that need a forward pass of the frozen model: they have sources and need no adapter."""
+    pairs = ((signal, definition(signal)) for signal in signals)
+    return frozenset(signal for signal, spec in pairs if spec.sources(Format.OPEN, 1) and not spec.needs_adapter)
 
 
 def reads_own_adapter(signals: Iterable[Signal]) -> bool:
-    """Whether any of them is read through an adapter that the method trained."""
-    return any(definition(signal).own_adapter for signal in signals)
+    """Return whether any of the signals needs the adapter that the method trained."""
+    return any(definition(signal).needs_adapter for signal in signals)
 
 
 def stored(signals: Iterable[Signal], fmt: Format, max_new_tokens: int) -> frozenset[Signal]:
-    """The signals from which these are made, and which lie in the store."""
-    made = (definition(signal).sources(fmt, max_new_tokens) for signal in signals)
-    return frozenset(source.signal for sources in made for source in sources)
+    """Return the stored signals from which these signals are computed."""
+    source_groups = (definition(signal).sources(fmt, max_new_tokens) for signal in signals)
+    return frozenset(source.signal for sources in source_groups for source in sources)
 
 
 def growths_of(signals: Iterable[Signal]) -> frozenset[ContinuationSpec]:
-    """Growths that these signals need, each by itself; an empty one still needs the prompts."""
+    """Return the continuations that the signals need, one for each; an empty one still needs the prompts."""
     return frozenset(each.growth for each in pass_definitions(signals).values())
 
 
 def growth_of(signals: Iterable[Signal]) -> ContinuationSpec:
-    """Growth that these signals need together after the prompts."""
+    """Return the union of the continuations that the signals need after the prompts."""
     return ContinuationSpec.union(each.growth for each in pass_definitions(signals).values())

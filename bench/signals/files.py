@@ -1,4 +1,4 @@
-"""The files of a shard in the store: its answers, and one file for each signal."""
+"""Read and write the files of a shard in the store: its answers, and one file for each signal."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ANSWERS = "answers.safetensors"
 
 
 def write_bundle(folder: Path, measured: ShardOutput, names: Mapping[Signal, str]) -> None:
-    """Write answers and signals.
+    """Write the answers and signals of a shard.
 
     Args:
-        folder: an empty one.
-        measured: of a shard.
-        names: signal -> its name in keys.
+        folder: an empty folder.
+        measured: the extractor's output for the shard.
+        names: signal -> its name in store keys.
     """
     from safetensors.numpy import save_file as save_numpy
     from safetensors.torch import save_file
@@ -39,13 +39,13 @@ def write_bundle(folder: Path, measured: ShardOutput, names: Mapping[Signal, str
 
 
 def names_in(entry: Entry) -> list[str]:
-    """Names of the signals in an entry."""
+    """Return the names of the signals in an entry."""
     names: list[str] = entry.manifest["fields"]["signals"]
     return names
 
 
 def load_answers(entry: Entry) -> list[Ids]:
-    """The ids of each answer of a shard."""
+    """Load the token ids of each answer of a shard."""
     from safetensors.numpy import load_file
 
     arrays = load_file(entry.folder / _ANSWERS)
@@ -53,14 +53,14 @@ def load_answers(entry: Entry) -> list[Ids]:
 
 
 def load_signal(entries: Sequence[Entry], name: str) -> dict[str, npt.NDArray[Any]]:
-    """A signal of a shard, floats as float32 (hidden states lie on disk in the model's dtype).
+    """Load a signal of a shard, floats as float32 (hidden states are stored in the model's dtype).
 
     Args:
-        entries: those of the shard.
-        name: of the signal in keys.
+        entries: the store entries of the shard.
+        name: the signal's name in store keys.
 
     Raises:
-        KeyError: none of the entries has it.
+        KeyError: none of the entries has the signal.
     """
     from safetensors.torch import load_file
 
@@ -71,49 +71,49 @@ def load_signal(entries: Sequence[Entry], name: str) -> dict[str, npt.NDArray[An
 def load_rows(
     bundles: Sequence[Sequence[Entry]], names: Sequence[str], places: IntArray | None = None
 ) -> dict[str, npt.NDArray[Any]]:
-    """A signal of some questions, as `load_signal` gives it: one copy of what is asked for, and beside it one shard.
+    """Load a signal of some questions, as `load_signal` returns it; memory holds the result and one shard at a time.
 
     Args:
-        bundles: the entries of each shard.
-        names: of the signal in the keys of each shard.
-        places: `(m,)` rows of the joined shards, in the order in which they are wanted; None: all.
+        bundles: the store entries of each shard.
+        names: the signal's name in the store keys of each shard.
+        places: `(m,)` requested rows of the concatenated shards, in this order; None: all.
 
     Raises:
         KeyError: a shard has no such signal.
     """
     from safetensors import safe_open
 
-    held, offsets = list(zip(bundles, names, strict=True)), []
-    for entries, name in held:  # where each row begins, and where the last one ends; values are not read
+    shards, offsets = list(zip(bundles, names, strict=True)), []
+    for entries, name in shards:  # offsets alone: the values are not read yet
         with safe_open(_file_of(entries, name), "numpy") as file:
             if "offsets" in file.keys():  # noqa: SIM118 - it is no mapping
                 offsets.append(np.asarray(file.get_tensor("offsets")))
             else:
                 offsets.append(np.arange(file.get_slice("values").get_shape()[0] + 1))
-    starts = np.cumsum([0, *(len(own) - 1 for own in offsets)])
-    places = np.arange(starts[-1]) if places is None else places
-    lengths = np.concatenate([np.diff(own) for own in offsets])[places]
+    firsts = np.cumsum([0, *(len(rows_of_shard) - 1 for rows_of_shard in offsets)])
+    places = np.arange(firsts[-1]) if places is None else places
+    lengths = np.concatenate([np.diff(rows_of_shard) for rows_of_shard in offsets])[places]
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    joined: dict[str, npt.NDArray[Any]] = {}
+    arrays: dict[str, npt.NDArray[Any]] = {}
     by_shard = np.argsort(places, kind="stable")
-    bounds = np.searchsorted(places[by_shard], starts)
-    for i, (entries, name) in enumerate(held):
-        chosen = by_shard[bounds[i] : bounds[i + 1]]
-        if not len(chosen) and i:  # the first one says what arrays there are
+    bounds = np.searchsorted(places[by_shard], firsts)
+    for i, (entries, name) in enumerate(shards):
+        rows = by_shard[bounds[i] : bounds[i + 1]]
+        if not len(rows) and i:  # the first shard is loaded anyway, for the names and shapes of the arrays
             continue
-        source, target = _within(offsets[i], places[chosen] - starts[i]), _within(ends, chosen)
+        source, target = _value_indices(offsets[i], places[rows] - firsts[i]), _value_indices(ends, rows)
         for key, values in load_signal(entries, name).items():
             if key == "offsets":
-                joined[key] = ends
+                arrays[key] = ends
                 continue
-            if key not in joined:
-                joined[key] = np.empty((ends[-1], *values.shape[1:]), values.dtype)
-            joined[key][target] = values[source]
-    return joined
+            if key not in arrays:
+                arrays[key] = np.empty((ends[-1], *values.shape[1:]), values.dtype)
+            arrays[key][target] = values[source]
+    return arrays
 
 
-def _within(offsets: IntArray, rows: IntArray) -> IntArray:
-    """Places of the values of these rows."""
+def _value_indices(offsets: IntArray, rows: IntArray) -> IntArray:
+    """Return the indices of the values of these rows."""
     lengths = offsets[rows + 1] - offsets[rows]
     before = np.cumsum(lengths) - lengths
     return np.repeat(offsets[rows] - before, lengths) + np.arange(lengths.sum())

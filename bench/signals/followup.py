@@ -1,4 +1,4 @@
-"""Replies to a user's turn after the answer: logits of its first word, or text."""
+"""Signal `Followup`: the reply to a user turn after the answer, as logits of its first word or as text."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
     from bench.signals.split_data import SplitData, StoredSplit
-    from bench.signals.synthetic import World
+    from bench.signals.synthetic import SyntheticQuestions
 
 
 class FollowupDefinition(PassDefinition[Followup]):
-    """Stored as `values`: `(n, words)` float32, NaN where there is no answer; or a reply's ids with `offsets`."""
+    """Stored as `values`: `(n, words)` float32, NaN where there is no answer; or the reply's ids with `offsets`."""
 
     declares = Followup
 
     @property
     def turn(self) -> UserTurn:
-        """The turn and the longest reply."""
+        """The user turn, with the length limit of the reply."""
         return UserTurn(self.signal.wording, self.signal.say)
 
     @property
     def growth(self) -> ContinuationSpec:
-        """The whole answer, the turn and the reply."""
+        """The whole answer, the user turn and the reply."""
         return ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({self.turn}))
 
     @property
     def ragged(self) -> bool:
-        """Replies differ in length."""
+        """Whether replies are stored as ids, which differ in length."""
         return bool(self.signal.say)
 
     @property
     def unanswered(self) -> Arrays:
-        """NaN, or no reply."""
+        """NaN logits, or an empty reply."""
         import torch
 
         if self.signal.say:
@@ -54,19 +54,19 @@ class FollowupDefinition(PassDefinition[Followup]):
         return {"values": torch.full((len(self.signal.words),), float("nan"))}
 
     def note(self, split_data: SplitData) -> str:
-        """The wording, unless it is the self-check's."""
+        """Return the wording, unless it is the self-check query."""
         return f'it asks after the answer: "{self.signal.wording}"' if self.signal.wording else ""
 
     @property
-    def _letters(self) -> bool:
+    def _is_self_check(self) -> bool:
         return not self.signal.wording and not self.signal.say
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Itself; the self-check query is read for another signal."""
-        return (QueryLogitsDefinition(QueryLogits()) if self._letters else self,)
+        """Return itself; the self-check query is stored as `QueryLogits`."""
+        return (QueryLogitsDefinition(QueryLogits()) if self._is_self_check else self,)
 
     def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Some models can't be asked, or have no such words."""
+        """Return why the model's chat template can't continue, or which word is not one token; else None."""
         if not self.signal.wording:
             return prompts.query_hindrance(task)
         try:
@@ -80,56 +80,57 @@ class FollowupDefinition(PassDefinition[Followup]):
         suffix = chat.followup(prompt, self.signal.wording).ids
         return suffix, np.zeros(0, dtype=np.int32) if self.signal.say else chat.words(prompt, self.signal.words)
 
-    def asked(self, asking: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
-        """With the ids of its turn and of its words."""
+    def extend_settings(self, asking: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
+        """Return the settings with the token ids of the user turn and of the words."""
         if not self.signal.wording:
             return asking
         suffix, words = self._ids(task, prompts)
-        read = {} if self.signal.say else {self.signal.words: words}
-        others = {**asking.others, self.signal.wording: suffix}
-        return replace(asking, others=others, words={**asking.words, **read})
+        word_ids = {} if self.signal.say else {self.signal.words: words}
+        turns = {**asking.others, self.signal.wording: suffix}
+        return replace(asking, others=turns, words={**asking.words, **word_ids})
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Name with the ids of the turn and of the words."""
+        """Return the name with a digest of the token ids of the user turn and of the words."""
         words = [] if self.signal.say else [asking.words[self.signal.words]]
         return f"{super().name(asking, seed)} {digest_arrays([asking.turns[self.signal.wording], *words])}"
 
-    def take(self, done: DecodeBatch) -> list[list[PendingArrays]]:
-        """`values`: `(words,)` logits, or `(t,)` ids of the reply."""
+    def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
+        """Return `values`: `(words,)` logits, or `(t,)` ids of the reply."""
         import torch
 
         if not self.signal.say:
-            found, nothing = done.words(self.turn, done.asking.words[self.signal.words]), self.unanswered["values"]
-            return done.each({"values": found.get(i, nothing)} for i in range(len(done.items)))
-        replies = done.replies[self.turn]
-        said = dict(zip(replies.asked, replies.said, strict=True))
-        silent = np.zeros(0, dtype=np.int32)
-        ids = (said.get(i, silent) for i in range(len(done.items)))
-        return done.each({"values": torch.as_tensor(reply.astype(np.int64))} for reply in ids)
+            ids, missing = batch.asking.words[self.signal.words], self.unanswered["values"]
+            logits = batch.words(self.turn, ids)
+            return batch.each({"values": logits.get(i, missing)} for i in range(len(batch.items)))
+        replies = batch.replies[self.turn]
+        reply_by_item = dict(zip(replies.asked, replies.said, strict=True))
+        empty = np.zeros(0, dtype=np.int32)
+        texts = (reply_by_item.get(i, empty) for i in range(len(batch.items)))
+        return batch.each({"values": torch.as_tensor(reply.astype(np.int64))} for reply in texts)
 
     def said(self, split: StoredSplit) -> Iterator[Ids]:
-        """The ids of each question's reply."""
+        """Yield the token ids of each question's reply."""
         arrays = split.arrays(self.signal)
         yield from (row.astype(np.int32) for row in np.split(arrays["values"], arrays["offsets"][1:-1]))
 
     def column(self, split: StoredSplit) -> Column:
-        """`(n, words)` float32, or `(n,)` texts."""
-        if self._letters:
+        """Return `(n, words)` float32 logits, or `(n,)` texts."""
+        if self._is_self_check:
             return QueryLogitsDefinition(QueryLogits()).column(split)
         if not self.signal.say:
             return super().column(split)
         return np.asarray([split.lm.chat.decode(ids.tolist()) for ids in self.said(split)], dtype=np.object_)
 
-    def planted(self, world: World) -> Column:
-        """The last word is likelier, and the percentage larger, after surer answers."""
+    def synthesize(self, data: SyntheticQuestions) -> Column:
+        """Return logits in which the last word is likelier after right answers, or texts with a larger percentage."""
         if self.signal.say:
-            percent = 100 / (1 + np.exp(-2 * world.sure))
+            percent = 100 / (1 + np.exp(-2 * data.certainty))
             return np.asarray([f"{value:.0f}%" for value in percent], dtype=np.object_)
         if self.signal.words == ("no", "yes"):
-            return QueryLogitsDefinition(QueryLogits()).planted(world)
-        leaning = np.linspace(-0.75, 0.75, len(self.signal.words) + 1)[1:]
-        base = world.rng.standard_normal((len(world.sure), 1))
-        return (base + leaning * world.sure[:, None]).astype(np.float32)
+            return QueryLogitsDefinition(QueryLogits()).synthesize(data)
+        slopes = np.linspace(-0.75, 0.75, len(self.signal.words) + 1)[1:]
+        base = data.rng.standard_normal((len(data.certainty), 1))
+        return (base + slopes * data.certainty[:, None]).astype(np.float32)
 
 
 DEFINITION = FollowupDefinition

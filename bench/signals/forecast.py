@@ -1,7 +1,7 @@
-"""Seconds that reading a split will take: the extractor's passes over some of its shards, times the model's speed.
+"""Forecast the seconds that reading a split will take: count the passes over some shards, times the model's speed.
 
-How long open answers will be is learned from a small model, which answers a few questions. A large one is not loaded
-for that: its texts are taken to be between the options and the length limit, in the geometric middle.
+The length of open answers is estimated by generating a few with the model if it is small. A large model is not loaded
+for that: its answers are assumed to have the geometric mean of the options' length and the length limit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from bench.api import Format, Samples, Signal, UserError
 from bench.model.continuation_specs import ModelInput
 from bench.signals.definition import PassDefinition, growth_of, pass_definitions, stored
-from bench.signals.samples import parted
+from bench.signals.samples import split_samples
 
 if TYPE_CHECKING:
     from bench.model.continuation_specs import UserTurn
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from bench.signals.split_data import SplitData
 
     Texts = Mapping[UserTurn | Samples | None, Sequence[Ids]]
-    """All that the model writes about a question: see `KnownInput.written`."""
+    """All texts that the model generates for a question: see `KnownInput.written`."""
 
 _SHARDS, _QUESTIONS = 3, 1024
-"""Shards of a split that are counted at most; fewer where these have so many questions."""
+"""Most shards of a split that are counted; fewer where they have this many questions together."""
 _OPTIONS = 64
-"""Questions whose options are written, for their lengths."""
-_DISTINCT = 0.5
-"""Share of the tokens of an assumed sample that no other text of the question has in the same place."""
-_NODE = 1.5e-5
-"""Seconds of Python for a token that grows after a prompt."""
-_ANSWERED = 4
-"""Questions that a small model answers."""
-_SMALL = 1 << 27
-"""Bytes of the weights' files of one."""
+"""Questions whose options are tokenised, for their lengths."""
+_DISTINCT_SHARE = 0.5
+"""Share of the tokens of an assumed sample that differ from all other texts of the question at the same position."""
+_NODE_SECONDS = 1.5e-5
+"""Seconds of Python for each token node added to the continuation tree."""
+_PROMPTS = 4
+"""Prompts for which a small model generates."""
+_SMALL_MODEL_BYTES = 1 << 27
+"""Largest weight files of a model that counts as small, in bytes."""
 
 
 @dataclass(eq=False)
@@ -54,99 +54,99 @@ class PassForecast:
     """An opened split."""
     signals: frozenset[Signal]
     adapted: bool = False
-    """Whether it is read again, through an adapter."""
+    """Whether the answers are stored and the split is read again with an adapter."""
 
     @cached_property
     def asking(self) -> PromptSettings:
-        """Settings that are the same for all questions."""
+        """Prompt settings that all questions share."""
         return self.reader.asking(self.split_data, self.signals)
 
     @cached_property
-    def _measures(self) -> Mapping[Signal, PassDefinition[Any]]:
+    def _definitions(self) -> Mapping[Signal, PassDefinition[Any]]:
         return pass_definitions(stored(self.signals, self.split_data.task.format, self.asking.max_new_tokens))
 
     @cached_property
     def _options(self) -> list[int]:
-        """Tokens of the options of some questions, as the model would have to say them."""
+        """Token counts of the options of some questions, as the model would generate them."""
         rows = self.split_data.shards[0].rows
         some = [self.split_data.questions[row] for row in rows[:: math.ceil(len(rows) / _OPTIONS)]]
         return [len(ids) for options in self.reader.prompts.options(self.split_data.task, some) for ids in options]
 
     @property
     def option_tokens(self) -> float:
-        """Tokens of an option, mean."""
+        """Mean number of tokens of an option."""
         return float(np.mean(self._options))
 
     @property
     def answer_tokens(self) -> float:
-        """Tokens of an answer, mean."""
+        """Mean number of tokens of an answer."""
         return float(np.mean([len(ids) for texts in self._texts for ids in texts[None]]))
 
     @cached_property
     def _texts(self) -> Sequence[Texts]:
-        """Texts of some questions; those of others are expected to be like these, in turn."""
-        growth, limit = growth_of(self._measures), self.asking.max_new_tokens
+        """Texts of some questions; the other questions reuse them in turn."""
+        growth, limit = growth_of(self._definitions), self.asking.max_new_tokens
         replies: Texts = {turn: [np.zeros(turn.say, dtype=np.int32)] for turn in growth.turns}
         if self.split_data.task.format is Format.OPEN and not self.split_data.released:
-            known = self.reader.heard(self.split_data, self.asking, growth.samples)
-            if known:
-                return [{**texts, **replies} for texts in known]
+            generated = self.reader.probe_texts(self.split_data, self.asking, growth.samples)
+            if generated:
+                return [{**texts, **replies} for texts in generated]
         assumed = []
         for size in self._options:
             answer = np.zeros(round(min(limit, max(1.0, math.sqrt(size * limit)))), dtype=np.int32)
-            own = np.arange(len(answer)) >= len(answer) - (len(answer) - 1) * _DISTINCT
+            is_distinct = np.arange(len(answer)) >= len(answer) - (len(answer) - 1) * _DISTINCT_SHARE
             texts: dict[UserTurn | Samples | None, Sequence[Ids]] = {None: [answer], **replies}
-            texts |= {each: [own * np.int32(j) for j in range(1, each.n + 1)] for each in growth.samples}
+            texts |= {each: [is_distinct * np.int32(j) for j in range(1, each.n + 1)] for each in growth.samples}
             assumed.append(texts)
         return assumed
 
     def seconds(self, speed: Speed) -> float:
-        """Time in which one process reads the split from nothing."""
+        """Return the seconds in which one process reads the split with an empty store."""
         from bench.model.token_accounting import CountingExtractor, CountingModel, CountingSession, KnownInput
 
         shards, session = self.split_data.shards, CountingSession(speed.held)
         lm = CountingModel(session, self.reader.lm.devices, packed=True)
-        extractor, growth = CountingExtractor(lm, self.asking, self._measures), growth_of(self._measures)
+        extractor, growth = CountingExtractor(lm, self.asking, self._definitions), growth_of(self._definitions)
         count = max(1, min(_SHARDS, len(shards), _QUESTIONS * len(shards) // max(1, len(self.split_data.rows))))
-        chosen = [shards[i * len(shards) // count] for i in range(count)]
-        for shard in chosen:
+        counted = [shards[i * len(shards) // count] for i in range(count)]
+        for shard in counted:
             items, samples = self.reader.items(self.split_data, shard, growth), shard.samples
-            known = []
+            inputs = []
             for k, item in enumerate(items):
                 texts = self._texts[k % len(self._texts)]
                 answer = shard.given[k] if shard.given is not None else texts[None][0] if self.adapted else None
-                given = {} if samples is None else {each: samples[k][: each.n] for each in growth.samples}
-                known.append(KnownInput(**vars(item) | {"answer": answer, "samples": given, "written": texts}))
-            extractor.measure(known)
-        choices = extractor.greedy * speed.greedy + extractor.drawn * speed.drawn + extractor.grown * _NODE
+                sampled = {} if samples is None else {each: samples[k][: each.n] for each in growth.samples}
+                inputs.append(KnownInput(**vars(item) | {"answer": answer, "samples": sampled, "written": texts}))
+            extractor.measure(inputs)
+        choices = extractor.greedy * speed.greedy + extractor.drawn * speed.drawn + extractor.grown * _NODE_SECONDS
         seconds = speed.seconds(session.passes, session.tokens, session.pairs) + choices
-        return seconds * len(self.split_data.questions) / max(1, sum(len(shard.rows) for shard in chosen))
+        return seconds * len(self.split_data.questions) / max(1, sum(len(shard.rows) for shard in counted))
 
 
-def heard(
+def generate_texts(
     lm: LanguageModel, prompts: Sequence[Ids], asking: PromptSettings, samplings: frozenset[Samples]
 ) -> list[Texts]:
-    """Answers and samples of a small model to a few prompts; nothing from a large or a broken one."""
+    """Generate answers and samples for a few prompts with a small model; empty for a large or a broken model."""
     from bench.model.extractor import Extractor
     from bench.model.forward_checks import REFUSALS
     from bench.model.sampling import uniforms
 
-    if sum(file.stat().st_size for file in lm.folder.glob("*.safetensors")) > _SMALL:
+    if sum(file.stat().st_size for file in lm.folder.glob("*.safetensors")) > _SMALL_MODEL_BYTES:
         return []
-    n, count = max((sampling.n for sampling in samplings), default=0), min(_ANSWERED, len(prompts))
-    numbers = (uniforms(0, str(i), n, asking.max_new_tokens) if n else None for i in range(count))
-    items = [ModelInput(prompts[i * len(prompts) // count], 0, uniforms=own) for i, own in enumerate(numbers)]
+    n, count = max((sampling.n for sampling in samplings), default=0), min(_PROMPTS, len(prompts))
+    draws = (uniforms(0, str(i), n, asking.max_new_tokens) if n else None for i in range(count))
+    items = [ModelInput(prompts[i * len(prompts) // count], 0, uniforms=row) for i, row in enumerate(draws)]
     try:
-        done = Extractor(lm, asking, pass_definitions(samplings)).measure(items)
-        lm.session.reset()  # what is kept there would make the run's own passes fewer than they are
+        output = Extractor(lm, asking, pass_definitions(samplings)).measure(items)
+        lm.session.reset()  # its cached prefixes would save the run tokens that its costs have to count
         lm.session.tokens = 0
-    except (*REFUSALS, UserError):  # whatever is wrong with it is told when it is read
+    except (*REFUSALS, UserError):  # the run itself reports what is wrong with the model
         return []
     samples = {
-        each: list(parted({key: values.cpu().numpy() for key, values in done.columns[each].items()}))
+        each: list(split_samples({key: values.cpu().numpy() for key, values in output.columns[each].items()}))
         for each in samplings
     }
     return [
-        {None: [answer], **{sampling: own[i] for sampling, own in samples.items()}}
-        for i, answer in enumerate(done.answers)
+        {None: [answer], **{sampling: row[i] for sampling, row in samples.items()}}
+        for i, answer in enumerate(output.answers)
     ]

@@ -1,6 +1,6 @@
-"""A reading -> the same with answers that are right or wrong, and with samples that agree or don't.
+"""Grade the answers of a split, and compare its samples with the answers and with each other.
 
-Texts are related to each other by models for pairs of texts, or by being equal after normalising in their place.
+Pairs of texts are scored by text-pair models, or, without one, by equality after normalising.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
 
 Pairs = Sequence[tuple[str, str]]
 
-_AT_ONCE = 2_048
-"""Pairs that are stored together: what is lost when a run is killed."""
+_CHUNK = 2_048
+"""Pairs in one store entry: at most these are lost when a run is killed."""
 _FILE = "relations.safetensors"
 
 
 @dataclass(frozen=True)
 class Relating:
-    """The models that a run named for pairs of texts."""
+    """Text-pair models of a run."""
 
     nli: PairModel | None = None
     similarity: PairModel | None = None
 
     def model(self, by: By) -> PairModel | None:
-        """The model that relates texts in a way; None where matching texts stand in for it."""
+        """Return the model for a relation; None where matching of normalised texts replaces it."""
         return {"entailment": self.nli, "similarity": self.similarity}.get(by)
 
     def relate(self, by: By, pairs: Pairs, store: Store, progress: Progress, what: str) -> FloatArray:
-        """`(k, 3)` probabilities by entailment, else `(k,)`: see `Related`; what the store has is not computed again.
+        """Return `(k, 3)` probabilities for entailment, else `(k,)` (see `Related`), from the store where it has them.
 
         Raises:
             UserError: the model can't be loaded.
@@ -68,10 +68,10 @@ class Relating:
 
         model = self.model(by)
         if model is None:
-            return matching(by, pairs)
-        parts = [pairs[start : start + _AT_ONCE] for start in range(0, len(pairs), _AT_ONCE)]
+            return match_relations(by, pairs)
+        parts = [pairs[start : start + _CHUNK] for start in range(0, len(pairs), _CHUNK)]
         with progress.stage(f"{what} by {model.name}", len(pairs), unit="pairs") as advance:
-            found = []
+            relations = []
             for part in parts:
                 kind = model.device.partition(":")[0]
                 fields = {"model": model.files.fingerprint, "as": model.option, "device": kind}
@@ -81,32 +81,32 @@ class Relating:
                     entry = store.put("relations", key, fields, partial(write, model.relate(part, advance)))
                 else:
                     advance(len(part))
-                found.append(load_file(entry.folder / _FILE)["values"])
-        return np.concatenate(found) if found else matching(by, ())
+                relations.append(load_file(entry.folder / _FILE)["values"])
+        return np.concatenate(relations) if relations else match_relations(by, ())
 
 
-def matching(by: By, pairs: Pairs) -> FloatArray:
-    """Relations of texts by whether they are the same after normalising."""
+def match_relations(by: By, pairs: Pairs) -> FloatArray:
+    """Return the relations of pairs of texts by equality after normalising."""
     same = np.asarray([same_text(one, other) for one, other in pairs], dtype=np.float32)
     return np.stack([np.zeros_like(same), 1 - same, same], axis=-1) if by == "entailment" else same
 
 
 @dataclass(frozen=True)
 class Grader:
-    """Grades what a reader has read."""
+    """Grades the splits that a reader has read."""
 
     reader: Reader
     judge: Judge
-    """Says whether open answers are right, and whether samples say the same."""
-    relating: Relating = field(default_factory=Relating)
-    """Says how samples are related."""
+    """Decides whether open answers are right, and whether samples agree."""
+    pair_models: Relating = field(default_factory=Relating)
+    """Models that relate samples."""
 
     def grade(self, split_data: SplitData) -> SplitData:
-        """The reading with its answers graded; those that the judge can't decide are left out and counted.
+        """Return the split with graded answers; those on which the judge has no verdict are left out and counted.
 
         Raises:
-            UserError: the judge can't be asked about the answers; verdicts that it gave are kept. Where it can't be
-                asked about samples, that is kept in `SplitData.agreements`.
+            UserError: the judge fails on the answers; its earlier verdicts stay stored. A failure on samples is
+                recorded in `SplitData.agreements` instead.
         """
         fmt, protocol = split_data.task.format, self.reader.protocol
         pairs = list(zip(split_data.questions, self._texts(split_data), strict=True))
@@ -116,16 +116,16 @@ class Grader:
             answers = [grade_choice(question, text, protocol) for question, text in pairs]
         else:
             contexts = _contexts(split_data, protocol)
-            asked = [JudgeCase(c, q.answer, text, q.accepted) for c, (q, text) in zip(contexts, pairs, strict=True)]
-            verdicts = self.judge.verdicts(asked, f"judge {split_data.where}", self.reader.progress)
+            cases = [JudgeCase(c, q.answer, text, q.accepted) for c, (q, text) in zip(contexts, pairs, strict=True)]
+            verdicts = self.judge.verdicts(cases, f"judge {split_data.where}", self.reader.progress)
             judged = list(zip(pairs, verdicts, strict=True))
             undecided = frozenset(question.id for (question, _), verdict in judged if verdict is None)
             answers = [grade_open(text, correct=bool(verdict)) for (_, text), verdict in judged]
             split_data = replace(split_data, left_out=split_data.left_out | undecided, n_undecided=len(undecided))
-        return self._with_samples(replace(split_data, answers=answers))
+        return self._compare_samples(replace(split_data, answers=answers))
 
     def parsed(self, split_data: SplitData) -> SplitData:
-        """The reading of questions whose right answers nobody knows: answers are parsed, and all count as wrong.
+        """Return the split with parsed answers, for questions without a gold answer: all are labelled wrong.
 
         Raises:
             UserError: as `grade`, about samples alone.
@@ -135,30 +135,31 @@ class Grader:
         for question, text in zip(split_data.questions, self._texts(split_data), strict=True):
             answer = grade_choice(question, text, protocol) if choice else grade_open(text, correct=False)
             answers.append(replace(answer, correct=False))
-        return self._with_samples(replace(split_data, answers=answers))
+        return self._compare_samples(replace(split_data, answers=answers))
 
-    def _with_samples(self, graded: SplitData) -> SplitData:
-        """The graded reading with what its samples say, each compared with its answer and with the others."""
+    def _compare_samples(self, graded: SplitData) -> SplitData:
+        """Return the graded split with its samples compared with the answer and with each other."""
         split = self.reader.stored(graded)
-        found = {signal: attempted(definition(signal).agreement, split, self._agreeing) for signal in graded.wanted}
-        relations = {signal: attempted(definition(signal).relation, split, self._related) for signal in graded.wanted}
-        known = {signal: relation for signal, relation in relations.items() if relation is not None}
-        agreements = {signal: agreement for signal, agreement in found.items() if agreement is not None}
+        signals = graded.requested
+        compared = {signal: attempted(definition(signal).agreement, split, self._agreement) for signal in signals}
+        related = {signal: attempted(definition(signal).relation, split, self._relation) for signal in signals}
+        relations = {signal: relation for signal, relation in related.items() if relation is not None}
+        agreements = {signal: agreement for signal, agreement in compared.items() if agreement is not None}
         return replace(
             graded,
-            relations=known,
-            related_by={signal: self._relates(graded, signal) for signal in known},
+            relations=relations,
+            related_by={signal: self._related_by(graded, signal) for signal in relations},
             agreements=agreements,
             compared_by=self.judge.name if agreements and growth_of(graded.signals).samples else "",
         )
 
     def _texts(self, split_data: SplitData) -> list[str]:
-        """The answers as text, in the order of the questions."""
+        """Return the answers as text, in the order of the questions."""
         generated = [ids.tolist() for answers in split_data.answer_ids for ids in answers]
         return [self.reader.lm.chat.decode(generated[place]) for place in split_data.order]
 
-    def _agreeing(self, split_data: SplitData, texts: Sequence[Sequence[str]]) -> BoolArray:
-        """`(n, N)` bool in the order of the shards: does each sample say what the answer says."""
+    def _agreement(self, split_data: SplitData, texts: Sequence[Sequence[str]]) -> BoolArray:
+        """Return `(n, N)` bool in the order of the shards: whether each sample agrees with the answer."""
         rows, fmt, protocol = split_data.rows, split_data.task.format, self.reader.protocol
         agree = np.asarray(
             [
@@ -170,52 +171,52 @@ class Grader:
         judge = self.judge.comparing() if fmt is Format.OPEN else None
         if judge is None:
             return agree
-        contexts = _contexts(split_data, protocol)  # also by the judge, for texts that differ from the answer's
+        contexts = _contexts(split_data, protocol)  # the judge compares the texts that differ from the answer
         places, columns = (index.tolist() for index in np.nonzero(~agree & split_data.usable[rows][:, None]))
-        asked = [
+        cases = [
             JudgeCase(contexts[rows[i]], split_data.answers[rows[i]].text, texts[i][j])
             for i, j in zip(places, columns, strict=True)
         ]
-        if asked:  # a sample without a verdict disagrees
-            verdicts = judge.verdicts(asked, f"compare samples {split_data.where}", self.reader.progress)
+        if cases:  # a sample without a verdict disagrees
+            verdicts = judge.verdicts(cases, f"compare samples {split_data.where}", self.reader.progress)
             agree[places, columns] = [bool(verdict) for verdict in verdicts]
         return agree
 
-    def _relates(self, split_data: SplitData, signal: Any) -> str:
-        """Who relates the samples of a signal: its model, or the judge, if there is one for them."""
+    def _related_by(self, split_data: SplitData, signal: Any) -> str:
+        """Return the name of what relates the samples of a signal: a model, the judge, or `match`."""
         if split_data.task.format is Format.CHOICE:
             return MatchJudge.name
         if signal.by == "judge":
             return self.judge.name
-        model = self.relating.model(signal.by)
+        model = self.pair_models.model(signal.by)
         return MatchJudge.name if model is None else model.name
 
-    def _related(self, split_data: SplitData, signal: Any, pairs: Sequence[tuple[int, str, str]]) -> FloatArray:
-        """`(k,)` or `(k, 3)` relations of pairs of texts, each with the row of its question."""
+    def _relation(self, split_data: SplitData, signal: Any, pairs: Sequence[tuple[int, str, str]]) -> FloatArray:
+        """Return `(k,)` or `(k, 3)` relations of pairs of texts; each pair comes with the row of its question."""
         texts = [(one, other) for _, one, other in pairs]
-        if self._relates(split_data, signal) == MatchJudge.name:
-            return matching(signal.by, texts)
+        if self._related_by(split_data, signal) == MatchJudge.name:
+            return match_relations(signal.by, texts)
         contexts, where = _contexts(split_data, self.reader.protocol), str(split_data.where)
-        if signal.by == "judge":  # it is asked once for both orders
-            judge, same = self.judge.comparing(), matching("judge", texts)
-            places = {pair: k for k, pair in enumerate(pairs)}
-            todo = [pair for pair in pairs if not same[places[pair]] and pair[1] < pair[2]]
-            asked = [JudgeCase(contexts[row], one, other) for row, one, other in todo]
-            if judge is not None and asked:
-                verdicts = judge.verdicts(asked, f"relate samples {where}", self.reader.progress)
-                for (row, one, other), verdict in zip(todo, verdicts, strict=True):
-                    same[[places[row, one, other], places[row, other, one]]] = bool(verdict)
+        if signal.by == "judge":  # one verdict holds for both orders of a pair
+            judge, same = self.judge.comparing(), match_relations("judge", texts)
+            index_of_pair = {pair: k for k, pair in enumerate(pairs)}
+            unmatched = [pair for pair in pairs if not same[index_of_pair[pair]] and pair[1] < pair[2]]
+            cases = [JudgeCase(contexts[row], one, other) for row, one, other in unmatched]
+            if judge is not None and cases:
+                verdicts = judge.verdicts(cases, f"relate samples {where}", self.reader.progress)
+                for (row, one, other), verdict in zip(unmatched, verdicts, strict=True):
+                    same[[index_of_pair[row, one, other], index_of_pair[row, other, one]]] = bool(verdict)
             return same
         if signal.question:
             texts = [(f"{contexts[row]} {one}", f"{contexts[row]} {other}") for row, one, other in pairs]
         distinct = {pair: k for k, pair in enumerate(dict.fromkeys(texts))}
-        reader, what = self.reader, f"relate samples {where}"
-        found = self.relating.relate(signal.by, list(distinct), reader.store, reader.progress, what)
-        return found[[distinct[pair] for pair in texts]]
+        reader, stage = self.reader, f"relate samples {where}"
+        relations = self.pair_models.relate(signal.by, list(distinct), reader.store, reader.progress, stage)
+        return relations[[distinct[pair] for pair in texts]]
 
 
 def _contexts(split_data: SplitData, protocol: Protocol) -> list[str]:
-    """Each question as its prompt shows it, without exemplars: what a judge is shown."""
+    """Return each question as its prompt shows it, without exemplars, for the judge."""
     task = split_data.task
     with fenced(f"task {task.name!r}, style_of"):
         return [context(question, task.style_of(question), protocol.letters) for question in split_data.questions]

@@ -1,4 +1,4 @@
-"""Hidden states along prompt and answer, and along other answers."""
+"""Signal `Hidden`: hidden states along the prompt, the answer, its options, and its samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.api import At, Format, Hidden, Of, Ragged, Task, TokenIds
 from bench.api.batch import Column
 from bench.model.continuation_specs import AnswerSpan, ContinuationSpec, PendingArrays, UserTurn, as_it_is, first_row
 from bench.signals.definition import PassDefinition, definition
-from bench.signals.samples import ids_from
+from bench.signals.samples import sample_sources
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
     from bench.signals.split_data import StoredSplit
-    from bench.signals.synthetic import World
+    from bench.signals.synthetic import SyntheticQuestions
 
 _QUERY = UserTurn()
-_GROWTH = {
+_CONTINUATIONS = {
     At.PROMPT_END: ContinuationSpec(AnswerSpan.PROMPT_END),
     At.ANSWER_PREDICTING: ContinuationSpec(AnswerSpan.ANSWER_PREDICTING),
     At.ANSWER_END: ContinuationSpec(AnswerSpan.ANSWER_END),
@@ -31,8 +31,8 @@ _GROWTH = {
     At.WRONG_PREDICTING: ContinuationSpec(wrong=True),
     At.QUERY_END: ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({_QUERY})),
 }
-_PREDICTED = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
-"""Whose tokens the states predict, one for each."""
+_PREDICTED_TEXTS = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
+"""Position -> the text whose tokens the states predict, one state for each token."""
 OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})
 
 
@@ -43,100 +43,100 @@ class HiddenDefinition(PassDefinition[Hidden]):
 
     @property
     def growth(self) -> ContinuationSpec:
-        """Along the answer, other answers of an open question, samples, or the query."""
+        """The answer, the options of an open question, the samples, or the self-check query."""
         if self.signal.at is At.SAMPLE_END:
-            drawn = frozenset({self.signal.samples})
-            return ContinuationSpec(samples=drawn, sample_ends=drawn)
-        return _GROWTH[self.signal.at]
+            samples = frozenset({self.signal.samples})
+            return ContinuationSpec(samples=samples, sample_ends=samples)
+        return _CONTINUATIONS[self.signal.at]
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether it is a state after a token of the answer: a letter is predicted at the prompt's end."""
+        """Return whether the state follows a token of the answer: a letter is predicted at the prompt's end."""
         of_letter = fmt is Format.CHOICE and self.signal.at is At.ANSWER_PREDICTING
         return super().reads_answer(fmt) and not of_letter
 
     @property
     def depths(self) -> frozenset[float]:
-        """Fraction of the depth at which the state is read."""
+        """Depth at which the state is read, as a fraction of the layers."""
         return frozenset({self.signal.depth})
 
     @property
     def ragged(self) -> bool:
-        """Whether a question has a row for each token; only states that predict tokens do."""
-        return self.signal.at in _PREDICTED and self.signal.pool is None
+        """Whether a question has one row for each token: only states that predict tokens do."""
+        return self.signal.at in _PREDICTED_TEXTS and self.signal.pool is None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Itself; a letter, right or wrong, is predicted at the prompt's end."""
+        """Return itself; for lettered options the state at the prompt's end, which predicts each letter."""
         if self.signal.at is At.SAMPLE_END:
-            return (self, *ids_from(self.signal.samples, max_new_tokens))
+            return (self, *sample_sources(self.signal.samples, max_new_tokens))
         lettered = self.signal.at in OPTIONS and fmt is Format.CHOICE
         return (HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self,)
 
     def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Some models can't be asked the query."""
+        """Return why the self-check query can't follow the answer on this model; None where it can."""
         return prompts.query_hindrance(task) if self.signal.at is At.QUERY_END else None
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Name with the seed of samples, or the ids of the query."""
+        """Return the name with the seed of the samples, or a digest of the query's token ids."""
         added = {At.SAMPLE_END: f" seed {seed}", At.QUERY_END: f" {digest_arrays([asking.suffix])}"}
         return f"{super().name(asking, seed)}{added.get(self.signal.at, '')}"
 
-    def take(self, done: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
-        """`values`: `(d,)`, `(t_i, d)`, or `(N, d)`; a mean in float32."""
+    def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
+        """Return `values`: `(d,)`, `(t_i, d)`, or `(N, d)` in the model's dtype; a mean in float32."""
         depth, at = self.signal.depth, self.signal.at
         if at is At.QUERY_END:
-            found, first = done.ends(_QUERY, depth), done.states(depth, [0])
-            nothing = first[0].new_full(first[0].shape, float("nan"))
-            return done.each({"values": found.get(i, nothing)} for i in range(len(done.items)))
+            ends, first = batch.ends(_QUERY, depth), batch.states(depth, [0])
+            missing = first[0].new_full(first[0].shape, float("nan"))
+            return batch.each({"values": ends.get(i, missing)} for i in range(len(batch.items)))
         if at is At.SAMPLE_END or at in OPTIONS:
             return [
-                [{"values": done.awaited(depth, self._nodes(done, i, m))} for m in range(len(group))]
-                for i, group in enumerate(done.items)
+                [{"values": batch.awaited(depth, self._nodes(batch, i, m))} for m in range(len(group))]
+                for i, group in enumerate(batch.items)
             ]
         pooled = self.signal.pool is not None
-        then = (lambda states: states.float().mean(dim=0)) if pooled else as_it_is if self.ragged else first_row
-        nodes = (self._nodes(done, i, 0) for i in range(len(done.items)))
-        return done.each({"values": done.awaited(depth, chosen, then)} for chosen in nodes)
+        transform = (lambda states: states.float().mean(dim=0)) if pooled else as_it_is if self.ragged else first_row
+        nodes = (self._nodes(batch, i, 0) for i in range(len(batch.items)))
+        return batch.each({"values": batch.awaited(depth, node_list, transform)} for node_list in nodes)
 
-    def _nodes(self, done: DecodeBatch, i: int, m: int) -> list[int]:
-        """Nodes of the states of question m of prompt i."""
-        at, item = self.signal.at, done.items[i][m]
+    def _nodes(self, batch: DecodeBatch, i: int, m: int) -> list[int]:
+        """Return the token nodes whose states are read, for question m of prompt i."""
+        at, item = self.signal.at, batch.items[i][m]
         if at is At.PROMPT_END:
             return [i]
         if at is At.ANSWER_END:
-            return done.path(i)[1:] if self.signal.pool else done.path(i)[-1:]
+            return batch.path(i)[1:] if self.signal.pool else batch.path(i)[-1:]
         if at is At.SAMPLE_END:
-            return [[i, *done.tree.grow(i, ids)][-1] for ids in done.samples[self.signal.samples, i, m]]
+            return [[i, *batch.tree.grow(i, ids)][-1] for ids in batch.samples[self.signal.samples, i, m]]
         if at in OPTIONS:
-            return done.continuation(i, [item.gold] if at is At.GOLD_PREDICTING else item.wrong)
-        return done.predicting(i)
+            return batch.continuation(i, [item.gold] if at is At.GOLD_PREDICTING else item.wrong)
+        return batch.predicting(i)
 
     def column(self, split: StoredSplit) -> Column:
-        """`(n, d)` float32, `(n, N, d)`, or a `Ragged` with a row for each token that is predicted."""
+        """Return `(n, d)` float32, `(n, N, d)`, or a `Ragged` with a row for each predicted token."""
         if self.signal.at not in OPTIONS:
             return super().column(split)
-        ids: Any = definition(TokenIds(_PREDICTED[self.signal.at])).column(split)
+        ids: Any = definition(TokenIds(_PREDICTED_TEXTS[self.signal.at])).column(split)
         (source,) = self.sources(split.split_data.task.format, split.asking.max_new_tokens)
         arrays = split.arrays(source.signal)
         if source is self:
             return Ragged(arrays["values"], arrays["offsets"], ids.owner)
         return Ragged(np.repeat(arrays["values"], ids.lengths, axis=0), ids.offsets, ids.owner)
 
-    def planted(self, world: World) -> Column:
-        """States that lie further along one direction where the answer is right, and that the output head can read."""
+    def synthesize(self, data: SyntheticQuestions) -> Column:
+        """Return states that lie further along one direction where the answer is right, consistent with the head."""
         last = self.signal.depth == 1.0
         if self.ragged:
-            text = world.texts[_PREDICTED[self.signal.at]]
-            sure = np.repeat(world.sure, text.ids.lengths)
-            states = text.states if last else world.elsewhere(repr(self.signal), sure)
+            text = data.texts[_PREDICTED_TEXTS[self.signal.at]]
+            certainty = np.repeat(data.certainty, text.ids.lengths)
+            states = text.states if last else data.layer_states(repr(self.signal), certainty)
             return Ragged(states, text.ids.offsets, text.ids.owner)
         if self.signal.at is At.SAMPLE_END:
-            agrees = world.agreeing(self.signal.samples)  # samples that say the same end alike
-            states = world.elsewhere(repr(self.signal), world.sure)[:, None, :]
-            others = world.rng.standard_normal((*agrees.shape, states.shape[-1]))
-            return np.where(agrees[:, :, None], states + 0.1 * others, others).astype(np.float32)
+            agreement = data.sample_agreement(self.signal.samples)  # equal samples have nearby states
+            states = data.layer_states(repr(self.signal), data.certainty)[:, None, :]
+            others = data.rng.standard_normal((*agreement.shape, states.shape[-1]))
+            return np.where(agreement[:, :, None], states + 0.1 * others, others).astype(np.float32)
         if self.signal.at is At.PROMPT_END and last:
-            return world.first
-        return world.elsewhere(repr(self.signal), world.sure)
+            return data.prompt_end_states
+        return data.layer_states(repr(self.signal), data.certainty)
 
 
 DEFINITION = HiddenDefinition

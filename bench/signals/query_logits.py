@@ -1,4 +1,4 @@
-"""Logits of no and yes after the self-check query that follows the answer."""
+"""Signal `QueryLogits`: logits of no and yes after the self-check query that follows the answer."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
-    from bench.signals.synthetic import World
+    from bench.signals.synthetic import SyntheticQuestions
 
 
 class QueryLogitsDefinition(PassDefinition[QueryLogits]):
-    """Stored as `values` `(n, 2)` float32, NaN where there is no answer to ask about."""
+    """Stored as `values` `(n, 2)` float32, NaN where there is no answer."""
 
     declares = QueryLogits
 
     def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Some models can't be asked."""
+        """Return why the query can't follow the answer on this model; None where it can."""
         return prompts.query_hindrance(task)
 
     @property
     def growth(self) -> ContinuationSpec:
-        """The whole answer and the query."""
+        """The whole answer and the self-check query."""
         return ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({UserTurn()}))
 
     @property
-    def own_adapter(self) -> bool:
-        """Whether it is read through the adapter that a method trained."""
+    def needs_adapter(self) -> bool:
+        """Whether the logits are computed with the adapter that the method trained."""
         return self.signal.adapter is Adapter.OWN
 
     @property
     def unanswered(self) -> Arrays:
-        """NaN."""
+        """`(2,)` NaN."""
         import torch
 
         return {"values": torch.full((2,), float("nan"))}
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Name with the ids of the query and of its verdicts."""
+        """Return the name with a digest of the token ids of the query and of its two verdicts."""
         return f"{super().name(asking, seed)} {digest_arrays([asking.suffix, asking.verdict_ids])}"
 
-    def take(self, done: DecodeBatch) -> list[list[PendingArrays]]:
-        """`values`: `(2,)`, no and yes."""
-        found, nothing = done.words(UserTurn(), done.asking.verdict_ids), self.unanswered["values"]
-        return done.each({"values": found.get(i, nothing)} for i in range(len(done.items)))
+    def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
+        """Return `values`: `(2,)`, the logits of no and yes."""
+        logits, missing = batch.words(UserTurn(), batch.asking.verdict_ids), self.unanswered["values"]
+        return batch.each({"values": logits.get(i, missing)} for i in range(len(batch.items)))
 
-    def planted(self, world: World) -> FloatArray:
-        """The same odds with and without an adapter: a fresh one changes nothing."""
-        half = 0.75 * world.sure
-        base = world.rng.standard_normal(len(half))
-        return np.stack([base - half, base + half], axis=1).astype(np.float32)  # (n, 2): no, yes
+    def synthesize(self, data: SyntheticQuestions) -> FloatArray:
+        """Return the same logits with and without an adapter, as an untrained adapter changes nothing."""
+        half_logit = 0.75 * data.certainty
+        base = data.rng.standard_normal(len(half_logit))
+        return np.stack([base - half_logit, base + half_logit], axis=1).astype(np.float32)  # (n, 2): no, yes
 
 
 DEFINITION = QueryLogitsDefinition

@@ -1,4 +1,4 @@
-"""Reads the shards of a split through the store: answers and signals are computed once, and taken from there later."""
+"""Read a split shard by shard: load answers and signals from the store, and compute and store what it lacks."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from bench.prompts.front_coding import Ids
 from bench.prompts.shards import PromptTokeniser, Shard
 from bench.signals.definition import definition, growth_of, pass_definitions, stored
 from bench.signals.files import load_answers, load_signal, names_in
-from bench.signals.forecast import PassForecast, heard
-from bench.signals.samples import parted
+from bench.signals.forecast import PassForecast, generate_texts
+from bench.signals.samples import split_samples
 from bench.signals.split_data import SplitData, StoredSplit
 from bench.signals.worker import Engine, ShardTask, Worker
 from bench.store.folders import Entry, Store, digest_arrays, key_of
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from bench.prompts.prompt_settings import PromptSettings
     from bench.signals.forecast import Texts
 
-_TURNS = 3
-"""Turns after which what is missing is computed whatever others put there meanwhile."""
+_MAX_ATTEMPTS = 3
+"""Attempts after which a shard is computed even if another run has stored parts of it meanwhile."""
 
-_Found = tuple[list[Entry], ShardTask | None]
-"""What the store has of a shard, and the missing part, if any."""
+_StoreLookup = tuple[list[Entry], ShardTask | None]
+"""Store entries of a shard, and the task that computes the missing part, if any."""
 
 
 @dataclass
 class Reader:
-    """Reads splits on one model."""
+    """Reads splits with one model."""
 
     lm: LanguageModel
     store: Store
@@ -51,20 +51,20 @@ class Reader:
     budget: int
     progress: Progress
     seed: int = 0
-    """Seed of samples; answers and everything else read from the model don't depend on it."""
+    """Seed of the samples; answers and all other signals don't depend on it."""
     sample: int | None = None
-    """Prompts of a large split that are written, for a plan that is not carried out; None: all."""
+    """Number of prompts of a large split that are tokenised, for a plan without a run; None: all."""
     engine: Engine | None = None
-    """Computes what is missing; None: this process does."""
+    """Engine that computes missing shards; None: this process does."""
     forward_tokens: int = 0
-    """Token positions fed to the model by this reader itself; what the store had costs nothing."""
+    """Token positions fed to the model for this reader; what the store had costs nothing."""
     peak_memory_mb: float = 0.0
-    """Largest memory of a process that read for this one."""
-    _heard: dict[tuple[TaskSplit, frozenset[Samples]], list[Texts]] = field(default_factory=dict, init=False)
+    """Peak memory of any process that computed shards for this reader."""
+    _probe_texts: dict[tuple[TaskSplit, frozenset[Samples]], list[Texts]] = field(default_factory=dict, init=False)
 
     @cached_property
     def working(self) -> Engine:
-        """The engine."""
+        """The engine in use: `engine`, or a worker in this process."""
 
         def waits(task: ShardTask, whom: str) -> None:
             self.progress.say(f"shard {task.number + 1} of {task.split} is being read by {whom}; waiting for it")
@@ -73,76 +73,76 @@ class Reader:
 
     @cached_property
     def arithmetic(self) -> dict[str, object]:
-        """All that decides which tokens share a pass, on which answers can depend below float32; empty in float32."""
+        """Settings that decide which tokens share a forward pass; empty in float32, where no answer depends on them."""
         if str(self.lm.dtype) == "torch.float32":
             return {}
-        together = followed_together(*self.lm.devices)
-        beside = {} if together == ALONE else {"followed_together": [together.sequences, together.bytes]}
-        return {"device": class_of(*self.lm.devices), "token_budget": self.budget, **beside}
+        limits = followed_together(*self.lm.devices)
+        batch_limits = {} if limits == ALONE else {"followed_together": [limits.sequences, limits.bytes]}
+        return {"device": class_of(*self.lm.devices), "token_budget": self.budget, **batch_limits}
 
     @property
     def unusual(self) -> dict[str, object]:
-        """The token budget, where it can change an answer and is not this device's own."""
-        usual = not self.arithmetic or self.budget == default_budget(*self.lm.devices)
-        return {} if usual else {"token_budget": self.budget}
+        """The token budget, where it can change an answer and is not the device's default; else empty."""
+        is_usual = not self.arithmetic or self.budget == default_budget(*self.lm.devices)
+        return {} if is_usual else {"token_budget": self.budget}
 
     @cached_property
     def prompts(self) -> PromptTokeniser:
-        """Writes the prompts."""
+        """Tokeniser of the prompts."""
         return PromptTokeniser(self.lm.chat, self.lm.context, self.protocol, self.sample)
 
     def open(
         self, where: TaskSplit, task: Task, questions: list[Question], released: Mapping[str, Released] | None = None
     ) -> SplitData:
-        """Write the prompts of a split as token ids.
+        """Tokenise the prompts of a split.
 
         Args:
             where: the split.
             task: its task.
-            questions: what is asked.
-            released: question id -> answer that was made elsewhere; None where the model answers.
+            questions: its questions.
+            released: question id -> answer from a release or a file; None where the model answers.
         """
-        given = released or {}
-        shards = self.prompts.shards(task, questions, given, self.progress, str(where))
-        return SplitData(where, task, questions, shards, given)
+        answers = released or {}
+        shards = self.prompts.shards(task, questions, answers, self.progress, str(where))
+        return SplitData(where, task, questions, shards, answers)
 
     def asking(self, split_data: SplitData, signals: frozenset[Signal] = frozenset()) -> PromptSettings:
-        """Settings that are the same for all questions of a split; `signals`: wanted beside those that were read."""
+        """Return the prompt settings that all questions of a split share; `signals`: in addition to those requested."""
         asking = self.prompts.asking(split_data.task, split_data.questions, self.budget)
-        for signal in sorted(signals | split_data.wanted, key=repr):
-            asking = definition(signal).asked(asking, split_data.task, self.prompts)
+        for signal in sorted(signals | split_data.requested, key=repr):
+            asking = definition(signal).extend_settings(asking, split_data.task, self.prompts)
         return asking
 
     def stored(self, split_data: SplitData) -> StoredSplit:
-        """A split that was read, for what is made of its answers and signals."""
+        """Return access to the stored answers and signals of a split that was read."""
         return StoredSplit(split_data, self.lm, self.prompts, self.asking(split_data), self.seed)
 
     def items(
         self, split_data: SplitData, shard: Shard, growth: ContinuationSpec, answers: Sequence[Ids] | None = None
     ) -> list[ModelInput]:
-        """The questions of a shard, with what a growth reads of each; without answers the model gives them."""
+        """Return the model inputs of a shard for a continuation; without `answers` the model generates them."""
         task, questions = split_data.task, [split_data.questions[row] for row in shard.rows]
-        befores = None  # the self-check conversation continues the answering prompt, as in nearly all templates
+        query_prompts = None  # the self-check conversation continues the answering prompt, as in nearly all templates
         if growth.turns and not self._continues(task):
             released = [split_data.released.get(question.id) for question in questions]
             prompts = [
                 (record and record.prompt) or self.prompts.prompt(task, question, shots)
                 for question, shots, record in zip(questions, shard.shown, released, strict=True)
             ]
-            befores = self.lm.chat.before_answers(prompts, self.protocol)
+            query_prompts = self.lm.chat.before_answers(prompts, self.protocol)
             if shard.traces is not None:
-                befores = [np.concatenate(pair) for pair in zip(befores, shard.traces, strict=True)]
-        lettered = task.format is Format.CHOICE
-        others = (growth.gold or growth.wrong) and not lettered
-        options_of = self.prompts.options(task, questions) if others else [[] for _ in questions]
+                query_prompts = [np.concatenate(pair) for pair in zip(query_prompts, shard.traces, strict=True)]
+        is_choice = task.format is Format.CHOICE
+        reads_options = (growth.gold or growth.wrong) and not is_choice
+        options_of = self.prompts.options(task, questions) if reads_options else [[] for _ in questions]
         return [
             ModelInput(
                 shard.prompts[i],
-                len(question.choices) if lettered else 0,
+                len(question.choices) if is_choice else 0,
                 None if answers is None else answers[i],
                 gold=options[question.gold] if options else NOTHING,
                 wrong=tuple(ids for k, ids in enumerate(options) if k != question.gold),
-                query_prompt=None if befores is None else befores[i],
+                query_prompt=None if query_prompts is None else query_prompts[i],
                 id=question.id,
             )
             for i, (question, options) in enumerate(zip(questions, options_of, strict=True))
@@ -151,152 +151,156 @@ class Reader:
     # --- answers and signals ------------------------------------------------------------------------------------------
 
     def find(self, split_data: SplitData, signals: frozenset[Signal]) -> int:
-        """Look up what the store has; returns the number of shards that must be computed."""
+        """Return the number of shards that the store lacks or has in part."""
         asking = self.asking(split_data, signals)
         names = self._names(split_data, stored(signals, split_data.task.format, asking.max_new_tokens), asking)
         missing = 0
-        for shard, own in zip(split_data.shards, names, strict=True):
+        for shard, shard_names in zip(split_data.shards, names, strict=True):
             entries = self.store.entries(self._kind(shard, asking))
-            held = {name for entry in entries for name in names_in(entry)}
-            missing += (not entries and shard.given is None) or not set(own.values()) <= held
+            stored_names = {name for entry in entries for name in names_in(entry)}
+            missing += (not entries and shard.given is None) or not set(shard_names.values()) <= stored_names
         return missing
 
     def forecast(self, split_data: SplitData, signals: frozenset[Signal], *, adapted: bool = False) -> PassForecast:
-        """Forecast of the passes that read signals of an opened split; `adapted`: again, through an adapter."""
+        """Return a forecast of the passes over an opened split; `adapted`: of reading it again with an adapter."""
         return PassForecast(self, split_data, signals, adapted)
 
     def estimate(self, split_data: SplitData, signals: frozenset[Signal], *, adapted: bool = False) -> float | None:
-        """Seconds in which one process reads a split from nothing; None without the model's speed. As `forecast`."""
+        """Return the seconds in which one process reads a split with an empty store; None if the speed is unknown."""
         speed = self.lm.speed
         return None if isinstance(speed, str) else self.forecast(split_data, signals, adapted=adapted).seconds(speed)
 
-    def heard(self, split_data: SplitData, asking: PromptSettings, samplings: frozenset[Samples]) -> list[Texts]:
-        """Answers and samples of a small model to a few questions of a split, which it is asked once."""
+    def probe_texts(self, split_data: SplitData, asking: PromptSettings, samplings: frozenset[Samples]) -> list[Texts]:
+        """Return a small model's answers and samples for a few prompts of a split; generated once and cached."""
         key = split_data.where, samplings
-        if key not in self._heard:
-            self._heard[key] = heard(self.lm, split_data.shards[0].prompts, asking, samplings)
-        return self._heard[key]
+        if key not in self._probe_texts:
+            self._probe_texts[key] = generate_texts(self.lm, split_data.shards[0].prompts, asking, samplings)
+        return self._probe_texts[key]
 
     def read(self, split_data: SplitData, signals: frozenset[Signal]) -> SplitData:
-        """The split with its answers and signals available; what the store lacks is computed.
+        """Return the split with its answers and signals in the store; compute what the store lacks.
 
         Args:
             split_data: an opened split.
-            signals: what methods read of it.
+            signals: the signals that methods read.
         """
-        split_data = replace(split_data, wanted=signals)
+        split_data = replace(split_data, requested=signals)
         asking = self.asking(split_data)
-        needed = stored(signals, split_data.task.format, asking.max_new_tokens)
-        names = self._names(split_data, needed, asking)
+        sources = stored(signals, split_data.task.format, asking.max_new_tokens)
+        names = self._names(split_data, sources, asking)
 
-        def look(i: int) -> _Found:
+        def look_up(i: int) -> _StoreLookup:
             kind = self._kind(split_data.shards[i], asking)
             entries = self.store.entries(kind)
             ids = load_answers(entries[0]) if entries else split_data.shards[i].given
-            held = {name for entry in entries for name in names_in(entry)}
-            missing = {signal: name for signal, name in names[i].items() if name not in held}
+            stored_names = {name for entry in entries for name in names_in(entry)}
+            missing = {signal: name for signal, name in names[i].items() if name not in stored_names}
             if ids is not None and not missing:
                 return entries, None
-            given, drawn = split_data.shards[i].samples, {}
+            given, by_setting = split_data.shards[i].samples, {}
             for sampling in growth_of(missing).samples:
                 if given is not None:
-                    drawn[sampling] = [own[: sampling.n] for own in given]
-                elif (name := names[i].get(sampling)) in held:
-                    drawn[sampling] = list(parted(load_signal(entries, name)))
+                    by_setting[sampling] = [sampled[: sampling.n] for sampled in given]
+                elif (name := names[i].get(sampling)) in stored_names:
+                    by_setting[sampling] = list(split_samples(load_signal(entries, name)))
             task = self._task(split_data, i, kind, entries, missing, ids)
-            samples = [{sampling: own[k] for sampling, own in drawn.items()} for k in range(len(task.items))]
-            items = [replace(item, samples=own) for item, own in zip(task.items, samples, strict=True)]
+            samples = [{setting: ids[k] for setting, ids in by_setting.items()} for k in range(len(task.items))]
+            items = [replace(item, samples=sampled) for item, sampled in zip(task.items, samples, strict=True)]
             return entries, replace(task, items=items)
 
-        found = self._complete(f"read {split_data.where}", split_data.shards, look)
+        entries_by_shard = self._complete(f"read {split_data.where}", split_data.shards, look_up)
         answers = [
             load_answers(entries[0]) if shard.given is None else shard.given
-            for shard, entries in zip(split_data.shards, found, strict=True)
+            for shard, entries in zip(split_data.shards, entries_by_shard, strict=True)
         ]
-        bundles = []  # the entries in which answers were generated or one of these signals lies
-        for entries, own, shard in zip(found, names, split_data.shards, strict=True):
-            wanted, generated = set(own.values()), shard.given is None
-            used = [e for e in entries if (generated and "answers" in e.manifest["costs"]) or wanted & set(names_in(e))]
+        bundles = []  # the entries in which answers were generated or that hold one of these signals
+        for entries, shard_names, shard in zip(entries_by_shard, names, split_data.shards, strict=True):
+            read, generated = set(shard_names.values()), shard.given is None
+            used = [e for e in entries if (generated and "answers" in e.manifest["costs"]) or read & set(names_in(e))]
             bundles.append(used)
-        return replace(split_data, signals=needed, names=names, bundles=bundles, answer_ids=answers)
+        return replace(split_data, signals=sources, names=names, bundles=bundles, answer_ids=answers)
 
     def read_through(self, split_data: SplitData, adapter: AdapterRef) -> SplitData:
-        """The same answers, and the self-check query read again through an adapter."""
-        names, kept = self._through(split_data, adapter)
-        through = replace(adapter, folder=adapter.folder.resolve())
+        """Return the split with the same answers, and the self-check query computed with an adapter."""
+        names, keys = self._adapted(split_data, adapter)
+        resolved = replace(adapter, folder=adapter.folder.resolve())
 
-        def look(i: int) -> _Found:
-            kind, key = kept[i]
+        def look_up(i: int) -> _StoreLookup:
+            kind, key = keys[i]
             entry = self.store.get(kind, key)
             if entry is not None:
                 return [entry], None
             task = self._task(split_data, i, kind, [], names, split_data.answer_ids[i])
-            return [], replace(task, stage="adapter_predictions", adapter=through, held=None)
+            return [], replace(task, stage="adapter_predictions", adapter=resolved, held=None)
 
-        bundles = self._complete(f"read {split_data.where} adapted", split_data.shards, look)
-        named = [names] * len(bundles)
-        return replace(split_data, signals=frozenset(names), names=named, bundles=bundles, adapter=adapter)
+        bundles = self._complete(f"read {split_data.where} adapted", split_data.shards, look_up)
+        names_by_shard = [names] * len(bundles)
+        return replace(split_data, signals=frozenset(names), names=names_by_shard, bundles=bundles, adapter=adapter)
 
     def is_read_through(self, split_data: SplitData, adapter: AdapterRef) -> bool:
-        """Whether the store has all that `read_through` gives."""
-        _, kept = self._through(split_data, adapter)
-        return all(self.store.get(kind, key) is not None for kind, key in kept)
+        """Return whether the store has all that `read_through` would compute."""
+        _, keys = self._adapted(split_data, adapter)
+        return all(self.store.get(kind, key) is not None for kind, key in keys)
 
-    def _through(self, split_data: SplitData, adapter: AdapterRef) -> tuple[dict[Signal, str], list[tuple[str, str]]]:
-        """Names of what is read through an adapter, and for each shard the part of the store and the key there."""
+    def _adapted(self, split_data: SplitData, adapter: AdapterRef) -> tuple[dict[Signal, str], list[tuple[str, str]]]:
+        """Return the names of the signals computed with an adapter, and the store kind and key of each shard."""
         asking = self.asking(split_data)
         signals: frozenset[Signal] = frozenset({QueryLogits(Adapter.OWN)})
-        (own,) = (each.name(asking, self.seed) for each in pass_definitions(signals).values())
-        names = dict.fromkeys(signals, f"{own} adapter {adapter.fingerprint}")
-        fields = [{"signals": list(names.values()), "answers": digest_arrays(ids)} for ids in split_data.answer_ids]
+        (base_name,) = (spec.name(asking, self.seed) for spec in pass_definitions(signals).values())
+        names = dict.fromkeys(signals, f"{base_name} adapter {adapter.fingerprint}")
+        key_fields = [{"signals": list(names.values()), "answers": digest_arrays(ids)} for ids in split_data.answer_ids]
         kinds = [f"{self._kind(shard, asking)}-adapted" for shard in split_data.shards]
-        return names, [(kind, key_of(each)) for kind, each in zip(kinds, fields, strict=True)]
+        return names, [(kind, key_of(fields)) for kind, fields in zip(kinds, key_fields, strict=True)]
 
-    def _complete(self, stage: str, shards: list[Shard], look: Callable[[int], _Found]) -> list[list[Entry]]:
-        """Entries of each shard; what the store lacks is computed.
+    def _complete(self, stage: str, shards: list[Shard], look_up: Callable[[int], _StoreLookup]) -> list[list[Entry]]:
+        """Return the store entries of each shard; compute what the store lacks.
 
         Args:
-            stage: for people.
-            shards: of a split.
-            look: says what the store has of the shard of a number.
+            stage: name of the stage on the progress bar.
+            shards: the shards of a split.
+            look_up: maps the index of a shard to its entries and the task for the rest.
         """
-        done: dict[int, list[Entry]] = {}
-        begun: dict[int, list[Entry]] = {}
+        complete: dict[int, list[Entry]] = {}
+        stored_entries: dict[int, list[Entry]] = {}
         with self.progress.stage(stage, sum(shard.prompts.total for shard in shards), unit="tokens") as advance:
 
-            def keep(i: int, entries: list[Entry]) -> None:
-                done[i] = entries
+            def finish(i: int, entries: list[Entry]) -> None:
+                complete[i] = entries
                 advance(shards[i].prompts.total)
                 give_back()
 
-            def missing(*, anyway: bool) -> Iterator[ShardTask]:
-                """The work on shards that are not complete; each is looked up when it is asked for."""
+            def missing(*, recompute: bool) -> Iterator[ShardTask]:
+                """Yield a task for each incomplete shard; the store is looked up when the task is requested."""
                 for i in range(len(shards)):
-                    if i not in done:
-                        begun[i], task = look(i)
+                    if i not in complete:
+                        stored_entries[i], task = look_up(i)
                         if task is None:
-                            keep(i, begun[i])
+                            finish(i, stored_entries[i])
                         else:
-                            yield replace(task, held=None) if anyway else task
+                            yield replace(task, held=None) if recompute else task
 
-            for turn in count():
-                with closing(self.working.work(missing(anyway=turn >= _TURNS))) as working:
-                    for task, made in working:
-                        self.forward_tokens += made.forward_tokens
-                        self.peak_memory_mb = max(self.peak_memory_mb, made.peak_memory_mb)
-                        entry = made.entry or (self.store.get(task.kind, made.key) if made.key else None)
-                        if entry is not None:  # else the shard has to be looked up again
-                            keep(task.number, [*begun[task.number], entry])
-                if len(done) == len(shards):
+            for attempt in count():
+                with closing(self.working.work(missing(recompute=attempt >= _MAX_ATTEMPTS))) as results:
+                    for task, result in results:
+                        self.forward_tokens += result.forward_tokens
+                        self.peak_memory_mb = max(self.peak_memory_mb, result.peak_memory_mb)
+                        entry = result.entry or (self.store.get(task.kind, result.key) if result.key else None)
+                        if entry is not None:  # else another run stored parts: look the shard up again
+                            finish(task.number, [*stored_entries[task.number], entry])
+                if len(complete) == len(shards):
                     break
-        return [done[i] for i in range(len(shards))]
+        return [complete[i] for i in range(len(shards))]
 
     def _names(
         self, split_data: SplitData, signals: frozenset[Signal], asking: PromptSettings
     ) -> list[dict[Signal, str]]:
-        """For each shard, signal -> its name in keys, with digests of all that is read for it and no prompt tells."""
-        found = pass_definitions(signals)
-        plain = {signal: each.name(asking, self.seed) for signal, each in found.items()}
+        """Return signal -> name in store keys for each shard.
+
+        Names have digests of the inputs that prompts don't determine: right and wrong options, and the question ids
+        that key the samples' generator.
+        """
+        definitions = pass_definitions(signals)
+        base_names = {signal: spec.name(asking, self.seed) for signal, spec in definitions.items()}
         growth, names = growth_of(signals), []
         for shard in split_data.shards:
             questions = [split_data.questions[row] for row in shard.rows]
@@ -306,20 +310,20 @@ class Reader:
                 else [[]] * len(questions)
             )
             pairs = list(zip(questions, options, strict=True))
-            gold = digest_arrays([own[question.gold] for question, own in pairs if own])
-            wrong = [[ids for k, ids in enumerate(own) if k != question.gold] for question, own in pairs]
-            counts = np.asarray([len(own) for own in wrong], dtype=np.int64)
-            digests = {"gold": gold, "wrong": digest_arrays([counts, *(ids for own in wrong for ids in own)])}
-            if shard.samples is None:  # samples are drawn by the ids of the questions
+            gold = digest_arrays([texts[question.gold] for question, texts in pairs if texts])
+            wrong = [[ids for k, ids in enumerate(texts) if k != question.gold] for question, texts in pairs]
+            counts = np.asarray([len(texts) for texts in wrong], dtype=np.int64)
+            digests = {"gold": gold, "wrong": digest_arrays([counts, *(ids for texts in wrong for ids in texts)])}
+            if shard.samples is None:  # the generator of the samples is keyed by the question ids
                 digests["drawn by"] = key_of({"ids": [question.id for question in questions]})
-            own_names = {}
-            for signal, name in plain.items():
-                own = found[signal].growth
-                read = {"gold": own.gold, "wrong": own.wrong, "drawn by": own.samples}
-                own_names[signal] = " ".join(
-                    [name, *(f"{what} {each}" for what, each in digests.items() if read[what])]
+            shard_names = {}
+            for signal, name in base_names.items():
+                spec = definitions[signal].growth
+                is_read = {"gold": spec.gold, "wrong": spec.wrong, "drawn by": spec.samples}
+                shard_names[signal] = " ".join(
+                    [name, *(f"{part} {digest}" for part, digest in digests.items() if is_read[part])]
                 )
-            names.append(own_names)
+            names.append(shard_names)
         return names
 
     def _task(
@@ -331,18 +335,18 @@ class Reader:
         names: Mapping[Signal, str],
         answers: list[Ids] | None,
     ) -> ShardTask:
-        """The work on what is missing of a shard, but for samples that are known.
+        """Return the task that computes the missing part of a shard, without its stored samples.
 
         Raises:
-            UserError: the longest prompt leaves no room for a user turn.
+            UserError: after the longest prompt the context has no room for a user turn.
         """
         shard, growth = split_data.shards[number], growth_of(names)
         keys = tuple(entry.folder.name for entry in entries)
         asking = self.asking(split_data)
-        others = [turn for turn in growth.turns if turn.wording or turn.say]  # for the self-check there is room
+        followups = [turn for turn in growth.turns if turn.wording or turn.say]  # prompts leave room for the self-check
         answer = max([asking.max_new_tokens, *map(len, shard.given or ())])
-        longest = max(map(len, shard.prompts), default=0) + answer if others else 0
-        for turn in others:
+        longest = max(map(len, shard.prompts), default=0) + answer if followups else 0
+        for turn in followups:
             tokens, context = len(asking.turns[turn.wording]) + turn.say, self.lm.context
             if longest + tokens > context:
                 raise UserError(
@@ -356,11 +360,11 @@ class Reader:
         )  # fmt: skip
 
     def _continues(self, task: Task) -> bool:
-        """Whether a user turn after the answer continues the answering prompt."""
+        """Return whether the token ids with a user turn after the answer begin with the answering prompt."""
         return self.lm.chat.query(self.prompts.stand_in(task), self.protocol).continues
 
     def _kind(self, shard: Shard, asking: PromptSettings) -> str:
-        """The part of the store for one shard: weights, arithmetic, prompts, and how answers are drawn."""
+        """Return the store kind of a shard: a digest of weights, dtype, attention, prompts and decoding."""
         from bench.model.extractor import VERSION
 
         fields = {
@@ -371,7 +375,7 @@ class Reader:
             "decoding": {"greedy": True, "max_new_tokens": asking.max_new_tokens}
             if shard.given is None
             else {"released": digest_arrays(shard.given)},
-            **({"samples": [digest_arrays(own) for own in shard.samples]} if shard.samples else {}),
+            **({"samples": [digest_arrays(sampled) for sampled in shard.samples]} if shard.samples else {}),
             "extractor": VERSION,
             **self.arithmetic,
         }

@@ -1,4 +1,4 @@
-"""Relations among samples and the answer: entailment, similarity, or whether they say the same."""
+"""Signal `Related`: relations among samples and the answer, by entailment, similarity, judge or equality."""
 
 from __future__ import annotations
 
@@ -8,56 +8,56 @@ import numpy as np
 
 from bench.api import FloatArray, Format, IntArray, Of, Related
 from bench.signals.definition import PassDefinition, SignalDefinition
-from bench.signals.samples import ids_from, texts_of
+from bench.signals.samples import decode_samples, sample_sources
 from bench.signals.split_data import unless_failed
 
 if TYPE_CHECKING:
-    from bench.signals.split_data import Relater, SplitData, StoredSplit
-    from bench.signals.synthetic import World
+    from bench.signals.split_data import RelateTexts, SplitData, StoredSplit
+    from bench.signals.synthetic import SyntheticQuestions
 
 
 class RelatedDefinition(SignalDefinition[Related]):
-    """Made of the stored samples when answers are graded."""
+    """Computed from the stored samples when answers are graded."""
 
     declares = Related
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """The ids of samples."""
-        return ids_from(self.signal.samples, max_new_tokens)
+        """Return the sources of the samples' token ids."""
+        return sample_sources(self.signal.samples, max_new_tokens)
 
     def note(self, split_data: SplitData) -> str:
-        """Who related the samples."""
+        """Return a remark that names the model or judge that related the samples."""
         return f"its samples are related by {split_data.related_by.get(self.signal, 'nobody')}"
 
-    def relation(self, split: StoredSplit, relater: Relater) -> FloatArray:
-        """`(n, m, m)` or `(n, m, m, 3)` in the order of the shards; 0 for questions that don't count."""
+    def relation(self, split: StoredSplit, relate: RelateTexts) -> FloatArray:
+        """Return `(n, m, m)` or `(n, m, m, 3)` in the order of the shards; 0 for unusable questions."""
         split_data = split.split_data
         pairs: dict[tuple[int, str, str], int] = {}
-        places: list[IntArray] = []
-        counts = split_data.usable
-        for row, sampled in zip(split_data.rows.tolist(), texts_of(self.signal.samples, split), strict=True):
-            texts = [*sampled, split_data.answers[row].text] if counts[row] else []
+        pair_indices: list[IntArray] = []
+        usable = split_data.usable
+        for row, sampled in zip(split_data.rows.tolist(), decode_samples(self.signal.samples, split), strict=True):
+            texts = [*sampled, split_data.answers[row].text] if usable[row] else []
             index = [pairs.setdefault((row, one, other), len(pairs)) for one in texts for other in texts]
-            places.append(np.asarray(index or [-1] * (self.signal.samples.n + 1) ** 2, dtype=np.int64))
-        related = relater(split_data, self.signal, list(pairs))
-        whole = np.concatenate([related, np.zeros_like(related[:1], shape=(1, *related.shape[1:]))])
-        m = self.signal.samples.n + 1
-        return whole[np.stack(places)].reshape(len(places), m, m, *related.shape[1:])
+            pair_indices.append(np.asarray(index or [-1] * (self.signal.samples.n + 1) ** 2, dtype=np.int64))
+        related = relate(split_data, self.signal, list(pairs))
+        padded = np.concatenate([related, np.zeros_like(related[:1], shape=(1, *related.shape[1:]))])
+        n_texts = self.signal.samples.n + 1
+        return padded[np.stack(pair_indices)].reshape(len(pair_indices), n_texts, n_texts, *related.shape[1:])
 
     def column(self, split: StoredSplit) -> FloatArray:
-        """`(n, m, m)` or `(n, m, m, 3)` float32, as it was graded."""
+        """Return `(n, m, m)` or `(n, m, m, 3)` float32, as computed by grading."""
         return unless_failed(split.split_data.relations[self.signal])[split.places]
 
-    def planted(self, world: World) -> FloatArray:
-        """Texts that are the same are likely to entail each other, others are not."""
-        answers = world.texts[Of.ANSWER].ids
-        sampled = world.samples(self.signal.samples)
-        texts = [[*(ids for ids, _ in own), answers[i]] for i, own in enumerate(sampled)]
-        same = np.asarray([[[np.array_equal(a, b) for b in own] for a in own] for own in texts])
-        likely = np.where(same, 0.95, 0.1) + 0.04 * world.rng.random(same.shape)
+    def synthesize(self, data: SyntheticQuestions) -> FloatArray:
+        """Return a high value for equal texts and a low one for others."""
+        answers = data.texts[Of.ANSWER].ids
+        sampled = data.samples(self.signal.samples)
+        texts = [[*(ids for ids, _ in group), answers[i]] for i, group in enumerate(sampled)]
+        same = np.asarray([[[np.array_equal(a, b) for b in group] for a in group] for group in texts])
+        probability = np.where(same, 0.95, 0.1) + 0.04 * data.rng.random(same.shape)
         if self.signal.by != "entailment":
-            return likely.astype(np.float32)
-        return np.stack([0.75 * (1 - likely), 0.25 * (1 - likely), likely], axis=-1).astype(np.float32)
+            return probability.astype(np.float32)
+        return np.stack([0.75 * (1 - probability), 0.25 * (1 - probability), probability], axis=-1).astype(np.float32)
 
 
 DEFINITION = RelatedDefinition

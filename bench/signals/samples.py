@@ -1,4 +1,4 @@
-"""Sampled answers: stored once for all signals that are about them."""
+"""Signal `Samples`: sampled answers, stored once for all signals that are computed from them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
     from bench.signals.split_data import StoredSplit
-    from bench.signals.synthetic import World
+    from bench.signals.synthetic import SyntheticQuestions
 
 
-_AT_ONCE = 64
-"""Questions whose logits are held at once: 80 MB in float64 for 152,064 tokens."""
+_CHUNK = 64
+"""Questions whose logits are in memory at once: 80 MB in float64 for a vocabulary of 152,064."""
 
 
 class SamplesDefinition(PassDefinition[Samples]):
-    """Stored are the samples' ids, `values` with `offsets`, each sample closed by -1."""
+    """Stored as the samples' token ids, `values` with `offsets`, each sample terminated by -1."""
 
     declares = Samples
 
@@ -38,91 +38,91 @@ class SamplesDefinition(PassDefinition[Samples]):
 
     @property
     def ragged(self) -> bool:
-        """Samples differ in length."""
+        """True: samples differ in length."""
         return True
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """The ids, and the scores of their tokens."""
+        """Return the sources of the token ids and of the tokens' scores."""
         scores = definition(TokenScores(Of.SAMPLES, samples=self.signal)).sources(fmt, max_new_tokens)
-        return (*ids_from(self.signal, max_new_tokens), *scores)
+        return (*sample_sources(self.signal, max_new_tokens), *scores)
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Name with the seed."""
+        """Return the name with the seed."""
         return f"{self.signal!r} seed {seed}"
 
-    def take(self, done: DecodeBatch) -> list[list[PendingArrays]]:
-        """`values`: the sampled ids, each sample closed by -1."""
+    def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
+        """Return `values`: the sampled token ids, each sample terminated by -1."""
         import torch
 
         return [
             [
-                {"values": torch.as_tensor(np.concatenate([[*ids, -1] for ids in done.samples[self.signal, i, m]]))}
+                {"values": torch.as_tensor(np.concatenate([[*ids, -1] for ids in batch.samples[self.signal, i, m]]))}
                 for m in range(len(group))
             ]
-            for i, group in enumerate(done.items)
+            for i, group in enumerate(batch.items)
         ]
 
     def column(self, split: StoredSplit) -> Ragged:
-        """A `Ragged` of `Samples.dtype`, `(t_i,)` for each question, with the number of the sample."""
+        """Return a `Ragged` of `Samples.dtype`, `(t_i,)` for each question, with sample indices as `owner`."""
         ids = list(drawn(split, self.signal))
         scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).column(split)
         limit = split.asking.max_new_tokens if split.samples is None else None
         return self._records(ids, scores.values["log_probability"], limit)
 
-    def planted(self, world: World) -> Ragged:
-        """Samples of sure answers agree more often, and their tokens are likelier."""
-        scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).planted(world)
-        ids = [[ids for ids, _ in own] for own in world.samples(self.signal)]
-        return self._records(ids, scores.values["log_probability"], world.limit)
+    def synthesize(self, data: SyntheticQuestions) -> Ragged:
+        """Return samples that agree more often, with likelier tokens, where the answer is right."""
+        scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).synthesize(data)
+        ids = [[ids for ids, _ in sampled] for sampled in data.samples(self.signal)]
+        return self._records(ids, scores.values["log_probability"], data.limit)
 
     def _records(
         self, ids: Sequence[Sequence[npt.NDArray[Any]]], log_probabilities: FloatArray, limit: int | None
     ) -> Ragged:
-        """The column; samples that were made elsewhere, without a limit that is known, ended."""
-        joined = joined_texts(ids)
+        """Build the column; external samples, whose length limit is unknown, count as ended."""
+        joined = join_texts(ids)
         records = np.empty(len(joined.values), dtype=self.signal.dtype)
         records["id"], records["log_probability"] = joined.values, log_probabilities
-        each = [len(one) for own in ids for one in own]
-        records["ended"] = np.repeat([limit is None or length < limit for length in each], each)
+        lengths = [len(sample) for sampled in ids for sample in sampled]
+        records["ended"] = np.repeat([limit is None or length < limit for length in lengths], lengths)
         return Ragged(records, joined.offsets, joined.owner)
 
 
-def ids_from(samples: Samples, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-    """Sources of the ids of samples; those of one token are drawn from the state at the prompt's end, for any seed."""
+def sample_sources(samples: Samples, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
+    """Return the sources of the samples' ids; one-token samples are drawn from the state at the prompt's end."""
     first = definition(Hidden(1.0, At.PROMPT_END))
     assert isinstance(first, PassDefinition)  # noqa: S101  # for the type checker
     return (first,) if max_new_tokens == 1 else (SamplesDefinition(samples),)
 
 
-def joined_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
-    """The ids of several texts of each question as int64, one after the other, with the number of the text."""
-    flat = [np.asarray(ids, dtype=np.int64) for own in texts for ids in own]
-    sizes = [sum(map(len, own)) for own in texts]
-    owners = [k for own in texts for k, ids in enumerate(own) for _ in range(len(ids))]
+def join_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
+    """Concatenate the token ids of several texts of each question as int64, with text indices as `owner`."""
+    flat = [np.asarray(ids, dtype=np.int64) for group in texts for ids in group]
+    sizes = [sum(map(len, group)) for group in texts]
+    owners = [k for group in texts for k, ids in enumerate(group) for _ in range(len(ids))]
     values = np.concatenate(flat) if flat else np.zeros(0, dtype=np.int64)
     return Ragged(values, np.cumsum([0, *sizes], dtype=np.int64), np.asarray(owners, dtype=np.int64))
 
 
 def drawn(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
-    """The ids of each question's samples, in the order of the shards."""
+    """Yield the token ids of each question's samples, in the order of the split's rows."""
     if split.asking.max_new_tokens == 1:
-        for letters, _ in drawn_letters(split, sampling):
+        for letters, _ in sample_letters(split, sampling):
             yield from letters
         return
-    yield from parted(split.arrays(sampling))
+    yield from split_samples(split.arrays(sampling))
 
 
-def parted(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]:
-    """The ids of each question's samples, from the arrays of a shard as they are stored."""
+def split_samples(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]:
+    """Yield the token ids of each question's samples, from the stored arrays of a shard."""
     for row in np.split(arrays["values"], arrays["offsets"][1:-1]):
-        closed = np.split(row, np.flatnonzero(row < 0) + 1)[:-1]
-        yield [sample[:-1].astype(np.int32) for sample in closed]
+        samples = np.split(row, np.flatnonzero(row < 0) + 1)[:-1]
+        yield [sample[:-1].astype(np.int32) for sample in samples]
 
 
-def drawn_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list[list[Ids]], torch.Tensor]]:
-    """Samples of one token, drawn from the stored states at the prompts' ends, some questions at a time.
+def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list[list[Ids]], torch.Tensor]]:
+    """Sample letters, one token each, from the stored states at the prompts' ends, some questions at a time.
 
-    Beside them `(questions, v)` float32, the logits from which they were drawn.
+    Yields the ids with the logits from which they were sampled, `(questions, v)` float32.
     """
     import torch
 
@@ -130,29 +130,30 @@ def drawn_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list[
 
     states: Any = definition(Hidden(1.0, At.PROMPT_END)).column(split)  # (n, d): one row for each prompt
     head, stops, n = split.lm.head, split.lm.stops, sampling.n
-    for first in range(0, len(states), _AT_ONCE):
-        part = torch.tensor(states[first : first + _AT_ONCE]).to(head.weight)  # back to the dtype they were read in
-        questions = split.questions[first : first + _AT_ONCE]
+    for offset in range(0, len(states), _CHUNK):
+        part = torch.tensor(states[offset : offset + _CHUNK]).to(head.weight)  # back to the dtype they were read in
+        questions = split.questions[offset : offset + _CHUNK]
         numbers = [float(u) for q in questions for u in uniforms(split.seed, q.id, n, 1)[:, 0]]
         rows = [row for row in range(len(questions)) for _ in range(n)]
         logits = head.logits(part)
         tokens = draw(logits, rows, numbers, sampling.temperature, sampling.top_p)
         letters = [np.asarray([] if token in stops else [token], dtype=np.int32) for token in tokens]
-        ids = [letters[own : own + n] for own in range(0, len(letters), n)]
+        ids = [letters[start : start + n] for start in range(0, len(letters), n)]
         if split.samples is not None:
-            given = split.samples[first : first + _AT_ONCE]  # what is longer than one token is no letter, so nothing
-            ids = [[each if len(each) == 1 else each[:0] for each in own[:n]] for own in given]
+            # a sample of more than one token is no letter and counts as empty
+            external = split.samples[offset : offset + _CHUNK]
+            ids = [[sample if len(sample) == 1 else sample[:0] for sample in sampled[:n]] for sampled in external]
         yield ids, logits
 
 
-def texts_of(samples: Samples, split: StoredSplit) -> Iterator[list[str]]:
-    """The texts of each question's samples, outer white space removed; each is decoded once."""
+def decode_samples(samples: Samples, split: StoredSplit) -> Iterator[list[str]]:
+    """Yield the texts of each question's samples, stripped; equal ids are decoded once."""
     decoded: dict[bytes, str] = {}
-    for ids_of in drawn(split, samples):
-        for ids in ids_of:
+    for sample_ids in drawn(split, samples):
+        for ids in sample_ids:
             if ids.tobytes() not in decoded:
                 decoded[ids.tobytes()] = split.lm.chat.decode(ids.tolist())
-        yield [decoded[ids.tobytes()] for ids in ids_of]
+        yield [decoded[ids.tobytes()] for ids in sample_ids]
 
 
 DEFINITION = SamplesDefinition

@@ -1,4 +1,7 @@
-"""State of a split while it is read, graded, learned from and predicted: a value, new after each step."""
+"""`SplitData`: a split's questions, prompts, answers and labels, an immutable value that each step replaces.
+
+`StoredSplit` gives access to its stored signals.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +30,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """Whether samples agree with the answers."""
+    """Agreement of the samples with the answers."""
 
     agree: BoolArray
-    """`(n, N)` in the order of the shards: does sample j say what the greedy answer says (docs/methods.md §2.14)."""
+    """`(n, N)` in the order of the shards: whether sample j agrees with the greedy answer (docs/methods.md §2.14)."""
     modal_share: float
-    """Share of a question's samples that say what most of them say, mean over the questions (docs/methods.md §2.14)."""
+    """Share of a question's samples in its largest group of equal ones, mean over questions (docs/methods.md §2.14)."""
 
 
-def unless_failed(found: T | BaseException) -> T:
-    """The same, of samples.
+def unless_failed(value: T | BaseException) -> T:
+    """Return a value computed from samples, unless its computation failed.
 
     Raises:
-        Exception: what was found instead; it is the failure of the methods that read the samples.
+        Exception: the recorded failure, which fails the methods that read the samples.
     """
-    if isinstance(found, BaseException):
-        raise found
-    return found
+    if isinstance(value, BaseException):
+        raise value
+    return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,95 +58,95 @@ class SplitData:
     questions: list[Question]
     shards: list[Shard]
     released: Mapping[str, Released] = field(default_factory=dict)
-    """Question id -> the answer that was made elsewhere instead of being generated."""
+    """Question id -> its answer from a release or a file, instead of a generated one."""
     left_out: frozenset[str] = frozenset()
-    """Ids of questions that are neither learned from nor scored: contaminated ones, and those without a verdict."""
+    """Ids of questions excluded from fitting and scoring: contaminated ones, and those without a verdict."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Further counts of this split for its results, in words, e.g. how many questions are left out and why."""
+    """Description -> count, for the results, e.g. how many questions are excluded and why."""
 
-    wanted: frozenset[Signal] = frozenset()
-    """Signals that methods read of it."""
+    requested: frozenset[Signal] = frozenset()
+    """Signals that methods read."""
     signals: frozenset[Signal] = frozenset()
-    """Signals that were measured and stored for that."""
+    """Stored signals from which the requested ones are computed."""
     names: list[dict[Signal, str]] = field(default_factory=list)
-    """For each shard, their names in keys."""
+    """Stored signal -> its name in store keys, for each shard."""
     bundles: list[list[Entry]] = field(default_factory=list)
-    """Store entries of each shard that hold its answers and signals."""
+    """Store entries with the answers and signals of each shard."""
     answer_ids: list[list[Ids]] = field(default_factory=list)
     """Token ids of each shard's answers."""
     adapter: AdapterRef | None = None
-    """Through which adapter the query was read, if any."""
+    """Adapter with which the self-check query was computed, if any."""
 
     answers: list[Answer] = field(default_factory=list)
     n_undecided: int = 0
-    """Open answers on which the judge came to no verdict."""
+    """Number of open answers on which the judge has no verdict."""
     compared_by: str = ""
-    """The judge by which samples agree with the answer, where samples were drawn."""
+    """Name of the judge that compared samples with the answer, where there are samples."""
     agreements: Mapping[Signal, Agreement | BaseException] = field(default_factory=dict)
-    """Agreement of samples by signal, or why it could not be said."""
+    """Signal -> agreement of its samples, or the failure."""
     relations: Mapping[Signal, FloatArray | BaseException] = field(default_factory=dict)
-    """Relations among samples by signal, in the order of the shards, or why they could not be had."""
+    """Signal -> relations among samples, in the order of the shards, or the failure."""
     related_by: Mapping[Signal, str] = field(default_factory=dict)
-    """Who related them: a model with its revision, the judge, or `match`."""
+    """Signal -> what related the samples: a model with its revision, the judge, or `match`."""
 
     @property
     def graded_elsewhere(self) -> bool:
-        """Whether its answers came with labels."""
+        """Whether all answers came from outside, with labels."""
         return bool(self.released) and all(answer.correct is not None for answer in self.released.values())
 
     @property
     def asked_elsewhere(self) -> bool:
-        """Whether its prompts came with the answers."""
+        """Whether any answer came from outside with its prompt."""
         return any(answer.prompt is not None for answer in self.released.values())
 
     @property
     def key(self) -> tuple[TaskSplit, str | None]:
-        """Key among the readings of a run: the split, and the fingerprint of its adapter."""
+        """Key among the splits of a run: the split, and the fingerprint of its adapter."""
         return self.where, None if self.adapter is None else self.adapter.fingerprint
 
     @property
     def order(self) -> IntArray:
-        """`(n,)` for each question its place in the joined shards."""
+        """`(n,)`: each question's position in the concatenated shards."""
         return np.argsort(self.rows, kind="stable")
 
     @property
     def rows(self) -> IntArray:
-        """`(n,)` for each place in the joined shards its question."""
+        """`(n,)`: the question at each position of the concatenated shards."""
         return np.concatenate([shard.rows for shard in self.shards])
 
     def pairs(self) -> Iterator[tuple[Ids, Ids]]:
-        """Prompt and answer ids of every question, shard by shard."""
+        """Yield prompt and answer ids of every question, shard by shard."""
         for shard, answers in zip(self.shards, self.answer_ids, strict=True):
             yield from zip(shard.prompts, answers, strict=True)
 
     @property
     def answered(self) -> BoolArray:
-        """`(n,)` bool: the answer is more than white space; the others never enter `fit` or `predict`."""
+        """`(n,)` bool: whether the answer is not blank; blank answers never enter `fit` or `predict`."""
         return np.asarray([bool(answer.text) for answer in self.answers], dtype=np.bool_)
 
     @property
     def kept(self) -> BoolArray:
-        """`(n,)` bool: the question counts."""
+        """`(n,)` bool: whether the question is not excluded by `left_out`."""
         return np.asarray([question.id not in self.left_out for question in self.questions], dtype=np.bool_)
 
     @property
     def usable(self) -> BoolArray:
-        """`(n,)` bool: the question counts and was answered; what `fit` and `predict` get."""
+        """`(n,)` bool: whether the question is answered and not excluded; `fit` and `predict` get these."""
         return self.answered & self.kept
 
     @property
     def correct(self) -> BoolArray:
-        """`(n,)` bool labels."""
+        """`(n,)` bool labels: whether the answer is right."""
         return np.asarray([answer.correct for answer in self.answers], dtype=np.bool_)
 
     @cached_property
     def asked(self) -> str:
-        """Digest of its questions and prompts."""
+        """Digest of the questions and prompts."""
         prompts = [digest_arrays(shard.prompts) for shard in self.shards]
         return key_of({"questions": [repr(question) for question in self.questions], "prompts": prompts})
 
     def digest(self) -> str:
-        """Digest of its answers, labels and signals, for the key of what is learned from them."""
+        """Return a digest of answers, labels and signals, for the cache keys of fits."""
         files = [sorted(entry.manifest["files"].items()) for shard in self.bundles for entry in shard]
         judge: dict[str, object] = {"samples compared by": self.compared_by} if self.compared_by else {}
         if self.related_by:
@@ -153,59 +156,59 @@ class SplitData:
 
 @dataclass(frozen=True, eq=False)
 class StoredSplit:
-    """Stored signals of a split, or of some of its questions, with all that makes columns of them."""
+    """Stored signals of a split, or of some of its questions, with model and tokeniser to build columns from them."""
 
     split_data: SplitData
     lm: LanguageModel
     prompts: PromptTokeniser
     asking: PromptSettings
     seed: int
-    """Seed of samples."""
+    """Seed of the samples."""
     chosen: IntArray | None = None
-    """`(m,)` rows of the questions that are seen, in this order; None: all, in the order of the shards."""
+    """`(m,)` rows of the selected questions, in this order; None: all, in the order of the shards."""
 
     def arrays(self, signal: Signal) -> dict[str, npt.NDArray[Any]]:
-        """The arrays of a signal that was measured, as the store has them, the shards joined."""
-        names = [own[signal] for own in self.split_data.names]
+        """Load the arrays of a stored signal, the shards concatenated."""
+        names = [shard_names[signal] for shard_names in self.split_data.names]
         return load_rows(self.split_data.bundles, names, self.places)
 
     @cached_property
     def rows(self) -> IntArray:
-        """`(m,)` rows of the questions."""
+        """`(m,)` rows of the selected questions."""
         return self.split_data.rows if self.chosen is None else self.chosen
 
     @cached_property
     def questions(self) -> list[Question]:
-        """The questions."""
+        """The selected questions."""
         return [self.split_data.questions[row] for row in self.rows]
 
     def pairs(self) -> Iterator[tuple[Ids, Ids]]:
-        """Prompt and answer ids of every question."""
-        starts = np.cumsum([0, *(len(shard.rows) for shard in self.split_data.shards)])
-        shards = np.searchsorted(starts, self.places, side="right") - 1
-        for i, k in zip(shards.tolist(), (self.places - starts[shards]).tolist(), strict=True):
+        """Yield prompt and answer ids of every selected question."""
+        firsts = np.cumsum([0, *(len(shard.rows) for shard in self.split_data.shards)])
+        shards = np.searchsorted(firsts, self.places, side="right") - 1
+        for i, k in zip(shards.tolist(), (self.places - firsts[shards]).tolist(), strict=True):
             yield self.split_data.shards[i].prompts[k], self.split_data.answer_ids[i][k]
 
     @cached_property
     def places(self) -> IntArray:
-        """`(m,)` places of the questions in the joined shards."""
+        """`(m,)` positions of the selected questions in the concatenated shards."""
         return np.arange(len(self.rows)) if self.chosen is None else self.split_data.order[self.chosen]
 
     @cached_property
     def samples(self) -> list[list[Ids]] | None:
-        """Ids of each question's samples that were made elsewhere; None where they are drawn."""
-        parts = [shard.samples for shard in self.split_data.shards]
-        joined = [own for part in parts for own in part or ()]
-        return None if None in parts else [joined[place] for place in self.places]
+        """Token ids of each question's external samples; None where the model samples."""
+        shard_samples = [shard.samples for shard in self.split_data.shards]
+        joined = [sampled for part in shard_samples for sampled in part or ()]
+        return None if None in shard_samples else [joined[place] for place in self.places]
 
     @cached_property
     def options(self) -> list[list[Ids]]:
-        """Ids of each question's options as the model would have to say them: letters, or texts."""
+        """Token ids of each question's options as the model would generate them: letters, or texts."""
         return self.prompts.options(self.split_data.task, self.questions)
 
     @cached_property
     def unlabelled(self) -> list[list[int]]:
-        """Numbers of each question's options in an order that does not tell the right one: see `Of.OPTIONS`.
+        """Indices of each question's options in an order that does not reveal the right one: see `Of.OPTIONS`.
 
         Raises:
             UserError: a question has one option alone.
@@ -221,11 +224,11 @@ class StoredSplit:
         return [sorted(range(len(q.choices)), key=q.choices.__getitem__) for q in self.questions]
 
 
-Comparer = Callable[[SplitData, Sequence[Sequence[str]]], BoolArray]
-"""Says which samples agree: from a graded split and, in the order of its shards, the texts of each question's samples,
-to `(n, N)` bool."""
+CompareSamples = Callable[[SplitData, Sequence[Sequence[str]]], BoolArray]
+"""Compares samples with the answer: from a graded split and, in the order of its shards, the texts of each question's
+samples, to `(n, N)` bool."""
 
 
-Relater = Callable[[SplitData, Any, Sequence[tuple[int, str, str]]], FloatArray]
+RelateTexts = Callable[[SplitData, Any, Sequence[tuple[int, str, str]]], FloatArray]
 """Relates texts: from a graded split, a `Related` signal and pairs of texts, each with its question's row, to `(k,)` or
 `(k, 3)`."""

@@ -1,4 +1,4 @@
-"""Texts of questions, options, answers and samples; never the right answer."""
+"""Signal `Text`: texts of questions, options, answers and samples, never the right answer."""
 
 from __future__ import annotations
 
@@ -13,58 +13,58 @@ from bench.api.batch import Column
 from bench.api.errors import fenced
 from bench.prompts.templates import context
 from bench.signals.definition import PassDefinition, SignalDefinition
-from bench.signals.samples import ids_from, texts_of
+from bench.signals.samples import decode_samples, sample_sources
 
 if TYPE_CHECKING:
     from bench.signals.split_data import StoredSplit
-    from bench.signals.synthetic import World
+    from bench.signals.synthetic import SyntheticQuestions
 
 
 class TextDefinition(SignalDefinition[Text]):
-    """Made of the questions, and of the stored answers and samples."""
+    """Computed from the questions, and from the stored answers and samples."""
 
     declares = Text
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether it is the answer's text."""
+        """Return whether the text is the answer's."""
         return self.signal.of is Of.ANSWER
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """The ids of samples."""
-        return ids_from(self.signal.samples, max_new_tokens) if self.signal.of is Of.SAMPLES else ()
+        """Return the sources of the samples' token ids."""
+        return sample_sources(self.signal.samples, max_new_tokens) if self.signal.of is Of.SAMPLES else ()
 
     def column(self, split: StoredSplit) -> Column:
-        """`str` in an array of dtype object: see `Text`.
+        """Return `str` in an array of dtype object: see `Text`.
 
         Raises:
-            UserError: options are asked for, and a question has one alone, which is the right one.
+            UserError: options are requested, and a question has the right one alone.
         """
         split_data = split.split_data
         if self.signal.of is Of.ANSWER:
-            return strings([split_data.answers[row].text for row in split.rows])
+            return object_array([split_data.answers[row].text for row in split.rows])
         if self.signal.of is Of.SAMPLES:
-            return strings(list(texts_of(self.signal.samples, split)))
+            return object_array(list(decode_samples(self.signal.samples, split)))
         if self.signal.of is Of.OPTIONS:
             pairs = zip(split.questions, split.unlabelled, strict=True)
-            return Ragged.of([strings([question.choices[k] for k in order]) for question, order in pairs])
+            return Ragged.of([object_array([question.choices[k] for k in order]) for question, order in pairs])
         with fenced(f"task {split_data.task.name!r}, style_of"):
             letters = split.prompts.protocol.letters
-            return strings(
+            return object_array(
                 [context(question, split_data.task.style_of(question), letters) for question in split.questions]
             )
 
-    def planted(self, world: World) -> Column:
-        """Words with the numbers of the tokens."""
+    def synthesize(self, data: SyntheticQuestions) -> Column:
+        """Return texts of words named after token ids, e.g. `w3 w17`."""
         if self.signal.of is Of.SAMPLES:
-            return strings([[_words(ids) for ids, _ in own] for own in world.samples(self.signal.samples)])
+            return object_array([[_words(ids) for ids, _ in sampled] for sampled in data.samples(self.signal.samples)])
         if self.signal.of is Of.OPTIONS:
-            return Ragged.of([strings([_words(ids) for ids, _ in options]) for options in world.unlabelled])
-        ids = world.prompts if self.signal.of is Of.QUESTION else world.texts[Of.ANSWER].ids
-        return strings([_words(ids[i]) for i in range(len(ids))])
+            return Ragged.of([object_array([_words(ids) for ids, _ in options]) for options in data.unlabelled])
+        ids = data.prompts if self.signal.of is Of.QUESTION else data.texts[Of.ANSWER].ids
+        return object_array([_words(ids[i]) for i in range(len(ids))])
 
 
-def strings(texts: Sequence[str] | Sequence[Sequence[str]]) -> npt.NDArray[np.object_]:
-    """Texts as an array of dtype object, `(n,)` or `(n, N)`."""
+def object_array(texts: Sequence[str] | Sequence[Sequence[str]]) -> npt.NDArray[np.object_]:
+    """Return texts as an array of dtype object, `(n,)` or `(n, N)`."""
     return np.asarray(texts, dtype=np.object_)
 
 

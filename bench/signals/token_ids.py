@@ -1,4 +1,4 @@
-"""Token ids of prompts, answers, conversations, and of right and wrong answers: known without a pass."""
+"""Signal `TokenIds`: token ids of prompts, answers, conversations and options, without a forward pass."""
 
 from __future__ import annotations
 
@@ -9,64 +9,64 @@ import numpy as np
 
 from bench.api import Format, Of, Ragged, Task, TokenIds, UserError
 from bench.signals.definition import SignalDefinition
-from bench.signals.samples import joined_texts
+from bench.signals.samples import join_texts
 
 if TYPE_CHECKING:
     from bench.prompts.shards import PromptTokeniser
     from bench.signals.split_data import StoredSplit
-    from bench.signals.synthetic import World
+    from bench.signals.synthetic import SyntheticQuestions
 
 OPTIONS = frozenset({Of.OPTIONS, Of.GOLD, Of.WRONG})
 
 
 class TokenIdsDefinition(SignalDefinition[TokenIds]):
-    """Made of the prompts and the stored answers."""
+    """Computed from the prompts and the stored answers."""
 
     declares = TokenIds
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether the answer's ids are among them."""
+        """Return whether the ids contain the answer's."""
         return self.signal.of in {Of.ANSWER, Of.QUERY}
 
     def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """A model that can't be asked the self-check query has no ids of it."""
+        """Return why the self-check query can't follow the answer on this model; None where it can."""
         return prompts.query_hindrance(task) if self.signal.of is Of.QUERY else None
 
     def column(self, split: StoredSplit) -> Ragged:
-        """A `Ragged` of int64, `(t_i,)` for each question.
+        """Return a `Ragged` of int64, `(t_i,)` for each question.
 
         Raises:
-            UserError: wrong answers, or options without labels, are asked for, and a question has none.
+            UserError: wrong answers, or options without labels, are requested, and a question has none.
         """
-        rows, owners = [], []
+        id_rows, owners = [], []
         if self.signal.of not in OPTIONS:
             for prompt, answer in split.pairs():
                 parts = {Of.ANSWER: [answer], Of.PROMPT: [prompt], Of.QUERY: [prompt, answer, split.asking.suffix]}
-                rows.append(np.concatenate(parts[self.signal.of]).astype(np.int64))
-            return Ragged.of(rows)
+                id_rows.append(np.concatenate(parts[self.signal.of]).astype(np.int64))
+            return Ragged.of(id_rows)
         if self.signal.of is Of.OPTIONS:
             pairs = zip(split.options, split.unlabelled, strict=True)
-            return joined_texts([[options[k] for k in order] for options, order in pairs])
+            return join_texts([[options[k] for k in order] for options, order in pairs])
         for question, options in zip(split.questions, split.options, strict=True):
-            kept = [(k, ids) for k, ids in enumerate(options) if (k == question.gold) == (self.signal.of is Of.GOLD)]
-            if not kept:
+            texts = [(k, ids) for k, ids in enumerate(options) if (k == question.gold) == (self.signal.of is Of.GOLD)]
+            if not texts:
                 raise UserError(
                     f"it reads wrong answers, and question {question.id!r} of {split.split_data.where} has none"
                 )
-            rows.append(np.concatenate([ids for _, ids in kept]).astype(np.int64))
-            owners.append(np.repeat([k for k, _ in kept], [len(ids) for _, ids in kept]))
-        return replace(Ragged.of(rows), owner=np.concatenate(owners))
+            id_rows.append(np.concatenate([ids for _, ids in texts]).astype(np.int64))
+            owners.append(np.repeat([k for k, _ in texts], [len(ids) for _, ids in texts]))
+        return replace(Ragged.of(id_rows), owner=np.concatenate(owners))
 
-    def planted(self, world: World) -> Ragged:
-        """Random prompts; the answers are what the planted output head makes of the planted states."""
+    def synthesize(self, data: SyntheticQuestions) -> Ragged:
+        """Return random prompts, and answers that the output head predicts from the synthetic states."""
         if self.signal.of is Of.OPTIONS:
-            return joined_texts([[ids for ids, _ in options] for options in world.unlabelled])
-        if self.signal.of in world.texts:
-            return world.texts[self.signal.of].ids
+            return join_texts([[ids for ids, _ in options] for options in data.unlabelled])
+        if self.signal.of in data.texts:
+            return data.texts[self.signal.of].ids
         if self.signal.of is Of.PROMPT:
-            return world.prompts
-        query, answers = np.arange(5), world.texts[Of.ANSWER].ids
-        return Ragged.of([np.concatenate([world.prompts[i], answers[i], query]) for i in range(len(answers))])
+            return data.prompts
+        query, answers = np.arange(5), data.texts[Of.ANSWER].ids
+        return Ragged.of([np.concatenate([data.prompts[i], answers[i], query]) for i in range(len(answers))])
 
 
 DEFINITION = TokenIdsDefinition

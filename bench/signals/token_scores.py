@@ -1,4 +1,4 @@
-"""Log-probability of each token of answers, samples and options, and entropy of the distribution that it came from."""
+"""Signal `TokenScores`: log-probability and entropy at each token of answers, samples and options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.api import Format, Of, Ragged, TokenIds, TokenScores, UserError
 from bench.model.continuation_specs import AnswerSpan, Arrays, ContinuationSpec, PendingArrays
 from bench.prompts.front_coding import Ids
 from bench.signals.definition import PassDefinition, definition
-from bench.signals.samples import drawn, drawn_letters, ids_from, joined_texts
+from bench.signals.samples import drawn, join_texts, sample_letters, sample_sources
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
@@ -23,24 +23,25 @@ if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
     from bench.signals.split_data import StoredSplit
-    from bench.signals.synthetic import World
+    from bench.signals.synthetic import SyntheticQuestions
 
-NOTHING: Ids = np.zeros(0, dtype=np.int32)
-AT_ONCE = 256
-"""Positions whose logits are held at once: 150 MB in float32 for 152,064 tokens."""
+NO_IDS: Ids = np.zeros(0, dtype=np.int32)
+CHUNK = 256
+"""Positions whose logits are in memory at once: 150 MB in float32 for a vocabulary of 152,064."""
 
 
 class TokenScoresDefinition(PassDefinition[TokenScores]):
-    """Definition of scores, stored as the fields of `TokenScores.dtype`, `(sum of t_i, ...)` each, with `offsets`.
+    """Stored as the fields of `TokenScores.dtype`, `(sum of t_i, ...)` each, with `offsets`.
 
-    Of choice questions all letters are stored in their order, of open ones the right answer and the wrong ones apart.
+    For choice questions the letters are stored together, in their order; for open ones the right answer and the wrong
+    options separately.
     """
 
     declares = TokenScores
 
     @property
     def growth(self) -> ContinuationSpec:
-        """Growth up to the states that predict the last tokens."""
+        """Continuation up to the states that predict the last tokens."""
         return {
             Of.ANSWER: ContinuationSpec(AnswerSpan.ANSWER_PREDICTING),
             Of.SAMPLES: ContinuationSpec(samples=frozenset({self.signal.samples})),
@@ -51,75 +52,75 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
     @property
     def ragged(self) -> bool:
-        """Texts differ in length."""
+        """True: texts differ in length."""
         return True
 
     @property
     def unanswered(self) -> Arrays | None:
-        """No rows of an answer; the others are scored all the same."""
-        return self._nothing() if self.signal.of is Of.ANSWER else None
+        """No rows for an empty answer; None for other texts, which are scored even without an answer."""
+        return self._empty_scores() if self.signal.of is Of.ANSWER else None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Letters are scored together; samples of one token are drawn and scored from the state at the prompt's end."""
+        """Return the sources: letters are scored together, one-token samples from the state at the prompt's end."""
         of, choice = self.signal.of, fmt is Format.CHOICE
         if of is Of.SAMPLES:
-            ids = ids_from(self.signal.samples, max_new_tokens)
+            ids = sample_sources(self.signal.samples, max_new_tokens)
             return ids if max_new_tokens == 1 else (self, *ids)
         if of is Of.ANSWER or choice == (of is Of.OPTIONS):
             return (self,)
-        return (self._of(Of.OPTIONS),) if choice else (self._of(Of.GOLD), self._of(Of.WRONG))
+        return (self._with_texts(Of.OPTIONS),) if choice else (self._with_texts(Of.GOLD), self._with_texts(Of.WRONG))
 
-    def _of(self, of: Of) -> TokenScoresDefinition:
+    def _with_texts(self, of: Of) -> TokenScoresDefinition:
         return TokenScoresDefinition(replace(self.signal, of=of))
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Name with the seed of samples, or the ids of the letters."""
+        """Return the name with the seed of the samples, or a digest of the letters' token ids."""
         added = {Of.SAMPLES: f" seed {seed}", Of.OPTIONS: f" {digest_arrays([asking.letter_ids])}"}
         return f"{super().name(asking, seed)}{added.get(self.signal.of, '')}"
 
-    def take(self, done: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
-        """Fields of `TokenScores.dtype`, `(t_i, ...)` each, from the output head's logits in float32.
+    def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
+        """Return the fields of `TokenScores.dtype`, `(t_i, ...)` each, from the output head's logits in float32.
 
         Raises:
-            UserError: more tokens are asked for than the vocabulary has.
+            UserError: `top` is larger than the vocabulary.
         """
         import torch
 
-        several = self.signal.of is not Of.ANSWER  # questions of one prompt and answer share nothing else
-        places = [(i, m) for i, group in enumerate(done.items) for m in range(len(group) if several else 1)]
-        of, letters = self.signal.of, done.asking.letter_ids
+        per_item = self.signal.of is not Of.ANSWER  # the questions of one prompt share its answer alone
+        places = [(i, m) for i, group in enumerate(batch.items) for m in range(len(group) if per_item else 1)]
+        of, letters, items = self.signal.of, batch.asking.letter_ids, batch.items
         texts: list[Sequence[Ids]] = [
-            done.samples[self.signal.samples, i, m]
+            batch.samples[self.signal.samples, i, m]
             if of is Of.SAMPLES
-            else list(letters[: done.items[i][m].options, None])
+            else list(letters[: items[i][m].options, None])
             if of is Of.OPTIONS
-            else {Of.ANSWER: [done.answers[i]], Of.GOLD: [done.items[i][m].gold], Of.WRONG: done.items[i][m].wrong}[of]
+            else {Of.ANSWER: [batch.answers[i]], Of.GOLD: [items[i][m].gold], Of.WRONG: items[i][m].wrong}[of]
             for i, m in places
         ]
-        sizes = [sum(map(len, own)) for own in texts]
-        nodes = [node for (i, _), own in zip(places, texts, strict=True) for node in done.continuation(i, own)]
-        said = np.concatenate([NOTHING, *(ids for own in texts for ids in own)])
-        pairs = dict.fromkeys(zip(nodes, said.tolist(), strict=True))  # texts that begin alike are scored once
-        states = done.states(1.0, [node for node, _ in pairs])
-        ids = done.ids_of(np.asarray([token for _, token in pairs], dtype=np.int32))
+        sizes = [sum(map(len, group)) for group in texts]
+        nodes = [node for (i, _), group in zip(places, texts, strict=True) for node in batch.continuation(i, group)]
+        flat = np.concatenate([NO_IDS, *(ids for group in texts for ids in group)])
+        pairs = dict.fromkeys(zip(nodes, flat.tolist(), strict=True))  # shared prefixes of the texts are scored once
+        states = batch.states(1.0, [node for node, _ in pairs])
+        ids = batch.ids_of(np.asarray([token for _, token in pairs], dtype=np.int32))
         parts = []
-        for first in range(0, max(1, len(ids)), AT_ONCE):
-            logits = done.lm.head.logits(states[first : first + AT_ONCE])
+        for first in range(0, max(1, len(ids)), CHUNK):
+            logits = batch.lm.head.logits(states[first : first + CHUNK])
             self._check(logits)
-            parts.append(_scores(logits, ids[first : first + AT_ONCE], self.signal))
+            parts.append(_scores(logits, ids[first : first + CHUNK], self.signal))
         joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         if len(pairs) < len(nodes):
-            place = {pair: row for row, pair in enumerate(pairs)}
-            at = torch.as_tensor([place[pair] for pair in zip(nodes, said.tolist(), strict=True)], device=ids.device)
-            joined = {name: column[at] for name, column in joined.items()}
+            rows = {pair: row for row, pair in enumerate(pairs)}
+            index = torch.as_tensor([rows[pair] for pair in zip(nodes, flat.tolist(), strict=True)], device=ids.device)
+            joined = {name: column[index] for name, column in joined.items()}
         columns = {name: torch.split(column, sizes) for name, column in joined.items()}
         values = [{name: column[i] for name, column in columns.items()} for i in range(len(sizes))]
-        if not several:
-            return done.each(values)
-        ends = np.cumsum([0, *map(len, done.items)])
+        if not per_item:
+            return batch.each(values)
+        ends = np.cumsum([0, *map(len, batch.items)])
         return [values[start:stop] for start, stop in pairwise(ends)]
 
-    def _nothing(self) -> Arrays:
+    def _empty_scores(self) -> Arrays:
         import torch
 
         return _scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long), self.signal)
@@ -129,25 +130,25 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             raise UserError(f"{self.signal!r}: expected at most {logits.shape[-1]} tokens, the whole vocabulary")
 
     def column(self, split: StoredSplit) -> Ragged:
-        """A `Ragged` of `TokenScores.dtype`, `(t_i,)` for each question."""
+        """Return a `Ragged` of `TokenScores.dtype`, `(t_i,)` for each question."""
         if self.signal.of is Of.ANSWER:
             return self.stored(split)
         if self.signal.of is Of.SAMPLES:
             return self._sampled(split)
         ids: Any = definition(TokenIds(self.signal.of)).column(split)
-        parts = [each.signal.of for each in self.sources(split.split_data.task.format, 0)]
-        stored = [(_orders(split, of), self._of(of).stored(split)) for of in parts]
+        parts = [source.signal.of for source in self.sources(split.split_data.task.format, 0)]
+        stored = [(_option_orders(split, of), self._with_texts(of).stored(split)) for of in parts]
         values = []
-        for i, wanted in enumerate(_orders(split, self.signal.of)):
-            found: dict[int, npt.NDArray[np.void]] = {}  # scores of a question's options by their number in the data
+        for i, order in enumerate(_option_orders(split, self.signal.of)):
+            option_scores: dict[int, npt.NDArray[np.void]] = {}  # option's index in the data -> its scores
             for orders, scores in stored:
                 ends = np.cumsum([len(split.options[i][k]) for k in orders[i]])[:-1]
-                found |= zip(orders[i], np.split(scores[i], ends), strict=True)
-            values += [found[k] for k in wanted]
+                option_scores |= zip(orders[i], np.split(scores[i], ends), strict=True)
+            values += [option_scores[k] for k in order]
         return Ragged(np.concatenate(values), ids.offsets, ids.owner)
 
     def stored(self, split: StoredSplit) -> Ragged:
-        """Scores as they lie in the store."""
+        """Return the scores as stored."""
         arrays = split.arrays(self.signal)
         return Ragged(self._records(arrays), arrays["offsets"])
 
@@ -156,30 +157,30 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
         sampling = self.signal.samples
         if split.asking.max_new_tokens > 1:
-            ids = joined_texts(list(drawn(split, sampling)))
+            ids = join_texts(list(drawn(split, sampling)))
             return replace(self.stored(split), owner=ids.owner)
-        texts, values = [], [self._records({name: value.numpy() for name, value in self._nothing().items()})]
-        for letters, logits in drawn_letters(split, sampling):
+        texts, values = [], [self._records({name: value.numpy() for name, value in self._empty_scores().items()})]
+        for letters, logits in sample_letters(split, sampling):
             self._check(logits)
-            tokens = joined_texts(letters)
+            tokens = join_texts(letters)
             rows = np.repeat(np.arange(len(letters)), tokens.lengths).tolist()
-            found = _scores(logits, logits.new_tensor(tokens.values, dtype=torch.long), self.signal, rows)
-            values.append(self._records({name: value.cpu().numpy() for name, value in found.items()}))
+            scores = _scores(logits, logits.new_tensor(tokens.values, dtype=torch.long), self.signal, rows)
+            values.append(self._records({name: value.cpu().numpy() for name, value in scores.items()}))
             texts += letters
-        return replace(joined_texts(texts), values=np.concatenate(values))
+        return replace(join_texts(texts), values=np.concatenate(values))
 
-    def planted(self, world: World) -> Ragged:
-        """Scores by the output head of the planted states: the tokens of sure answers are likelier."""
+    def synthesize(self, data: SyntheticQuestions) -> Ragged:
+        """Return the output head's scores of the synthetic states: tokens are likelier with higher certainty."""
         import torch
 
-        texts = world.texts.get(self.signal.of)
+        texts = data.texts.get(self.signal.of)
         if texts is not None:
             ids, states = texts.ids, texts.states
         else:
-            own = world.samples(self.signal.samples) if self.signal.of is Of.SAMPLES else world.unlabelled
-            ids = joined_texts([[ids for ids, _ in each] for each in own])
-            states = np.concatenate([rows for each in own for _, rows in each])
-        logits = torch.from_numpy(states @ world.head.T)
+            groups = data.samples(self.signal.samples) if self.signal.of is Of.SAMPLES else data.unlabelled
+            ids = join_texts([[ids for ids, _ in group] for group in groups])
+            states = np.concatenate([rows for group in groups for _, rows in group])
+        logits = torch.from_numpy(states @ data.output_head.T)
         scores = _scores(logits, torch.as_tensor(ids.values), self.signal)
         return Ragged(self._records({name: value.numpy() for name, value in scores.items()}), ids.offsets, ids.owner)
 
@@ -190,8 +191,8 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return records
 
 
-def _orders(split: StoredSplit, of: Of) -> list[list[int]]:
-    """Numbers of each question's options in the order in which they are stored, or wanted."""
+def _option_orders(split: StoredSplit, of: Of) -> list[list[int]]:
+    """Return the indices of each question's options in the order in which these texts are concatenated."""
     if of is Of.OPTIONS:
         return split.unlabelled
     pairs = [(range(len(question.choices)), question.gold) for question in split.questions]
@@ -199,13 +200,13 @@ def _orders(split: StoredSplit, of: Of) -> list[list[int]]:
 
 
 def _scores(logits: torch.Tensor, ids: torch.Tensor, signal: TokenScores, rows: Sequence[int] | None = None) -> Arrays:
-    """Fields of `TokenScores.dtype`, on the logits' device.
+    """Compute the fields of `TokenScores.dtype`, on the logits' device.
 
     Args:
         logits: `(k, v)` float32.
-        ids: `(m,)` the token that came, on the same device.
-        signal: says what else is kept.
-        rows: `(m,)` the row of `logits` that each token came from; by default its own.
+        ids: `(m,)` the tokens, on the same device.
+        signal: selects the optional fields.
+        rows: `(m,)` the row of `logits` that predicts each token; by default row i predicts token i.
     """
     import torch
 
@@ -225,7 +226,7 @@ def _scores(logits: torch.Tensor, ids: torch.Tensor, signal: TokenScores, rows: 
 
 
 def _divergence(log_probabilities: torch.Tensor) -> torch.Tensor:
-    """KL(uniform || p) in nats, `(k,)`, over the tokens that are possible at all, of `(k, v)` logarithms of p."""
+    """Compute KL(uniform || p) in nats, `(k,)`, over the tokens of nonzero probability, from `(k, v)` values log p."""
     possible = log_probabilities.isfinite()
     count = possible.sum(dim=-1)
     return -log_probabilities.where(possible, 0).sum(dim=-1) / count - count.log()

@@ -1,4 +1,4 @@
-"""The model's output head, handed over as it is."""
+"""Signal `Unembedding`: the model's output head."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from bench.signals.definition import SignalDefinition
 
 if TYPE_CHECKING:
     from bench.signals.split_data import StoredSplit
-    from bench.signals.synthetic import World
+    from bench.signals.synthetic import SyntheticQuestions
 
 
 class UnembeddingDefinition(SignalDefinition[Unembedding]):
-    """Never stored: the weights are the model's own."""
+    """Never stored: the weights are shared with the model."""
 
     declares = Unembedding
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return False: weights are the same for all answers."""
+        """Return False: the weights are the same for all answers."""
         return False
 
     def column(self, split: StoredSplit) -> OutputHead:
-        """The head of the frozen model, with a copy of the norm before it: only the head's weights are watched."""
+        """Return the frozen model's head, with a copy of the final norm: writes are only detected in the weights."""
         return replace(split.lm.head, norm=deepcopy(split.lm.norm))
 
-    def planted(self, world: World) -> OutputHead:
-        """The head that predicts the planted answers from the planted states."""
+    def synthesize(self, data: SyntheticQuestions) -> OutputHead:
+        """Return the head that predicts the synthetic answers from the synthetic states."""
         import torch
 
-        weight = torch.from_numpy(world.head)
+        weight = torch.from_numpy(data.output_head)
         return OutputHead(weight, norm=Norm(torch.ones(weight.shape[1]), eps=1e-6))
 
 

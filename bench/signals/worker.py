@@ -1,6 +1,6 @@
-"""Whoever measures shards: claims one, reads it on a model, puts what it found into the store.
+"""`Worker`: lock a shard, run the model's forward passes on it, and write answers and signals to the store.
 
-The work on a shard is a plain value of token ids and names, so that whoever does it needs no task and no plugin.
+A `ShardTask` is a plain value of token ids and names, so that a worker needs no task and no plugin.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bench.model.specs import ModelSpec
 
 _PACKAGES = ("torch", "transformers", "numpy", "peft", "deepspeed")
-"""Packages besides this one on which the bits of a reading or of an adapter depend."""
+"""Packages besides this one on which the bits of signals and of adapters depend."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,38 +39,39 @@ class ShardTask:
     """The missing part of one shard."""
 
     number: int
-    """Number of the shard in its split, from 0."""
+    """Index of the shard in its split."""
     split: str
     kind: str
-    """The part of the store where the shard's entries lie."""
+    """Store kind of the shard's entries."""
     held: tuple[str, ...] | None
-    """Keys of the entries that lay there: where others lie beside them, somebody was quicker. None: compute anyway."""
+    """Keys of the shard's entries at look-up; if they have changed, another run has written some. None: compute anyway.
+    """
     items: Sequence[ModelInput]
     asking: PromptSettings
     names: Mapping[Signal, str]
-    """Signals that are measured, with their names in keys."""
+    """Signals to compute -> their names in store keys."""
     seed: int
-    """Seed of samples."""
+    """Seed of the samples."""
     stage: str | None = None
-    """Stage under which all costs are counted; None: each under its own."""
+    """Stage to which all costs are charged; None: the stage of each pass."""
     adapter: AdapterRef | None = None
-    """Through which adapter it is read."""
+    """Adapter that is active in the forward passes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Done:
-    """Outcome of a task; its numbers lie in the store."""
+    """Outcome of a task, whose arrays are in the store."""
 
     key: str | None = None
-    """Key of the entry that was put; None where nothing was computed, since others have put some meanwhile."""
+    """Key of the written entry; None where nothing was computed, as another run has written entries meanwhile."""
     entry: Entry | None = None
-    """The entry, where it was put by this process."""
+    """The entry, if this process wrote it."""
     forward_tokens: int = 0
     """Token positions fed to the model."""
     peak_memory_mb: float = 0.0
-    """Largest memory so far of a process other than this one."""
+    """Peak memory so far of a worker process; 0 for this process."""
     started: float = 0.0
-    """Seconds since 1970 on the clock of the machine that did it; so is `ended`."""
+    """Unix time in seconds on the worker's machine; so is `ended`."""
     ended: float = 0.0
     taken: bool = False
     """Whether another run is computing the shard."""
@@ -80,36 +81,36 @@ Outcomes = Generator[tuple[ShardTask, Done], None, None]
 
 
 class Engine(Protocol):
-    """Does tasks, in this process or elsewhere."""
+    """Runs tasks, in this process or in others."""
 
     def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
-        """Do tasks in any order; each is drawn from `tasks` when somebody is there to do it.
+        """Run tasks in any order; the next is taken from `tasks` when a worker is free.
 
         Raises:
-            UserError: one of them can't be done.
+            UserError: a task failed.
         """
 
     def rest(self) -> None:
-        """Give devices back until there is work again."""
+        """Release the devices until there are tasks again."""
 
     def close(self) -> None:
-        """End whatever was started."""
+        """Stop all workers."""
 
 
-def busy_last(each: Callable[..., Iterator[tuple[ShardTask, Done]]], tasks: Iterable[ShardTask]) -> Outcomes:
-    """Do tasks; those that another run is computing come last, and are waited for.
+def busy_last(run: Callable[..., Iterator[tuple[ShardTask, Done]]], tasks: Iterable[ShardTask]) -> Outcomes:
+    """Run tasks; those that another run is computing come last, and are waited for.
 
     Args:
-        each: does some tasks; `wait` says whether it waits for other runs.
-        tasks: all.
+        run: runs some tasks; with `wait` it waits for other runs instead of skipping their shards.
+        tasks: all tasks.
     """
-    taken = []
-    for task, done in each(tasks, wait=False):
+    busy_tasks = []
+    for task, done in run(tasks, wait=False):
         if done.taken:
-            taken.append(task)
+            busy_tasks.append(task)
         else:
             yield task, done
-    yield from each(taken, wait=True)
+    yield from run(busy_tasks, wait=True)
 
 
 # --- in this process --------------------------------------------------------------------------------------------------
@@ -117,48 +118,48 @@ def busy_last(each: Callable[..., Iterator[tuple[ShardTask, Done]]], tasks: Iter
 
 @dataclass
 class Worker:
-    """Measures shards on one model, one after the other. In the run's own process it is the engine `local`."""
+    """Computes shards on one model, one after the other. In the main process it is the engine `local`."""
 
     lm: LanguageModel
     store: Store
     waits: Callable[[ShardTask, str], None] = lambda _task, _whom: None
-    """Told which shard is computed by another run, and by which process."""
-    _switched: ExitStack = field(default_factory=ExitStack, init=False)
+    """Called with a shard that another run is computing, and with the name of its process."""
+    _adapter_stack: ExitStack = field(default_factory=ExitStack, init=False)
     _adapter: AdapterRef | None = field(default=None, init=False)
 
     def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
-        """See `Engine`: one after the other; those that another run is computing come last."""
+        """Run tasks one after the other (see `Engine`); those that another run is computing come last."""
 
-        def each(some: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
-            yield from ((task, self.do(task, wait=wait)) for task in some)
+        def run(batch: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
+            yield from ((task, self.do(task, wait=wait)) for task in batch)
 
         try:
-            yield from busy_last(each, tasks)
+            yield from busy_last(run, tasks)
         finally:
             self.rest()
 
     def rest(self) -> None:
-        """Read through no adapter any more."""
+        """Remove the active adapter."""
         self._adapter = None
-        self._switched.close()
+        self._adapter_stack.close()
 
     close = rest
 
     def do(self, task: ShardTask, *, wait: bool) -> Done:
-        """Do one task, unless somebody else has.
+        """Run one task, unless another run has.
 
         Args:
-            task: what is missing.
-            wait: for another run that is computing the shard, instead of saying so.
+            task: the missing part of a shard.
+            wait: whether to wait for another run that is computing the shard; else return with `taken` set.
 
         Raises:
             UserError: the store can't be written, or the shard can't be read on this device.
         """
         started = time.time()
         path = shard_claim(self.store.root, task.kind)
-        with ExitStack() as holding:
+        with ExitStack() as stack:
             try:
-                holding.enter_context(file_lock(path, partial(self.waits, task) if wait else None))
+                stack.enter_context(file_lock(path, partial(self.waits, task) if wait else None))
             except Timeout:
                 return Done(taken=True)
             except OSError as error:
@@ -167,37 +168,37 @@ class Worker:
                     " CONFBENCH_CACHE to another folder."
                 ) from error
             try:
-                done = self._done(task)
+                result = self._compute(task)
             finally:
                 with suppress(OSError):
-                    path.unlink()  # whoever waits for it looks into the store first
-        return replace(done, started=started, ended=time.time())
+                    path.unlink()  # a waiting run looks into the store before it computes
+        return replace(result, started=started, ended=time.time())
 
     def told(self, task: ShardTask, *, wait: bool) -> Done:
-        """The outcome of `do` as it is told to another process, which finds the entry in the store."""
-        done = self.do(task, wait=wait)
+        """Run a task as `do` and return its outcome for another process, which loads the entry from the store."""
+        result = self.do(task, wait=wait)
         give_back()
-        return replace(done, entry=None, peak_memory_mb=peak_memory_mb(*self.lm.devices))
+        return replace(result, entry=None, peak_memory_mb=peak_memory_mb(*self.lm.devices))
 
-    def _done(self, task: ShardTask) -> Done:
+    def _compute(self, task: ShardTask) -> Done:
         from bench.model.extractor import Extractor
         from bench.model.sampling import uniforms
 
         if task.held is not None and task.held != tuple(self.store.keys(task.kind)):
             return Done()
-        if task.adapter != self._adapter:  # it stays on for the tasks after this one that are read through the same
+        if task.adapter != self._adapter:  # it stays active for later tasks with the same adapter
             self.rest()
             if task.adapter is not None:
                 from bench.model.adapter import adapted
 
-                self._switched.enter_context(adapted(self.lm, task.adapter))
+                self._adapter_stack.enter_context(adapted(self.lm, task.adapter))
             self._adapter = task.adapter
         items, limit = task.items, task.asking.max_new_tokens
         if n := max((sampling.n for sampling in growth_of(task.names).samples), default=0):
             items = [replace(item, uniforms=uniforms(task.seed, item.id, n, limit)) for item in items]
         measured = Extractor(self.lm, task.asking, pass_definitions(task.names), task.stage).measure(items)
         fields = {"signals": sorted(task.names.values()), "answers": digest_arrays(measured.answers)}
-        # One folder for the whole pass: a killed run has all of it or nothing, and so repeats the same pass.
+        # One folder for the whole pass: a killed run has stored all of it or nothing, and so repeats the same pass.
         entry = self.store.put(
             task.kind,
             key_of(fields),
@@ -215,27 +216,27 @@ class Worker:
         return Done(entry.folder.name, entry, sum(cost.forward_tokens for cost in measured.costs.values()))
 
 
-# --- elsewhere --------------------------------------------------------------------------------------------------------
+# --- in others --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """A worker as a plain value, for another process or another machine."""
+    """Plain value from which another process or machine builds a worker."""
 
     model: ModelSpec
     options: LoadOptions
     cache: Path
     """The store, which all workers share."""
     threads: int
-    """Threads of a forward pass on the CPU, on which last bits depend."""
+    """CPU threads of a forward pass, on which last bits depend."""
     expected: Mapping[str, str]
-    """Surroundings where the run was started: see `surroundings`."""
+    """Software and hardware where the run was started: see `surroundings`."""
     witness: str = ""
-    """A file in the store by which a worker sees that it is the same."""
+    """File in the store by which a worker verifies that it has the run's store."""
 
     @classmethod
     def of(cls, lm: LanguageModel, store: Store, threads: int, witness: str = "") -> WorkerSpec:
-        """A worker with this model and this store."""
+        """Return the spec of a worker with this model and this store."""
         spec, device = lm.spec, lm.device
         source = str(Path(spec.source).resolve()) if spec.local else spec.source
         model = replace(spec, source=source, revision=lm.files.commit or spec.revision)
@@ -243,10 +244,10 @@ class WorkerSpec:
         return cls(model, options, store.root.resolve(), threads, surroundings(lm), witness)
 
     def opened(self) -> Worker:
-        """The worker.
+        """Load the model and return the worker.
 
         Raises:
-            UserError: this machine has not what it needs, or has something else.
+            UserError: store, model, package versions or device differ from the run's.
         """
         _check({name: self.expected.get(name, "none") for name in ("confbench", *_PACKAGES)}, _versions())
         if self.witness and not (self.cache / self.witness).is_file():
@@ -265,28 +266,28 @@ class WorkerSpec:
 
 
 def surroundings(lm: LanguageModel) -> dict[str, str]:
-    """All on which the bits of a reading depend besides its task, in words: versions, model, device."""
+    """Describe what the bits of signals depend on besides the task: package versions, model, dtype, device."""
     device = "any" if str(lm.dtype) == "torch.float32" else class_of(*lm.devices)
     return {**_versions(), "model": lm.fingerprint, "dtype": str(lm.dtype), "device": device}
 
 
 def _versions() -> dict[str, str]:
-    """Versions of packages; of this one with a digest of its sources, since two of one version may differ."""
-    told = {}
+    """Return package versions; for this package also a digest of its sources, which can differ within a version."""
+    versions = {}
     for name in ("confbench", *_PACKAGES):
         try:
-            told[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # it is run where it lies
-            told[name] = "not installed"
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # run from a checkout
+            versions[name] = "not installed"
     package = Path(__file__).resolve().parents[1]
-    return {**told, "confbench": f"{told['confbench']}, sources {source_digest([package])[:8]}"}
+    return {**versions, "confbench": f"{versions['confbench']}, sources {source_digest([package])[:8]}"}
 
 
-def _check(expected: Mapping[str, str], found: Mapping[str, str]) -> None:
+def _check(expected: Mapping[str, str], actual: Mapping[str, str]) -> None:
     for name, value in expected.items():
-        if found[name] != value:
-            wanted, got = (each if len(each) < 64 else each[:12] for each in (value, found[name]))  # noqa: PLR2004 - a digest
+        if actual[name] != value:
+            remote, local = (text if len(text) < 64 else text[:12] for text in (value, actual[name]))  # noqa: PLR2004 - a digest
             raise UserError(
-                f"expected {name} {wanted} as where the run was started, found {got}. Make them the same on all"
+                f"expected {name} {remote} as where the run was started, found {local}. Make them the same on all"
                 " machines."
             )

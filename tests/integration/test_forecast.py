@@ -306,7 +306,7 @@ def test_passes_are_as_many_as_the_plan_counts(
 
 
 def test_a_large_model_is_not_loaded_for_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.signals.forecast._SMALL", 1000)
+    monkeypatch.setattr("bench.signals.forecast._SMALL_MODEL_BYTES", 1000)
     monkeypatch.setattr("bench.model.language_model.LanguageModel._load", lambda *_: pytest.fail("weights were loaded"))
     asked = config(tmp_path, "tiny", "atlas-oe", ("self-consistency",), limit=20, dry_run=True)
     (read, _) = run(asked).plan

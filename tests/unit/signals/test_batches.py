@@ -111,7 +111,7 @@ def test_a_batch_has_the_usable_questions_in_the_splits_order(split_data: SplitD
 def test_pieces_are_whole_shards_and_hold_every_usable_question_once(
     split_data: SplitData, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batching, "_AT_ONCE", at_once)
+    monkeypatch.setattr(batching, "_MIN_QUESTIONS", at_once)
     pieces = list(batches().pieces(split_data, SIGNALS))
     assert len(pieces) == {1: 4, 4: 2, 100: 1}[at_once]
     assert sorted(np.concatenate([rows for rows, _ in pieces]).tolist()) == [0, 1, 2, 4, 5, 6, 8, 9]

@@ -17,7 +17,7 @@ import transformers
 from bench.api import ContractError, Format, Of, Related, Samples, Task, Text, UserError
 from bench.grading.grade import JudgeCase, MatchJudge, same_text
 from bench.model.text_pairs import PairModel
-from bench.signals.grading import Grader, Relating, matching
+from bench.signals.grading import Grader, Relating, match_relations
 from bench.testing import planted
 from tests.fixtures import models
 from tests.unit.run.test_costs import FewRivers, OpenRivers, read
@@ -227,9 +227,9 @@ def test_what_is_not_related_is_refused(arguments: dict[str, Any], said: str) ->
 
 
 def test_matching_texts() -> None:
-    assert matching("match", [("The 1,000", "1000"), ("c b", "b")]).tolist() == [1.0, 0.0]
-    assert matching("entailment", [("x", "x"), ("x", "y")]).tolist() == [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
-    assert matching("entailment", []).shape == (0, 3)
+    assert match_relations("match", [("The 1,000", "1000"), ("c b", "b")]).tolist() == [1.0, 0.0]
+    assert match_relations("entailment", [("x", "x"), ("x", "y")]).tolist() == [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
+    assert match_relations("entailment", []).shape == (0, 3)
 
 
 @pytest.mark.parametrize("fmt", list(Format))

@@ -122,7 +122,7 @@ def test_scores_of_stored_answers_are_those_of_a_plain_pass(llama: LanguageModel
 
 
 def test_answers_longer_than_what_is_scored_at_once(llama: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_scores, "AT_ONCE", 4)
+    monkeypatch.setattr(token_scores, "CHUNK", 4)
     answers = [[20, 21, 22, 23, 24], [30], [], [50, 51, 52], [31, 30]]
     check(llama, measured(llama, [TokenScores(top=2)], 6, answers).columns[TokenScores(top=2)], answers, 2)
 
