@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from bench.api import ConfidenceMethod, ContractError, Needs, Task, UserError, registration
 from bench.api.configurations import refuse_search
-from bench.api.errors import did_you_mean, fenced, reason_of
+from bench.api.errors import did_you_mean, plugin_errors, reason_of
 from bench.api.methods import refuse_gold, refuse_output
 from bench.api.registration import Declaration
 
@@ -128,7 +128,7 @@ def methods(plugins: Sequence[Path] = (), made: Sequence[type[ConfidenceMethod]]
         ContractError: a built-in breaks a rule.
     """
     for cls in made:
-        with fenced(f"method {cls.name!r}"):
+        with plugin_errors(f"method {cls.name!r}"):
             _check(METHOD, Declaration(METHOD.word, cls.name, cls, cls.__module__))
     return _load(METHOD, plugins, [PluginEntry(cls.name, cls, cls.__module__, "a class") for cls in made])
 
@@ -190,7 +190,7 @@ def chosen(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str
         if name not in (*GROUPS, *known.names()) and did_you_mean(name, GROUPS):
             raise UserError(f"Unknown method {name!r}.{meant} Groups: {', '.join(GROUPS)}. See: bench list methods")
         for candidate in known.names() if name in GROUPS else [name]:
-            with fenced(f"method {candidate!r}"):
+            with plugin_errors(f"method {candidate!r}"):
                 if name in {candidate, "all"} or name in groups_of(known.get(candidate)):
                     selected[known.get(candidate).name] = None
     return tuple(selected)
@@ -258,7 +258,7 @@ def _is_ours(point: importlib.metadata.EntryPoint) -> bool:
     return point.dist is not None and point.dist.name == DISTRIBUTION
 
 
-def import_own() -> None:
+def import_built_ins() -> None:
     """Import the built-in plugin packages early, so that packages of the same name on `sys.path` can't shadow them."""
     sys.path.insert(0, str(_home()))
     try:

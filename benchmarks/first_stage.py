@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bench.api import BoolArray, FloatArray
-from bench.api.methods import given, validation_signals
+from bench.api.methods import outputs_of, validation_signals
 from bench.run.config import RunConfig
 from bench.run.fitting import derived_seed
 from bench.run.inputs import Inputs
@@ -35,7 +35,7 @@ def nested(made: Recalibration, name: str, validation: Inputs) -> FloatArray:
 
     def by_others(others: BoolArray, own: BoolArray) -> FloatArray:
         ctx = made.fitter.context(name, learned, held.take(others), seed)
-        return given(made.resolved.fresh(name).fit(train, ctx), held.take(own))
+        return outputs_of(made.resolved.fresh(name).fit(train, ctx), held.take(own))
 
     return _by_folds(held.correct, made.fitter.seed, by_others)
 

@@ -16,7 +16,7 @@ from rich import _export_format
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from bench.report.selection import View, Wanted
+from bench.report.selection import ReportRequest, View
 from bench.report.tables import formats
 from bench.report.tables.request import shown
 from bench.report.write import write
@@ -47,7 +47,10 @@ def reliability(into: Path) -> None:
     """The reliability diagrams of some methods."""
     with TemporaryDirectory() as folder:
         figures = Path(folder) / "figures"
-        write(Wanted(RESULTS, methods=METHODS, tasks=(TASK,), out=Path(folder) / "page.html", figures=figures), None)
+        write(
+            ReportRequest(RESULTS, methods=METHODS, tasks=(TASK,), out=Path(folder) / "page.html", figures=figures),
+            None,
+        )
         (figure,) = figures.glob(f"*--{TASK}--reliability.svg")
         shutil.copyfile(figure, into)
 

@@ -277,10 +277,10 @@ class Batch:
         """
         batch = copy.copy(self)
         vars(batch).update(_columns=dict(self._columns))
-        batch._make_own()  # noqa: SLF001 - of this class
+        batch._copy_arrays()  # noqa: SLF001 - of this class
         return batch
 
-    def _make_own(self) -> None:
+    def _copy_arrays(self) -> None:
         """Replace the arrays by writable copies, column by column, so that one column at a time is in memory twice."""
         for signal, column in self._columns.items():
             self._columns[signal] = copied(column)

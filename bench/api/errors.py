@@ -120,7 +120,7 @@ def require_text(text: str, where: str) -> None:
 
 
 @contextmanager
-def fenced(who: str) -> Iterator[None]:
+def plugin_errors(who: str) -> Iterator[None]:
     """Convert any exception of a plugin to a `UserError` that names the plugin.
 
     Args:
@@ -137,7 +137,7 @@ def fenced(who: str) -> Iterator[None]:
         raise UserError(f"{who}: {reason_of(error)}; correct it, or leave it out") from error
 
 
-def attempted(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | BaseException:
+def capture(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | BaseException:
     """Call `work` and return its result, or the exception of a plugin: it fails the plugin's cells, not the run.
 
     The exception is returned without traceback and cause, whose frames would keep a failed method's arrays in memory;
@@ -149,12 +149,12 @@ def attempted(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Ba
         raise
     except BaseException as error:  # noqa: BLE001 - any exception of a plugin
         if not isinstance(error, UserError | ContractError | PluginError):  # their messages need no traceback
-            PLUGINS.info("%s", told(error))
+            PLUGINS.info("%s", format_traceback(error))
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
 
 
-def told(error: BaseException) -> str:
+def format_traceback(error: BaseException) -> str:
     """Format an exception with its traceback as text."""
     try:
         return "".join(traceback.format_exception(error))

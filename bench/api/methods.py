@@ -24,7 +24,7 @@ from bench.api.fitted import _join_arrays, _split_arrays
 from bench.api.protocol import Protocol as SharedProtocol
 from bench.api.question import Format, Split
 from bench.api.search import Search
-from bench.api.signals import Adapter, QueryLogits, Signal, TokenIds, _is_plain, tells_gold
+from bench.api.signals import Adapter, QueryLogits, Signal, TokenIds, _is_plain, leaks_label
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def validation_signals(needs: Needs) -> frozenset[Signal]:
     Signals that reveal the right answer are excluded, and those computed with the adapter, which is not trained yet.
     """
     read = needs.predict | {signal for signal in needs.fit if isinstance(signal, TokenIds)}
-    return frozenset(s for s in read if not tells_gold(s) and s != QueryLogits(Adapter.OWN))
+    return frozenset(s for s in read if not leaks_label(s) and s != QueryLogits(Adapter.OWN))
 
 
 LEARNED_SPLITS: tuple[Split, ...] = ("train", "validation")
@@ -63,7 +63,7 @@ def refuse_gold(who: str, needs: Needs, fit_on: Split = "train") -> None:
     invalid = sorted(type(signal).__name__ for signal in needs.fit | needs.predict if not _is_plain(signal))
     if invalid:
         raise ContractError(f"{who}: expected signals of bench.api as they are, got {', '.join(invalid)}")
-    leaking = sorted(repr(signal) for signal in needs.predict if tells_gold(signal))
+    leaking = sorted(repr(signal) for signal in needs.predict if leaks_label(signal))
     if leaking:
         raise ContractError(
             f"{who}: predict would read {', '.join(leaking)}, which tells the right answer; only fit may read that"
@@ -263,7 +263,7 @@ class ConfidenceMethod(ABC):
         return self
 
 
-def given(method: ConfidenceMethod, batch: Batch, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:
+def outputs_of(method: ConfidenceMethod, batch: Batch, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:
     """Call `predict` and return its validated confidences or scores `(n,)`, as float64; runs and checks both use it.
 
     Args:

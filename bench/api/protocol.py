@@ -160,7 +160,7 @@ NOT_REPRODUCED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Behaviour of a preset's source that this protocol does not reproduce; `bench show protocol` lists it."""
 
 
-def preset_named(preset: str) -> Protocol:
+def get_preset(preset: str) -> Protocol:
     """Return the protocol of a preset.
 
     Raises:
@@ -178,7 +178,7 @@ def changed(preset: str, values: Mapping[str, object]) -> Protocol:
     Raises:
         UserError: the preset or a field is unknown, or a value is invalid.
     """
-    protocol = preset_named(preset)
+    protocol = get_preset(preset)
     protocol = replace(protocol, **{key: _convert(protocol, key, value) for key, value in values.items()})
     minimum = dict.fromkeys(("shots", "exemplar_seed", "exemplar_sets", "std_ddof", "split_seed"), 0)
     minimum |= dict.fromkeys(("max_new_tokens_choice", "max_new_tokens_open", "ece_bins"), 1)

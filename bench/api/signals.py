@@ -366,7 +366,7 @@ class Unembedding(Signal):
 _GOLD = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING, Of.GOLD, Of.WRONG})
 
 
-def tells_gold(signal: Signal) -> bool:
+def leaks_label(signal: Signal) -> bool:
     """Return whether a signal reveals the right answer: such signals are for `fit` alone (docs/methods.md §0.21)."""
     return any(place in _GOLD for place in _places(signal))
 

@@ -86,11 +86,13 @@ def analyze(
         from bench.results.files import ensure_writable
 
         ensure_writable(out)
-    from bench.report.method_analyses import read_published, shown
+    from bench.report.method_analyses import build_analysis, read_published
 
     results = method_analyses.run_analysis(method, analysis, request, verbosity.progress())
     kinds = tuple(item.value for item in figure or [FigureFormat.SVG])
-    print_analyses([shown(result, read_published(result, Path("results")), kinds) for result in results], out, format_)
+    print_analyses(
+        [build_analysis(result, read_published(result, Path("results")), kinds) for result in results], out, format_
+    )
 
 
 @app.command("transfer", cls=GroupedHelp)
@@ -103,12 +105,12 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
 
     Example: bench analyze transfer --model tiny --on atlas-choice,atlas-oe --leave-subject-out
     """
-    from bench.report.transfer import computed, shown
+    from bench.report.transfer import build_analysis, compute_matrix
     from bench.run.analyses.transfer import run_transfer
 
     report = run_transfer(configs, verbosity.progress())
-    matrix = computed(report.cells, report.about, announcer())
-    print_analyses([shown(matrix)], configs[0].out, OutFormat.JSON if as_json else OutFormat.TERMINAL)
+    matrix = compute_matrix(report.cells, report.about, announcer())
+    print_analyses([build_analysis(matrix)], configs[0].out, OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)
     raise typer.Exit(1 if report.failed else 0)
 
@@ -123,12 +125,12 @@ def labels(config: LabelsConfig, *, as_json: AsJson = False) -> None:
 
     Example: bench analyze labels --model tiny --task atlas-choice --method combined,pik,untrained
     """
-    from bench.report.labels import read_counts, shown
+    from bench.report.labels import build_analysis, read_counts
     from bench.run.analyses.labels import run_labels
 
     report = run_labels(config, verbosity.progress())
     counts = read_counts(Path("results"))
-    studies = [shown(curves, counts) for curves in report.curves]
+    studies = [build_analysis(curves, counts) for curves in report.curves]
     print_analyses(studies, config.out, OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)
 
@@ -144,10 +146,10 @@ def multiverse(request: MultiverseRequest, *, format_: Format = OutFormat.TERMIN
 
     Example: bench analyze multiverse --model tiny --task atlas-oe
     """
-    from bench.report.multiverse import computed, shown
+    from bench.report.multiverse import build_analysis, compute_multiverse
     from bench.results.files import ensure_writable
     from bench.store.folders import cache_folder
 
     ensure_writable(request.out)
-    result = computed(request, cache_folder(), announcer())
-    print_analyses([shown(result, request.methods)], request.out, format_)
+    result = compute_multiverse(request, cache_folder(), announcer())
+    print_analyses([build_analysis(result, request.methods)], request.out, format_)

@@ -34,7 +34,7 @@ from bench.cli.printing import (
     print_written,
 )
 from bench.cli.run import run
-from bench.report.selection import View, Wanted
+from bench.report.selection import ReportRequest, View
 from bench.run.config import RunConfig
 
 app = Commands(
@@ -153,10 +153,10 @@ def table(
     """Print the comparison from result files."""
     from bench.report.tables import formats
     from bench.report.tables.request import shown
-    from bench.results.cells import passed_over
+    from bench.results.cells import skipped_notes
     from bench.store.folders import cache_folder
 
-    print_notes(passed_over(view.results, partial=view.partial))
+    print_notes(skipped_notes(view.results, partial=view.partial))
     sheet = shown(view, cache_folder(), announcer())
     if format_ is TableFormat.TERMINAL:
         formats.print_terminal(sheet.grids, console())
@@ -165,9 +165,9 @@ def table(
 
 
 @app.command(cls=GroupedHelp)
-@options_from(Wanted)
+@options_from(ReportRequest)
 def report(
-    request: Wanted,
+    request: ReportRequest,
     *,
     serve: Annotated[
         bool, typer.Option("--serve", help="Show the page on 127.0.0.1 until Ctrl-C.", rich_help_panel="Where")
@@ -177,10 +177,10 @@ def report(
     """Write the comparison as one HTML page, and as figures."""
     from bench.report import page
     from bench.report.write import write
-    from bench.results.cells import passed_over
+    from bench.results.cells import skipped_notes
     from bench.store.folders import cache_folder
 
-    print_notes(passed_over(request.results, partial=request.partial))
+    print_notes(skipped_notes(request.results, partial=request.partial))
     print_written(write(request, cache_folder(), announcer()))
     if serve:
         page.serve(request.out, port, lambda address: print_line(f"{address} (Ctrl-C ends it)"))
@@ -202,11 +202,11 @@ def import_(
     import json
 
     from bench import registry
-    from bench.api.errors import fenced
+    from bench.api.errors import plugin_errors
     from bench.data import logs
     from bench.data.question_files import task_of_file
     from bench.data.sources import open_source
-    from bench.store.files import write_whole
+    from bench.store.files import write_atomic
 
     if (task is None) == (task_file is None):
         raise UserError("bench import: expected --task NAME or --task-file FILE, and one of them only.")
@@ -217,7 +217,7 @@ def import_(
     if task_split is None:
         raise UserError(f"--split: expected one of {', '.join(task_object.card.splits)}, got {split!r}.")
     where = f"{task_object.name}/{task_split}"
-    with fenced(f"task {task_object.name!r}, questions of {task_split}"):
+    with plugin_errors(f"task {task_object.name!r}, questions of {task_split}"):
         questions = list(task_object.questions(task_split))
     records = logs.lm_eval_records(log) if tool is Tool.LM_EVAL else logs.inspect_records(log)
     imported = logs.imported(records, questions, task_object.format)
@@ -228,7 +228,7 @@ def import_(
         )
     path = out or Path(f"{log.stem}.answers.jsonl")
     try:
-        write_whole(path, "".join(json.dumps(row) + "\n" for row in imported.rows).encode())
+        write_atomic(path, "".join(json.dumps(row) + "\n" for row in imported.rows).encode())
     except OSError as error:
         raise UserError(f"--out: {path} can't be written ({error.strerror or error}); name another file.") from error
     print_line(f"wrote {path}: answers to {len(imported.rows):,} of {len(questions):,} questions of {where}")

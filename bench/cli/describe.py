@@ -12,7 +12,7 @@ from bench import registry
 from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Split, Task, UserError
 from bench.api.configurations import searched
 from bench.api.constants import constants
-from bench.api.errors import fenced
+from bench.api.errors import plugin_errors
 from bench.api.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
 from bench.model import specs
 
@@ -51,7 +51,7 @@ def _plugin_record(entry: registry.PluginEntry[T], get_fields: Callable[[type[T]
     if entry.plugin is None:
         return {"name": entry.name, "origin": entry.origin, "broken": entry.error}
     try:
-        with fenced(entry.module):
+        with plugin_errors(entry.module):
             return {"name": entry.name, "origin": entry.origin, **get_fields(entry.plugin)}
     except UserError as error:
         return {"name": entry.name, "origin": entry.origin, "broken": str(error)}
@@ -109,7 +109,7 @@ def show_record(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
     """
     method_registry, task_registry = registry.methods(plugins), registry.tasks(plugins)
     if name in method_registry.names():
-        with fenced(f"method {name!r}"):
+        with plugin_errors(f"method {name!r}"):
             cls = method_registry.get(name)
             by_search: dict[str, list[str]] = {}  # constant and its search space -> presets
             for preset, arguments in (cls.presets or {"defaults": {}}).items() if cls.trains() else ():
@@ -131,7 +131,7 @@ def show_record(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
                 "constants": constants(cls),
             }
     if name in task_registry.names():
-        with fenced(f"task {name!r}"):
+        with plugin_errors(f"task {name!r}"):
             task = task_registry.get(name)
             cards = [
                 (card.hub, card.config, f"@{card.revision or card.unpinned_reason}", card.license)
@@ -176,9 +176,9 @@ def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] 
     Raises:
         UserError: the task or row does not exist.
     """
-    from bench.data.example import as_asked
+    from bench.data.example import example_prompt
     from bench.data.sources import open_source  # late: listing opens nothing
 
     cls, source = registry.tasks(plugins).get(name), open_source(data_dir)
-    with fenced(f"task {name!r}"):
-        return as_asked(cls(source), row)
+    with plugin_errors(f"task {name!r}"):
+        return example_prompt(cls(source), row)

@@ -58,7 +58,7 @@ def _run_command(command: Callable[[], object], stop: StopSignal) -> int:
             require_text(word, "the command line")
         if sys.argv[1:2] != ["doctor"]:  # doctor reports these problems itself
             check_installed_files()
-            registry.import_own()
+            registry.import_built_ins()
         command()
     except (UserError, ContractError) as error:
         _report(str(error))

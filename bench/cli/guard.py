@@ -38,17 +38,17 @@ def guard(
     Example: bench guard --risk 0.1 --method ccps
     """
     from bench.cli.printing import announcer, print_analyses, print_notes
-    from bench.report.guard import guarded, shown
-    from bench.report.guard.verdict import lacks, share
-    from bench.results.cells import passed_over
+    from bench.report.guard import build_analysis, compute_guards
+    from bench.report.guard.verdict import share, why_failed
+    from bench.results.cells import skipped_notes
     from bench.run.scorers.card import GuardCard, read_card, write_guard
     from bench.store.folders import cache_folder
 
     if request.out is not None and request.out.exists() and not request.out.is_dir():
         raise UserError(f"--out {request.out}: expected a folder, or a name for one, got a file")
     card = None if head is None else read_card(head)  # errors in it are reported before the computation
-    print_notes(passed_over(request.results, partial=request.partial))
-    tables = guarded(request, cache_folder(), announcer())
+    print_notes(skipped_notes(request.results, partial=request.partial))
+    tables = compute_guards(request, cache_folder(), announcer())
     guard_card = None
     if card is not None:
         matches = [
@@ -68,15 +68,15 @@ def guard(
         if seed.threshold is None:
             raise UserError(
                 f"--head {head}: no threshold of {card.name} keeps mistakes to {share(seed.request.risk)}:"
-                f" {lacks(seed)}. Its card stays as it was."
+                f" {why_failed(seed)}. Its card stays as it was."
             )
         is_split = table.request.calibrate_on is None
         guard_card = GuardCard(
             threshold=seed.threshold, risk=seed.request.risk, level=seed.request.level, bound=seed.bound,
-            task=table.calibrated_on, answers=len(seed.calibration.values), kept=seed.kept, mistakes=seed.mistakes,
+            task=table.calibrated_on, answers=len(seed.calibration.values), kept=seed.accepted, mistakes=seed.mistakes,
             share=table.request.share if is_split else None, split_seed=table.request.split_seed if is_split else None,
         )  # fmt: skip
-    print_analyses([shown(tables)], request.out, format_)
+    print_analyses([build_analysis(tables)], request.out, format_)
     if head is not None and guard_card is not None:
         write_guard(head, guard_card)
         print_notes([f"{head}: trusted are {guard_card.terms}; bench score says so of each answer"])

@@ -87,10 +87,10 @@ def score(
     if str(out) == "-":
         sys.stdout.write(visible_json(text))
     else:
-        from bench.store.files import write_whole
+        from bench.store.files import write_atomic
 
         try:
-            write_whole(out, text.encode())
+            write_atomic(out, text.encode())
         except OSError as error:
             reason = error.strerror or error
             raise UserError(f"--out {out}: it can't be written ({reason}); name another file.") from error

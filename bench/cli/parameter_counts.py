@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import registry
 from bench.api import Adapter, ConfidenceMethod, Format, ModelFacts, RunFacts, UserError
-from bench.api.errors import fenced
+from bench.api.errors import plugin_errors
 from bench.model import specs
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def sizes(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, 
 
 
 def _by_format(cls: type[ConfidenceMethod], facts: ModelFacts) -> dict[Format, int]:
-    with fenced(f"method {cls.name!r}, n_parameters"):
+    with plugin_errors(f"method {cls.name!r}, n_parameters"):
         return {fmt: int(cls().n_parameters(RunFacts(facts, "", fmt, 0))) for fmt in Format}
 
 
@@ -107,7 +107,7 @@ def memory(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str,
             config = LanguageModel(specs.resolve(name), LoadOptions(device="cpu")).config
         else:
             config = training_memory.configuration(shipped)
-        reading = training_memory.reading(config, dtype, READING_TOKENS)
+        reading = training_memory.reading_footprint(config, dtype, READING_TOKENS)
         records.append(_record(name, f"reading, {READING_TOKENS:,} tokens a pass", reading))
         adapters: dict[tuple[int, str], list[str]] = {}
         facts = facts_of(name)
@@ -123,7 +123,7 @@ def memory(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str,
                 records.append(_record(name, f"fit of {cls.name}", fit))
         for (rank, target_modules), method_names in adapters.items():
             plain, checkpointed = (
-                training_memory.training(
+                training_memory.training_footprint(
                     config, dtype, TRAINING_TOKENS, rank=rank, named=target_modules, checkpointing=checkpointing
                 )
                 for checkpointing in (False, True)

@@ -137,11 +137,11 @@ def print_memory(records: Sequence[Mapping[str, Any]]) -> None:
 
 def print_analyses(analyses: Sequence[Analysis], out: Path | None, format_: OutFormat) -> None:
     """Write analyses if `out` is given, and print their tables and file names."""
-    from bench.report.analysis import printed, write
+    from bench.report.analysis import join_tables, write
     from bench.report.tables import formats
 
     written = [] if out is None else write(analyses, out)
-    views = printed(analyses)
+    views = join_tables(analyses)
     if format_ is OutFormat.TERMINAL:
         formats.print_terminal(views.grids, console())
     else:

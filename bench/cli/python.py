@@ -103,7 +103,7 @@ def run(
     report = run_methods(config, progress, classes)
     cache = config.cache or cache_folder()
     selection = Selection(config.out, partial=True, deviations=True)
-    results = Results.of_rows(selection, cache, report.rows, progress.say) if report.rows else Results(selection, ())
+    results = Results.from_rows(selection, cache, report.rows, progress.say) if report.rows else Results(selection, ())
     return replace(results, notes=tuple(report.notes), plan=tuple(report.plan), paths=tuple(report.paths))
 
 

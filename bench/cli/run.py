@@ -47,11 +47,11 @@ def run(
     if configs[0].dry_run:  # loading the libraries takes seconds
         progress.say("Plan: looking at the questions, the model and what is stored; nothing is computed")
     from bench.report import style
-    from bench.run.seeds import run_each
+    from bench.run.seeds import run_seeds
 
     if not as_json:
         style.read(configs[0].out)  # an unreadable colour file is reported before hours of work
-    report = run_each(configs, progress)
+    report = run_seeds(configs, progress)
     if as_json:
         from bench.results.files import to_json
 

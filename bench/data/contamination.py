@@ -17,7 +17,7 @@ def normalised(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def contaminated(train_questions: Iterable[Question], tested: Iterable[Question]) -> frozenset[str]:
+def contaminated_ids(train_questions: Iterable[Question], tested: Iterable[Question]) -> frozenset[str]:
     """Ids of training questions whose text and parts also occur in the test set, whatever the options."""
     texts = {_wording(question) for question in tested}
     return frozenset(question.id for question in train_questions if _wording(question) in texts)
@@ -38,7 +38,7 @@ def oddities(questions: Sequence[Question]) -> dict[str, int]:
     return {what: n for what, n in counts.items() if n}
 
 
-def among_own_exemplars(prompted: Iterable[tuple[Question, Sequence[Question]]]) -> int:
+def count_in_own_prompt(prompted: Iterable[tuple[Question, Sequence[Question]]]) -> int:
     """Count questions that occur, with their answer, among the exemplars of their own prompt.
 
     Args:

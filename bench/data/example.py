@@ -8,7 +8,7 @@ from bench.prompts import templates
 from bench.prompts.exemplars import exemplars, indices_in_subject
 
 
-def as_asked(task: Task, row: int) -> dict[str, str]:
+def example_prompt(task: Task, row: int) -> dict[str, str]:
     """Prompt of test question number `row` of a task, role -> text, with its right answer.
 
     Raises:

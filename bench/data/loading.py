@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.api import Format, Question, Split, Task, UserError
-from bench.api.errors import fenced, require_text
+from bench.api.errors import plugin_errors, require_text
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.data.answer_files import AnswerFile
@@ -67,7 +67,7 @@ class Loader:
         released: Mapping[str, Released] = {}
         letters = self.protocol.letters if task.format is Format.CHOICE else None
         if not isinstance(self.release, Release):
-            with fenced(f"task {where.task!r}, {where.split} questions"):
+            with plugin_errors(f"task {where.task!r}, {where.split} questions"):
                 whole = self._split(where)
                 check_questions(where, whole, letters)
         else:

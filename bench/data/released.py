@@ -121,7 +121,7 @@ ReleaseSource = ReleaseFolder | ReleaseOnHub
 """Where the released files are."""
 
 
-def revision_asked_for(answers: str) -> str | None:
+def requested_revision(answers: str) -> str | None:
     """Parse `--answers`: the revision of the release, empty for files in a folder, None for other answers.
 
     Raises:

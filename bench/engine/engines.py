@@ -66,7 +66,7 @@ class Engines:
     trainings: Trainings | None = None
 
 
-def opened(request: Request, lm: LanguageModel, store: Store) -> Engines:
+def build_engines(request: Request, lm: LanguageModel, store: Store) -> Engines:
     """Build the engines; workers are started only when there is work.
 
     Raises:

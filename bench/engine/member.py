@@ -50,7 +50,7 @@ class RemoteWorker:
     @_return_errors
     def open(self) -> Event:
         """Load the model and store of the spec, and check that they equal the run's."""
-        self._worker = self.spec.opened()
+        self._worker = self.spec.build_worker()
         return Ready()
 
     @_return_errors
@@ -58,13 +58,13 @@ class RemoteWorker:
         """Compute a shard; its arrays are written to the store."""
         if self._worker is None:
             raise RuntimeError("a task came before the worker was opened")
-        return self._worker.told(task, wait=wait)
+        return self._worker.do_for_remote(task, wait=wait)
 
     @_return_errors
     def train(self, work: Assignment) -> tuple[float, Sequence[str]]:
         """Run a training; returns its seconds and notes for the user."""
         start = time.perf_counter()
-        store = self.spec.opened().store
+        store = self.spec.build_worker().store
         work.carry_out(store)
         return time.perf_counter() - start, store.notes
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bench.api import UserError
-from bench.signals.worker import Done, Outcomes, ShardTask, busy_last
+from bench.signals.worker import Outcomes, ShardTask, TaskResult, busy_last
 
 AHEAD = 2
 """Tasks of a worker at a time: the current one and the next."""
@@ -44,7 +44,7 @@ class Lost:
     reason: str
 
 
-Event = Ready | Done | Failed | Lost
+Event = Ready | TaskResult | Failed | Lost
 
 
 class WorkerGroup(Protocol):
@@ -115,7 +115,7 @@ class Pool:
 
     # --- handing out --------------------------------------------------------------------------------------------------
 
-    def _run(self, tasks: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
+    def _run(self, tasks: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, TaskResult]]:
         source = iter(tasks)
         waiting = deque(task for task in [next(source, None)] if task is not None)
         while waiting and len(self._starting) + len(self._assigned) < self.group.size:  # none if all tasks are stored
@@ -128,7 +128,7 @@ class Pool:
                         queue.append(task)
                         self.group.send(worker, task, wait=wait)
             for worker, event in self.group.receive(_POLL):
-                if isinstance(event, Done):
+                if isinstance(event, TaskResult):
                     yield self._assigned[worker].popleft(), event
                 else:
                     waiting.extendleft(self._handle(worker, event))

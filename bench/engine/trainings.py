@@ -25,7 +25,7 @@ _POLL = 5.0
 
 
 @dataclass
-class _Training:
+class _RemoteTraining:
     work: Assignment
     ref: Any
     finished: bool = False
@@ -40,7 +40,7 @@ class Trainings:
     link: RayConnection
     make_room: Callable[[], None]
     """Ends the workers that read; later ones use the devices that are left."""
-    _begun: dict[str, _Training] = field(default_factory=dict, init=False)
+    _begun: dict[str, _RemoteTraining] = field(default_factory=dict, init=False)
 
     @property
     def on_cards(self) -> bool:
@@ -66,7 +66,7 @@ class Trainings:
                 raise UserError(_no_room(work, self.link))
             self.make_room()
             remote = self.link.remote(_carrier(), work.processes, max_retries=_RETRIES)
-            self._begun[key] = _Training(work, remote.remote(self.link.spec, pickle.dumps(work)))
+            self._begun[key] = _RemoteTraining(work, remote.remote(self.link.spec, pickle.dumps(work)))
         if not wait:
             return None
         import ray
@@ -100,7 +100,7 @@ class Trainings:
         with progress.stage(f"train {names}", sum(job.work.steps for job in trainings), unit="steps") as advance:
             self._wait(trainings, advance)
 
-    def _wait(self, trainings: Sequence[_Training], advance: Callable[[int], None] = lambda _: None) -> None:
+    def _wait(self, trainings: Sequence[_RemoteTraining], advance: Callable[[int], None] = lambda _: None) -> None:
         reported, last_with_room = 0, time.monotonic()
         while running := [job for job in trainings if not job.finished]:
             self._poll(running)
@@ -117,7 +117,7 @@ class Trainings:
                     job.finished, job.failure = True, _no_room(job.work, self.link)
                     ray.cancel(job.ref, force=True)
 
-    def _poll(self, running: Sequence[_Training], seconds: float = _POLL) -> None:
+    def _poll(self, running: Sequence[_RemoteTraining], seconds: float = _POLL) -> None:
         """Wait for the end of a training, at most this long, and mark those that have ended."""
         import ray
 

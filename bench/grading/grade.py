@@ -127,7 +127,7 @@ class Judge(typing.Protocol):
             UserError: the judge can't be used; verdicts so far are stored.
         """
 
-    def comparing(self) -> Judge | None:
+    def pairwise_judge(self) -> Judge | None:
         """Return the same judge for whether two answers, `gold` and `answer` of a case, mean the same.
 
         None where normalised texts decide.
@@ -144,7 +144,7 @@ class MatchJudge:
         del what, progress
         return [bool(a.answer) and any(same_text(a.answer, gold) for gold in (a.gold, *a.others)) for a in cases]
 
-    def comparing(self) -> Judge | None:
+    def pairwise_judge(self) -> Judge | None:
         """Return None: `agrees` compares the normalised texts."""
         return None
 

@@ -13,7 +13,7 @@ from bench.api import UserError
 from bench.api.question import Prompt
 from bench.grading import prompt
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import VerdictCollector, Verdicts, judge_all
+from bench.grading.verdicts import VerdictCache, VerdictCollector, judge_all
 from bench.model.specs import ModelSpec, model_label
 from bench.progress import Progress
 from bench.store.folders import key_of
@@ -52,7 +52,7 @@ class LocalJudge:
         return LanguageModel(self.spec, self.options)
 
     @cached_property
-    def cached(self) -> Verdicts:
+    def cached(self) -> VerdictCache:
         """Stored verdicts of this model with this dtype, chat template and prompt."""
         lm = self._tokenizer_only
         (example,) = self._prompts(lm, [JudgeCase("question", "gold", "answer")])
@@ -64,7 +64,7 @@ class LocalJudge:
             "prompt": self.wording.id,
             "temperature": 0.0,
         }
-        return Verdicts(self.cache, fields)
+        return VerdictCache(self.cache, fields)
 
     @property
     def name(self) -> str:
@@ -72,8 +72,8 @@ class LocalJudge:
         revision = self._tokenizer_only.fingerprint.rpartition("@")[2][:_REVISION_DIGITS]
         return f"hf {model_label(self.spec.name)}@{revision}, {self.wording.id}"
 
-    def comparing(self) -> LocalJudge:
-        """See `Judge.comparing`; same model."""
+    def pairwise_judge(self) -> LocalJudge:
+        """See `Judge.pairwise_judge`; same model."""
         return LocalJudge(self.spec, self.options, self.cache, prompt.COMPARING)
 
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:

@@ -23,7 +23,7 @@ from bench.api import UserError
 from bench.grading import prompt
 from bench.grading.address import Address, public_model
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import VerdictCollector, Verdicts, judge_all, unjudged
+from bench.grading.verdicts import VerdictCache, VerdictCollector, judge_all, unjudged
 from bench.progress import Progress
 from bench.store.folders import key_of
 
@@ -100,7 +100,7 @@ class OpenAIJudge:
         if address.query:  # may select a deployment, and may hold a secret
             fields["query"] = key_of(address.query)
         self.wording = prompt.GRADING
-        self.cached = Verdicts(cache, fields)
+        self.cached = VerdictCache(cache, fields)
         self.confirmed = False
         """Whether the server has reported its model in this run."""
         self.used_cached = False
@@ -114,11 +114,11 @@ class OpenAIJudge:
         model = public_model(self.cached.reported or self.model)
         return f"openai {model} at {self.address.public}, {self.wording.id}"
 
-    def comparing(self) -> OpenAIJudge:
-        """See `Judge.comparing`; same server and model."""
+    def pairwise_judge(self) -> OpenAIJudge:
+        """See `Judge.pairwise_judge`; same server and model."""
         other = copy.copy(self)
         other.wording = prompt.COMPARING
-        other.cached = Verdicts(self.cached.cache, {**self.cached.judge, "prompt": other.wording.id})
+        other.cached = VerdictCache(self.cached.cache, {**self.cached.judge, "prompt": other.wording.id})
         other.cached.reported = self.cached.reported or other.cached.reported
         return other
 

@@ -20,7 +20,7 @@ from bench.api import UserError
 from bench.grading.grade import JudgeCase
 from bench.progress import Advance, Progress
 from bench.store.files import fsync_path
-from bench.store.folders import key_of, sealed
+from bench.store.folders import key_of, with_digest
 from bench.store.locks import file_lock, judge_claim
 
 FOLDER = "verdicts"
@@ -28,7 +28,7 @@ MAX_UNDECIDED = 20
 """Answers without any verdict after which a judge is given up."""
 
 
-class Verdicts:
+class VerdictCache:
     """Stored verdicts of one judge, in a file of its own."""
 
     def __init__(self, cache: Path, judge: Mapping[str, object]) -> None:
@@ -70,7 +70,7 @@ class Verdicts:
         for line in filter(None, lines):
             try:
                 entry = json.loads(line)
-                if entry != sealed(entry) or entry["judge"] != self.judge:
+                if entry != with_digest(entry) or entry["judge"] != self.judge:
                     raise ValueError
                 self._by_key[entry["key"]] = entry["verdict"]
                 reported = entry["reported"]
@@ -93,7 +93,7 @@ class Verdicts:
         """
         key = self._key(case, reported)
         fields = {"key": key, "judge": self.judge, "reported": reported, **case.fields(), "verdict": verdict}
-        line = json.dumps(sealed(fields)).encode() + b"\n"
+        line = json.dumps(with_digest(fields)).encode() + b"\n"
         new = not self.path.exists()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ class Verdicts:
         )
 
 
-def unjudged(cases: Sequence[JudgeCase], verdicts: Verdicts) -> list[JudgeCase]:
+def unjudged(cases: Sequence[JudgeCase], verdicts: VerdictCache) -> list[JudgeCase]:
     """Return the distinct cases to judge: without empty answers and those with a verdict."""
     return [case for case in dict.fromkeys(cases) if case.answer.strip() and verdicts.get(case) is None]
 
@@ -180,7 +180,7 @@ class VerdictCollector:
 
 def judge_all(
     cases: Sequence[JudgeCase],
-    verdicts: Verdicts,
+    verdicts: VerdictCache,
     what: str,
     progress: Progress,
     ask: Callable[[list[JudgeCase], VerdictCollector], None],

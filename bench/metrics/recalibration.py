@@ -214,7 +214,7 @@ def recalibrator(kind: str) -> Recalibrator:
 # --- cross-fitting ----------------------------------------------------------------------------------------------------
 
 
-def folds_of(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -> IntArray:
+def stratified_folds(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -> IntArray:
     """Stratified folds: fold of each answer, shape (n,), int from 0, balanced in size and in rate of right answers.
 
     Cross-fitting: a method that was fitted on these answers is fitted again without each fold, to predict that fold's

@@ -69,7 +69,7 @@ class Metric:
     """Smallest and largest possible value."""
     is_fraction: bool = True
     """Whether it can be shown in percent; False for nats."""
-    of_order: bool = False
+    is_rank_based: bool = False
     """Whether it is rank-based: it depends on the order only, so that unscaled scores will do."""
     is_root: bool = False
     """Whether it is the signed root of an estimated square; means over subjects or seeds are taken of the squares."""
@@ -98,8 +98,8 @@ _METRICS = (
     Metric("ece_floor", "ECE floor", paper.ece_floor, "docs/methods.md §0.17", None, binned=True, seeded=True),
     Metric("brier", "Brier", paper.brier, "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2", LOWER),
     Metric("acc", "ACC", paper.accuracy, "docs/methods.md §4", HIGHER),
-    Metric("aucpr", "AUCPR", paper.aucpr, "doi:10.1145/1143844.1143874", HIGHER, of_order=True),
-    Metric("auroc", "AUROC", paper.auroc, "doi:10.1148/radiology.143.1.7063747", HIGHER, of_order=True),
+    Metric("aucpr", "AUCPR", paper.aucpr, "doi:10.1145/1143844.1143874", HIGHER, is_rank_based=True),
+    Metric("auroc", "AUROC", paper.auroc, "doi:10.1148/radiology.143.1.7063747", HIGHER, is_rank_based=True),
     Metric(
         "ece_debiased", "ECE - floor", paper.ece_debiased, "docs/methods.md §0.17", LOWER,
         binned=True, seeded=True, bounds=(-1.0, 1.0),
@@ -114,10 +114,10 @@ _METRICS = (
     Metric("brier_mcb", "Brier MCB", calibration.brier_mcb, "doi:10.1073/pnas.2016191118", LOWER),
     Metric("brier_dsc", "Brier DSC", calibration.brier_dsc, "doi:10.1073/pnas.2016191118", HIGHER, bounds=(0.0, 0.25)),
     Metric("brier_unc", "Brier UNC", calibration.brier_unc, "doi:10.1073/pnas.2016191118", None, bounds=(0.0, 0.25)),
-    Metric("aurc", "AURC", selection.aurc, "arXiv:1805.08206", LOWER, of_order=True),
-    Metric("eaurc", "E-AURC", selection.eaurc, "arXiv:1805.08206", LOWER, of_order=True),
-    Metric("prr", "PRR", selection.prr, "arXiv:2406.15627", HIGHER, bounds=(-math.inf, 1.0), of_order=True),
-    Metric("coverage95", "Coverage at 95 %", selection.coverage95, "jmlr:v11/el-yaniv10a", HIGHER, of_order=True),
+    Metric("aurc", "AURC", selection.aurc, "arXiv:1805.08206", LOWER, is_rank_based=True),
+    Metric("eaurc", "E-AURC", selection.eaurc, "arXiv:1805.08206", LOWER, is_rank_based=True),
+    Metric("prr", "PRR", selection.prr, "arXiv:2406.15627", HIGHER, bounds=(-math.inf, 1.0), is_rank_based=True),
+    Metric("coverage95", "Coverage at 95 %", selection.coverage95, "jmlr:v11/el-yaniv10a", HIGHER, is_rank_based=True),
 )  # fmt: skip
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _METRICS})
 
@@ -193,7 +193,7 @@ def _all_metrics(
     p: FloatArray | None, order: FloatArray, o: BoolArray, protocol: Protocol, seed: int
 ) -> dict[str, float | None]:
     """Compute each metric whose input exists; `seed` differs between subjects, so that their floors are independent."""
-    values = {name: order if metric.of_order else p for name, metric in METRICS.items()}
+    values = {name: order if metric.is_rank_based else p for name, metric in METRICS.items()}
     return {
         name: METRICS[name].value(value, o, protocol.ece_bins, seed)
         for name, value in values.items()

@@ -22,7 +22,7 @@ Arrays = dict[str, "torch.Tensor"]
 """Name -> tensor, of one question or of a shard; a signal with a single tensor names it `values`."""
 
 
-def as_it_is(value: torch.Tensor) -> torch.Tensor:
+def identity_transform(value: torch.Tensor) -> torch.Tensor:
     """Return the tensor unchanged."""
     return value
 
@@ -38,7 +38,7 @@ class PendingArray:
 
     rows: torch.Tensor | tuple[int, Sequence[int]]
     """The tensor; or (block, nodes) for the hidden states of a block at nodes of the tree, `(len(nodes), d)`."""
-    transform: Callable[[torch.Tensor], torch.Tensor] = as_it_is
+    transform: Callable[[torch.Tensor], torch.Tensor] = identity_transform
     """Function of the host copy whose result is stored."""
 
 

@@ -17,8 +17,8 @@ from bench.model.continuation_specs import (
     PendingArray,
     PendingArrays,
     UserTurn,
-    as_it_is,
     first_row,
+    identity_transform,
 )
 from bench.model.continuation_tree import ContinuationTree
 from bench.model.language_model import LanguageModel
@@ -31,13 +31,13 @@ from bench.prompts.prompt_settings import PromptSettings
 class Replies:
     """Replies to a user turn; only questions with a non-empty answer have one."""
 
-    asked: list[int]
+    answered: list[int]
     """`(k,)` indices of the questions with an answer."""
     tree: ContinuationTree
     """The decode batch's tree, or another one for conversations that don't continue the answering prompts."""
     nodes: list[int]
     """`(k,)` nodes of the turn's last token."""
-    said: list[Ids] = field(default_factory=list)
+    texts: list[Ids] = field(default_factory=list)
     """`(k,)` token ids of the generated replies."""
 
 
@@ -83,28 +83,30 @@ class DecodeBatch:
         self.rows.setdefault(token_ids.tobytes(), self.tree.session.send(token_ids))
         self.tree.prefetch([node for i in range(len(self.items)) for node in self.predicting(i)])
 
-    def awaited(
-        self, depth: float, nodes: Sequence[int], transform: Callable[[torch.Tensor], torch.Tensor] = as_it_is
+    def pending_states(
+        self, depth: float, nodes: Sequence[int], transform: Callable[[torch.Tensor], torch.Tensor] = identity_transform
     ) -> PendingArray:
         """Return hidden states that are copied to the host together with all others."""
         return PendingArray((self.lm.block_of(depth), nodes), transform)
 
-    def ends(self, turn: UserTurn, depth: float) -> dict[int, torch.Tensor | PendingArray]:
+    def turn_end_states(self, turn: UserTurn, depth: float) -> dict[int, torch.Tensor | PendingArray]:
         """Return question index -> `(d,)` hidden state at a turn's end, for questions with an answer."""
         replies = self.replies[turn]
         if replies.tree is not self.tree:
             states = replies.tree.states(self.lm.block_of(depth), replies.nodes)
-            return dict(zip(replies.asked, states, strict=True))
-        return dict(zip(replies.asked, (self.awaited(depth, [k], first_row) for k in replies.nodes), strict=True))
+            return dict(zip(replies.answered, states, strict=True))
+        return dict(
+            zip(replies.answered, (self.pending_states(depth, [k], first_row) for k in replies.nodes), strict=True)
+        )
 
-    def words(self, turn: UserTurn, rows: Ids) -> dict[int, torch.Tensor]:
+    def word_logits(self, turn: UserTurn, rows: Ids) -> dict[int, torch.Tensor]:
         """Return question index -> `(len(rows),)` float32 logits of these tokens after a turn, on the device."""
         replies = self.replies[turn]
-        if not replies.asked:
+        if not replies.answered:
             return {}
         states = replies.tree.states(self.lm.blocks, replies.nodes)
         logits = self.lm.head.logits(states, self.ids_of(rows))
-        return dict(zip(replies.asked, logits, strict=True))
+        return dict(zip(replies.answered, logits, strict=True))
 
     def path(self, i: int) -> list[int]:
         """Return the nodes of question i from its prompt's end to its last read answer token."""
@@ -118,7 +120,7 @@ class DecodeBatch:
         """Return the nodes whose states predict the tokens of other answers, one answer after the other."""
         return [node for ids in options if len(ids) for node in [i, *self.tree.grow(i, ids[:-1])]]
 
-    def each(self, values: Iterable[PendingArrays]) -> list[list[PendingArrays]]:
+    def repeat_per_question(self, values: Iterable[PendingArrays]) -> list[list[PendingArrays]]:
         """Repeat the value of each prompt for all of its questions."""
         return [[value] * len(group) for value, group in zip(values, self.items, strict=True)]
 
@@ -127,7 +129,7 @@ class SignalSpec(Protocol):
     """Reader of one signal, called by the extractor; `bench.signals` has one for each signal."""
 
     @property
-    def growth(self) -> ContinuationSpec:
+    def continuations(self) -> ContinuationSpec:
         """Continuations that the signal needs."""
 
     @property

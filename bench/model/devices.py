@@ -34,20 +34,20 @@ _TOGETHER = {"cuda": ((64, BatchLimits(128, 10 * _GB)), (40, BatchLimits(128, 4 
 """Kind of device -> (least memory of the card in GB, limits); weights leave no room on small cards."""
 
 
-def kind_of(device: str) -> str:
+def device_kind(device: str) -> str:
     """Return the kind of a device without its number: `cuda` for `cuda:1`."""
     return device.partition(":")[0]
 
 
-def class_of(*devices: str) -> str:
+def device_class(*devices: str) -> str:
     """Return the kind of a device and the name of a card; devices of one class compute the same bits.
 
     Cards of one name that share a model have the class of a single card, since each block is computed on one card.
     """
     import torch
 
-    names = (f" {torch.cuda.get_device_name(device)}" if kind_of(device) == "cuda" else "" for device in devices)
-    return " + ".join(dict.fromkeys(kind_of(device) + name for device, name in zip(devices, names, strict=True)))
+    names = (f" {torch.cuda.get_device_name(device)}" if device_kind(device) == "cuda" else "" for device in devices)
+    return " + ".join(dict.fromkeys(device_kind(device) + name for device, name in zip(devices, names, strict=True)))
 
 
 def default_budget(*devices: str) -> int:
@@ -60,7 +60,7 @@ def training_budget(*devices: str) -> int:
     return min(_by_size(device, _TRAINING_BUDGETS, _TRAINING_BUDGET) for device in devices)
 
 
-def followed_together(*devices: str) -> BatchLimits:
+def default_batch_limits(*devices: str) -> BatchLimits:
     """Return the limits of decode batches, by the smallest card's total memory.
 
     On the CPU every pack is decoded alone: decoding together saves no time there, and changes the last bits.
@@ -69,7 +69,7 @@ def followed_together(*devices: str) -> BatchLimits:
 
 
 def _by_size(device: str, table: Mapping[str, Sequence[tuple[int, Value]]], other: Value) -> Value:
-    steps = table.get(kind_of(device))
+    steps = table.get(device_kind(device))
     if steps is None:
         return other
     import torch
@@ -78,7 +78,7 @@ def _by_size(device: str, table: Mapping[str, Sequence[tuple[int, Value]]], othe
     return next(value for least, value in steps if size >= least)
 
 
-def alone_visible(devices: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+def visible_devices_env(devices: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables for a child process in which these cards are `cuda:0`, `cuda:1`, ...
 
     Empty for `cuda` without a number and for the CPU.
@@ -88,7 +88,7 @@ def alone_visible(devices: Sequence[str], environment: Mapping[str, str]) -> dic
         environment: this process's environment, whose CUDA_VISIBLE_DEVICES may already hide cards.
     """
     numbers = [device.partition(":")[2] for device in devices]
-    if kind_of(devices[0]) != "cuda" or not numbers[0]:
+    if device_kind(devices[0]) != "cuda" or not numbers[0]:
         return {}
     seen = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     return {"CUDA_VISIBLE_DEVICES": ",".join(seen[int(number)] if seen else number for number in numbers)}

@@ -26,7 +26,7 @@ from bench.model.continuation_specs import (
 )
 from bench.model.continuation_tree import ContinuationTree, read_together
 from bench.model.decode_batch import DecodeBatch, Replies, SignalSpec
-from bench.model.devices import ALONE, BatchLimits, followed_together
+from bench.model.devices import ALONE, BatchLimits, default_batch_limits
 from bench.model.language_model import LanguageModel
 from bench.model.memory import is_out_of_memory
 from bench.model.sampling import draw, pad_by_row
@@ -86,7 +86,7 @@ class Extractor:
             together: limits of decode batches; by default the device's.
         """
         self.lm = lm
-        self.together = together or followed_together(*lm.devices)
+        self.together = together or default_batch_limits(*lm.devices)
         self.stage = stage
         self.asking = asking
         self.specs = specs
@@ -95,9 +95,9 @@ class Extractor:
         self.blocks = sorted({self.last, *map(lm.block_of, depths)})
         self.planned_specs = [*specs.values()]
         """Readers that determine the forward passes, also where their values are not read (`CountingExtractor`)."""
-        self.growth = ContinuationSpec.union(spec.growth for spec in self.planned_specs)
+        self.continuations = ContinuationSpec.union(spec.continuations for spec in self.planned_specs)
 
-    def measure(self, items: Sequence[ModelInput]) -> ShardOutput:
+    def extract(self, items: Sequence[ModelInput]) -> ShardOutput:
         """Return a shard's answers and signals; answers that are not stored are generated greedily."""
         self.costs: dict[str, Cost] = {}
         self.halvings = 0
@@ -143,7 +143,7 @@ class Extractor:
             return
         limits, max_new_tokens, items = self.together, self.asking.max_new_tokens, [group[0] for group in groups]
         size = 0 if limits == ALONE else session.measure_bytes_per_token()
-        decodes = any(item.answer is None for item in items) or bool(self.growth.samples)
+        decodes = any(item.answer is None for item in items) or bool(self.continuations.samples)
         if not decodes or max_new_tokens <= 1:  # the query tokens of these sequences fill a forward pass
             queries = -(-_FULL // (1 + len(self.asking.suffix)))
             limits = replace(limits, sequences=min(queries, limits.sequences))
@@ -182,9 +182,9 @@ class Extractor:
         """Return the stage that pays for the prompt: answers, or the first stage after a stored answer."""
         if self.stage is not None or item.answer is None:
             return self.stage or "answers"
-        if self.growth.answer > AnswerSpan.NOTHING:
+        if self.continuations.answer > AnswerSpan.NOTHING:
             return "query"
-        return "samples" if all(spec.growth.samples for spec in self.planned_specs) else "continuations"
+        return "samples" if all(spec.continuations.samples for spec in self.planned_specs) else "continuations"
 
     # --- continuations ------------------------------------------------------------------------------------------------
 
@@ -200,9 +200,9 @@ class Extractor:
             self._grow_answers(batch)
         with self._counted("continuations", batch):
             for i, item in ((i, item) for i, group in enumerate(items) for item in group):
-                if self.growth.gold:
+                if self.continuations.gold:
                     tree.grow(i, item.gold[:-1])
-                for option in item.wrong if self.growth.wrong else ():
+                for option in item.wrong if self.continuations.wrong else ():
                     tree.grow(i, option[:-1])
             tree.read()
         with self._counted("samples", batch):
@@ -264,7 +264,7 @@ class Extractor:
 
     def _grow_answers(self, batch: DecodeBatch) -> None:
         """Add to the tree, and read, the answers as far as a signal needs them, and the user turns after them."""
-        span, turns = self.growth.answer, sorted(self.growth.turns)
+        span, turns = self.continuations.answer, sorted(self.continuations.turns)
         answered = [i for i, answer in enumerate(batch.answers) if len(answer)]
         separate = any(batch.items[i][0].query_prompt is not None for i in answered)
         ends: dict[UserTurn, list[int]] = {turn: [] for turn in turns}
@@ -303,15 +303,15 @@ class Extractor:
             Generation(i, turn): node
             for turn in turns
             if turn.say
-            for i, node in zip(batch.replies[turn].asked, batch.replies[turn].nodes, strict=True)
+            for i, node in zip(batch.replies[turn].answered, batch.replies[turn].nodes, strict=True)
         }
         for text, ids in self._decode(batch, parents).items():
             assert isinstance(text.kind, UserTurn)  # noqa: S101  # for the type checker
-            batch.replies[text.kind].said.append(ids)
+            batch.replies[text.kind].texts.append(ids)
 
     def _grow_samples(self, batch: DecodeBatch) -> None:
         """Generate samples, or add stored ones to the tree; read the last tokens only where a signal needs them."""
-        for sampling in sorted(self.growth.samples, key=astuple):
+        for sampling in sorted(self.continuations.samples, key=astuple):
             if all(sampling in item.samples for group in batch.items for item in group):
                 for i, group in enumerate(batch.items):
                     batch.samples |= {(sampling, i, m): item.samples[sampling] for m, item in enumerate(group)}
@@ -324,14 +324,14 @@ class Extractor:
                     batch.samples[sampling, i, m] = [generated[Generation(i, sampling, m, j)] for j in numbers]
         for (sampling, i, _), samples in batch.samples.items():
             for ids in samples:
-                read_last = sampling in self.growth.sample_ends or len(ids) < self.asking.max_new_tokens
+                read_last = sampling in self.continuations.sample_ends or len(ids) < self.asking.max_new_tokens
                 batch.tree.grow(i, ids if read_last else ids[:-1])
         batch.tree.read(self._sampled_blocks)
 
     @property
     def _sampled_blocks(self) -> list[int]:
         """Blocks whose states are stored for samples; nothing is read after samples."""
-        return self.blocks if self.growth.sample_ends else [self.last]
+        return self.blocks if self.continuations.sample_ends else [self.last]
 
     @contextmanager
     def _counted(self, stage: str, _batch: DecodeBatch | None = None) -> Iterator[None]:

@@ -22,7 +22,7 @@ from bench.model.session import Session, run_blocks
 from bench.prompts.front_coding import Ids
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-REFUSALS = (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
+ARCHITECTURE_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
 """Errors by which an architecture's code refuses a mask or cache that it does not support."""
 
 _FLOOR = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.05}
@@ -76,7 +76,7 @@ class Probe:
         return None if bool(within_tolerance.all()) else float(differences[~within_tolerance].max())
 
     @torch.inference_mode()
-    def hindrance(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Return why branches can't share a KV cache on this model; None where they can.
 
         Raises:
@@ -92,7 +92,7 @@ class Probe:
             if difference <= _FLOOR[self.session.dtype]:
                 return None
             noise = self._noise(plain)
-        except REFUSALS as error:
+        except ARCHITECTURE_ERRORS as error:
             if isinstance(error, torch.AcceleratorError) or is_out_of_memory(error):
                 raise
             return f"it refuses the cache or the mask of a pack ({type(error).__name__})"

@@ -15,14 +15,14 @@ import transformers
 from bench.api import ModelFacts, OutputHead, UserError
 from bench.api.batch import Norm
 from bench.model import linear_layers
-from bench.model.devices import kind_of
+from bench.model.devices import device_kind
 from bench.model.folder import find_model_folder, first_line
-from bench.model.forward_checks import DTYPES, REFUSALS, Probe
+from bench.model.forward_checks import ARCHITECTURE_ERRORS, DTYPES, Probe
 from bench.model.linear_layers import NamedLinear
-from bench.model.memory import give_back, is_out_of_memory
+from bench.model.memory import is_out_of_memory, release_free_memory
 from bench.model.session import Session, blocks
 from bench.model.specs import ModelSpec
-from bench.model.speed import Speed, known
+from bench.model.speed import Speed, cached_speed
 from bench.model.training_memory import configuration
 from bench.prompts.chat import Chat
 
@@ -128,25 +128,27 @@ class LanguageModel:
         gc.collect()  # blocks and their hooks refer to each other
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        give_back()
+        release_free_memory()
 
     @cached_property
     def layers(self) -> list[NamedLinear]:
         """Linear layers of the blocks."""
-        return linear_layers.locate(self.model)
+        return linear_layers.find_linear_layers(self.model)
 
     def _load(self, attention: str) -> Any:
         transformers.utils.logging.disable_progress_bar()  # a run shows its own
         transformers.utils.logging.set_verbosity_error()  # missing weights raise an error here instead
         # Load directly to an accelerator, tensor by tensor: else each process would hold a copy in main memory first.
-        place: dict[str, Any] = {} if kind_of(self.device) == "cpu" else {"device_map": {"": torch.device(self.device)}}
+        place: dict[str, Any] = (
+            {} if device_kind(self.device) == "cpu" else {"device_map": {"": torch.device(self.device)}}
+        )
         if place and len(self.devices) > 1:
             with torch.device("meta"):
                 model = transformers.AutoModelForCausalLM.from_config(
                     self.config, dtype=self.dtype, trust_remote_code=self.options.trust_remote_code
                 )
             sizes = [torch.cuda.get_device_properties(device).total_memory for device in self.devices]
-            device_map = placed(model, self.devices, sizes)
+            device_map = build_device_map(model, self.devices, sizes)
             place = {"device_map": {name: torch.device(device) for name, device in device_map.items()}}
         try:
             model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(
@@ -209,8 +211,8 @@ class LanguageModel:
         """Speed of forward passes on this device, measured without weights; or the reason why that failed."""
         try:
             trusted = self.options.trust_remote_code
-            return known(self.config, self.dtype, self.device, self.attention, trust_remote_code=trusted)
-        except (*REFUSALS, ImportError) as error:  # ImportError: a package that the model's own code needs
+            return cached_speed(self.config, self.dtype, self.device, self.attention, trust_remote_code=trusted)
+        except (*ARCHITECTURE_ERRORS, ImportError) as error:  # ImportError: a package that the model's own code needs
             if is_out_of_memory(error):
                 return f"{self.device} has no room for a few of its blocks"
             return f"a few of its blocks can't be timed alone ({type(error).__name__}: {first_line(error)[:100]})"
@@ -222,10 +224,10 @@ class LanguageModel:
         Raises:
             UserError: as for `hindrance`.
         """
-        return self.hindrance is None
+        return self.unsupported_reason is None
 
     @cached_property
-    def hindrance(self) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Why branches can't share a KV cache, measured once on a small example; None where they can.
 
         Raises:
@@ -234,7 +236,7 @@ class LanguageModel:
         """
         probe = Probe(self.session, self.head, self.blocks)
         try:
-            wrong, hindrance = probe.head_error(), probe.hindrance()
+            wrong, unsupported_reason = probe.head_error(), probe.unsupported_reason()
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -248,7 +250,7 @@ class LanguageModel:
                 f" {wrong:.3g}; this architecture does more after its last block than is known here. Please report it."
             )
         self.session.tokens = 0
-        return "each question is to be read alone" if self.options.plain else hindrance
+        return "each question is to be read alone" if self.options.plain else unsupported_reason
 
     def block_of(self, depth: float) -> int:
         """Return the block at a depth fraction, whose output `Hidden(depth)` reads.
@@ -348,7 +350,7 @@ def cards(numbers: Sequence[str], device: str | None = None) -> tuple[str, ...]:
     return tuple(f"cuda:{number}" for number in indices)
 
 
-def placed(model: Any, devices: Sequence[str], sizes: Sequence[int]) -> dict[str, str]:
+def build_device_map(model: Any, devices: Sequence[str], sizes: Sequence[int]) -> dict[str, str]:
     """Return a device map: consecutive blocks, in proportion to the devices' total memory.
 
     Free memory is ignored, so that every machine with these cards gets the same map.

@@ -24,7 +24,7 @@ class NamedLinear(NamedTuple):
     projection: Projection
 
 
-def locate(model: Any) -> list[NamedLinear]:
+def find_linear_layers(model: Any) -> list[NamedLinear]:
     """Return the linear layers of all blocks in order; the model may be on the meta device."""
     paths = {module: name for name, module in model.named_modules()}
     linears: list[NamedLinear] = []
@@ -45,7 +45,7 @@ def of_config(config: Any, *, trust_remote_code: bool = False) -> tuple[Projecti
     """Return the projections of a configuration's blocks, without weights."""
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
-    return tuple(linear.projection for linear in locate(model))
+    return tuple(linear.projection for linear in find_linear_layers(model))
 
 
 def targets(linears: list[NamedLinear], named: str = "") -> list[str]:

@@ -34,7 +34,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return any(words in str(error) for words in _OUT_OF_MEMORY)
 
 
-def give_back() -> None:
+def release_free_memory() -> None:
     """Return freed memory to the system, if the allocator is glibc's.
 
     glibc keeps freed memory below live allocations. Each shard leaves small ones behind megabytes of masks and states,

@@ -17,10 +17,10 @@ import transformers
 from transformers.initialization import no_init_weights
 
 from bench.api import OutputHead
-from bench.model.devices import default_budget, kind_of
+from bench.model.devices import default_budget, device_kind
 from bench.model.sampling import draw
 from bench.model.session import Session, blocks
-from bench.model.training_memory import cut
+from bench.model.training_memory import with_n_blocks
 
 _FEW = 8
 """Tokens of the narrow forward pass, about as many as in a decoding step."""
@@ -50,9 +50,9 @@ class Speed:
     """Each pair of a query token and a position of the KV cache, masked or not."""
     greedy: float
     """Greedy choice of one token: logits of the whole vocabulary and argmax."""
-    drawn: float
+    sampled: float
     """Sampling of one token."""
-    held: int
+    kv_bytes: int
     """Bytes of keys and values per token."""
 
     def seconds(self, passes: float, tokens: float, pairs: float) -> float:
@@ -63,15 +63,19 @@ class Speed:
 _KNOWN: dict[tuple[Any, ...], Speed] = {}
 
 
-def known(config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False) -> Speed:
-    """Return `measured` of a configuration, cached for the process."""
+def cached_speed(
+    config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False
+) -> Speed:
+    """Return `measure_speed` of a configuration, cached for the process."""
     key = (config.to_json_string(use_diff=False), dtype, device, attention, trust_remote_code, torch.get_num_threads())
     if key not in _KNOWN:
-        _KNOWN[key] = measured(config, dtype, device, attention, trust_remote_code=trust_remote_code)
+        _KNOWN[key] = measure_speed(config, dtype, device, attention, trust_remote_code=trust_remote_code)
     return _KNOWN[key]
 
 
-def measured(config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False) -> Speed:
+def measure_speed(
+    config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False
+) -> Speed:
     """Measure the speed of a model with this configuration.
 
     Args:
@@ -87,7 +91,7 @@ def measured(config: Any, dtype: torch.dtype, device: str, attention: str, *, tr
     model, share = _stand_in(config, dtype, device, attention, trust_remote_code=trust_remote_code)
     session = Session(model)
     one_pass, token, pair = (seconds * share for seconds in _passes(session, device))
-    held = round(session.measure_bytes_per_token() * share)
+    kv_bytes = round(session.measure_bytes_per_token() * share)
     del session, model  # free the memory for the head
     text = config.get_text_config()
     width, vocabulary = int(text.hidden_size), int(text.vocab_size)
@@ -96,8 +100,8 @@ def measured(config: Any, dtype: torch.dtype, device: str, attention: str, *, tr
     states = torch.full((_ROWS, width), 0.01, dtype=dtype, device=device)
     numbers, one = [0.5] * _ROWS, vocabulary / rows / _ROWS
     greedy = _seconds(lambda: head.logits(states).argmax(dim=-1).tolist(), device) * one
-    drawn = _seconds(lambda: draw(head.logits(states), list(range(_ROWS)), numbers, 1.0, 1.0), device) * one
-    return Speed(one_pass, token, pair, greedy, drawn, held)
+    sampled = _seconds(lambda: draw(head.logits(states), list(range(_ROWS)), numbers, 1.0, 1.0), device) * one
+    return Speed(one_pass, token, pair, greedy, sampled, kv_bytes)
 
 
 def _stand_in(
@@ -105,7 +109,7 @@ def _stand_in(
 ) -> tuple[Any, float]:
     """Return a model with some of the blocks and a small vocabulary, and the ratio of all blocks to these."""
     whole = int(config.get_text_config().num_hidden_layers)
-    small = cut(config, 1)
+    small = with_n_blocks(config, 1)
     text = small.get_text_config()
     text.vocab_size = _VOCABULARY
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
@@ -113,8 +117,8 @@ def _stand_in(
     with torch.device("meta"):
         one = transformers.AutoModelForCausalLM.from_config(small, trust_remote_code=trust_remote_code)
     weights = sum(parameter.numel() for parameter in blocks(one).parameters())
-    count = min(whole, max(1, _WEIGHTS.get(kind_of(device), _MANY_WEIGHTS) // weights))
-    some = cut(config, count).get_text_config()
+    count = min(whole, max(1, _WEIGHTS.get(device_kind(device), _MANY_WEIGHTS) // weights))
+    some = with_n_blocks(config, count).get_text_config()
     text.num_hidden_layers, kinds = count, getattr(some, "layer_types", None)
     if kinds:
         text.layer_types = kinds
@@ -143,9 +147,9 @@ def _passes(session: Session, device: str) -> tuple[float, float, float]:
         return _seconds(work, device)
 
     narrow = read(_FEW, 0)
-    wide, most = 4 * _FEW, _WIDEST if kind_of(device) == "cpu" else default_budget(device)
+    wide, most = 4 * _FEW, _WIDEST if device_kind(device) == "cpu" else default_budget(device)
     seconds = read(wide, 0)
-    while wide < most and (seconds < _LONG_ENOUGH or kind_of(device) != "cpu"):
+    while wide < most and (seconds < _LONG_ENOUGH or device_kind(device) != "cpu"):
         wide = min(2 * wide, most)
         seconds = read(wide, 0)
     behind = read(wide, wide)  # after the tokens of the previous pass
@@ -156,7 +160,7 @@ def _passes(session: Session, device: str) -> tuple[float, float, float]:
 
 def _seconds(work: Callable[[], object], device: str) -> float:
     """Return the least seconds of repeated calls after a warm-up, with device synchronisation."""
-    times, kind = [], kind_of(device)
+    times, kind = [], device_kind(device)
     wait = getattr(torch, kind).synchronize if kind in {"cuda", "mps"} else lambda: None
     for _ in range(_REPEATS + 1):
         wait()

@@ -81,8 +81,8 @@ class CountingModel(LanguageModel):
 
     def __init__(self, session: CountingSession, devices: Sequence[str], *, packed: bool) -> None:
         self.blocks, self.devices = 1, tuple(devices)
-        hindrance = None if packed else "each question is to be read alone"
-        vars(self).update(session=session, hindrance=hindrance, stops=frozenset({_END}))
+        unsupported_reason = None if packed else "each question is to be read alone"
+        vars(self).update(session=session, unsupported_reason=unsupported_reason, stops=frozenset({_END}))
 
     def block_of(self, depth: float) -> int:
         """Return the only block."""
@@ -106,7 +106,7 @@ class CountingExtractor(Extractor):
     ) -> None:
         super().__init__(lm, asking, specs, stage)
         self.specs = {}
-        self.greedy = self.drawn = self.grown = 0
+        self.greedy = self.sampled = self.grown = 0
         """Numbers of greedy tokens, of sampled tokens, and of tokens read after prompts."""
         self.sequences: dict[str, list[Ids]] = defaultdict(list)
         """Stage -> the sequences that it reads, with their prompts."""
@@ -115,7 +115,7 @@ class CountingExtractor(Extractor):
 
     def _run_batch(self, items: list[list[ModelInput]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
         # an empty answer has no states to read
-        others = self.growth.gold or self.growth.wrong or bool(self.growth.samples)
+        others = self.continuations.gold or self.continuations.wrong or bool(self.continuations.samples)
         firsts = [group[0] for group in items]
         read = [item.prompt for item in firsts if others or item.answer is None or len(item.answer)]
         self.sequences[self._first_stage(firsts[0])] += read
@@ -133,7 +133,7 @@ class CountingExtractor(Extractor):
         read += batch.tree.sequences(first, [group[0].prompt for group in batch.items])
         for replies in batch.replies.values() if stage == "query" else ():
             if replies.tree is not batch.tree:
-                before = [ids for i in replies.asked if (ids := batch.items[i][0].query_prompt) is not None]
+                before = [ids for i in replies.answered if (ids := batch.items[i][0].query_prompt) is not None]
                 read += replies.tree.sequences(len(before), before)
 
     def _decode(
@@ -150,7 +150,7 @@ class CountingExtractor(Extractor):
         self, batch: DecodeBatch, nodes: Mapping[Generation, int], sampling: Samples | None, step: int
     ) -> list[int]:
         self.greedy += len(nodes) if sampling is None else 0
-        self.drawn += len(nodes) if sampling is not None else 0
+        self.sampled += len(nodes) if sampling is not None else 0
         batch.tree.read()
         tokens = []
         for text in nodes:

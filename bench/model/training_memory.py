@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bench.api import OutputHead, UserError
 from bench.model import linear_layers
 from bench.model.adapter import with_lora
-from bench.model.devices import kind_of
+from bench.model.devices import device_kind
 from bench.model.session import Session, checkpoint_blocks, run_blocks
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def configuration(settings: Mapping[str, Any]) -> Any:
     return transformers.AutoConfig.for_model(settings["model_type"], **fields)
 
 
-def cut(config: Any, blocks: int) -> Any:
+def with_n_blocks(config: Any, blocks: int) -> Any:
     """Return a copy of the configuration with another number of blocks."""
     fewer = copy.deepcopy(config)
     text = fewer.get_text_config()
@@ -129,7 +129,7 @@ def cut(config: Any, blocks: int) -> Any:
     return fewer
 
 
-def on_meta(config: Any, dtype: torch.dtype) -> Any:
+def build_on_meta(config: Any, dtype: torch.dtype) -> Any:
     """Build a frozen model on the meta device, in eval mode."""
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(
@@ -138,7 +138,7 @@ def on_meta(config: Any, dtype: torch.dtype) -> Any:
     return model.to(dtype).eval().requires_grad_(requires_grad=False)
 
 
-def reading(config: Any, dtype: torch.dtype, budget: int) -> Footprint:
+def reading_footprint(config: Any, dtype: torch.dtype, budget: int) -> Footprint:
     """Estimate the memory of reading a pack of `budget` tokens after a shared prefix of the same length."""
 
     def one_pass(model: Any) -> object:
@@ -155,7 +155,7 @@ def reading(config: Any, dtype: torch.dtype, budget: int) -> Footprint:
     return _footprint(config, dtype, one_pass, lambda model: model)
 
 
-def training(
+def training_footprint(
     config: Any, dtype: torch.dtype, tokens: int, *, rank: int = 8, named: str = "", checkpointing: bool = False
 ) -> Footprint:
     """Estimate the memory of a training step.
@@ -171,7 +171,7 @@ def training(
 
     def wrap(model: Any) -> Any:
         with torch.device("meta"):
-            wrapped = with_lora(model, linear_layers.targets(linear_layers.locate(model), named), rank=rank)
+            wrapped = with_lora(model, linear_layers.targets(linear_layers.find_linear_layers(model), named), rank=rank)
         if checkpointing:
             checkpoint_blocks(model)
         return wrapped
@@ -190,7 +190,7 @@ def training(
         return torch.autograd.grad(logits.log_softmax(dim=-1).sum(), adapter)
 
     footprint = _footprint(config, dtype, one_pass, wrap)
-    layers = linear_layers.locate(on_meta(config, dtype))
+    layers = linear_layers.find_linear_layers(build_on_meta(config, dtype))
     target_paths = set(linear_layers.targets(layers, named))
     sizes = [linear.projection.inputs + linear.projection.outputs for linear in layers if linear.path in target_paths]
     return Footprint(footprint.weights, footprint.blocks, footprint.rest, TRAINED_BYTES * rank * sum(sizes))
@@ -202,13 +202,13 @@ def _footprint(
     # The first block saves less than the others, since nothing before its adapter has a gradient.
     peaks = []
     for n_blocks in (2, 3):
-        model = wrap(on_meta(cut(config, n_blocks), dtype))
+        model = wrap(build_on_meta(with_n_blocks(config, n_blocks), dtype))
         with accelerated(), _LiveBytes(model) as live:
             one_pass(model)
         peaks.append(int(live.peak))
     two, three = peaks
     blocks = int(config.get_text_config().num_hidden_layers)
-    weights = sum(p.nbytes for p in on_meta(config, dtype).parameters())
+    weights = sum(p.nbytes for p in build_on_meta(config, dtype).parameters())
     return Footprint(weights, blocks * (three - two), two - 2 * (three - two))
 
 
@@ -246,17 +246,19 @@ def plan_training(lm: LanguageModel, tokens: int, *, rank: int = 8, named: str =
         rank: rank of the adapter.
         named: layers to adapt, see `linear_layers.targets`.
     """
-    if kind_of(lm.device) == "cpu":
+    if device_kind(lm.device) == "cpu":
         return TrainingPlan(checkpointing=False)
     try:
-        weights = on_meta(lm.config, torch.bfloat16).parameters()
+        weights = build_on_meta(lm.config, torch.bfloat16).parameters()
         large = sum(p.numel() for p in weights) > _LARGE
         if not lm.device.startswith("cuda"):  # shared with the system, so free memory is unknown
             return TrainingPlan(checkpointing=large)
         cards = (torch.cuda.get_device_properties(torch.device(device)) for device in lm.devices)
         available = sum(int(card.total_memory) for card in cards)
         footprints = {
-            checkpointing: training(lm.config, lm.dtype, tokens, rank=rank, named=named, checkpointing=checkpointing)
+            checkpointing: training_footprint(
+                lm.config, lm.dtype, tokens, rank=rank, named=named, checkpointing=checkpointing
+            )
             for checkpointing in ((True,) if large else (False, True))
         }
     except Exception:  # noqa: BLE001 - the architecture does not run on the meta device: training will show

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import Format, IntArray, Question, Task, UserError
-from bench.api.errors import TooLongError, fenced
+from bench.api.errors import TooLongError, plugin_errors
 from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt, Released
 from bench.prompts import templates
@@ -91,20 +91,22 @@ class PromptTokeniser:
             UserError: a question alone is too long for the model's context.
         """
         has_prompt = {record.prompt is not None for record in released.values()}
-        with fenced(f"task {task.name!r}, pools"):
+        with plugin_errors(f"task {task.name!r}, pools"):
             pools = {} if True in has_prompt else task.pools()
         index = indices_in_subject(questions)
         shards = []
         with progress.stage(f"prompts {what}", len(questions)) as advance:
             for rows in self._some(split_into_shards([q.subject for q in questions])):
                 members = [questions[r] for r in rows]
-                stored = tokenise_answers(self.chat, self.stand_in(task), members, released) if released else None
+                stored = (
+                    tokenise_answers(self.chat, self.placeholder_prompt(task), members, released) if released else None
+                )
                 shown: list[list[Question]] = [[] for _ in members]
                 most, short = task.prompt_tokens, 0
                 if stored is not None and True in has_prompt:  # the release contains its prompts
                     prompts, most = [prompt for q in members if (prompt := released[q.id].prompt) is not None], None
                 else:
-                    with fenced(f"task {task.name!r}, exemplars"):
+                    with plugin_errors(f"task {task.name!r}, exemplars"):
                         shown = [
                             exemplars(task, q, index[q.id], pools.get(q.subject, ()), self.protocol) for q in members
                         ]
@@ -124,7 +126,7 @@ class PromptTokeniser:
 
     def prompt(self, task: Task, question: Question, shown: Sequence[Question] = ()) -> Prompt:
         """Build the prompt of a question."""
-        with fenced(f"task {task.name!r}, prompt of {question.id!r}"):
+        with plugin_errors(f"task {task.name!r}, prompt of {question.id!r}"):
             return templates.build(question, shown, task.style_of(question), task.format, self.protocol)
 
     def _shard(
@@ -149,7 +151,7 @@ class PromptTokeniser:
             stored: answers generated elsewhere.
         """
         ids, dropped = self.chat.prompts(prompts), 0
-        suffix, _ = self.query(self.stand_in(task))
+        suffix, _ = self.query(self.placeholder_prompt(task))
         for i, question in enumerate(questions):
             room = self.context - self.max_new_tokens(task) - len(suffix)
             if stored is not None:  # room for the trace, and for longer answers than the limit
@@ -183,27 +185,27 @@ class PromptTokeniser:
 
     def asking(self, task: Task, questions: Sequence[Question], budget: int) -> PromptSettings:
         """Return the prompt settings of a split."""
-        prompt = self.stand_in(task)
+        prompt = self.placeholder_prompt(task)
         n_options = max(len(q.choices) for q in questions) if task.format is Format.CHOICE else 0
         suffix, verdicts = self.query(prompt)
         letters = self.chat.letters(prompt, self.protocol.letters[:n_options])
         return PromptSettings(self.max_new_tokens(task), letters, suffix, verdicts, budget)
 
-    def stand_in(self, task: Task) -> Prompt:
+    def placeholder_prompt(self, task: Task) -> Prompt:
         """Return a placeholder prompt of the task's format, for ids that don't depend on the question."""
         messages = (Message("system", templates.SYSTEM[task.format]), Message("user", "?"))
         return Prompt(messages)
 
     def query(self, prompt: Prompt) -> tuple[Ids, Ids]:
-        """Return ids of the self-check turn and of (no, yes); empty if `query_hindrance` gives a reason."""
+        """Return ids of the self-check turn and of (no, yes); empty if `query_unsupported_reason` gives a reason."""
         try:
             return self.chat.query(prompt, self.protocol).ids, self.chat.letters(prompt, self.protocol.query_letters)
         except UserError:
             return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
 
-    def query_hindrance(self, task: Task) -> str | None:
+    def query_unsupported_reason(self, task: Task) -> str | None:
         """Return why the self-check can't be asked of this model; None if it can."""
-        prompt = self.stand_in(task)
+        prompt = self.placeholder_prompt(task)
         try:
             self.chat.query(prompt, self.protocol)
             self.chat.letters(prompt, self.protocol.query_letters)
@@ -213,7 +215,7 @@ class PromptTokeniser:
 
     def options(self, task: Task, questions: Sequence[Question]) -> list[list[Ids]]:
         """Tokenise each question's options as answers: letters, or texts."""
-        prompt = self.stand_in(task)
+        prompt = self.placeholder_prompt(task)
         if task.format is Format.CHOICE:
             letters: dict[int, list[Ids]] = {}
             for n in {len(question.choices) for question in questions}:

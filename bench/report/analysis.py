@@ -1,7 +1,8 @@
 """`Analysis`: the tables, figures and page of an analysis, to be printed and written to files.
 
-The package of an analysis has dataclasses of its values, `computed` (or `guarded`), which computes them for a request,
-and `shown`, which returns them as an `Analysis`. Example: `write([shown(computed(cells, about))], Path("results"))`.
+The package of an analysis has dataclasses of its values, `compute_...`, which computes them for a request, and
+`build_analysis`, which returns them as an `Analysis`. Example:
+`write([build_analysis(compute_matrix(cells, about))], Path("results"))`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bench.report.figures.write import safe_name
 from bench.report.tables.formats import render
 from bench.report.tables.grid import TableViews
 from bench.results.files import SEPARATOR, ensure_writable, model_folder
-from bench.store.files import write_whole
+from bench.store.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +60,7 @@ def write(analyses: Sequence[Analysis], out: Path) -> list[Path]:
             texts = {f"{a.stem}.{kind}": render(a.views, kind) for kind in a.formats}
             texts |= {f"{a.stem}.html": a.page} if a.page else {}
             for name, text in texts.items():
-                write_whole(out / name, text.encode())
+                write_atomic(out / name, text.encode())
                 written.append(out / name)
             for name, figure in a.figures().items():
                 written += [save(figure, out / f"{name}.{kind}") for kind in a.figure_formats if figure is not None]
@@ -68,7 +69,7 @@ def write(analyses: Sequence[Analysis], out: Path) -> list[Path]:
     return written
 
 
-def printed(analyses: Sequence[Analysis]) -> TableViews:
+def join_tables(analyses: Sequence[Analysis]) -> TableViews:
     """Return the printed tables of analyses, one below the other."""
     views = [v.printed or v.views for v in analyses]
     if len(views) == 1:

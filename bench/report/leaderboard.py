@@ -12,7 +12,7 @@ from bench.report.selection import View
 from bench.report.tables import formats
 from bench.report.tables.request import shown
 from bench.results.submissions import check_results
-from bench.store.files import write_whole
+from bench.store.files import write_atomic
 from bench.store.folders import cache_folder
 
 NAME = "README.md"
@@ -89,7 +89,7 @@ def write(folder: Path, cache: Path | None = None) -> Path:
         )
     tables = formats.render(shown(View(folder), cache), "md")
     path = folder / NAME
-    write_whole(path, (_ABOUT + tables).encode())
+    write_atomic(path, (_ABOUT + tables).encode())
     return path
 
 

@@ -36,7 +36,7 @@ def read_published(result: Variants | Measured, results: Path) -> Mapping[Any, f
     return published
 
 
-def shown(
+def build_analysis(
     result: Variants | Measured, published: Mapping[Any, float], figure_formats: tuple[str, ...] = ("svg",)
 ) -> Analysis:
     """Return an analysis with its figure, and its coloured texts as a page; tables are written as JSON."""

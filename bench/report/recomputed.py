@@ -22,7 +22,7 @@ from bench.results import cells
 from bench.results import files as results
 from bench.results.row import ResultRow
 from bench.results.submissions import numbers
-from bench.store.files import write_whole
+from bench.store.files import write_atomic
 from bench.store.folders import digest_file, key_of
 from bench.store.sources import source_digest
 
@@ -73,7 +73,7 @@ def _recompute(row: ResultRow, path: Path, cache: Path | None, say: Callable[[st
     if not records.id:
         raise UserError(f"result {path.with_suffix('.parquet')}: expected questions, got no question; run it again")
     try:
-        computed = numbers.with_numbers_of(row, records)
+        computed = numbers.recompute_row(row, records)
     except UserError as error:
         raise UserError(f"result {path}: {error}") from error
     if any(numbers.mismatches(row, computed)):
@@ -83,7 +83,7 @@ def _recompute(row: ResultRow, path: Path, cache: Path | None, say: Callable[[st
         added = _Metrics(dict(computed.metrics), {name: dict(values) for name, values in computed.per_subject.items()})
     if cached is not None:
         with contextlib.suppress(OSError):
-            write_whole(cached, msgspec.msgpack.encode(added) if added else b"")
+            write_atomic(cached, msgspec.msgpack.encode(added) if added else b"")
     return added.added_to(row) if added else row
 
 

@@ -74,7 +74,7 @@ class View(Selection):
 
 
 @dataclass(frozen=True)
-class Wanted(Selection):
+class ReportRequest(Selection):
     """Results to show, and files to write."""
 
     out: Annotated[Path, Heading("Where")] = Path("report.html")

@@ -12,7 +12,7 @@ from bench.report import measures
 from bench.report.measures import drop_empty_columns
 from bench.report.tables.published import finite, values_of
 from bench.report.text import MINUS, NO_BREAK, averaged, interval_text, plain, probability, several, shown, signed
-from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants, parts_of
+from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants, estimate_fields
 
 COLUMNS = ("model", "task", "variant", "metric", "mean")
 """Columns of a file of published variants; values in percent."""
@@ -126,7 +126,7 @@ def _share_interval(share: SeedMean | None) -> str:
     return f"{_percent(share.low)} to {_percent(share.high)}"
 
 
-def tested(variants: Variants) -> str:
+def describe_family(variants: Variants) -> str:
     """Describe the family of tests that p values are corrected for."""
     count, n_steps = len(variants.of(variants.metrics[-1])), len(_extra_steps(variants))
     steps = f" and {several(n_steps, 'step')}" if n_steps else ""
@@ -155,8 +155,8 @@ def legend(variants: Variants, published: Published) -> list[str]:
     caption = (
         f"Percent, {averaged(variants.average)}, averaged over seeds, with {100 * variants.level:g} % intervals for"
         " other questions and other seeds. Differences are on the same questions and seeds; Holm: p corrected for"
-        f" {tested(variants)}, which intervals are not; seeds: share of the squared standard error that is the spread"
-        " between seeds."
+        f" {describe_family(variants)}, which intervals are not; seeds: share of the squared standard error that is the"
+        " spread between seeds."
     )
     lines = [caption]
     if variants.steps:
@@ -290,7 +290,8 @@ def records(variants: Variants, published: Published) -> Iterator[dict[str, obje
     for row in variants.rows:
         yield {
             "variant": row.variant, "columns": variants.sizes.get(row.variant), "metric": row.metric,
-            **parts_of(row.estimate), **parts_of(row.difference, "difference_"), "p": row.p, "p_holm": row.p_corrected,
+            **estimate_fields(row.estimate), **estimate_fields(row.difference, "difference_"),
+            "p": row.p, "p_holm": row.p_corrected,
             "published": published.get((variants.model, variants.task, row.variant, row.metric)),
             "against": None if row.variant == variants.reference else variants.reference,
             **dict.fromkeys(("adds", *shares)),
@@ -299,6 +300,7 @@ def records(variants: Variants, published: Published) -> Iterator[dict[str, obje
         ends = (None,) * len(shares) if step.share is None else (step.share.value, step.share.low, step.share.high)
         yield {
             "variant": step.start, "columns": variants.sizes.get(step.start), "metric": step.metric,
-            **parts_of(step.difference, "difference_"), "p": step.p, "p_holm": step.p_corrected, "against": step.end,
+            **estimate_fields(step.difference, "difference_"), "p": step.p,
+            "p_holm": step.p_corrected, "against": step.end,
             "adds": step.adds, **dict(zip(shares, ends, strict=True)),
         }  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.api import UserError
-from bench.report.selection import Wanted
+from bench.report.selection import ReportRequest
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.results import files, questions
@@ -15,7 +15,7 @@ from bench.results.row import ResultRow
 from bench.results.transfer import FOLDER
 
 
-def write(request: Wanted, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> list[Path]:
+def write(request: ReportRequest, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> list[Path]:
     """Write the page and the figures; return their paths.
 
     Args:
@@ -27,7 +27,7 @@ def write(request: Wanted, cache: Path | None, say: Callable[[str], None] = lamb
         UserError: nothing to show, rows that don't belong together, a damaged result, or a file that can't be written.
     """
     _check_out(request.out)
-    return written(tables_of(request, cache, say), request, say)
+    return write_tables(tables_of(request, cache, say), request, say)
 
 
 def _check_out(out: Path) -> None:
@@ -35,7 +35,9 @@ def _check_out(out: Path) -> None:
         raise UserError(f"--out {out}: expected the name of a file, got a folder")
 
 
-def written(tables: Sequence[Table], request: Wanted, say: Callable[[str], None] = lambda _: None) -> list[Path]:
+def write_tables(
+    tables: Sequence[Table], request: ReportRequest, say: Callable[[str], None] = lambda _: None
+) -> list[Path]:
     """Write the page and the figures of tables that were built before; otherwise as `write`.
 
     Args:
@@ -53,7 +55,7 @@ def written(tables: Sequence[Table], request: Wanted, say: Callable[[str], None]
     _check_out(request.out)
 
     def records_of(row: ResultRow) -> Records:
-        return files.read_records(files.place_of(row, request.results))
+        return files.read_records(files.stored_path(row, request.results))
 
     def read_questions(task: str, version: int) -> Mapping[str, questions.QuestionText]:
         return questions.read(request.results, task, version)

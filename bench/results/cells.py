@@ -85,7 +85,7 @@ def found(folder: Path, *, partial: bool = False) -> ResultFiles:
     return ResultFiles([*cells, *limited.cells], [*sorted(set(files) - set(results)), *limited.foreign])
 
 
-def passed_over(folder: Path, *, partial: bool = False) -> list[str]:
+def skipped_notes(folder: Path, *, partial: bool = False) -> list[str]:
     """Notes on files below a results folder that are not shown.
 
     Args:

@@ -26,8 +26,8 @@ from bench.model.specs import NAME, model_label
 from bench.results.records import Records
 from bench.results.row import SCHEMA_VERSION, ResultRow
 from bench.store.decoding import decoded, parsed
-from bench.store.files import json_text, write_whole
-from bench.store.folders import DIGEST, digest_file, sealed
+from bench.store.files import json_text, write_atomic
+from bench.store.folders import DIGEST, digest_file, with_digest
 from bench.store.locks import folder_lock
 
 SEPARATOR = "--"
@@ -98,7 +98,7 @@ def path_of(row: ResultRow, out: Path) -> Path:
     return base / model_folder(row.model) / row.task / f"{SEPARATOR.join(parts)}{ending}"
 
 
-def place_of(row: ResultRow, results: Path) -> Path:
+def stored_path(row: ResultRow, results: Path) -> Path:
     """Path of a row's JSON file below a results folder, or below its folder `partial`."""
     limited = row.limit is not None and results.absolute().name == PARTIAL
     return path_of(row, results.absolute().parent if limited else results)
@@ -153,11 +153,11 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if columns is None or digest is None:
-            write_whole(path, text)
+            write_atomic(path, text)
         else:
             with folder_lock(path.parent):
-                write_whole(_pending(path, digest), columns)
-                write_whole(path, text)
+                write_atomic(_pending(path, digest), columns)
+                write_atomic(path, text)
                 _finish(path, digest)
     except OSError as error:
         raise _unwritable(out, error) from error
@@ -186,7 +186,7 @@ def _finish(path: Path, digest: str) -> None:
 def to_json(row: ResultRow) -> str:
     """Serialise a row as strict JSON, keys sorted, ending in a newline; a model's path is replaced by its label."""
     public = dataclasses.replace(row, model=model_label(row.model))
-    return json_text(sealed(_encode(public)), sort_keys=True)
+    return json_text(with_digest(_encode(public)), sort_keys=True)
 
 
 def _column_types() -> tuple[dict[str, Any], dict[str, Any]]:
@@ -266,7 +266,7 @@ def _read_row(path: Path) -> ResultRow:
         for name in ("config", "deviations", "provenance"):
             if not _is_shallow(getattr(row, name), _MAX_DEPTH):
                 raise ValueError(f"{name}: expected at most {_MAX_DEPTH} levels")
-        if values.get(DIGEST) != sealed(values)[DIGEST]:
+        if values.get(DIGEST) != with_digest(values)[DIGEST]:
             raise ValueError("its digest is not that of what it says, so something in it was changed")
         return row
     except RecursionError as error:

@@ -19,7 +19,7 @@ from bench.data.tables import exact_table, parquet_bytes
 from bench.model.specs import NAME
 from bench.prompts import templates
 from bench.results.files import SEPARATOR
-from bench.store.files import write_whole
+from bench.store.files import write_atomic
 
 FOLDER = "questions"
 """Folder of `results/`, reserved in `bench.results.files.RESERVED`."""
@@ -106,7 +106,7 @@ def write(task: str, version: int, questions: Sequence[QuestionText], out: Path)
     arrays = [pa.array(list(column), type=type_) for column, type_ in zip(columns, types.values(), strict=True)]
     table = pa.table(arrays, names=list(types)).replace_schema_metadata({_SEAL: _seal(task, version, merged)})
     try:
-        write_whole(path, parquet_bytes(table))
+        write_atomic(path, parquet_bytes(table))
     except OSError as error:
         raise UserError(
             f"questions of {task} can't be written to {str(path)!r} ({error.strerror or error}); name another folder"

@@ -180,4 +180,4 @@ class ResultRow:
     @property
     def is_order_alone(self) -> bool:
         """Whether only rank-based metrics are present, because scores could not be scaled to probabilities."""
-        return bool(self.metrics) and all(name in METRICS and METRICS[name].of_order for name in self.metrics)
+        return bool(self.metrics) and all(name in METRICS and METRICS[name].is_rank_based for name in self.metrics)

@@ -14,9 +14,9 @@ from bench.api import Followup, Samples, Signal
 from bench.model.cost import StageCost
 from bench.model.prefix_tree import PrefixTree
 from bench.results.row import ResultRow
-from bench.signals.definition import growth_of, pass_definitions, read_from_model, stored
+from bench.signals.definition import continuations_of, pass_definitions, read_from_model, stored_sources
 from bench.signals.followup import FollowupDefinition
-from bench.signals.samples import drawn
+from bench.signals.samples import sampled_ids
 
 if TYPE_CHECKING:
     from bench.model.continuation_specs import UserTurn
@@ -64,7 +64,7 @@ class TokensAlone:
         return replace(row, forward_tokens_alone=self.forward, generated_tokens_alone=self.generated)
 
 
-def costs_of(data_by_split: Sequence[SplitData], reader: Reader) -> dict[str, StageCost]:
+def compute_costs(data_by_split: Sequence[SplitData], reader: Reader) -> dict[str, StageCost]:
     """Return by stage the token positions that a run with an empty store feeds to read these splits, and the least."""
     from bench.model.token_accounting import STAGES
 
@@ -93,7 +93,7 @@ def tokens_alone(
 
 def signals_alone(split_data: SplitData, signals: frozenset[Signal], reader: Reader) -> frozenset[Signal]:
     """Return the signals to store of a split for a method that reads these signals and runs alone."""
-    return stored(read_from_model(signals), split_data.task.format, reader.asking(split_data).max_new_tokens)
+    return stored_sources(read_from_model(signals), split_data.task.format, reader.asking(split_data).max_new_tokens)
 
 
 def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCount:
@@ -118,7 +118,7 @@ def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCou
         specs, stage = pass_definitions(split_data.signals), _ADAPTED if adapted else None
         extractor = CountingExtractor(lm, reader.asking(split_data), specs, stage)
         for items in _model_inputs(split_data, reader):
-            count.fed += Counter({name: cost.forward_tokens for name, cost in extractor.measure(items).costs.items()})
+            count.fed += Counter({name: cost.forward_tokens for name, cost in extractor.extract(items).costs.items()})
         for name in (*STAGES, _ADAPTED):
             count.floors[name] += sum(map(trees[adapted].add, extractor.sequences[name]))
         count.written |= extractor.written
@@ -132,20 +132,22 @@ def _model_inputs(split_data: SplitData, reader: Reader) -> Iterator[list[KnownI
     """
     from bench.model.token_accounting import KnownInput
 
-    split, growth = reader.stored(split_data), growth_of(split_data.signals)
+    split, continuations = reader.stored(split_data), continuations_of(split_data.signals)
     generated = not split_data.released and split_data.adapter is None
     texts: dict[UserTurn | Samples, Iterator[Sequence[Ids]]] = {
-        sampling: drawn(split, sampling) for sampling in growth.samples
+        sampling: sampled_ids(split, sampling) for sampling in continuations.samples
     }
-    for turn in growth.turns:
+    for turn in continuations.turns:
         if turn.say:
-            texts[turn] = ([ids] for ids in FollowupDefinition(Followup(turn.wording, say=turn.say)).said(split))
+            texts[turn] = ([ids] for ids in FollowupDefinition(Followup(turn.wording, say=turn.say)).reply_ids(split))
     for shard, answers in zip(split_data.shards, split_data.answer_ids, strict=True):
         items = []
         read_back = None if generated else answers
-        for answer, item in zip(answers, reader.items(split_data, shard, growth, read_back), strict=True):
+        for answer, item in zip(answers, reader.items(split_data, shard, continuations, read_back), strict=True):
             written: dict[UserTurn | Samples | None, Sequence[Ids]] = {kind: next(text) for kind, text in texts.items()}
             written[None] = [answer]
-            provided = {} if shard.samples is None else {sampling: written[sampling] for sampling in growth.samples}
+            provided = (
+                {} if shard.samples is None else {sampling: written[sampling] for sampling in continuations.samples}
+            )
             items.append(KnownInput(**vars(item) | {"samples": provided, "written": written}))
         yield items

@@ -36,7 +36,7 @@ def reason_infeasible(
     task = tasks[test.task]
     signals = method.reads().fit | method.reads().predict
     for signal in sorted(signals, key=repr):
-        reason = definition(signal).hindrance(task, prompts)
+        reason = definition(signal).unsupported_reason(task, prompts)
         if reason is not None:
             return reason
     no_labels = reason_untrainable(method, train_on, tasks)

@@ -30,9 +30,9 @@ from bench.api import (
     UserError,
 )
 from bench.api.early_stopping import POINTS, EarlyStopping
-from bench.model.devices import kind_of
+from bench.model.devices import device_kind
 from bench.model.folder import first_line
-from bench.signals.synthetic import labelled
+from bench.signals.synthetic import make_batch
 
 if TYPE_CHECKING:
     from bench.api.protocol import Protocol
@@ -185,12 +185,12 @@ def _time_fit(
     """Time fits of few and more rows, few and more steps; with a small vocabulary if the output head is read."""
     reads, words = make().reads(), widths.vocabulary
     if Unembedding() in reads.fit | reads.predict:
-        words = min(words, max(_LEAST_WORDS, _WEIGHTS.get(kind_of(widths.device), _MANY) // widths.hidden))
+        words = min(words, max(_LEAST_WORDS, _WEIGHTS.get(device_kind(widths.device), _MANY) // widths.hidden))
     facts = ModelFacts("synthetic", widths.hidden, words, 1)
     answer, option = (max(1, round(2 * mean - 1)) for mean in tokens)
 
     def batch(rows: int) -> Batch:
-        data = labelled(reads.fit | reads.predict, rows, 0, fmt, model=facts, longest=answer, longest_option=option)
+        data = make_batch(reads.fit | reads.predict, rows, 0, fmt, model=facts, longest=answer, longest_option=option)
         columns = {signal: data[signal] for signal in data.signals}
         for signal, column in columns.items():
             if isinstance(column, OutputHead):

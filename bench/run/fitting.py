@@ -18,9 +18,9 @@ from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, ContractErro
 from bench.api.batch import labels_of
 from bench.api.early_stopping import best_point, validation_loss
 from bench.api.errors import reason_of
-from bench.api.methods import given, refuse_one_class, validation_signals
-from bench.api.signals import tells_gold
-from bench.model.devices import kind_of
+from bench.api.methods import outputs_of, refuse_one_class, validation_signals
+from bench.api.signals import leaks_label
+from bench.model.devices import device_kind
 from bench.model.specs import label_of
 from bench.progress import DECISIONS, Progress
 from bench.results.row import LabelsSeen, Training, Tuning
@@ -32,7 +32,7 @@ from bench.store.files import write_json
 from bench.store.folders import Entry, Store, key_of
 from bench.store.sources import plugin_digest
 from bench.training.assignment import KIND as ADAPTERS
-from bench.training.trainer import AdapterTrainer, Elsewhere, PutOffError, confidences, training_stage
+from bench.training.trainer import AdapterTrainer, DeferredTrainingError, Elsewhere, confidences, load_training_stage
 
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
@@ -101,7 +101,7 @@ class Fitter:
     elsewhere: Elsewhere | None = None
     """Trains adapters on other machines; None: on this one."""
     puts_off: bool = False
-    """Whether a fit raises `PutOffError` instead of waiting for an adapter that is being trained elsewhere."""
+    """Whether a fit raises `DeferredTrainingError` instead of waiting for an adapter that is trained elsewhere."""
     sources: Mapping[str, str | None] = field(default_factory=dict)
     """Method -> digest of its source when the run began: that code runs, even if its file was edited since. None: a
     class without a file, whose fits are not stored."""
@@ -145,7 +145,7 @@ class Fitter:
             "params": {k: repr(v) for k, v in method.params().items()},
             "seed": seed,
             "protocol": self.resolved.protocol.digest(),
-            "device": kind_of(self.lm.device),
+            "device": device_kind(self.lm.device),
             "learned from": _data_identity(learned),
             **self.resolved.training_of(name),
             "validation": None if validation is None else _data_identity(validation),
@@ -219,16 +219,16 @@ class Fitter:
                 if not trainer.put_off:
                     raise
             if trainer.put_off:  # even if the method caught the exception
-                raise PutOffError(f"{method.name} is fitted when its adapter is there")
+                raise DeferredTrainingError(f"{method.name} is fitted when its adapter is there")
             advance(1)
-        seconds = time.perf_counter() - start + trainer.seconds_elsewhere
+        seconds = time.perf_counter() - start + trainer.remote_seconds
         n_labels = len(train) if train.labels_read else 0
         n_validation = len(validation_batch) if validation_batch is not None and validation_batch.labels_read else 0
         on_validation = learned.where.split == "validation"
         labels = LabelsSeen(
             train=0 if on_validation else n_labels,
             validation=n_labels if on_validation else n_validation,
-            gold=len(train) if any(map(tells_gold, reads.fit)) else 0,
+            gold=len(train) if any(map(leaks_label, reads.fit)) else 0,
         )
         training, curve = training_account(method, ctx, train, validation_batch)
         fitted = Fitted(method, training, labels, curve, seconds)
@@ -291,7 +291,7 @@ def training_account(
     curve = train_confidence = None
     adapter = method.fitted().get("adapter_")
     if isinstance(adapter, AdapterRef):
-        stages.append(training_stage(adapter))
+        stages.append(load_training_stage(adapter))
         recorded = confidences(adapter)
         curve, train_confidence = recorded.get("validation"), recorded.get("train")  # the latter: first answers only
     elif validation is not None:
@@ -319,14 +319,14 @@ def training_account(
 def _predict_unlabelled(method: ConfidenceMethod, labelled: Batch) -> FloatArray:
     """Return confidences `(n,)` without showing the method any label, as in a run."""
     unlabelled = Batch(labelled.ids, {signal: labelled[signal] for signal in method.reads().predict})
-    return given(method, unlabelled, allow_nan=True)
+    return outputs_of(method, unlabelled, allow_nan=True)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
 def _data_identity(split_data: SplitData) -> dict[str, Any]:
-    return {"asked": split_data.asked, "answers": split_data.digest(), "left out": sorted(split_data.left_out)}
+    return {"asked": split_data.content_digest, "answers": split_data.digest(), "left out": sorted(split_data.left_out)}
 
 
 def _save_fit(fitted: Fitted, folder: Path) -> None:

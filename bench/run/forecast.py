@@ -14,8 +14,8 @@ import numpy as np
 from bench.api import Adapter, Format, QueryLogits, Signal
 from bench.api.protocol import KeptStep
 from bench.data.splits import TaskSplit
-from bench.model.devices import kind_of, training_budget
-from bench.model.memory import give_back
+from bench.model.devices import device_kind, training_budget
+from bench.model.memory import release_free_memory
 from bench.model.prefix_tree import PrefixTree
 from bench.model.specs import label_of
 from bench.run import fit_times
@@ -88,8 +88,8 @@ class Forecast:
             split_data, judge = self.prepared.data_by_split[where], self.grader.judge
             if (
                 split_data.task.format is Format.OPEN
-                and not split_data.graded_elsewhere
-                and judge.comparing() is not None
+                and not split_data.has_external_labels
+                and judge.pairwise_judge() is not None
             ):
                 calls = f"{len(split_data.questions):,} answers of {where}, and samples that differ from them"
                 lines.append(f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here")
@@ -123,7 +123,7 @@ class Forecast:
             lines += [f"nothing to tune: {', '.join(reasons)}"] * bool(fixed)
         count = Counter(type(step).__name__ for step in steps)
         n_fits = sum(map(self._n_configurations, fits))
-        give_back()  # memory of the synthetic model and signals
+        release_free_memory()  # memory of the synthetic model and signals
         again = f", {count['Adapt']} of them after reading the query again through an adapter" * bool(count["Adapt"])
         return [*lines, f"then {n_fits} fits and {count['Predict']} predictions{again}"]
 
@@ -142,7 +142,7 @@ class Forecast:
             "method": step.method,
             "params": {name: repr(value) for name, value in method.params().items()},
             "protocol": self.resolved.protocol.digest(),
-            "device": kind_of(lm.device),
+            "device": device_kind(lm.device),
             "model": label_of(lm.spec),
             "selects": chosen is not None,
         }

@@ -11,9 +11,9 @@ from typing import Any
 
 from bench.api import ConfidenceMethod, ContractError, UserError
 from bench.api.configurations import configuration, searched
-from bench.api.errors import did_you_mean, fenced
+from bench.api.errors import did_you_mean, plugin_errors
 from bench.api.methods import refuse_gold
-from bench.api.protocol import KeptStep, Protocol, changed, preset_named
+from bench.api.protocol import KeptStep, Protocol, changed, get_preset
 from bench.registry import Registry
 from bench.run.isolation.methods import sandboxed
 from bench.run.isolation.sandbox import Isolation
@@ -66,7 +66,7 @@ def build_methods(
     for name, cls in classes.items():
         if cls.presets and preset not in cls.presets:
             raise UserError(f"Method {name!r} has no preset {preset!r}: expected one of {', '.join(cls.presets)}.")
-        with fenced(f"method {name!r}"):
+        with plugin_errors(f"method {name!r}"):
             method = make(cls, cls.presets.get(preset, {}))
             if name in overrides:
                 defaults = method.params()
@@ -113,7 +113,7 @@ def sample_configurations(
     """
     result: dict[str, Configurations] = {}
     for name, method in methods.items() if n is not None else ():
-        with fenced(f"method {name!r}, its search space"):
+        with plugin_errors(f"method {name!r}, its search space"):
             fields = searched(method, overridden.get(name, {}))
             if not fields or n is None:
                 continue
@@ -182,7 +182,7 @@ def protocol_with(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, 
     Raises:
         UserError: there is no such preset or field, or a value is not one that it can have.
     """
-    defaults = {key: value for key, value in vars(preset_named(preset)).items() if key != "preset"}
+    defaults = {key: value for key, value in vars(get_preset(preset)).items() if key != "preset"}
     changes = {key: convert("protocol", key, text, defaults) for key, text in overrides.items()}
     plain = {key: value.value if isinstance(value, enum.Enum) else value for key, value in changes.items()}
     return changed(preset, plain), plain

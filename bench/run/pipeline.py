@@ -17,11 +17,11 @@ from itertools import chain
 from pathlib import Path
 
 from bench.api import ConfidenceMethod
-from bench.api.errors import attempted, fenced
+from bench.api.errors import capture, plugin_errors
 from bench.data.splits import TaskSplit
 from bench.engine.trainings import Trainings
 from bench.model.devices import training_budget
-from bench.model.memory import give_back
+from bench.model.memory import release_free_memory
 from bench.model.specs import label_of
 from bench.progress import DECISIONS, Progress, Silent
 from bench.results import files, questions
@@ -35,7 +35,7 @@ from bench.run.isolation.log import RunLog
 from bench.run.isolation.sandbox import Isolation
 from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, adapted
 from bench.run.predicting import Predictor
-from bench.run.preparation import ModelHandle, Prepared, Resources, infeasible_in, open_resources, prepare
+from bench.run.preparation import ModelHandle, Prepared, Resources, find_infeasible, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
@@ -43,9 +43,9 @@ from bench.run.scorers.saving import ScorerWriter
 from bench.run.tuning import fit_tuned
 from bench.signals.batches import Batches
 from bench.store.folders import cache_folder
-from bench.store.locks import in_use
+from bench.store.locks import mark_in_use
 from bench.store.sources import plugin_digest
-from bench.training.trainer import PutOffError
+from bench.training.trainer import DeferredTrainingError
 
 _RUN_LOCK = threading.RLock()
 """Lock of the running run: all threads share standard streams, torch's settings and the model's weights."""
@@ -96,14 +96,14 @@ def run(
         UserError: an option, file or model is invalid.
     """
     progress = progress or Silent()
-    with at_work(config, progress, classes, opened) as work:
+    with open_run(config, progress, classes, opened) as work:
         report = _run(config, work.resolved, work.resources, progress)
     report.notes += work.notes(failed=report.failed)
     return report
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class OpenRun:
     """A resolved run with its resources and log."""
 
     resolved: ResolvedRun
@@ -117,12 +117,12 @@ class Work:
 
 
 @contextmanager
-def at_work(
+def open_run(
     config: RunConfig,
     progress: Progress,
     classes: Sequence[type[ConfidenceMethod]] = (),
     opened: ModelHandle | None = None,
-) -> Iterator[Work]:
+) -> Iterator[OpenRun]:
     """Open everything that a run needs, and close it afterwards. Arguments and errors as of `run`."""
     log = RunLog.below(config.cache or cache_folder())
     with (
@@ -134,18 +134,18 @@ def at_work(
         resources = open_resources(config, resolved, progress, opened)
         isolation.lm = resources.reader.lm
         claimed: AbstractContextManager[Callable[[str], object]] = (
-            nullcontext(str) if config.dry_run else in_use(resolved.cache, label_of(resolved.model))
+            nullcontext(str) if config.dry_run else mark_in_use(resolved.cache, label_of(resolved.model))
         )  # keeps other processes from pruning the model's store; a dry run writes nothing
-        with closing(resources.reader.working), claimed as reads:
+        with closing(resources.reader.active_engine), claimed as reads:
             resources.reader.store.reads = reads
-            yield Work(resolved, resources, log)
+            yield OpenRun(resolved, resources, log)
 
 
 def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:
     reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
     # digests now, before the files of the imported code can change
     sources = {name: plugin_digest(type(method)) for name, method in methods.items() if method.trains()}
-    reasons = infeasible_in(resolved, resources)
+    reasons = find_infeasible(resolved, resources)
     check_training_memory(methods, tests, reasons, reader.lm, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
     heads = ScorerWriter(config.save_heads, config, resolved, reader, resources.tasks)
@@ -177,19 +177,19 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
             case Read(where, signals):
                 done.data_by_split[where] = resources.grader.grade(reader.read(done.data_by_split[where], signals))
             case Fit(name, where):
-                reader.working.rest()
+                reader.active_engine.rest()
                 learned, selection = done.data_by_split[where], done.selection(name, where)
-                done.fits[step] = attempted(fit_tuned, fitter, name, learned, selection)
+                done.fits[step] = capture(fit_tuned, fitter, name, learned, selection)
             case Adapt(name, where, learned_from):
                 split_data, fitted = done.data_by_split[where], done.fits[Fit(name, learned_from)]
-                done.adapted[name, where] = attempted(predictor.read_through, name, split_data, fitted)
+                done.adapted[name, where] = capture(predictor.read_adapted, name, split_data, fitted)
             case Predict(name, where):
                 inputs = done.inputs(name, where)
-                prediction = attempted(predictor.predict, name, inputs)
+                prediction = capture(predictor.predict, name, inputs)
                 scored = rows.scored(name, inputs, prediction)
                 for version in chain([scored], recalibration.versions(scored, inputs)):
                     writer.write(version, inputs)
-        give_back()
+        release_free_memory()
 
     report.forward_tokens = reader.forward_tokens
     fits = [(step, fitted.complaint()) for step, fitted in done.fits.items() if isinstance(fitted, Fitted)]
@@ -230,7 +230,7 @@ def in_order(
             waits = not isinstance(step, Read) and any(isinstance(x, Fit) and x.method == step.method for x in deferred)
         if not waits:
             yield step
-        if waits or (isinstance(step, Fit) and isinstance(results.fits[step], PutOffError)):
+        if waits or (isinstance(step, Fit) and isinstance(results.fits[step], DeferredTrainingError)):
             deferred.append(step)
     fitter.puts_off = False
     if deferred:
@@ -251,10 +251,10 @@ class CellWriter:
     def write(self, scored: ScoredRow, inputs: Inputs) -> None:
         """Write a cell; add its path, and its row as read from the file, to the report."""
         test, task = inputs.predicted, inputs.predicted.task
-        if test.asked_elsewhere:  # questions of a release are not written
+        if test.has_external_prompts:  # questions of a release are not written
             self.digests[test.where] = None
         elif test.where not in self.digests:
-            with fenced(f"task {task.name!r}, style_of"):
+            with plugin_errors(f"task {task.name!r}, style_of"):
                 texts = [questions.of(q, task.style_of(q), task.format, self.letters) for q in test.questions]
             questions.write(task.name, task.card.version, texts, self.out)
             self.digests[test.where] = questions.digest(texts)

@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 
 from bench.api import ConfidenceMethod, Signal, Split
 from bench.data.splits import TaskSplit
-from bench.signals.definition import read_from_model, reads_own_adapter
+from bench.signals.definition import read_from_model, uses_adapter
 
 
 @dataclass(frozen=True)
@@ -147,4 +147,4 @@ def signals_needed(
 
 def adapted(method: ConfidenceMethod) -> bool:
     """Return whether a method reads signals through an adapter that it trained."""
-    return reads_own_adapter(method.reads().predict)
+    return uses_adapter(method.reads().predict)

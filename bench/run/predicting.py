@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench.api import AdapterRef, BoolArray, ContractError, FloatArray
-from bench.api.methods import given
+from bench.api.methods import outputs_of
 from bench.api.protocol import EmptyRule
 from bench.data.splits import TaskSplit
 from bench.metrics.scaling import Scale
-from bench.model.memory import give_back
+from bench.model.memory import release_free_memory
 from bench.progress import Progress
 from bench.run.fitting import Fitted
 from bench.run.inputs import AdaptedSplit, Inputs
@@ -81,13 +81,13 @@ class Predictor:
         score, confidence = np.full(len(usable), -np.inf), np.full(len(usable), np.nan)
         score[usable] = predicted
         correct = np.zeros(0, dtype=np.bool_) if held is None else held.correct[held.usable]
-        reason = unscalable(correct)
+        reason = reason_unscalable(correct)
         if held is None or reason is not None:
             note = f"{reason}, by which its scores could become probabilities: metrics of order alone"
             return Prediction(confidence, seconds, score, note=note, oddities=oddities)
         labelled, scaling_seconds, _ = self.predicted(name, replace(inputs, predicted=held, selection=None))
         scale = Scale.fit(labelled, correct)
-        confidence[:] = confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
+        confidence[:] = empty_answer_confidence(inputs, self.resolved.protocol.empty_rule)
         confidence[usable] = scale.apply(predicted)
         note = f"scaled on validation: {len(correct):,} labelled answers of {held.where} made its scores probabilities"
         if not scale.slope:
@@ -103,7 +103,7 @@ class Predictor:
         """
         predicted, seconds, oddities = self.predicted(name, inputs)
         confidence = np.full(
-            len(inputs.predicted.questions), confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule)
+            len(inputs.predicted.questions), empty_answer_confidence(inputs, self.resolved.protocol.empty_rule)
         )
         confidence[inputs.predicted.usable] = predicted
         return Prediction(confidence, seconds, oddities=oddities)
@@ -124,15 +124,15 @@ class Predictor:
         with self.progress.stage(f"predict {name}", int(split_data.usable.sum())) as advance:
             for rows, batch in self.batches.pieces(split_data, signals, inputs.adapted):
                 start = time.perf_counter()
-                values[rows] = given(method, batch)
+                values[rows] = outputs_of(method, batch)
                 seconds += time.perf_counter() - start
                 oddities.update({str(what): int(n) for what, n in method.oddities(batch).items()})
                 advance(len(batch))
                 del batch
-                give_back()
+                release_free_memory()
         return values[split_data.usable], seconds, dict(oddities)
 
-    def read_through(self, name: str, split_data: SplitData, fitted: Fitted | BaseException) -> AdaptedSplit | None:
+    def read_adapted(self, name: str, split_data: SplitData, fitted: Fitted | BaseException) -> AdaptedSplit | None:
         """Read a split again through the adapter that a method trained.
 
         Return None for a validation split whose confidences were recorded during training.
@@ -153,11 +153,11 @@ class Predictor:
         if not isinstance(adapter, AdapterRef):
             raise ContractError(f"{name} reads through an adapter of its own, and fit left none in `adapter_`")
         start = time.perf_counter()
-        reread = self.batches.reader.read_through(split_data, adapter)
+        reread = self.batches.reader.read_adapted(split_data, adapter)
         return AdaptedSplit(reread, time.perf_counter() - start)
 
 
-def unscalable(correct: BoolArray) -> str | None:
+def reason_unscalable(correct: BoolArray) -> str | None:
     """Return why scores can't be scaled on answers with these labels `(m,)`; None if they can."""
     if not correct.size:
         return "there are no labelled validation answers"
@@ -166,6 +166,6 @@ def unscalable(correct: BoolArray) -> str | None:
     return None
 
 
-def confidence_in_no_answer(inputs: Inputs, rule: EmptyRule) -> float:
+def empty_answer_confidence(inputs: Inputs, rule: EmptyRule) -> float:
     """Return the confidence in an empty answer: 0, or the share of right training answers."""
     return 0.0 if rule is EmptyRule.ZERO or inputs.base_rate is None else inputs.base_rate

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bench.api import Format, Split, Task, UserError
-from bench.api.errors import fenced
+from bench.api.errors import plugin_errors
 from bench.api.protocol import KeptStep
 from bench.data.answer_files import AnswerFile, UnansweredError
-from bench.data.contamination import contaminated
+from bench.data.contamination import contaminated_ids
 from bench.data.loading import LoadedSplit, Loader
 from bench.data.released import Release
 from bench.data.sources import FolderSource, HubSource, open_source
@@ -24,8 +24,8 @@ from bench.run.config import RunConfig
 from bench.run.feasibility import has_validation, reason_infeasible
 from bench.run.plan import Read, Step, plan, signals_needed
 from bench.run.resolve import ResolvedRun, judge_options
-from bench.signals.definition import growth_of, stored
-from bench.signals.grading import Grader, Relating
+from bench.signals.definition import continuations_of, stored_sources
+from bench.signals.grading import Grader, PairModels
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.store.folders import Store
@@ -108,24 +108,24 @@ def open_resources(
     source = open_source(config.data_dir)
     tasks: dict[str, Task] = {}
     for name, task in resolved.tasks.items():
-        with fenced(f"task {name!r}"):
+        with plugin_errors(f"task {name!r}"):
             tasks[name] = task(source, resolved.protocol)
     options = LoadOptions(config.device, config.dtype, config.trust_remote_code, config.devices)
     opened = opened or ModelHandle()
     lm = opened.lm = opened.lm or LanguageModel(resolved.model, options)
-    store = Store(resolved.cache, looks_only=config.dry_run)
+    store = Store(resolved.cache, keep_damaged=config.dry_run)
     judge = open_judge(judge_options(config), resolved.cache)
     if not config.dry_run:
         store.prepare()
     sample = _SAMPLE if config.dry_run else None
     budget = config.token_budget or default_budget(*lm.devices)
-    relating = relating_of(config, lm.device)
-    engine = engines.opened(request, lm, store)
+    relating = open_pair_models(config, lm.device)
+    engine = engines.build_engines(request, lm, store)
     reader = Reader(lm, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
     return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
 
 
-def infeasible_in(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str, TaskSplit], str]:
+def find_infeasible(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str, TaskSplit], str]:
     """Return by method and test split why a method can't run there."""
     tasks, reader = resources.tasks, resources.reader
     reasons = {
@@ -138,14 +138,14 @@ def infeasible_in(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str
     return {pair: reason for pair, reason in reasons.items() if reason is not None}
 
 
-def relating_of(config: RunConfig, device: str) -> Relating:
+def open_pair_models(config: RunConfig, device: str) -> PairModels:
     """Open the models that relate samples; only their configurations are loaded.
 
     Raises:
         UserError: a model is missing, or was trained for another purpose.
     """
     if not config.nli and not config.similarity:
-        return Relating()
+        return PairModels()
     from bench.model.text_pairs import PairModel
 
     options = (("--nli", config.nli), ("--similarity", config.similarity))
@@ -153,7 +153,7 @@ def relating_of(config: RunConfig, device: str) -> Relating:
     for pair_model in models:
         if pair_model is not None:
             pair_model.check()
-    return Relating(*models)
+    return PairModels(*models)
 
 
 def prepare(
@@ -188,7 +188,7 @@ def prepare(
         tests = [test for test in resolved.test_splits if resolved.learn_on[test.task].task == where.task]
         for test in tests if where not in resolved.test_splits else ():
             # questions that this run also tests are excluded (docs/methods.md §0.18), or only counted
-            overlap = contaminated(split_data.questions, planned.loaded[test].whole)
+            overlap = contaminated_ids(split_data.questions, planned.loaded[test].whole)
             if overlap:
                 dropped = resolved.protocol.drop_contaminated
                 what = f"questions that are also in {test}, {'left out' if dropped else 'kept'}"
@@ -199,7 +199,9 @@ def prepare(
             description = _format_mapping(resolved.release.describe(task, where.split))
             origins[where] = {f"released {resolved.release.folder_of(task)} {where.split}": description}
             continue
-        with fenced(f"task {where.task!r}, provenance and origins of {where.split}"):  # fails before any computation
+        with plugin_errors(
+            f"task {where.task!r}, provenance and origins of {where.split}"
+        ):  # fails before any computation
             split: Split = where.split if where.split in task.card.splits else "train"  # of which it was held out
             origins[where] = {str(key): str(value) for key, value in task.provenance(split).items()}
             if isinstance(resolved.release, AnswerFile):
@@ -320,7 +322,10 @@ def _without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, LoadedSpl
             reads.append((train_on.where(method), method.reads().fit))
         for where, signals in reads:
             # as for an open task: a choice task samples letters from logits, and stores no samples
-            n = max((sampling.n for sampling in growth_of(stored(signals, Format.OPEN, 2)).samples), default=0)
+            n = max(
+                (sampling.n for sampling in continuations_of(stored_sources(signals, Format.OPEN, 2)).samples),
+                default=0,
+            )
             if not n or where not in loaded or (name, test) in infeasible:
                 continue
             available = min(len(answer.samples or ()) for answer in loaded[where].released.values())

@@ -10,9 +10,9 @@ import numpy as np
 from bench.api import Batch, BoolArray, ConfidenceMethod, FloatArray, UserError
 from bench.api.batch import labels_of
 from bench.api.early_stopping import best_point, validation_loss
-from bench.api.errors import attempted, reason_of
-from bench.api.methods import given, refuse_one_class
-from bench.metrics.recalibration import folds_of, recalibrator
+from bench.api.errors import capture, reason_of
+from bench.api.methods import outputs_of, refuse_one_class
+from bench.metrics.recalibration import recalibrator, stratified_folds
 from bench.metrics.scaling import Scale
 from bench.results.files import RECALIBRATED
 from bench.results.row import ResultRow
@@ -20,7 +20,7 @@ from bench.run.costs import TokensAlone
 from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import Inputs, StepResults
 from bench.run.plan import adapted
-from bench.run.predicting import Predictor, unscalable
+from bench.run.predicting import Predictor, reason_unscalable
 from bench.run.resolve import ResolvedRun
 from bench.run.rows import RowBuilder, ScoredRow
 
@@ -45,7 +45,7 @@ class Recalibration:
         row, confidence = scored.row, scored.confidence
         if confidence is None or not self.resolved.recalibrate:
             return
-        validated = attempted(self._validation_confidence, row.method, inputs)
+        validated = capture(self._validation_confidence, row.method, inputs)
         notes = tuple(note for note in row.notes if note not in inputs.complaints)
         scaled = {"scale_training": True} if self.resolved.scale_training else {}  # also for an untrained method
         row = replace(row, notes=notes, config={**row.config, **scaled}, deviations={**row.deviations, **scaled})
@@ -60,7 +60,7 @@ class Recalibration:
 
         for kind in self.resolved.recalibrate:
             new = replace(row, method=f"{row.method}{RECALIBRATED}{kind}")
-            cell = validated if isinstance(validated, BaseException) else attempted(version, new, kind, *validated)
+            cell = validated if isinstance(validated, BaseException) else capture(version, new, kind, *validated)
             if isinstance(cell, BaseException):
                 failed = replace(new, status="failed", reason=reason_of(cell), metrics={}, per_subject={})
                 cell = ScoredRow(failed)
@@ -89,7 +89,7 @@ class Recalibration:
         if fitted is not None and fitted.curve is not None:
             return chosen_out_of_fold(fitted.curve, correct, seed)
         if self.resolved.methods[name].output == "score":
-            reason = unscalable(correct)
+            reason = reason_unscalable(correct)
             if reason is not None:
                 raise UserError(f"{reason}: its scores have no scale that could be recalibrated")
             score = self.predictor.predicted(name, validation)[0]
@@ -125,7 +125,7 @@ def out_of_fold(fit: Callable[[Batch], ConfidenceMethod], labelled: Batch, unlab
         seed: of the folds.
     """
     return _by_folds(
-        labelled.correct, seed, lambda train, held_out: given(fit(labelled.take(train)), unlabelled.take(held_out))
+        labelled.correct, seed, lambda train, held_out: outputs_of(fit(labelled.take(train)), unlabelled.take(held_out))
     )
 
 
@@ -148,7 +148,7 @@ def chosen_out_of_fold(curve: FloatArray, correct: BoolArray, seed: int) -> Floa
 
 def _by_folds(correct: BoolArray, seed: int, fit: Callable[[BoolArray, BoolArray], FloatArray]) -> FloatArray:
     """Return confidences `(n,)` in answers with these labels, predicted fold by fold from all other folds."""
-    fold = folds_of(correct, seed=seed)
+    fold = stratified_folds(correct, seed=seed)
     confidence = np.empty(len(correct))
     for k in range(int(fold.max()) + 1):
         confidence[fold == k] = fit(fold != k, fold == k)

@@ -19,7 +19,7 @@ from bench.api import ConfidenceMethod, Format, SampleAgreement, Task, UserError
 from bench.grading import prompt
 from bench.grading.openai import price_of
 from bench.results.cells import read_all
-from bench.store.decoding import MisfitError, decoded
+from bench.store.decoding import RecordError, decoded
 
 NAME = "grid.toml"
 """File beside a method."""
@@ -76,7 +76,7 @@ def read_grid(name: str, methods: registry.Registry[ConfidenceMethod]) -> PaperG
         raise UserError(f"The grid of {name} can't be read: {path.name}: {error}.") from error
     try:
         return decoded(tomllib.loads(text), PaperGrid)
-    except (tomllib.TOMLDecodeError, MisfitError) as error:
+    except (tomllib.TOMLDecodeError, RecordError) as error:
         raise UserError(f"The grid of {name}, {path}, is not as it must be: {error}.") from error
 
 

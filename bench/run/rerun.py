@@ -27,7 +27,7 @@ from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, SubmissionVerdict
 from bench.results.submissions.cell import Known, SubmittedCell, draws
-from bench.results.submissions.numbers import with_numbers_of
+from bench.results.submissions.numbers import recompute_row
 from bench.results.transfer import LEAVE_OUT
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
@@ -118,7 +118,7 @@ def _read_cell(path: Path) -> SubmittedCell:
     if row.status != "ok":
         raise UserError(f"result {path} is {row.status}; expected one with numbers")
     records = files.read_records(path)
-    return SubmittedCell(path, with_numbers_of(row, records), records.by_id())
+    return SubmittedCell(path, recompute_row(row, records), records.by_id())
 
 
 def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:

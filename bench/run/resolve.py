@@ -14,7 +14,7 @@ from bench.api.protocol import Protocol
 from bench.api.signals import By
 from bench.data.answer_files import AnswerFile, is_answer_file, read_answers
 from bench.data.question_files import is_question_file, task_of_file
-from bench.data.released import Release, open_release, revision_asked_for
+from bench.data.released import Release, open_release, requested_revision
 from bench.data.splits import TaskSplit
 from bench.grading.judges import JudgeOptions, public_options
 from bench.metrics.recalibration import recalibrator
@@ -97,9 +97,9 @@ class ResolvedRun:
             for owner in (name, "protocol")
             for key, value in self.deviations.get(owner, {}).items()
         }
-        return {**constants, **({"scale_training": True} if self.scale_training and self.is_told(name) else {})}
+        return {**constants, **({"scale_training": True} if self.scale_training and self.uses_labels(name) else {})}
 
-    def is_told(self, name: str) -> bool:
+    def uses_labels(self, name: str) -> bool:
         """Return whether a method uses labels: it is trained, or its scores are scaled."""
         return self.methods[name].trains() or self.methods[name].output == "score"
 
@@ -121,7 +121,7 @@ class ResolvedRun:
         config.update(self.training_of(name))
         if self.tune is not None:
             config["tune"] = self.tune
-        if self.is_told(name) and self.learn_on[task] != default:
+        if self.uses_labels(name) and self.learn_on[task] != default:
             config["train_on"] = str(self.learn_on[task])
         return config
 
@@ -176,7 +176,7 @@ def resolve(
     if is_answer_file(answers):
         release = read_answers(Path(answers))
         answers = release.source
-    elif (revision := revision_asked_for(answers)) is not None:
+    elif (revision := requested_revision(answers)) is not None:
         if not model.released:
             others = ", ".join(name for name, spec in specs.aliases().items() if spec.released)
             raise UserError(

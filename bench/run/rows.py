@@ -9,7 +9,7 @@ import numpy as np
 
 from bench import metrics
 from bench.api import FloatArray, Format, UntrainableError
-from bench.api.errors import attempted, reason_of
+from bench.api.errors import capture, reason_of
 from bench.api.protocol import KeptStep, Protocol
 from bench.data import contamination
 from bench.data.answer_files import AnswerFile
@@ -24,15 +24,15 @@ from bench.results import files, provenance
 from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Status
 from bench.run.config import RunConfig
-from bench.run.costs import TokensAlone, costs_of, signals_alone, tokens_alone
+from bench.run.costs import TokensAlone, compute_costs, signals_alone, tokens_alone
 from bench.run.fitting import FEW
 from bench.run.inputs import Inputs
 from bench.run.predicting import Prediction, Skipped
 from bench.run.resolve import ResolvedRun
 from bench.run.tuning import tuning_account, tuning_notes
-from bench.signals.definition import definition, growths_of
+from bench.signals.definition import continuation_specs_of, definition
 from bench.signals.reader import Reader
-from bench.signals.split_data import SplitData, unless_failed
+from bench.signals.split_data import SplitData, raise_if_failed
 from bench.store.sources import plugin_digest
 from bench.training.trainer import training_cost
 
@@ -79,7 +79,7 @@ class RowBuilder:
         scored: ScoredRow | Skipped | BaseException
         if isinstance(outcome, Prediction):
             seconds["predict"] = outcome.seconds
-            scored = attempted(self._with_method_numbers, row, inputs, outcome)
+            scored = capture(self._with_method_numbers, row, inputs, outcome)
         else:
             scored = outcome
         if isinstance(scored, Skipped):
@@ -107,15 +107,15 @@ class RowBuilder:
     def row(self, name: str, inputs: Inputs) -> ResultRow:
         """Build the row of a method without its metrics."""
         test, protocol, release = inputs.predicted, self.resolved.protocol, self.resolved.release
-        counted = np.flatnonzero(test.kept)
+        counted = np.flatnonzero(test.included)
         correct, is_choice = test.correct[counted], test.task.format is Format.CHOICE
         unusual: dict[str, object] = {}  # retokenised answers, no exemplars (docs/methods.md §0.15, §0.3)
         if any(isinstance(answer.text, str) for answer in test.released.values()):
             unusual["answer_ids"] = "retokenised"
         any_shown = any(exemplars for shard in test.shards for exemplars in shard.shown)
-        if protocol.shots > 0 and "dev" in test.task.card.splits and not test.asked_elsewhere and not any_shown:
+        if protocol.shots > 0 and "dev" in test.task.card.splits and not test.has_external_prompts and not any_shown:
             unusual["shots"] = 0
-        judge = None if is_choice else "release" if test.graded_elsewhere else self.judge.name
+        judge = None if is_choice else "release" if test.has_external_labels else self.judge.name
         if isinstance(release, AnswerFile) and release.judge is not None:
             judge = f"imported:{release.judge}"
         counts: dict[str, int] = {}  # excluded or odd questions and answers of all splits
@@ -135,7 +135,7 @@ class RowBuilder:
             texts = [answer.text for answer in split_data.released.values() if answer.prompt is None]
             short = f"questions with fewer than {protocol.shots} exemplars in their subject"
             odd_counts = {
-                "questions among their own exemplars": contamination.among_own_exemplars(prompted),
+                "questions among their own exemplars": contamination.count_in_own_prompt(prompted),
                 "answers given as text, split into tokens anew": sum(isinstance(t, str) and bool(t) for t in texts),
                 short: sum(shard.short for shard in split_data.shards),
             }
@@ -146,7 +146,7 @@ class RowBuilder:
         by_substring = [substring_rule(answer.text, protocol.letters[question.gold]) for question, answer in pairs]
         read = tuple(split_data.key for split_data in inputs.data_by_split)
         if read not in self._costs:  # counted once for all methods with the same splits
-            self._costs[read] = costs_of(inputs.data_by_split, self.reader)
+            self._costs[read] = compute_costs(inputs.data_by_split, self.reader)
         trained = [training_cost(adapter) for adapter in inputs.adapters]
         return ResultRow(
             method=name,
@@ -154,7 +154,7 @@ class RowBuilder:
             task=test.where.task,
             preset=self.resolved.preset,
             seed=self.config.seed,
-            config={**self.resolved.config_of(name, test.where.task), **self.reader.unusual, **unusual},
+            config={**self.resolved.config_of(name, test.where.task), **self.reader.nondefault_budget, **unusual},
             protocol=protocol.digest(),
             task_version=test.task.card.version,
             deviations={**self.resolved.deviations_of(name), **unusual},
@@ -184,7 +184,7 @@ class RowBuilder:
         self, row: ResultRow, test: SplitData, confidence: FloatArray, score: FloatArray | None = None
     ) -> ScoredRow:
         """Add the metrics of confidences `(n,)` and scores `(n,)`, one for each question of the split, to a row."""
-        counted = np.flatnonzero(test.kept)  # without excluded questions
+        counted = np.flatnonzero(test.included)  # without excluded questions
         records = Records(
             id=[test.questions[row].id for row in counted],
             subject=[test.questions[row].subject for row in counted],
@@ -199,7 +199,7 @@ class RowBuilder:
         )
         reads = self.resolved.methods[files.base_of(row.method)].reads().predict
         modal_share = next(
-            (unless_failed(a).modal_share for signal, a in test.agreements.items() if signal in reads), None
+            (raise_if_failed(a).modal_share for signal, a in test.agreements.items() if signal in reads), None
         )
         row = replace(
             row, metrics=summary.metrics, n_excluded=summary.n_excluded, n_clipped=summary.n_clipped,
@@ -229,7 +229,7 @@ class RowBuilder:
             read.append((inputs.selection, reads.predict))
         adapted = [split_data for split_data in splits if split_data.adapter is not None]
         frozen = frozenset(
-            (split_data.key, growths_of(signals_alone(split_data, signals, self.reader)))
+            (split_data.key, continuation_specs_of(signals_alone(split_data, signals, self.reader)))
             for split_data, signals in read
         )
         key = frozen, tuple(split_data.key for split_data in adapted)

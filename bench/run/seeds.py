@@ -15,7 +15,7 @@ from bench.run.pipeline import RunReport, run
 from bench.run.preparation import ModelHandle
 
 
-def run_each(configs: Sequence[RunConfig], progress: Progress) -> RunReport:
+def run_seeds(configs: Sequence[RunConfig], progress: Progress) -> RunReport:
     """Run configurations that differ in their seeds alone; lines of the plan name the seed if there are several.
 
     Raises:

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bench.api.early_stopping import best_point
-from bench.api.errors import attempted, reason_of
+from bench.api.errors import capture, reason_of
 from bench.results.row import Configuration, Tuning
 from bench.run.fitting import Fitted, Fitter, Tuned
 from bench.run.inputs import Inputs
 from bench.run.resolve import ResolvedRun
 from bench.signals.split_data import SplitData
-from bench.training.trainer import PutOffError
+from bench.training.trainer import DeferredTrainingError
 
 
 def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitData | None) -> Fitted:
@@ -41,13 +41,13 @@ def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitDa
         key = repr(sorted(values.items()))
         fit = by_key.get(key)
         if fit is None:
-            fit = by_key[key] = attempted(fitter.fit, name, learned, validation, k)
+            fit = by_key[key] = capture(fitter.fit, name, learned, validation, k)
         elif isinstance(fit, Fitted):
             fit = replace(fit, seconds=0.0)  # a duplicate takes no time
         fits.append(fit)
-        if k == 0 and isinstance(fit, BaseException) and not isinstance(fit, PutOffError):
+        if k == 0 and isinstance(fit, BaseException) and not isinstance(fit, DeferredTrainingError):
             raise fit
-    deferred = next((fit for fit in fits if isinstance(fit, PutOffError)), None)
+    deferred = next((fit for fit in fits if isinstance(fit, DeferredTrainingError)), None)
     if deferred is not None:
         raise deferred
     losses = [fit.training.validation_nll if isinstance(fit, Fitted) else None for fit in fits]

@@ -10,7 +10,7 @@ import numpy as np
 from bench.api import Batch, IntArray, Needs, Ragged, Signal
 from bench.api.batch import Column
 from bench.api.methods import refuse_gold
-from bench.signals.definition import definition, reads_own_adapter
+from bench.signals.definition import definition, uses_adapter
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 
@@ -75,11 +75,11 @@ class Batches:
         *,
         labels: bool,
     ) -> Batch:
-        frozen = replace(self.reader.stored(split_data), chosen=rows)
-        tuned = frozen if adapted is None else replace(self.reader.stored(adapted), chosen=rows)
+        frozen = replace(self.reader.stored(split_data), selected_rows=rows)
+        tuned = frozen if adapted is None else replace(self.reader.stored(adapted), selected_rows=rows)
         columns: dict[Signal, Column] = {}
         for signal in signals:
-            column = columns[signal] = definition(signal).column(tuned if reads_own_adapter([signal]) else frozen)
+            column = columns[signal] = definition(signal).column(tuned if uses_adapter([signal]) else frozen)
             arrays = (column.values, column.offsets, column.owner) if isinstance(column, Ragged) else (column,)
             for array in arrays:
                 if isinstance(array, np.ndarray):  # read-only itself: else a method could write a view's `base`

@@ -25,12 +25,12 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
 
     declares = ChoiceLogits
 
-    def lacking(self, fmt: Format) -> str | None:
+    def unsupported(self, fmt: Format) -> str | None:
         """Return a reason for open questions, which have no option letters."""
         return "it reads option letters, and this task has none" if fmt is Format.OPEN else None
 
     @property
-    def growth(self) -> ContinuationSpec:
+    def continuations(self) -> ContinuationSpec:
         """The prompt alone, without any continuation."""
         return ContinuationSpec()
 

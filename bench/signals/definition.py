@@ -39,13 +39,13 @@ class SignalDefinition(ABC, Generic[S]):
 
     signal: S
 
-    def lacking(self, fmt: Format) -> str | None:
+    def unsupported(self, fmt: Format) -> str | None:
         """Return why tasks of a format don't have the signal; None where they do."""
         return None
 
-    def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
+    def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
         """Return why a task on this model does not have the signal; None where it does."""
-        return self.lacking(task.format)
+        return self.unsupported(task.format)
 
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether the signal depends on the answer; otherwise all answers to a question have the same value."""
@@ -91,12 +91,12 @@ class PassDefinition(SignalDefinition[S]):
 
     @property
     @abstractmethod
-    def growth(self) -> ContinuationSpec:
+    def continuations(self) -> ContinuationSpec:
         """Continuation of the prompt that has to be read for this signal; it determines the cost."""
 
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether the answer's tokens have to be read."""
-        return self.growth.answer > AnswerSpan.PROMPT_END
+        return self.continuations.answer > AnswerSpan.PROMPT_END
 
     @property
     def depths(self) -> frozenset[float]:
@@ -163,22 +163,22 @@ def read_from_model(signals: Iterable[Signal]) -> frozenset[Signal]:
     return frozenset(signal for signal, spec in pairs if spec.sources(Format.OPEN, 1) and not spec.needs_adapter)
 
 
-def reads_own_adapter(signals: Iterable[Signal]) -> bool:
+def uses_adapter(signals: Iterable[Signal]) -> bool:
     """Return whether any of the signals needs the adapter that the method trained."""
     return any(definition(signal).needs_adapter for signal in signals)
 
 
-def stored(signals: Iterable[Signal], fmt: Format, max_new_tokens: int) -> frozenset[Signal]:
+def stored_sources(signals: Iterable[Signal], fmt: Format, max_new_tokens: int) -> frozenset[Signal]:
     """Return the stored signals from which these signals are computed."""
     source_groups = (definition(signal).sources(fmt, max_new_tokens) for signal in signals)
     return frozenset(source.signal for sources in source_groups for source in sources)
 
 
-def growths_of(signals: Iterable[Signal]) -> frozenset[ContinuationSpec]:
+def continuation_specs_of(signals: Iterable[Signal]) -> frozenset[ContinuationSpec]:
     """Return the continuations that the signals need, one for each; an empty one still needs the prompts."""
-    return frozenset(each.growth for each in pass_definitions(signals).values())
+    return frozenset(each.continuations for each in pass_definitions(signals).values())
 
 
-def growth_of(signals: Iterable[Signal]) -> ContinuationSpec:
+def continuations_of(signals: Iterable[Signal]) -> ContinuationSpec:
     """Return the union of the continuations that the signals need after the prompts."""
-    return ContinuationSpec.union(each.growth for each in pass_definitions(signals).values())
+    return ContinuationSpec.union(each.continuations for each in pass_definitions(signals).values())

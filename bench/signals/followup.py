@@ -35,7 +35,7 @@ class FollowupDefinition(PassDefinition[Followup]):
         return UserTurn(self.signal.wording, self.signal.say)
 
     @property
-    def growth(self) -> ContinuationSpec:
+    def continuations(self) -> ContinuationSpec:
         """The whole answer, the user turn and the reply."""
         return ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({self.turn}))
 
@@ -65,10 +65,10 @@ class FollowupDefinition(PassDefinition[Followup]):
         """Return itself; the self-check query is stored as `QueryLogits`."""
         return (QueryLogitsDefinition(QueryLogits()) if self._is_self_check else self,)
 
-    def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
+    def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
         """Return why the model's chat template can't continue, or which word is not one token; else None."""
         if not self.signal.wording:
-            return prompts.query_hindrance(task)
+            return prompts.query_unsupported_reason(task)
         try:
             self._ids(task, prompts)
         except UserError as error:
@@ -76,7 +76,7 @@ class FollowupDefinition(PassDefinition[Followup]):
         return None
 
     def _ids(self, task: Task, prompts: PromptTokeniser) -> tuple[Ids, Ids]:
-        prompt, chat = prompts.stand_in(task), prompts.chat
+        prompt, chat = prompts.placeholder_prompt(task), prompts.chat
         suffix = chat.followup(prompt, self.signal.wording).ids
         return suffix, np.zeros(0, dtype=np.int32) if self.signal.say else chat.words(prompt, self.signal.words)
 
@@ -100,15 +100,15 @@ class FollowupDefinition(PassDefinition[Followup]):
 
         if not self.signal.say:
             ids, missing = batch.asking.words[self.signal.words], self.unanswered["values"]
-            logits = batch.words(self.turn, ids)
-            return batch.each({"values": logits.get(i, missing)} for i in range(len(batch.items)))
+            logits = batch.word_logits(self.turn, ids)
+            return batch.repeat_per_question({"values": logits.get(i, missing)} for i in range(len(batch.items)))
         replies = batch.replies[self.turn]
-        reply_by_item = dict(zip(replies.asked, replies.said, strict=True))
+        reply_by_item = dict(zip(replies.answered, replies.texts, strict=True))
         empty = np.zeros(0, dtype=np.int32)
         texts = (reply_by_item.get(i, empty) for i in range(len(batch.items)))
-        return batch.each({"values": torch.as_tensor(reply.astype(np.int64))} for reply in texts)
+        return batch.repeat_per_question({"values": torch.as_tensor(reply.astype(np.int64))} for reply in texts)
 
-    def said(self, split: StoredSplit) -> Iterator[Ids]:
+    def reply_ids(self, split: StoredSplit) -> Iterator[Ids]:
         """Yield the token ids of each question's reply."""
         arrays = split.arrays(self.signal)
         yield from (row.astype(np.int32) for row in np.split(arrays["values"], arrays["offsets"][1:-1]))
@@ -119,7 +119,7 @@ class FollowupDefinition(PassDefinition[Followup]):
             return QueryLogitsDefinition(QueryLogits()).column(split)
         if not self.signal.say:
             return super().column(split)
-        return np.asarray([split.lm.chat.decode(ids.tolist()) for ids in self.said(split)], dtype=np.object_)
+        return np.asarray([split.lm.chat.decode(ids.tolist()) for ids in self.reply_ids(split)], dtype=np.object_)
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
         """Return logits in which the last word is likelier after right answers, or texts with a larger percentage."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.api import Format, Samples, Signal, UserError
 from bench.model.continuation_specs import ModelInput
-from bench.signals.definition import PassDefinition, growth_of, pass_definitions, stored
+from bench.signals.definition import PassDefinition, continuations_of, pass_definitions, stored_sources
 from bench.signals.samples import split_samples
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class PassForecast:
 
     @cached_property
     def _definitions(self) -> Mapping[Signal, PassDefinition[Any]]:
-        return pass_definitions(stored(self.signals, self.split_data.task.format, self.asking.max_new_tokens))
+        return pass_definitions(stored_sources(self.signals, self.split_data.task.format, self.asking.max_new_tokens))
 
     @cached_property
     def _options(self) -> list[int]:
@@ -85,10 +85,10 @@ class PassForecast:
     @cached_property
     def _texts(self) -> Sequence[Texts]:
         """Texts of some questions; the other questions reuse them in turn."""
-        growth, limit = growth_of(self._definitions), self.asking.max_new_tokens
-        replies: Texts = {turn: [np.zeros(turn.say, dtype=np.int32)] for turn in growth.turns}
+        continuations, limit = continuations_of(self._definitions), self.asking.max_new_tokens
+        replies: Texts = {turn: [np.zeros(turn.say, dtype=np.int32)] for turn in continuations.turns}
         if self.split_data.task.format is Format.OPEN and not self.split_data.released:
-            generated = self.reader.probe_texts(self.split_data, self.asking, growth.samples)
+            generated = self.reader.probe_texts(self.split_data, self.asking, continuations.samples)
             if generated:
                 return [{**texts, **replies} for texts in generated]
         assumed = []
@@ -96,7 +96,7 @@ class PassForecast:
             answer = np.zeros(round(min(limit, max(1.0, math.sqrt(size * limit)))), dtype=np.int32)
             is_distinct = np.arange(len(answer)) >= len(answer) - (len(answer) - 1) * _DISTINCT_SHARE
             texts: dict[UserTurn | Samples | None, Sequence[Ids]] = {None: [answer], **replies}
-            texts |= {each: [is_distinct * np.int32(j) for j in range(1, each.n + 1)] for each in growth.samples}
+            texts |= {each: [is_distinct * np.int32(j) for j in range(1, each.n + 1)] for each in continuations.samples}
             assumed.append(texts)
         return assumed
 
@@ -104,21 +104,24 @@ class PassForecast:
         """Return the seconds in which one process reads the split with an empty store."""
         from bench.model.token_accounting import CountingExtractor, CountingModel, CountingSession, KnownInput
 
-        shards, session = self.split_data.shards, CountingSession(speed.held)
+        shards, session = self.split_data.shards, CountingSession(speed.kv_bytes)
         lm = CountingModel(session, self.reader.lm.devices, packed=True)
-        extractor, growth = CountingExtractor(lm, self.asking, self._definitions), growth_of(self._definitions)
+        extractor, continuations = (
+            CountingExtractor(lm, self.asking, self._definitions),
+            continuations_of(self._definitions),
+        )
         count = max(1, min(_SHARDS, len(shards), _QUESTIONS * len(shards) // max(1, len(self.split_data.rows))))
         counted = [shards[i * len(shards) // count] for i in range(count)]
         for shard in counted:
-            items, samples = self.reader.items(self.split_data, shard, growth), shard.samples
+            items, samples = self.reader.items(self.split_data, shard, continuations), shard.samples
             inputs = []
             for k, item in enumerate(items):
                 texts = self._texts[k % len(self._texts)]
                 answer = shard.given[k] if shard.given is not None else texts[None][0] if self.adapted else None
-                sampled = {} if samples is None else {each: samples[k][: each.n] for each in growth.samples}
+                sampled = {} if samples is None else {each: samples[k][: each.n] for each in continuations.samples}
                 inputs.append(KnownInput(**vars(item) | {"answer": answer, "samples": sampled, "written": texts}))
-            extractor.measure(inputs)
-        choices = extractor.greedy * speed.greedy + extractor.drawn * speed.drawn + extractor.grown * _NODE_SECONDS
+            extractor.extract(inputs)
+        choices = extractor.greedy * speed.greedy + extractor.sampled * speed.sampled + extractor.grown * _NODE_SECONDS
         seconds = speed.seconds(session.passes, session.tokens, session.pairs) + choices
         return seconds * len(self.split_data.questions) / max(1, sum(len(shard.rows) for shard in counted))
 
@@ -128,7 +131,7 @@ def generate_texts(
 ) -> list[Texts]:
     """Generate answers and samples for a few prompts with a small model; empty for a large or a broken model."""
     from bench.model.extractor import Extractor
-    from bench.model.forward_checks import REFUSALS
+    from bench.model.forward_checks import ARCHITECTURE_ERRORS
     from bench.model.sampling import uniforms
 
     if sum(file.stat().st_size for file in lm.folder.glob("*.safetensors")) > _SMALL_MODEL_BYTES:
@@ -137,10 +140,10 @@ def generate_texts(
     draws = (uniforms(0, str(i), n, asking.max_new_tokens) if n else None for i in range(count))
     items = [ModelInput(prompts[i * len(prompts) // count], 0, uniforms=row) for i, row in enumerate(draws)]
     try:
-        output = Extractor(lm, asking, pass_definitions(samplings)).measure(items)
+        output = Extractor(lm, asking, pass_definitions(samplings)).extract(items)
         lm.session.reset()  # its cached prefixes would save the run tokens that its costs have to count
         lm.session.tokens = 0
-    except (*REFUSALS, UserError):  # the run itself reports what is wrong with the model
+    except (*ARCHITECTURE_ERRORS, UserError):  # the run itself reports what is wrong with the model
         return []
     samples = {
         each: list(split_samples({key: values.cpu().numpy() for key, values in output.columns[each].items()}))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.api import BoolArray, FloatArray, Format
-from bench.api.errors import attempted, fenced
+from bench.api.errors import capture, plugin_errors
 from bench.api.signals import By
 from bench.grading.grade import (
     Judge,
@@ -27,7 +27,7 @@ from bench.grading.grade import (
     same_text,
 )
 from bench.prompts.templates import context
-from bench.signals.definition import definition, growth_of
+from bench.signals.definition import continuations_of, definition
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.store.folders import Store, key_of
@@ -45,7 +45,7 @@ _FILE = "relations.safetensors"
 
 
 @dataclass(frozen=True)
-class Relating:
+class PairModels:
     """Text-pair models of a run."""
 
     nli: PairModel | None = None
@@ -98,7 +98,7 @@ class Grader:
     reader: Reader
     judge: Judge
     """Decides whether open answers are right, and whether samples agree."""
-    pair_models: Relating = field(default_factory=Relating)
+    pair_models: PairModels = field(default_factory=PairModels)
     """Models that relate samples."""
 
     def grade(self, split_data: SplitData) -> SplitData:
@@ -110,7 +110,7 @@ class Grader:
         """
         fmt, protocol = split_data.task.format, self.reader.protocol
         pairs = list(zip(split_data.questions, self._texts(split_data), strict=True))
-        if split_data.graded_elsewhere:
+        if split_data.has_external_labels:
             answers = [grade_released(q, text, split_data.released[q.id], fmt, protocol) for q, text in pairs]
         elif fmt is Format.CHOICE:
             answers = [grade_choice(question, text, protocol) for question, text in pairs]
@@ -141,8 +141,8 @@ class Grader:
         """Return the graded split with its samples compared with the answer and with each other."""
         split = self.reader.stored(graded)
         signals = graded.requested
-        compared = {signal: attempted(definition(signal).agreement, split, self._agreement) for signal in signals}
-        related = {signal: attempted(definition(signal).relation, split, self._relation) for signal in signals}
+        compared = {signal: capture(definition(signal).agreement, split, self._agreement) for signal in signals}
+        related = {signal: capture(definition(signal).relation, split, self._relation) for signal in signals}
         relations = {signal: relation for signal, relation in related.items() if relation is not None}
         agreements = {signal: agreement for signal, agreement in compared.items() if agreement is not None}
         return replace(
@@ -150,7 +150,7 @@ class Grader:
             relations=relations,
             related_by={signal: self._related_by(graded, signal) for signal in relations},
             agreements=agreements,
-            compared_by=self.judge.name if agreements and growth_of(graded.signals).samples else "",
+            compared_by=self.judge.name if agreements and continuations_of(graded.signals).samples else "",
         )
 
     def _texts(self, split_data: SplitData) -> list[str]:
@@ -168,7 +168,7 @@ class Grader:
             ],
             dtype=np.bool_,
         )
-        judge = self.judge.comparing() if fmt is Format.OPEN else None
+        judge = self.judge.pairwise_judge() if fmt is Format.OPEN else None
         if judge is None:
             return agree
         contexts = _contexts(split_data, protocol)  # the judge compares the texts that differ from the answer
@@ -198,7 +198,7 @@ class Grader:
             return match_relations(signal.by, texts)
         contexts, where = _contexts(split_data, self.reader.protocol), str(split_data.where)
         if signal.by == "judge":  # one verdict holds for both orders of a pair
-            judge, same = self.judge.comparing(), match_relations("judge", texts)
+            judge, same = self.judge.pairwise_judge(), match_relations("judge", texts)
             index_of_pair = {pair: k for k, pair in enumerate(pairs)}
             unmatched = [pair for pair in pairs if not same[index_of_pair[pair]] and pair[1] < pair[2]]
             cases = [JudgeCase(contexts[row], one, other) for row, one, other in unmatched]
@@ -218,5 +218,5 @@ class Grader:
 def _contexts(split_data: SplitData, protocol: Protocol) -> list[str]:
     """Return each question as its prompt shows it, without exemplars, for the judge."""
     task = split_data.task
-    with fenced(f"task {task.name!r}, style_of"):
+    with plugin_errors(f"task {task.name!r}, style_of"):
         return [context(question, task.style_of(question), protocol.letters) for question in split_data.questions]

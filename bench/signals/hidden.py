@@ -10,7 +10,14 @@ import numpy as np
 
 from bench.api import At, Format, Hidden, Of, Ragged, Task, TokenIds
 from bench.api.batch import Column
-from bench.model.continuation_specs import AnswerSpan, ContinuationSpec, PendingArrays, UserTurn, as_it_is, first_row
+from bench.model.continuation_specs import (
+    AnswerSpan,
+    ContinuationSpec,
+    PendingArrays,
+    UserTurn,
+    first_row,
+    identity_transform,
+)
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.samples import sample_sources
 from bench.store.folders import digest_arrays
@@ -42,7 +49,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
     declares = Hidden
 
     @property
-    def growth(self) -> ContinuationSpec:
+    def continuations(self) -> ContinuationSpec:
         """The answer, the options of an open question, the samples, or the self-check query."""
         if self.signal.at is At.SAMPLE_END:
             samples = frozenset({self.signal.samples})
@@ -71,9 +78,9 @@ class HiddenDefinition(PassDefinition[Hidden]):
         lettered = self.signal.at in OPTIONS and fmt is Format.CHOICE
         return (HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self,)
 
-    def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
+    def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
         """Return why the self-check query can't follow the answer on this model; None where it can."""
-        return prompts.query_hindrance(task) if self.signal.at is At.QUERY_END else None
+        return prompts.query_unsupported_reason(task) if self.signal.at is At.QUERY_END else None
 
     def name(self, asking: PromptSettings, seed: int) -> str:
         """Return the name with the seed of the samples, or a digest of the query's token ids."""
@@ -84,18 +91,22 @@ class HiddenDefinition(PassDefinition[Hidden]):
         """Return `values`: `(d,)`, `(t_i, d)`, or `(N, d)` in the model's dtype; a mean in float32."""
         depth, at = self.signal.depth, self.signal.at
         if at is At.QUERY_END:
-            ends, first = batch.ends(_QUERY, depth), batch.states(depth, [0])
+            ends, first = batch.turn_end_states(_QUERY, depth), batch.states(depth, [0])
             missing = first[0].new_full(first[0].shape, float("nan"))
-            return batch.each({"values": ends.get(i, missing)} for i in range(len(batch.items)))
+            return batch.repeat_per_question({"values": ends.get(i, missing)} for i in range(len(batch.items)))
         if at is At.SAMPLE_END or at in OPTIONS:
             return [
-                [{"values": batch.awaited(depth, self._nodes(batch, i, m))} for m in range(len(group))]
+                [{"values": batch.pending_states(depth, self._nodes(batch, i, m))} for m in range(len(group))]
                 for i, group in enumerate(batch.items)
             ]
         pooled = self.signal.pool is not None
-        transform = (lambda states: states.float().mean(dim=0)) if pooled else as_it_is if self.ragged else first_row
+        transform = (
+            (lambda states: states.float().mean(dim=0)) if pooled else identity_transform if self.ragged else first_row
+        )
         nodes = (self._nodes(batch, i, 0) for i in range(len(batch.items)))
-        return batch.each({"values": batch.awaited(depth, node_list, transform)} for node_list in nodes)
+        return batch.repeat_per_question(
+            {"values": batch.pending_states(depth, node_list, transform)} for node_list in nodes
+        )
 
     def _nodes(self, batch: DecodeBatch, i: int, m: int) -> list[int]:
         """Return the token nodes whose states are read, for question m of prompt i."""

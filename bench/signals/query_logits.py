@@ -23,12 +23,12 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
 
     declares = QueryLogits
 
-    def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
+    def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
         """Return why the query can't follow the answer on this model; None where it can."""
-        return prompts.query_hindrance(task)
+        return prompts.query_unsupported_reason(task)
 
     @property
-    def growth(self) -> ContinuationSpec:
+    def continuations(self) -> ContinuationSpec:
         """The whole answer and the self-check query."""
         return ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({UserTurn()}))
 
@@ -50,8 +50,8 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
         """Return `values`: `(2,)`, the logits of no and yes."""
-        logits, missing = batch.words(UserTurn(), batch.asking.verdict_ids), self.unanswered["values"]
-        return batch.each({"values": logits.get(i, missing)} for i in range(len(batch.items)))
+        logits, missing = batch.word_logits(UserTurn(), batch.asking.verdict_ids), self.unanswered["values"]
+        return batch.repeat_per_question({"values": logits.get(i, missing)} for i in range(len(batch.items)))
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
         """Return the same logits with and without an adapter, as an untrained adapter changes nothing."""

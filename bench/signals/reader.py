@@ -16,11 +16,11 @@ from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.data.splits import TaskSplit
 from bench.model.continuation_specs import NOTHING, ContinuationSpec, ModelInput
-from bench.model.devices import ALONE, class_of, default_budget, followed_together
-from bench.model.memory import give_back
+from bench.model.devices import ALONE, default_batch_limits, default_budget, device_class
+from bench.model.memory import release_free_memory
 from bench.prompts.front_coding import Ids
 from bench.prompts.shards import PromptTokeniser, Shard
-from bench.signals.definition import definition, growth_of, pass_definitions, stored
+from bench.signals.definition import continuations_of, definition, pass_definitions, stored_sources
 from bench.signals.files import load_answers, load_signal, names_in
 from bench.signals.forecast import PassForecast, generate_texts
 from bench.signals.samples import split_samples
@@ -63,7 +63,7 @@ class Reader:
     _probe_texts: dict[tuple[TaskSplit, frozenset[Samples]], list[Texts]] = field(default_factory=dict, init=False)
 
     @cached_property
-    def working(self) -> Engine:
+    def active_engine(self) -> Engine:
         """The engine in use: `engine`, or a worker in this process."""
 
         def waits(task: ShardTask, whom: str) -> None:
@@ -76,12 +76,12 @@ class Reader:
         """Settings that decide which tokens share a forward pass; empty in float32, where no answer depends on them."""
         if str(self.lm.dtype) == "torch.float32":
             return {}
-        limits = followed_together(*self.lm.devices)
+        limits = default_batch_limits(*self.lm.devices)
         batch_limits = {} if limits == ALONE else {"followed_together": [limits.sequences, limits.bytes]}
-        return {"device": class_of(*self.lm.devices), "token_budget": self.budget, **batch_limits}
+        return {"device": device_class(*self.lm.devices), "token_budget": self.budget, **batch_limits}
 
     @property
-    def unusual(self) -> dict[str, object]:
+    def nondefault_budget(self) -> dict[str, object]:
         """The token budget, where it can change an answer and is not the device's default; else empty."""
         is_usual = not self.arithmetic or self.budget == default_budget(*self.lm.devices)
         return {} if is_usual else {"token_budget": self.budget}
@@ -118,12 +118,12 @@ class Reader:
         return StoredSplit(split_data, self.lm, self.prompts, self.asking(split_data), self.seed)
 
     def items(
-        self, split_data: SplitData, shard: Shard, growth: ContinuationSpec, answers: Sequence[Ids] | None = None
+        self, split_data: SplitData, shard: Shard, continuations: ContinuationSpec, answers: Sequence[Ids] | None = None
     ) -> list[ModelInput]:
         """Return the model inputs of a shard for a continuation; without `answers` the model generates them."""
         task, questions = split_data.task, [split_data.questions[row] for row in shard.rows]
         query_prompts = None  # the self-check conversation continues the answering prompt, as in nearly all templates
-        if growth.turns and not self._continues(task):
+        if continuations.turns and not self._continues(task):
             released = [split_data.released.get(question.id) for question in questions]
             prompts = [
                 (record and record.prompt) or self.prompts.prompt(task, question, shots)
@@ -133,7 +133,7 @@ class Reader:
             if shard.traces is not None:
                 query_prompts = [np.concatenate(pair) for pair in zip(query_prompts, shard.traces, strict=True)]
         is_choice = task.format is Format.CHOICE
-        reads_options = (growth.gold or growth.wrong) and not is_choice
+        reads_options = (continuations.gold or continuations.wrong) and not is_choice
         options_of = self.prompts.options(task, questions) if reads_options else [[] for _ in questions]
         return [
             ModelInput(
@@ -153,7 +153,7 @@ class Reader:
     def find(self, split_data: SplitData, signals: frozenset[Signal]) -> int:
         """Return the number of shards that the store lacks or has in part."""
         asking = self.asking(split_data, signals)
-        names = self._names(split_data, stored(signals, split_data.task.format, asking.max_new_tokens), asking)
+        names = self._names(split_data, stored_sources(signals, split_data.task.format, asking.max_new_tokens), asking)
         missing = 0
         for shard, shard_names in zip(split_data.shards, names, strict=True):
             entries = self.store.entries(self._kind(shard, asking))
@@ -186,7 +186,7 @@ class Reader:
         """
         split_data = replace(split_data, requested=signals)
         asking = self.asking(split_data)
-        sources = stored(signals, split_data.task.format, asking.max_new_tokens)
+        sources = stored_sources(signals, split_data.task.format, asking.max_new_tokens)
         names = self._names(split_data, sources, asking)
 
         def look_up(i: int) -> _StoreLookup:
@@ -198,7 +198,7 @@ class Reader:
             if ids is not None and not missing:
                 return entries, None
             given, by_setting = split_data.shards[i].samples, {}
-            for sampling in growth_of(missing).samples:
+            for sampling in continuations_of(missing).samples:
                 if given is not None:
                     by_setting[sampling] = [sampled[: sampling.n] for sampled in given]
                 elif (name := names[i].get(sampling)) in stored_names:
@@ -220,7 +220,7 @@ class Reader:
             bundles.append(used)
         return replace(split_data, signals=sources, names=names, bundles=bundles, answer_ids=answers)
 
-    def read_through(self, split_data: SplitData, adapter: AdapterRef) -> SplitData:
+    def read_adapted(self, split_data: SplitData, adapter: AdapterRef) -> SplitData:
         """Return the split with the same answers, and the self-check query computed with an adapter."""
         names, keys = self._adapted(split_data, adapter)
         resolved = replace(adapter, folder=adapter.folder.resolve())
@@ -237,8 +237,8 @@ class Reader:
         names_by_shard = [names] * len(bundles)
         return replace(split_data, signals=frozenset(names), names=names_by_shard, bundles=bundles, adapter=adapter)
 
-    def is_read_through(self, split_data: SplitData, adapter: AdapterRef) -> bool:
-        """Return whether the store has all that `read_through` would compute."""
+    def has_adapted(self, split_data: SplitData, adapter: AdapterRef) -> bool:
+        """Return whether the store has all that `read_adapted` would compute."""
         _, keys = self._adapted(split_data, adapter)
         return all(self.store.get(kind, key) is not None for kind, key in keys)
 
@@ -267,7 +267,7 @@ class Reader:
             def finish(i: int, entries: list[Entry]) -> None:
                 complete[i] = entries
                 advance(shards[i].prompts.total)
-                give_back()
+                release_free_memory()
 
             def missing(*, recompute: bool) -> Iterator[ShardTask]:
                 """Yield a task for each incomplete shard; the store is looked up when the task is requested."""
@@ -280,7 +280,7 @@ class Reader:
                             yield replace(task, held=None) if recompute else task
 
             for attempt in count():
-                with closing(self.working.work(missing(recompute=attempt >= _MAX_ATTEMPTS))) as results:
+                with closing(self.active_engine.work(missing(recompute=attempt >= _MAX_ATTEMPTS))) as results:
                     for task, result in results:
                         self.forward_tokens += result.forward_tokens
                         self.peak_memory_mb = max(self.peak_memory_mb, result.peak_memory_mb)
@@ -301,12 +301,12 @@ class Reader:
         """
         definitions = pass_definitions(signals)
         base_names = {signal: spec.name(asking, self.seed) for signal, spec in definitions.items()}
-        growth, names = growth_of(signals), []
+        continuations, names = continuations_of(signals), []
         for shard in split_data.shards:
             questions = [split_data.questions[row] for row in shard.rows]
             options = (
                 self.prompts.options(split_data.task, questions)
-                if growth.gold or growth.wrong
+                if continuations.gold or continuations.wrong
                 else [[]] * len(questions)
             )
             pairs = list(zip(questions, options, strict=True))
@@ -318,7 +318,7 @@ class Reader:
                 digests["drawn by"] = key_of({"ids": [question.id for question in questions]})
             shard_names = {}
             for signal, name in base_names.items():
-                spec = definitions[signal].growth
+                spec = definitions[signal].continuations
                 is_read = {"gold": spec.gold, "wrong": spec.wrong, "drawn by": spec.samples}
                 shard_names[signal] = " ".join(
                     [name, *(f"{part} {digest}" for part, digest in digests.items() if is_read[part])]
@@ -340,10 +340,12 @@ class Reader:
         Raises:
             UserError: after the longest prompt the context has no room for a user turn.
         """
-        shard, growth = split_data.shards[number], growth_of(names)
+        shard, continuations = split_data.shards[number], continuations_of(names)
         keys = tuple(entry.folder.name for entry in entries)
         asking = self.asking(split_data)
-        followups = [turn for turn in growth.turns if turn.wording or turn.say]  # prompts leave room for the self-check
+        followups = [
+            turn for turn in continuations.turns if turn.wording or turn.say
+        ]  # prompts leave room for the self-check
         answer = max([asking.max_new_tokens, *map(len, shard.given or ())])
         longest = max(map(len, shard.prompts), default=0) + answer if followups else 0
         for turn in followups:
@@ -355,13 +357,13 @@ class Reader:
                     " protocol.shots=N"
                 )
         return ShardTask(
-            number, str(split_data.where), kind, keys, self.items(split_data, shard, growth, answers), asking,
+            number, str(split_data.where), kind, keys, self.items(split_data, shard, continuations, answers), asking,
             dict(names), self.seed,
         )  # fmt: skip
 
     def _continues(self, task: Task) -> bool:
         """Return whether the token ids with a user turn after the answer begin with the answering prompt."""
-        return self.lm.chat.query(self.prompts.stand_in(task), self.protocol).continues
+        return self.lm.chat.query(self.prompts.placeholder_prompt(task), self.protocol).continues
 
     def _kind(self, shard: Shard, asking: PromptSettings) -> str:
         """Return the store kind of a shard: a digest of weights, dtype, attention, prompts and decoding."""

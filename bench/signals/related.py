@@ -9,7 +9,7 @@ import numpy as np
 from bench.api import FloatArray, Format, IntArray, Of, Related
 from bench.signals.definition import PassDefinition, SignalDefinition
 from bench.signals.samples import decode_samples, sample_sources
-from bench.signals.split_data import unless_failed
+from bench.signals.split_data import raise_if_failed
 
 if TYPE_CHECKING:
     from bench.signals.split_data import RelateTexts, SplitData, StoredSplit
@@ -46,7 +46,7 @@ class RelatedDefinition(SignalDefinition[Related]):
 
     def column(self, split: StoredSplit) -> FloatArray:
         """Return `(n, m, m)` or `(n, m, m, 3)` float32, as computed by grading."""
-        return unless_failed(split.split_data.relations[self.signal])[split.places]
+        return raise_if_failed(split.split_data.relations[self.signal])[split.places]
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
         """Return a high value for equal texts and a low one for others."""

@@ -11,7 +11,7 @@ from bench.api import BoolArray, Format, SampleAgreement
 from bench.grading.grade import normalise_text
 from bench.signals.definition import PassDefinition, SignalDefinition
 from bench.signals.samples import decode_samples, sample_sources
-from bench.signals.split_data import Agreement, unless_failed
+from bench.signals.split_data import Agreement, raise_if_failed
 
 if TYPE_CHECKING:
     from bench.signals.split_data import CompareSamples, StoredSplit
@@ -40,7 +40,7 @@ class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
 
     def column(self, split: StoredSplit) -> BoolArray:
         """Return `(n, N)` bool, as computed by grading."""
-        return unless_failed(split.split_data.agreements[self.signal]).agree[split.places]
+        return raise_if_failed(split.split_data.agreements[self.signal]).agree[split.places]
 
     def synthesize(self, data: SyntheticQuestions) -> BoolArray:
         """Return agreement that is more frequent where the answer is right."""

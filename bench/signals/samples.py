@@ -32,7 +32,7 @@ class SamplesDefinition(PassDefinition[Samples]):
     declares = Samples
 
     @property
-    def growth(self) -> ContinuationSpec:
+    def continuations(self) -> ContinuationSpec:
         """The samples."""
         return ContinuationSpec(samples=frozenset({self.signal}))
 
@@ -64,7 +64,7 @@ class SamplesDefinition(PassDefinition[Samples]):
 
     def column(self, split: StoredSplit) -> Ragged:
         """Return a `Ragged` of `Samples.dtype`, `(t_i,)` for each question, with sample indices as `owner`."""
-        ids = list(drawn(split, self.signal))
+        ids = list(sampled_ids(split, self.signal))
         scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).column(split)
         limit = split.asking.max_new_tokens if split.samples is None else None
         return self._records(ids, scores.values["log_probability"], limit)
@@ -103,7 +103,7 @@ def join_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
     return Ragged(values, np.cumsum([0, *sizes], dtype=np.int64), np.asarray(owners, dtype=np.int64))
 
 
-def drawn(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
+def sampled_ids(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
     """Yield the token ids of each question's samples, in the order of the split's rows."""
     if split.asking.max_new_tokens == 1:
         for letters, _ in sample_letters(split, sampling):
@@ -149,7 +149,7 @@ def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list
 def decode_samples(samples: Samples, split: StoredSplit) -> Iterator[list[str]]:
     """Yield the texts of each question's samples, stripped; equal ids are decoded once."""
     decoded: dict[bytes, str] = {}
-    for sample_ids in drawn(split, samples):
+    for sample_ids in sampled_ids(split, samples):
         for ids in sample_ids:
             if ids.tobytes() not in decoded:
                 decoded[ids.tobytes()] = split.lm.chat.decode(ids.tolist())

@@ -38,7 +38,7 @@ class Agreement:
     """Share of a question's samples in its largest group of equal ones, mean over questions (docs/methods.md §2.14)."""
 
 
-def unless_failed(value: T | BaseException) -> T:
+def raise_if_failed(value: T | BaseException) -> T:
     """Return a value computed from samples, unless its computation failed.
 
     Raises:
@@ -90,12 +90,12 @@ class SplitData:
     """Signal -> what related the samples: a model with its revision, the judge, or `match`."""
 
     @property
-    def graded_elsewhere(self) -> bool:
+    def has_external_labels(self) -> bool:
         """Whether all answers came from outside, with labels."""
         return bool(self.released) and all(answer.correct is not None for answer in self.released.values())
 
     @property
-    def asked_elsewhere(self) -> bool:
+    def has_external_prompts(self) -> bool:
         """Whether any answer came from outside with its prompt."""
         return any(answer.prompt is not None for answer in self.released.values())
 
@@ -125,14 +125,14 @@ class SplitData:
         return np.asarray([bool(answer.text) for answer in self.answers], dtype=np.bool_)
 
     @property
-    def kept(self) -> BoolArray:
+    def included(self) -> BoolArray:
         """`(n,)` bool: whether the question is not excluded by `left_out`."""
         return np.asarray([question.id not in self.left_out for question in self.questions], dtype=np.bool_)
 
     @property
     def usable(self) -> BoolArray:
         """`(n,)` bool: whether the question is answered and not excluded; `fit` and `predict` get these."""
-        return self.answered & self.kept
+        return self.answered & self.included
 
     @property
     def correct(self) -> BoolArray:
@@ -140,7 +140,7 @@ class SplitData:
         return np.asarray([answer.correct for answer in self.answers], dtype=np.bool_)
 
     @cached_property
-    def asked(self) -> str:
+    def content_digest(self) -> str:
         """Digest of the questions and prompts."""
         prompts = [digest_arrays(shard.prompts) for shard in self.shards]
         return key_of({"questions": [repr(question) for question in self.questions], "prompts": prompts})
@@ -164,7 +164,7 @@ class StoredSplit:
     asking: PromptSettings
     seed: int
     """Seed of the samples."""
-    chosen: IntArray | None = None
+    selected_rows: IntArray | None = None
     """`(m,)` rows of the selected questions, in this order; None: all, in the order of the shards."""
 
     def arrays(self, signal: Signal) -> dict[str, npt.NDArray[Any]]:
@@ -175,7 +175,7 @@ class StoredSplit:
     @cached_property
     def rows(self) -> IntArray:
         """`(m,)` rows of the selected questions."""
-        return self.split_data.rows if self.chosen is None else self.chosen
+        return self.split_data.rows if self.selected_rows is None else self.selected_rows
 
     @cached_property
     def questions(self) -> list[Question]:
@@ -192,7 +192,7 @@ class StoredSplit:
     @cached_property
     def places(self) -> IntArray:
         """`(m,)` positions of the selected questions in the concatenated shards."""
-        return np.arange(len(self.rows)) if self.chosen is None else self.split_data.order[self.chosen]
+        return np.arange(len(self.rows)) if self.selected_rows is None else self.split_data.order[self.selected_rows]
 
     @cached_property
     def samples(self) -> list[list[Ids]] | None:

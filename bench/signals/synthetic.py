@@ -176,7 +176,7 @@ def planted(
     return copy.deepcopy(_cached_batch(frozenset(signals), n, seed, fmt, labels))
 
 
-def labelled(
+def make_batch(
     signals: Iterable[Signal],
     n: int,
     seed: int,
@@ -224,8 +224,8 @@ def labelled(
     return Batch([f"planted/{seed}/{i}" for i in range(n)], columns, labels).own()  # some columns share arrays
 
 
-_cached_batch = lru_cache(maxsize=256)(labelled)
-"""Cached `labelled`: most checks of a method, and of other methods with the same signals, use the same batches."""
+_cached_batch = lru_cache(maxsize=256)(make_batch)
+"""Cached `make_batch`: most checks of a method, and of other methods with the same signals, use the same batches."""
 
 
 def _ragged(values: npt.NDArray[Any], lengths: IntArray) -> Ragged:

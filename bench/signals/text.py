@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from bench.api import Format, Of, Ragged, Text
 from bench.api.batch import Column
-from bench.api.errors import fenced
+from bench.api.errors import plugin_errors
 from bench.prompts.templates import context
 from bench.signals.definition import PassDefinition, SignalDefinition
 from bench.signals.samples import decode_samples, sample_sources
@@ -47,7 +47,7 @@ class TextDefinition(SignalDefinition[Text]):
         if self.signal.of is Of.OPTIONS:
             pairs = zip(split.questions, split.unlabelled, strict=True)
             return Ragged.of([object_array([question.choices[k] for k in order]) for question, order in pairs])
-        with fenced(f"task {split_data.task.name!r}, style_of"):
+        with plugin_errors(f"task {split_data.task.name!r}, style_of"):
             letters = split.prompts.protocol.letters
             return object_array(
                 [context(question, split_data.task.style_of(question), letters) for question in split.questions]

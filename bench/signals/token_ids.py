@@ -28,9 +28,9 @@ class TokenIdsDefinition(SignalDefinition[TokenIds]):
         """Return whether the ids contain the answer's."""
         return self.signal.of in {Of.ANSWER, Of.QUERY}
 
-    def hindrance(self, task: Task, prompts: PromptTokeniser) -> str | None:
+    def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
         """Return why the self-check query can't follow the answer on this model; None where it can."""
-        return prompts.query_hindrance(task) if self.signal.of is Of.QUERY else None
+        return prompts.query_unsupported_reason(task) if self.signal.of is Of.QUERY else None
 
     def column(self, split: StoredSplit) -> Ragged:
         """Return a `Ragged` of int64, `(t_i,)` for each question.

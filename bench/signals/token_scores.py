@@ -14,7 +14,7 @@ from bench.api import Format, Of, Ragged, TokenIds, TokenScores, UserError
 from bench.model.continuation_specs import AnswerSpan, Arrays, ContinuationSpec, PendingArrays
 from bench.prompts.front_coding import Ids
 from bench.signals.definition import PassDefinition, definition
-from bench.signals.samples import drawn, join_texts, sample_letters, sample_sources
+from bench.signals.samples import join_texts, sample_letters, sample_sources, sampled_ids
 from bench.store.folders import digest_arrays
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     declares = TokenScores
 
     @property
-    def growth(self) -> ContinuationSpec:
+    def continuations(self) -> ContinuationSpec:
         """Continuation up to the states that predict the last tokens."""
         return {
             Of.ANSWER: ContinuationSpec(AnswerSpan.ANSWER_PREDICTING),
@@ -116,7 +116,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         columns = {name: torch.split(column, sizes) for name, column in joined.items()}
         values = [{name: column[i] for name, column in columns.items()} for i in range(len(sizes))]
         if not per_item:
-            return batch.each(values)
+            return batch.repeat_per_question(values)
         ends = np.cumsum([0, *map(len, batch.items)])
         return [values[start:stop] for start, stop in pairwise(ends)]
 
@@ -157,7 +157,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
         sampling = self.signal.samples
         if split.asking.max_new_tokens > 1:
-            ids = join_texts(list(drawn(split, sampling)))
+            ids = join_texts(list(sampled_ids(split, sampling)))
             return replace(self.stored(split), owner=ids.owner)
         texts, values = [], [self._records({name: value.numpy() for name, value in self._empty_scores().items()})]
         for letters, logits in sample_letters(split, sampling):

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from bench.api import AdapterRef, Signal, UserError
 from bench.model.continuation_specs import ModelInput
-from bench.model.devices import class_of
-from bench.model.memory import give_back, peak_memory_mb
+from bench.model.devices import device_class
+from bench.model.memory import peak_memory_mb, release_free_memory
 from bench.model.specs import label_of
 from bench.prompts.prompt_settings import PromptSettings
-from bench.signals.definition import growth_of, pass_definitions
+from bench.signals.definition import continuations_of, pass_definitions
 from bench.signals.files import write_bundle
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 from bench.store.locks import Timeout, file_lock, shard_claim
@@ -59,7 +59,7 @@ class ShardTask:
 
 
 @dataclass(frozen=True, eq=False)
-class Done:
+class TaskResult:
     """Outcome of a task, whose arrays are in the store."""
 
     key: str | None = None
@@ -73,11 +73,11 @@ class Done:
     started: float = 0.0
     """Unix time in seconds on the worker's machine; so is `ended`."""
     ended: float = 0.0
-    taken: bool = False
+    is_claimed: bool = False
     """Whether another run is computing the shard."""
 
 
-Outcomes = Generator[tuple[ShardTask, Done], None, None]
+Outcomes = Generator[tuple[ShardTask, TaskResult], None, None]
 
 
 class Engine(Protocol):
@@ -97,7 +97,7 @@ class Engine(Protocol):
         """Stop all workers."""
 
 
-def busy_last(run: Callable[..., Iterator[tuple[ShardTask, Done]]], tasks: Iterable[ShardTask]) -> Outcomes:
+def busy_last(run: Callable[..., Iterator[tuple[ShardTask, TaskResult]]], tasks: Iterable[ShardTask]) -> Outcomes:
     """Run tasks; those that another run is computing come last, and are waited for.
 
     Args:
@@ -106,7 +106,7 @@ def busy_last(run: Callable[..., Iterator[tuple[ShardTask, Done]]], tasks: Itera
     """
     busy_tasks = []
     for task, done in run(tasks, wait=False):
-        if done.taken:
+        if done.is_claimed:
             busy_tasks.append(task)
         else:
             yield task, done
@@ -130,7 +130,7 @@ class Worker:
     def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
         """Run tasks one after the other (see `Engine`); those that another run is computing come last."""
 
-        def run(batch: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, Done]]:
+        def run(batch: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, TaskResult]]:
             yield from ((task, self.do(task, wait=wait)) for task in batch)
 
         try:
@@ -145,12 +145,12 @@ class Worker:
 
     close = rest
 
-    def do(self, task: ShardTask, *, wait: bool) -> Done:
+    def do(self, task: ShardTask, *, wait: bool) -> TaskResult:
         """Run one task, unless another run has.
 
         Args:
             task: the missing part of a shard.
-            wait: whether to wait for another run that is computing the shard; else return with `taken` set.
+            wait: whether to wait for another run that is computing the shard; else return with `is_claimed` set.
 
         Raises:
             UserError: the store can't be written, or the shard can't be read on this device.
@@ -161,7 +161,7 @@ class Worker:
             try:
                 stack.enter_context(file_lock(path, partial(self.waits, task) if wait else None))
             except Timeout:
-                return Done(taken=True)
+                return TaskResult(is_claimed=True)
             except OSError as error:
                 raise UserError(
                     f"The cache could not be written: {error.strerror or error}. Free some disk space, or set"
@@ -174,18 +174,18 @@ class Worker:
                     path.unlink()  # a waiting run looks into the store before it computes
         return replace(result, started=started, ended=time.time())
 
-    def told(self, task: ShardTask, *, wait: bool) -> Done:
+    def do_for_remote(self, task: ShardTask, *, wait: bool) -> TaskResult:
         """Run a task as `do` and return its outcome for another process, which loads the entry from the store."""
         result = self.do(task, wait=wait)
-        give_back()
+        release_free_memory()
         return replace(result, entry=None, peak_memory_mb=peak_memory_mb(*self.lm.devices))
 
-    def _compute(self, task: ShardTask) -> Done:
+    def _compute(self, task: ShardTask) -> TaskResult:
         from bench.model.extractor import Extractor
         from bench.model.sampling import uniforms
 
         if task.held is not None and task.held != tuple(self.store.keys(task.kind)):
-            return Done()
+            return TaskResult()
         if task.adapter != self._adapter:  # it stays active for later tasks with the same adapter
             self.rest()
             if task.adapter is not None:
@@ -194,9 +194,9 @@ class Worker:
                 self._adapter_stack.enter_context(adapted(self.lm, task.adapter))
             self._adapter = task.adapter
         items, limit = task.items, task.asking.max_new_tokens
-        if n := max((sampling.n for sampling in growth_of(task.names).samples), default=0):
+        if n := max((sampling.n for sampling in continuations_of(task.names).samples), default=0):
             items = [replace(item, uniforms=uniforms(task.seed, item.id, n, limit)) for item in items]
-        measured = Extractor(self.lm, task.asking, pass_definitions(task.names), task.stage).measure(items)
+        measured = Extractor(self.lm, task.asking, pass_definitions(task.names), task.stage).extract(items)
         fields = {"signals": sorted(task.names.values()), "answers": digest_arrays(measured.answers)}
         # One folder for the whole pass: a killed run has stored all of it or nothing, and so repeats the same pass.
         entry = self.store.put(
@@ -211,9 +211,9 @@ class Worker:
             halvings=measured.halvings,
             packed=self.lm.packed,
             bytes_per_token=measured.bytes_per_token,
-            hindrance=self.lm.hindrance,
+            hindrance=self.lm.unsupported_reason,
         )
-        return Done(entry.folder.name, entry, sum(cost.forward_tokens for cost in measured.costs.values()))
+        return TaskResult(entry.folder.name, entry, sum(cost.forward_tokens for cost in measured.costs.values()))
 
 
 # --- in others --------------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class WorkerSpec:
     threads: int
     """CPU threads of a forward pass, on which last bits depend."""
     expected: Mapping[str, str]
-    """Software and hardware where the run was started: see `surroundings`."""
+    """Software and hardware where the run was started: see `describe_environment`."""
     witness: str = ""
     """File in the store by which a worker verifies that it has the run's store."""
 
@@ -241,9 +241,9 @@ class WorkerSpec:
         source = str(Path(spec.source).resolve()) if spec.local else spec.source
         model = replace(spec, source=source, revision=lm.files.commit or spec.revision)
         options = replace(lm.options, device=device, dtype=lm.dtype_name)
-        return cls(model, options, store.root.resolve(), threads, surroundings(lm), witness)
+        return cls(model, options, store.root.resolve(), threads, describe_environment(lm), witness)
 
-    def opened(self) -> Worker:
+    def build_worker(self) -> Worker:
         """Load the model and return the worker.
 
         Raises:
@@ -261,13 +261,13 @@ class WorkerSpec:
 
         torch.set_num_threads(self.threads)
         lm = LanguageModel(self.model, self.options)
-        _check(self.expected, surroundings(lm))
+        _check(self.expected, describe_environment(lm))
         return Worker(lm, Store(self.cache))
 
 
-def surroundings(lm: LanguageModel) -> dict[str, str]:
+def describe_environment(lm: LanguageModel) -> dict[str, str]:
     """Describe what the bits of signals depend on besides the task: package versions, model, dtype, device."""
-    device = "any" if str(lm.dtype) == "torch.float32" else class_of(*lm.devices)
+    device = "any" if str(lm.dtype) == "torch.float32" else device_class(*lm.devices)
     return {**_versions(), "model": lm.fingerprint, "dtype": str(lm.dtype), "device": device}
 
 

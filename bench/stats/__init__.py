@@ -6,14 +6,37 @@ Pure numpy functions of confidences and correctness, question by question, and o
 
 from bench.stats.calibration import calibrated_p
 from bench.stats.comparison import Comparison, compare, max_t, p_values, ranks
-from bench.stats.influence import RANKED, TESTED, Influence, influence, over_seeds
-from bench.stats.intervals import MIN_CLUSTERS, MIN_RARER, Estimand, Interval, Sampling, Spread, quantile
+from bench.stats.influence import RANKED, TESTED, Influence, influence, mean_over_seeds
+from bench.stats.intervals import MIN_CLUSTERS, MIN_RARER, Estimand, Interval, Sampling, StandardErrors, quantile
 from bench.stats.settings import Average, Settings
 from bench.stats.strata import Strata, strata_of
 from bench.stats.summary import Estimate, MethodSummary, Summary, summary
 
 __all__ = [
-    "MIN_CLUSTERS", "MIN_RARER", "RANKED", "TESTED", "Average", "Comparison", "Estimand", "Estimate", "Influence",
-    "Interval", "MethodSummary", "Sampling", "Settings", "Spread", "Strata", "Summary", "calibrated_p", "compare",
-    "influence", "max_t", "over_seeds", "p_values", "quantile", "ranks", "strata_of", "summary",
+    "MIN_CLUSTERS",
+    "MIN_RARER",
+    "RANKED",
+    "TESTED",
+    "Average",
+    "Comparison",
+    "Estimand",
+    "Estimate",
+    "Influence",
+    "Interval",
+    "MethodSummary",
+    "Sampling",
+    "Settings",
+    "StandardErrors",
+    "Strata",
+    "Summary",
+    "calibrated_p",
+    "compare",
+    "influence",
+    "max_t",
+    "mean_over_seeds",
+    "p_values",
+    "quantile",
+    "ranks",
+    "strata_of",
+    "summary",
 ]  # fmt: skip

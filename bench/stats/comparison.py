@@ -17,7 +17,7 @@ import numpy as np
 from bench.api import FloatArray
 from bench.metrics import METRICS
 from bench.stats.influence import Influence
-from bench.stats.intervals import MIN_RARER, REL_TINY, TINY, Interval, Sampling, Spread, quantile
+from bench.stats.intervals import MIN_RARER, REL_TINY, TINY, Interval, Sampling, StandardErrors, quantile
 from bench.stats.settings import Settings
 
 K = TypeVar("K")
@@ -108,7 +108,7 @@ def compare(
     for block in () if reason else (list(defined), *blocks):  # the correction of its own block comes last
         members = [k for k, names in enumerate(pairs) if set(names) <= set(block)]
         if members:
-            block_spread = Spread(spread.covariance, spread.error[members], spread.freedom[members])
+            block_spread = StandardErrors(spread.covariance, spread.error[members], spread.freedom[members])
             corrected[members], critical[members] = max_t(p[members], weights[members], block_spread, settings)
 
     low, high = METRICS[metric].bounds
@@ -142,7 +142,7 @@ def compare(
     return tuple(comparisons)
 
 
-def p_values(difference: FloatArray, spread: Spread) -> FloatArray:
+def p_values(difference: FloatArray, spread: StandardErrors) -> FloatArray:
     """Two-sided, uncorrected p value of each difference, Student's t; 1 where the standard error is 0."""
     from scipy.special import stdtr
 
@@ -152,7 +152,9 @@ def p_values(difference: FloatArray, spread: Spread) -> FloatArray:
     return p
 
 
-def max_t(p: FloatArray, weights: FloatArray, spread: Spread, settings: Settings) -> tuple[FloatArray, FloatArray]:
+def max_t(
+    p: FloatArray, weights: FloatArray, spread: StandardErrors, settings: Settings
+) -> tuple[FloatArray, FloatArray]:
     """Correct p values for their family by single-step max-t (Hothorn, Bretz and Westfall, 2008).
 
     Each |t| is replaced by the normal deviate of the same p value, because degrees of freedom differ between

@@ -32,7 +32,7 @@ _MOST = 10**9
 # --- the split --------------------------------------------------------------------------------------------------------
 
 
-def set_aside(ids: Iterable[str], *, share: float, seed: int) -> BoolArray:
+def calibration_mask(ids: Iterable[str], *, share: float, seed: int) -> BoolArray:
     """Mask (n,) of the questions that are held out for calibration.
 
     A question is held out with probability `share`, by a hash of its id and the seed, so its side depends neither on

@@ -58,7 +58,7 @@ def influence(
     Returns:
         None where it is undefined.
     """
-    values = order if METRICS[metric].of_order else confidence
+    values = order if METRICS[metric].is_rank_based else confidence
     compute, inputs = _INFLUENCES[metric], 1.0 * (values > THRESHOLD) if metric == "acc" else values
     if average == "questions":
         result = compute(values, correct)
@@ -80,7 +80,7 @@ def influence(
     return Influence(mean, by_question, by_subject, second_order / n**2, np.where(defined[strata.group], inputs, 0.0))
 
 
-def over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
+def mean_over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
     """Average influences over seeds; None where the metric is undefined for a seed."""
     influences = list(runs)
     defined = [i for i in influences if i is not None]

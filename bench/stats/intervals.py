@@ -82,7 +82,7 @@ class Interval:
         return self.mapped(lambda end: min(most, max(-most, end / unit)))
 
 
-class Spread(NamedTuple):
+class StandardErrors(NamedTuple):
     """Standard errors of metrics, or of weighted sums of them."""
 
     covariance: FloatArray
@@ -151,7 +151,7 @@ class Sampling:
         shares += [(float((1 / self.strata.sizes[small]).sum()), n_small - 1)] * bool(n_small)
         return float(sum(v for v, _ in shares) ** 2 / sum(v**2 / freedom for v, freedom in shares))
 
-    def spread(self, metric: str, influences: FloatArray, weights: FloatArray | None = None) -> Spread:
+    def spread(self, metric: str, influences: FloatArray, weights: FloatArray | None = None) -> StandardErrors:
         """Standard errors of metrics, or of weighted sums of them such as differences.
 
         Within a stratum of m questions influences c have the covariance m / (m - 1) * sum (c - mean c)(c' - mean c'),
@@ -169,7 +169,7 @@ class Sampling:
             kind = self.correct.astype(np.int64)
             kind = kind if self.average == "questions" else 2 * self.strata.group + kind
             freedom = np.minimum(freedom, _spread(influences, weights, kind)[2])
-        return Spread(covariance, error, np.clip(freedom, 1, MANY))
+        return StandardErrors(covariance, error, np.clip(freedom, 1, MANY))
 
     def intervals(self, metric: str, influence: Influence, level: float) -> tuple[Interval, Interval]:
         """Intervals of a metric: over other questions of these subjects, and over other subjects like these.

@@ -42,7 +42,7 @@ ONE_KIND = "only right or only wrong answers were drawn"
 
 
 @dataclass(frozen=True, eq=False)
-class DrawnConfidences:
+class SeedConfidences:
     """Confidences of a method in n questions at one number of labels, for each draw of labels."""
 
     labels: int
@@ -57,7 +57,7 @@ class DrawnConfidences:
     def values(self, metric: str, seed: int) -> FloatArray | None:
         """Input (n,) of a metric: scores for a rank-based one, else confidences; None where missing."""
         confidence = self.confidence.get(seed)
-        return self.order.get(seed, confidence) if METRICS[metric].of_order else confidence
+        return self.order.get(seed, confidence) if METRICS[metric].is_rank_based else confidence
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ Draws = Mapping[int, Influence]
 """Seed -> one metric of a point; draws without a value are absent."""
 
 
-def curves_of(
-    confidences: Mapping[tuple[str, int], DrawnConfidences],
+def compute_label_curves(
+    confidences: Mapping[tuple[str, int], SeedConfidences],
     study: Study,
     correct: BoolArray,
     subjects: Sequence[str],
@@ -276,7 +276,7 @@ class _CurveEstimator(NamedTuple):
     """Whether to leave intervals and tests out."""
     level: float
 
-    def draws(self, confidences: DrawnConfidences) -> Draws:
+    def draws(self, confidences: SeedConfidences) -> Draws:
         """Metric of each draw where it is defined."""
         s, by_seed = self.sampling, {}
         for seed in self.study.seeds:
@@ -285,7 +285,7 @@ class _CurveEstimator(NamedTuple):
                 by_seed[seed] = influence(self.metric, values, values, s.correct, s.strata, s.average)
         return {seed: value for seed, value in by_seed.items() if value is not None}
 
-    def point(self, name: str, size: int, confidences: DrawnConfidences, draws: Draws) -> Point:
+    def point(self, name: str, size: int, confidences: SeedConfidences, draws: Draws) -> Point:
         """Point of a method at one size."""
         missing = Counter(confidences.missing.get(seed, "undefined") for seed in self.study.seeds if seed not in draws)
         estimate = None

@@ -47,7 +47,7 @@ class Measured:
         return self.measures.rows[: self.measures.shown]
 
 
-def checked_measures(who: str, measures: Measures) -> Measures:
+def validate_measures(who: str, measures: Measures) -> Measures:
     """Validate the measures of a plugin; return them with every key in every row, None for infinities and NaN.
 
     Args:

@@ -39,7 +39,7 @@ def places(values: FloatArray, *, higher_is_better: bool) -> IntArray:
     return ranks
 
 
-class PlaceSpread(NamedTuple):
+class RankSummary(NamedTuple):
     """Distribution of a method's ranks over the universes (analyses) of a multiverse."""
 
     median: int
@@ -52,7 +52,7 @@ class PlaceSpread(NamedTuple):
     """Share of universes with rank 1."""
 
 
-def spread(ranks: npt.ArrayLike) -> PlaceSpread:
+def spread(ranks: npt.ArrayLike) -> RankSummary:
     """Distribution of ranks (u,), u > 0; quantiles are observed ranks (the inverse of the distribution function).
 
     >>> spread([1, 1, 2, 4])
@@ -60,7 +60,7 @@ def spread(ranks: npt.ArrayLike) -> PlaceSpread:
     """
     values = np.asarray(ranks, dtype=np.int64)
     low, median, high = np.quantile(values, [LOW, 0.5, HIGH], method="inverted_cdf").tolist()
-    return PlaceSpread(int(median), int(low), int(high), float(values.mean()), float(np.mean(values == 1)))
+    return RankSummary(int(median), int(low), int(high), float(values.mean()), float(np.mean(values == 1)))
 
 
 def explained(holds: npt.ArrayLike, options: Sequence[Hashable]) -> float:

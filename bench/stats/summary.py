@@ -17,7 +17,7 @@ from bench.metrics.answers import ranked
 from bench.metrics.calibration import signed_root
 from bench.stats.calibration import calibrated_p
 from bench.stats.comparison import Comparison, compare, ranks
-from bench.stats.influence import TESTED, Influence, influence, over_seeds
+from bench.stats.influence import TESTED, Influence, influence, mean_over_seeds
 from bench.stats.intervals import Interval, Sampling
 from bench.stats.settings import Settings
 from bench.stats.strata import Strata, checked_runs, strata_of
@@ -112,7 +112,7 @@ def summary(
                 influence(metric, p, ranking, o, strata, settings.average)
                 for p, ranking in zip(run, order.get(method, run), strict=True)
             ]
-            mean = means[method] = over_seeds(seeds)
+            mean = means[method] = mean_over_seeds(seeds)
             by_seed = tuple(None if seed is None else as_reported(seed.value) for seed in seeds)
             defined = [value for value in by_seed if value is not None]
             if mean is None:

@@ -49,7 +49,7 @@ class SeedMean:
     """Share of the variance that is due to seeds."""
 
 
-def parts_of(estimate: SeedMean | None, before: str = "") -> dict[str, float | None]:
+def estimate_fields(estimate: SeedMean | None, before: str = "") -> dict[str, float | None]:
     """Fields of an estimate as a dict with prefixed keys; all None where there is no estimate."""
     return {before + part.name: None if estimate is None else getattr(estimate, part.name) for part in fields(SeedMean)}
 

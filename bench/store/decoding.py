@@ -17,7 +17,7 @@ import msgspec
 Record = TypeVar("Record")
 
 
-class MisfitError(ValueError):
+class RecordError(ValueError):
     """A JSON value without the type of its field; the message names the field, the expected type and the value."""
 
 
@@ -46,7 +46,7 @@ def decoded(value: Any, record: type[Record]) -> Record:
         MisfitError: a value has another type, is not finite, or a key is unknown or missing.
     """
     if not _round_trips(value, record):
-        raise MisfitError(_describe_misfit(value, record, ""))
+        raise RecordError(_describe_misfit(value, record, ""))
     return msgspec.convert(value, record)
 
 

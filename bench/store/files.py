@@ -13,7 +13,7 @@ from typing import Any
 from bench.store.processes import machine_id, process_exists
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes) -> None:
     """Write a file atomically; missing folders are made, and an existing file is replaced.
 
     Temporary files that dead processes of this machine left in the folder are removed.
@@ -52,10 +52,10 @@ def write_json(path: Path, values: Any, *, sort_keys: bool = False) -> None:
         OSError: it can't be written; the older file stays.
         ValueError: a number is NaN or infinite.
     """
-    write_whole(path, json_text(values, sort_keys=sort_keys).encode(errors="backslashreplace"))
+    write_atomic(path, json_text(values, sort_keys=sort_keys).encode(errors="backslashreplace"))
 
 
-def write_whole_folder(path: Path, write: Callable[[Path], object]) -> None:
+def write_folder_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary folder, then rename it to `path`; an existing folder is replaced.
 
     Temporary folders that dead processes of this machine left beside it are removed.

@@ -62,31 +62,31 @@ def digest_arrays(arrays: Sequence[npt.NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
+def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON object with `DIGEST` set to the digest of its other fields."""
     fields = {name: value for name, value in values.items() if name != DIGEST}
     return {**fields, DIGEST: key_of(fields)}
 
 
-def seal(folder: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+def write_manifest(folder: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Write a folder's manifest with these fields and the digests of its files, and flush all of it to the disk.
 
     Raises:
         OSError: the manifest can't be written.
     """
     files = {path.name: digest_file(path) for path in sorted(folder.iterdir())}
-    manifest = sealed({**fields, "files": files})
+    manifest = with_digest({**fields, "files": files})
     write_json(folder / MANIFEST, manifest, sort_keys=True)
     for path in (*folder.iterdir(), folder):
         fsync_path(path)
     return manifest
 
 
-def inspected(folder: Path, fields: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+def verify_folder(folder: Path, fields: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
     """Verify a folder against its manifest; returns what is damaged (None if nothing is) and the manifest.
 
     Args:
-        folder: written by `seal`.
+        folder: written by `write_manifest`.
         fields: values that the manifest must have.
 
     Raises:
@@ -94,7 +94,7 @@ def inspected(folder: Path, fields: Mapping[str, Any]) -> tuple[str | None, Mapp
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if manifest != sealed(manifest):
+        if manifest != with_digest(manifest):
             return f"{MANIFEST} was altered", {}
         if any(manifest[name] != value for name, value in fields.items()):
             return f"it is of another {' or '.join(fields)}", {}
@@ -136,7 +136,7 @@ class Store:
     root: Path
     notes: list[str] = field(default_factory=list)
     """Notes for the user about damaged entries, which are computed again."""
-    looks_only: bool = False
+    keep_damaged: bool = False
     """Whether damaged entries are left in place, as in a dry run."""
     reads: Callable[[str], object] = field(default=str, repr=False, compare=False)
     """Callback that gets the model name in the manifest of each entry that `get` returns."""
@@ -166,7 +166,7 @@ class Store:
                     shutil.rmtree(path, ignore_errors=True)
 
     def get(self, kind: str, key: str) -> Entry | None:
-        """Return the entry if it exists and is intact; a damaged one is noted, and removed unless `looks_only`.
+        """Return the entry if it exists and is intact; a damaged one is noted, and removed unless `keep_damaged`.
 
         Files are hashed once per process, and again if one was touched since.
 
@@ -181,7 +181,7 @@ class Store:
             cached = self._verified.get(folder)
             if stats and cached is not None and cached[0] == stats:
                 return cached[1]
-            problem, manifest = inspected(folder, {"key": key})
+            problem, manifest = verify_folder(folder, {"key": key})
         except (OSError, MemoryError) as error:
             place = getattr(error, "filename", None) or folder
             raise UserError(
@@ -192,11 +192,11 @@ class Store:
             self.reads(str(manifest.get("model") or ""))
             self._verified[folder] = stats, Entry(folder, manifest)
             return self._verified[folder][1]
-        if self.looks_only:
+        if self.keep_damaged:
             note = f"cache entry {kind}/{key[:12]} is damaged ({problem}); a run computes it again"
             self.notes += [] if note in self.notes else [note]
             return None
-        self.remove(kind, key, unless=lambda there: inspected(there, {"key": key})[0] is None)
+        self.remove(kind, key, unless=lambda there: verify_folder(there, {"key": key})[0] is None)
         self.notes.append(f"cache entry {kind}/{key[:12]} was damaged ({problem}); it is computed again")
         return None
 
@@ -246,7 +246,7 @@ class Store:
         try:
             temporary = make_temporary_folder(self.root)
             write(temporary)
-            manifest = seal(temporary, {"kind": kind, "key": key, "fields": dict(fields), **extra})
+            manifest = write_manifest(temporary, {"kind": kind, "key": key, "fields": dict(fields), **extra})
             folder = self._folder(kind, key)
             folder.parent.mkdir(parents=True, exist_ok=True)
             try:  # an entry that another process wrote first stays, since it may be reading it

@@ -118,7 +118,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def in_use(root: Path, model: str) -> Iterator[Callable[[str], None]]:
+def mark_in_use(root: Path, model: str) -> Iterator[Callable[[str], None]]:
     """Mark a model's entries as in use within the context, so that `bench cache prune` keeps them.
 
     Yields a function that marks a further model, since entries under another name of the same weights are read, too.

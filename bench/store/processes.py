@@ -41,7 +41,7 @@ def machine_id() -> str:
         return platform.node()[:64]
 
 
-def end_with(parent: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """Make this process exit as soon as its parent does.
 
     On Linux the parent is the thread that started the child, so that thread must wait for it.
@@ -60,7 +60,7 @@ def end_with(parent: int) -> None:
         os._exit(1)
 
 
-def end_group(leader: subprocess.Popen[str] | subprocess.Popen[bytes], grace: float = 0.0) -> None:
+def kill_process_group(leader: subprocess.Popen[str] | subprocess.Popen[bytes], grace: float = 0.0) -> None:
     """Terminate a child that leads a process group, and the rest of the group.
 
     Args:

@@ -47,7 +47,7 @@ def plugin_digest(plugin: type) -> str | None:
         return None
     depth = plugin.__module__.count(".") + (path.name == "__init__.py")
     if not depth:
-        return source_digest(with_imports(path))
+        return source_digest(imported_files(path))
     package = path.parents[depth - 1]
     if package != _HOME / "methods":
         return source_digest([package])
@@ -56,7 +56,7 @@ def plugin_digest(plugin: type) -> str | None:
     return source_digest([method_path, *sorted(package.glob("_[!_]*"))])
 
 
-def with_imports(path: Path) -> list[Path]:
+def imported_files(path: Path) -> list[Path]:
     """Return a file and the user's files that it imports, recursively, also inside functions.
 
     Standard, installed and our own modules are left out. An imported package counts with all its Python files. Imports

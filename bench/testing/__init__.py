@@ -159,4 +159,4 @@ def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:
         raise
     except BaseException:  # noqa: BLE001 - a check will report the error; collecting checks must go on
         return [Format.CHOICE]
-    return [f for f in usable if all(signal.lacking(f) is None for signal in definitions)] or [Format.CHOICE]
+    return [f for f in usable if all(signal.unsupported(f) is None for signal in definitions)] or [Format.CHOICE]

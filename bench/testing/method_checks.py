@@ -18,7 +18,7 @@ from bench.api import Batch, ConfidenceMethod, ContractError, Format, Needs, Run
 from bench.api.confidence import as_float64
 from bench.api.configurations import configuration, refuse_search, searched
 from bench.api.constants import sources
-from bench.api.methods import given, refuse_gold, refuse_output
+from bench.api.methods import outputs_of, refuse_gold, refuse_output
 from bench.signals.synthetic import MODEL
 from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring
@@ -163,7 +163,7 @@ def check_constants_have_sources(make: MakeMethod) -> None:
 def check_values(make: MakeMethod) -> None:
     """Confidences are numbers of shape (n,) within [0, 1], scores finite ones, for 1, 2 and 50 questions."""
     for n in (1, 2, 50):
-        given(observed_fit(make).method, held_out(make, n)[0])
+        outputs_of(observed_fit(make).method, held_out(make, n)[0])
 
 
 def check_subset_invariance(make: MakeMethod) -> None:

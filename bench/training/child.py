@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.model.devices import alone_visible
-from bench.store.processes import end_group, end_with
+from bench.model.devices import visible_devices_env
+from bench.store.processes import exit_with_parent, kill_process_group
 
 _PARENT = "CONFBENCH_PARENT"
 """Environment variable with the PID of the parent; a child ends when that process does."""
@@ -47,7 +47,7 @@ def started(config: Path, processes: int, devices: Sequence[str]) -> Iterator[su
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         cwd=Path(os.sep).resolve(),
-        env=environment(os.environ, processes) | alone_visible(devices, os.environ),
+        env=environment(os.environ, processes) | visible_devices_env(devices, os.environ),
         text=True,
         encoding="utf-8",
         errors="replace",
@@ -57,7 +57,7 @@ def started(config: Path, processes: int, devices: Sequence[str]) -> Iterator[su
         yield process
     finally:
         if process.poll() is None:
-            end_group(process, _STOP_SECONDS)
+            kill_process_group(process, _STOP_SECONDS)
         if process.stdout is not None:
             process.stdout.close()
 
@@ -81,7 +81,7 @@ def environment(base: Mapping[str, str], processes: int) -> dict[str, str]:
 
 def end_with_parent() -> None:
     """Let this process end as soon as its parent ends, in whatever way."""
-    end_with(int(os.environ.get(_PARENT, os.getppid())))
+    exit_with_parent(int(os.environ.get(_PARENT, os.getppid())))
 
 
 def train_together(config: Path, processes: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import POINTS, ContractError, Ragged
-from bench.store.files import write_json, write_whole
+from bench.store.files import write_atomic, write_json
 
 Column = Ragged | npt.NDArray[Any]
 
@@ -134,7 +134,7 @@ def write_examples(path: Path, examples: Mapping[str, Column]) -> None:
         if isinstance(column, Ragged):
             parts = {f"{name}.values": column.values, f"{name}.offsets": column.offsets}
         arrays |= {part: np.ascontiguousarray(array) for part, array in parts.items()}
-    write_whole(path, save(arrays))
+    write_atomic(path, save(arrays))
 
 
 def read_examples(path: Path, columns: tuple[str, ...]) -> dict[str, Column]:

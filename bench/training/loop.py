@@ -24,8 +24,8 @@ from bench.model.adapter import SETTINGS, WEIGHTS, record_base, set_dropout, wit
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.session import checkpoint_blocks
 from bench.model.specs import ModelSpec
-from bench.store.files import write_json, write_whole
-from bench.store.folders import MANIFEST, digest_file, inspected, key_of, seal
+from bench.store.files import write_atomic, write_json
+from bench.store.folders import MANIFEST, digest_file, key_of, verify_folder, write_manifest
 from bench.training.job import (
     ADAPTER,
     CHECKPOINTS,
@@ -242,12 +242,12 @@ class _Training:
             state = {"fed": asdict(self.fed), "seconds": self.seconds, "loss": self.last_loss}
             state["stage"] = asdict(self.stopping.stage())
             write_json(folder / _STATE, state)
-            write_whole(folder / _BEST, save(self._on_validation() | (self.stopping.kept or {})))
+            write_atomic(folder / _BEST, save(self._on_validation() | (self.stopping.kept or {})))
         self.processes.wait()
         self.optimiser.save(folder)
         self.processes.wait()
         if self.processes.rank == 0:
-            seal(folder, {"job": self._identity(), "step": step})
+            write_manifest(folder, {"job": self._identity(), "step": step})
             final = root / f"step-{step}"
             shutil.rmtree(final, ignore_errors=True)
             folder.rename(final)
@@ -282,7 +282,7 @@ class _Training:
         for step in _steps(root):
             folder = root / f"step-{step}"
             try:
-                damage, manifest = inspected(folder, {"job": job, "step": step})
+                damage, manifest = verify_folder(folder, {"job": job, "step": step})
                 if damage is None:
                     extra = {path.name for path in folder.iterdir()} - {MANIFEST, *manifest["files"]}
                     damage = f"{min(extra)} is too much" if extra else None
@@ -319,9 +319,9 @@ class _Training:
         folder.mkdir()
         tensors = {name: tensor.contiguous() for name, tensor in self.stopping.kept.items()}
         train = tensors.pop(_TRAIN_KEY, None)
-        write_whole(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+        write_atomic(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
         if train is not None:
-            write_whole(folder / CONFIDENCES, save({"train": train, "validation": self._on_validation()[_VAL_KEY]}))
+            write_atomic(folder / CONFIDENCES, save({"train": train, "validation": self._on_validation()[_VAL_KEY]}))
         config = self.wrapped.peft_config["default"]
         config.base_model_name_or_path = self.job.model["name"]  # else a local folder
         config.inference_mode = True

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from bench.store.files import write_whole
+from bench.store.files import write_atomic
 from bench.training.job import Recipe
 
 Tensors = list[torch.Tensor]
@@ -73,7 +73,7 @@ class _Optimiser(ABC):
         for i, parameter in enumerate(parameters):
             tensors |= {f"{i}.parameter": parameter, **{f"{i}.{name}": t for name, t in state[parameter].items()}}
         on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        write_whole(self.file(folder), save(on_cpu))
+        write_atomic(self.file(folder), save(on_cpu))
 
     def load(self, folder: Path) -> None:
         """Restore parameters and state; the step counts stay on the CPU, as in AdamW."""

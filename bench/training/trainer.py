@@ -22,7 +22,7 @@ import numpy.typing as npt
 from bench.api import AdapterRef, ContractError, FloatArray, Ragged, UserError, Validation
 from bench.api.early_stopping import TrainingStage
 from bench.model.cost import StageCost
-from bench.model.devices import kind_of, training_budget
+from bench.model.devices import device_kind, training_budget
 from bench.progress import Progress, Silent
 from bench.store.decoding import decoded
 from bench.store.folders import Entry, Store, digest_arrays, key_of
@@ -38,7 +38,7 @@ VERSION = 2
 """Part of every key; increased when the same job would give another adapter."""
 
 
-class PutOffError(UserError):
+class DeferredTrainingError(UserError):
     """The adapter is being trained on another machine; the fit is repeated afterwards and gets it from the store."""
 
 
@@ -84,8 +84,8 @@ class AdapterTrainer:
     waits: bool = True
     """Whether to wait for a training on another machine; else its fit is deferred."""
     put_off: bool = field(default=False, init=False)
-    """Whether `PutOffError` was raised, even if the method caught it."""
-    seconds_elsewhere: float = field(default=0.0, init=False)
+    """Whether `DeferredTrainingError` was raised, even if the method caught it."""
+    remote_seconds: float = field(default=0.0, init=False)
     """Seconds of finished trainings on other machines."""
 
     def __call__(
@@ -108,7 +108,7 @@ class AdapterTrainer:
             )  # fmt: skip
             if self.elsewhere is None:
                 # on the CPU, weights are memory-mapped files, which the child shares
-                make_room = self.lm.release if kind_of(self.lm.device) != "cpu" else lambda: None
+                make_room = self.lm.release if device_kind(self.lm.device) != "cpu" else lambda: None
                 entry = work.carry_out(self.store, self.progress, make_room)
             else:
                 entry = self._train_elsewhere(self.elsewhere, work)
@@ -116,15 +116,15 @@ class AdapterTrainer:
 
     def _train_elsewhere(self, elsewhere: Elsewhere, work: Assignment) -> Entry:
         try:
-            report = elsewhere.train(work.key, replace(work, devices=(kind_of(self.lm.device),)), wait=self.waits)
-        except PutOffError:
+            report = elsewhere.train(work.key, replace(work, devices=(device_kind(self.lm.device),)), wait=self.waits)
+        except DeferredTrainingError:
             self.put_off = True
             raise
         if report is None:
             self.put_off = True
             self.progress.say(f"the adapter of {self.method} is being trained on the cluster; other work goes on")
-            raise PutOffError(f"put off: the adapter of {self.method} is being trained on another machine")
-        self.seconds_elsewhere += report[0]
+            raise DeferredTrainingError(f"put off: the adapter of {self.method} is being trained on another machine")
+        self.remote_seconds += report[0]
         self.store.notes += report[1]
         entry = self.store.get(KIND, work.key)
         if entry is None:
@@ -180,7 +180,7 @@ class AdapterTrainer:
             model=asdict(spec) | {"source": source, "revision": self.lm.files.commit or spec.revision},
             weights=self.lm.fingerprint,
             load={
-                "device": kind_of(self.lm.device),
+                "device": device_kind(self.lm.device),
                 "dtype": self.lm.dtype_name,
                 "trust_remote_code": options.trust_remote_code,
                 "devices": [str(number) for number in range(len(self.lm.options.devices))],
@@ -207,7 +207,7 @@ class AdapterTrainer:
             "validation": {name: _digest(column) for name, column in validation.examples.items()},
             "weights": job.weights,
             "dtype": job.load["dtype"],
-            "device": kind_of(self.lm.device),
+            "device": device_kind(self.lm.device),
             "attention": self.lm.attention,
             "loss": {"name": job.loss, "source": source_digest([_file(job.loss)])},
             "settings": dict(job.settings),
@@ -251,7 +251,7 @@ def training_report(ref: AdapterRef) -> dict[str, Any]:
     return dict(json.loads((ref.folder / REPORT).read_text(encoding="utf-8")))
 
 
-def training_stage(ref: AdapterRef) -> TrainingStage:
+def load_training_stage(ref: AdapterRef) -> TrainingStage:
     """Steps of a training, the selected one, and the loss on validation at each point."""
     return decoded(training_report(ref)["stage"], TrainingStage)
 

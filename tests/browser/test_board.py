@@ -17,7 +17,7 @@ import pytest
 
 from bench.metrics import METRICS
 from bench.report import page as report
-from bench.report.selection import View, Wanted
+from bench.report.selection import ReportRequest, View
 from bench.report.tables import layout
 from bench.report.tables.build import build
 from bench.report.tables.formats import render
@@ -46,7 +46,7 @@ def committed(tmp_path_factory) -> tuple[str, list[Table], Path]:
     folder = tmp_path_factory.mktemp("committed")
     left_out = ("*--s2.*", "analyses", *(f"{method}--*" for method in ("it", "lts", "saplma-m", "saplma-um")))
     shutil.copytree(RESULTS, folder / "results", ignore=shutil.ignore_patterns(*left_out))
-    wanted = Wanted(folder / "results", out=folder / "report.html")
+    wanted = ReportRequest(folder / "results", out=folder / "report.html")
     [path] = write(wanted, folder / "cache")
     return path.as_uri(), tables_of(wanted, folder / "cache"), folder
 

@@ -46,14 +46,14 @@ def tables(folder):
 def payload(tables, folder):
     return report.payload(
         tables,
-        lambda row: files.read_records(files.place_of(row, folder)),
+        lambda row: files.read_records(files.stored_path(row, folder)),
         lambda task, version: questions.read(folder, task, version),
     )
 
 
 @pytest.fixture(scope="module")
 def pictures(tables, folder):
-    return report.pictures(tables, lambda row: files.read_records(files.place_of(row, folder)))
+    return report.pictures(tables, lambda row: files.read_records(files.stored_path(row, folder)))
 
 
 def pair_of(tables, metric, first, second, block=0):
@@ -222,7 +222,7 @@ def address(results, tmp_path_factory):
     """A page where one method has scores without a scale, and the last of all leads."""
     alpha = [row for row in results if row.model == "org/alpha"]
     rows = [
-        replace(row, metrics={name: value for name, value in row.metrics.items() if metrics.METRICS[name].of_order})
+        replace(row, metrics={name: each for name, each in row.metrics.items() if metrics.METRICS[name].is_rank_based})
         if row.method == "lts" else row
         for row in alpha
     ]  # fmt: skip

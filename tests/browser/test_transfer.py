@@ -12,9 +12,9 @@ import pytest
 from bench.metrics import METRICS
 from bench.report import page as report
 from bench.report.page.transfer import Shift, section
-from bench.report.transfer import Matrix, computed, verdict
-from bench.report.transfer.stored import Unshown
-from bench.report.transfer.views import priced, views
+from bench.report.transfer import Matrix, compute_matrix, verdict
+from bench.report.transfer.stored import UnreadableMatrix
+from bench.report.transfer.views import format_price, views
 from bench.results.transfer import TransferCell
 from tests.browser.conftest import SCRIPT
 from tests.fixtures.shifted import A_FEWER, A_OUT, SHARES, A, B, about, cells
@@ -29,13 +29,13 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
     """One with both prices of a subject, and a cell that is missing for an odd reason."""
     told = about(corpora=(A, B, A_OUT, A_FEWER), shares=SHARES)
     made = cells(tmp_path_factory.mktemp("cells"), told)
-    return computed([*made, TransferCell("gone", "a", A, missing=SCRIPT)], told)
+    return compute_matrix([*made, TransferCell("gone", "a", A, missing=SCRIPT)], told)
 
 
 @pytest.fixture(scope="module")
 def shifted(payload: dict[str, Any], matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Address of a page with that matrix, and one of another model that can't be shown."""
-    shift = Shift([matrix, Unshown("beta", f"its results are not there {SCRIPT}")])
+    shift = Shift([matrix, UnreadableMatrix("beta", f"its results are not there {SCRIPT}")])
     path = tmp_path_factory.mktemp("shifted") / "page.html"
     return report.write(path, {**payload, "transfer": section(shift)}).as_uri()
 
@@ -76,7 +76,7 @@ def test_every_number_of_the_matrix_stands_on_the_page_with_its_price(plain: Any
                    and METRICS[metric].label in caption]  # fmt: skip
         [row] = [row for row in table if row[0] == method]
         assert row[table[0].index(corpus.label)].startswith(
-            priced(metric, price.points, price.interval) + "*" * price.is_shown
+            format_price(metric, price.points, price.interval) + "*" * price.is_shown
         )
 
 

@@ -272,13 +272,13 @@ TABLE = [
     Row(
         "guard",
         {
-            "bench.report.guard.guarded": guarded, "bench.results.cells.passed_over": NOTES,
+            "bench.report.guard.compute_guards": guarded, "bench.results.cells.skipped_notes": NOTES,
             "bench.report.analysis.write": [Path("a.svg")],
             "bench.run.scorers.card.read_card": Fake(name="a head", test=Fake(records="d")),
             "bench.run.scorers.card.write_guard": None,
         },
         given={"out": "a", "head": "b"},
-        replaced={**TABLES, "bench.report.guard.shown": lambda _found: SHOWN},
+        replaced={**TABLES, "bench.report.guard.build_analysis": lambda _found: SHOWN},
         changes={
             "results": "passed_over.folder",
             "partial": "passed_over.partial",
@@ -303,7 +303,7 @@ TABLE = [
         without=["example", "data_dir"]),
     Row(
         "show",
-        {"bench.registry.tasks": registered("a"), "bench.data.example.as_asked": {"user": "What?"}, **SOURCE},
+        {"bench.registry.tasks": registered("a"), "bench.data.example.example_prompt": {"user": "What?"}, **SOURCE},
         given={"name": "a", "example": "1"},
         changes={"name": "as_asked.task", "example": "as_asked.row", **FROM_FOLDER},
         environment=IN_FOLDER,
@@ -312,7 +312,7 @@ TABLE = [
         Row(
             "params",
             {"bench.registry.methods": registered("m"), "bench.model.language_model.facts_from_settings": None,
-             "bench.model.training_memory.reading": Footprint(1, 2, 3)},
+             "bench.model.training_memory.reading_footprint": Footprint(1, 2, 3)},
             given={"model": "qwen14b", **given}, without=given,
             values={"model": {"llama8b": "llama8b", "llama8b, qwen32b": ("llama8b", "qwen32b")}},
             replaced={"bench.model.training_memory.configuration": lambda _settings: None},
@@ -322,7 +322,7 @@ TABLE = [
         for given in ({}, {"memory": True})
     ),
     Row(
-        "table", {"bench.report.tables.request.shown": Fake(grids=[]), "bench.results.cells.passed_over": NOTES},
+        "table", {"bench.report.tables.request.shown": Fake(grids=[]), "bench.results.cells.skipped_notes": NOTES},
         replaced=TABLES,
         changes={"results": "passed_over.folder", "partial": "passed_over.partial",
                  "format_": {"stdout": shown_as}},
@@ -331,7 +331,7 @@ TABLE = [
     *(
         Row(
             "report",
-            {"bench.report.write.write": [Path("a.html")], "bench.results.cells.passed_over": NOTES,
+            {"bench.report.write.write": [Path("a.html")], "bench.results.cells.skipped_notes": NOTES,
              "bench.report.page.serve": None},
             given=given, without=without,
             changes={
@@ -446,7 +446,7 @@ TABLE = [
         "analyze METHOD",
         {
             "bench.run.analyses.method_analyses.run_analysis": ["found"], "bench.results.files.ensure_writable": None,
-            "bench.report.method_analyses.shown": SHOWN, "bench.report.analysis.write": [Path("a.json")],
+            "bench.report.method_analyses.build_analysis": SHOWN, "bench.report.analysis.write": [Path("a.json")],
         },
         given={"method": "ccps", "analysis": "features", "out": "a"},
         replaced={**TABLES, "bench.report.method_analyses.read_published": lambda *_: {}},
@@ -463,10 +463,10 @@ TABLE = [
             "bench.run.analyses.transfer.run_transfer": Fake(
                 about=Fake(model="m"), cells=[], notes=NOTES, failed=False
             ),
-            "bench.report.transfer.computed": None, "bench.report.analysis.write": [Path("a.csv")],
+            "bench.report.transfer.compute_matrix": None, "bench.report.analysis.write": [Path("a.csv")],
         },
         given={"model": "tiny"},
-        replaced={**TABLES, "bench.report.transfer.shown": lambda _found: SHOWN},
+        replaced={**TABLES, "bench.report.transfer.build_analysis": lambda _found: SHOWN},
         changes={"out": "write.out", "as_json": {"stderr": Holding("note: wrote ")}},
     ),
     Row(
@@ -476,15 +476,15 @@ TABLE = [
             "bench.report.analysis.write": [Path("a.csv")],
         },
         given={"model": "tiny"},
-        replaced={**TABLES, "bench.report.labels.shown": lambda *_: SHOWN,
+        replaced={**TABLES, "bench.report.labels.build_analysis": lambda *_: SHOWN,
                   "bench.report.labels.read_counts": lambda _results: []},
         changes={"out": "write.out", "as_json": {"stderr": Holding("note: wrote ")}},
     ),
     Row(
         "analyze multiverse",
         {
-            "bench.report.multiverse.computed": None, "bench.results.files.ensure_writable": None,
-            "bench.report.multiverse.shown": SHOWN,
+            "bench.report.multiverse.compute_multiverse": None, "bench.results.files.ensure_writable": None,
+            "bench.report.multiverse.build_analysis": SHOWN,
             "bench.report.analysis.write": [Path("a.csv")],
         },
         given={"model": "tiny", "task": "t"},

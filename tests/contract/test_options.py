@@ -29,7 +29,7 @@ from bench.cli import verbosity
 from bench.cli.app import app
 from bench.cli.exit_codes import exit_code
 from bench.progress import DECISIONS
-from bench.report.selection import GuardRequest, MultiverseRequest, View, Wanted
+from bench.report.selection import GuardRequest, MultiverseRequest, ReportRequest, View
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
 from bench.run.config import RunConfig
 from tests.contract.commands import ABSENT, JSON, TABLE, Holding, Plugin, Row, Values
@@ -139,7 +139,7 @@ def called(row: Row, given: Values, **environment: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "argv", ["bench", *words_of(row, given)])
-        patch.setattr(registry, "import_own", lambda: None)  # it looks through all that is installed here
+        patch.setattr(registry, "import_built_ins", lambda: None)  # it looks through all that is installed here
         usually = {"CONFBENCH_CACHE": "cache", "CONFBENCH_DATA": "data", "COLUMNS": "200", "TERM": "dumb"}
         for name, value in {**usually, **environment}.items():
             patch.setenv(name, value)
@@ -249,7 +249,7 @@ def test_options_all_have_a_row() -> None:
     [
         ("run", RunConfig, {"cache"}),
         ("table", View, set()),
-        ("report", Wanted, set()),
+        ("report", ReportRequest, set()),
         ("guard", GuardRequest, {"metrics", "average", "headline"}),
         ("analyze METHOD", AnalysisRequest, set()),
         ("analyze transfer", TransferConfig, {"cache"}),

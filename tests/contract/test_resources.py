@@ -13,7 +13,7 @@ from bench.model import language_model, text_pairs
 from bench.progress import Silent
 from bench.run import pipeline
 from bench.run.config import RunConfig
-from bench.run.preparation import open_resources, relating_of
+from bench.run.preparation import open_pair_models, open_resources
 from bench.run.resolve import judge_options, resolve
 
 
@@ -49,7 +49,7 @@ def test_models_that_relate_samples_get_the_device_and_the_right_to_run_code(
 ) -> None:
     reach(monkeypatch, text_pairs, "PairModel")
     with pytest.raises(ReachedError) as found:
-        relating_of(config(trust_remote_code=True, **{option: "some/model"}), "cuda:1")
+        open_pair_models(config(trust_remote_code=True, **{option: "some/model"}), "cuda:1")
     assert found.value.args[0] == (f"--{option}", "some/model", "cuda:1", True)
 
 
@@ -70,7 +70,7 @@ def test_the_processes_of_plugins_get_the_limit_of_time(monkeypatch: pytest.Monk
     reach(monkeypatch, pipeline, "Isolation")
     with (
         pytest.raises(ReachedError) as found,
-        pipeline.at_work(config(method_timeout=7.5, cache=tmp_path), Silent()),
+        pipeline.open_run(config(method_timeout=7.5, cache=tmp_path), Silent()),
     ):
         pass
     assert found.value.args[0][0] == 7.5

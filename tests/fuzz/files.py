@@ -24,7 +24,7 @@ from bench.data.answer_files import read_answers
 from bench.data.question_files import task_of_file
 from bench.data.released import Release, ReleaseFolder
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import Verdicts
+from bench.grading.verdicts import VerdictCache
 from bench.metrics import summarise
 from bench.model.specs import resolve
 from bench.progress import Silent
@@ -220,14 +220,14 @@ def asked_texts(folder: Path) -> Callable[[bytes], object]:
 
 def verdicts(folder: Path) -> Callable[[bytes], object]:
     """Lines of verdicts that were paid for."""
-    kept = Verdicts(folder, JUDGE)
+    kept = VerdictCache(folder, JUDGE)
     for number in range(3):
         kept.put(JudgeCase("Where?", "here", f"there {number}"), number > 0, "judge-1")
     valid = [json.loads(line) for line in kept.path.read_text(encoding="utf-8").splitlines()]
 
     def call(data: bytes) -> None:
         kept.path.write_bytes(_changed_lines(data, valid))
-        found = Verdicts(folder, JUDGE)
+        found = VerdictCache(folder, JUDGE)
         assert found.get(JudgeCase("Where?", "here", "never asked")) is None
 
     return call

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from bench.data.released import revision_asked_for
+from bench.data.released import requested_revision
 from bench.grading import prompt
 from bench.grading.address import Address
 from bench.grading.grade import JudgeCase, normalise_text, parse_letter, same_text, substring_rule
@@ -168,5 +168,5 @@ TARGETS = {
     ),
     "protocol": simple(overridden, b"", b"\0\0\0"),
     "style": Target(styles, lambda: [STYLE]),
-    "released-name": simple(lambda data: revision_asked_for(text(data)), b"generate", b"released", b"released@abc"),
+    "released-name": simple(lambda data: requested_revision(text(data)), b"generate", b"released", b"released@abc"),
 }

@@ -119,7 +119,7 @@ class Undecided:
 
     name = "undecided"
 
-    def comparing(self) -> None:
+    def pairwise_judge(self) -> None:
         return None
 
     def verdicts(self, asked: Sequence[JudgeCase], what: str, progress: object) -> list[bool | None]:

@@ -129,8 +129,8 @@ def test_what_a_worker_can_not_do_is_said(
 ) -> None:
     from bench.signals import worker
 
-    real = worker.surroundings
-    monkeypatch.setattr(worker, "surroundings", lambda lm: {**real(lm), "torch": "1.0"})
+    real = worker.describe_environment
+    monkeypatch.setattr(worker, "describe_environment", lambda lm: {**real(lm), "torch": "1.0"})
     with pytest.raises(UserError, match=r"^Worker on .+: expected torch 1\.0 as where the run was started, found \d"):
         run(config(small_model, rivers, tmp_path, workers=1))
     assert all(map(gone, pids))

@@ -220,7 +220,9 @@ def test_steps_of_an_adapter_are_passes_forth_and_back(
 
     The preset `fixed` looks at validation, and at as many of the examples, at each of 8 points.
     """
-    monkeypatch.setattr("bench.model.language_model.known", lambda *_, **__: Speed(0.0, 1.0, 0.0, 0.0, 0.0, held=1024))
+    monkeypatch.setattr(
+        "bench.model.language_model.cached_speed", lambda *_, **__: Speed(0.0, 1.0, 0.0, 0.0, 0.0, kv_bytes=1024)
+    )
     seconds = []
     for steps in (6, 7):
         own = (f"{method}.steps={steps}", f"{method}.batch_size=32", "protocol.shots=1")
@@ -285,7 +287,7 @@ def test_passes_are_as_many_as_the_plan_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: BatchLimits
 ) -> None:
     for user in (extractor, reader):
-        monkeypatch.setattr(user, "followed_together", lambda *_: together)
+        monkeypatch.setattr(user, "default_batch_limits", lambda *_: together)
     asked = config(tmp_path, "tiny", "atlas-oe", ("self-consistency",), limit=120)
     resolved = resolve(asked)
     resources = open_resources(asked, resolved, Silent())
@@ -293,7 +295,7 @@ def test_passes_are_as_many_as_the_plan_counts(
     (read,) = (step for step in steps.steps if isinstance(step, Read))
     split_data = steps.data_by_split[read.where]
     plan = resources.reader.forecast(split_data, read.signals)
-    expected = plan.seconds(Speed(1.0, 0.0, 0.0, 0.0, 0.0, held=1024))
+    expected = plan.seconds(Speed(1.0, 0.0, 0.0, 0.0, 0.0, kv_bytes=1024))
     forward, passes = session.run_blocks, list[None]()
 
     def noted(*args: Any, **more: Any) -> Any:
@@ -320,7 +322,9 @@ def test_what_can_not_be_said_is_said_in_words(
         ("echo", "pik"), str(small_model), tasks=("rivers",), plugins=(rivers,), dry_run=True,
         out=tmp_path / "out", cache=tmp_path / "cache",
     )  # fmt: skip
-    monkeypatch.setattr("bench.model.language_model.known", lambda *_, **__: Speed(1.0, 0.0, 0.0, 0.0, 0.0, held=1024))
+    monkeypatch.setattr(
+        "bench.model.language_model.cached_speed", lambda *_, **__: Speed(1.0, 0.0, 0.0, 0.0, 0.0, kv_bytes=1024)
+    )
     monkeypatch.setattr(fit_times, "_KNOWN", {})
     monkeypatch.setattr(fit_times, "_time_fit", lambda *_: fit_times.FitTime(5.0, 0.0, 0.0, 0.0))
     plan = "\n".join(run(asked).plan)
@@ -332,10 +336,10 @@ def test_what_can_not_be_said_is_said_in_words(
     def refused(*_: object, **__: object) -> None:
         raise KeyError("layer_types")
 
-    monkeypatch.setattr("bench.model.language_model.known", refused)
+    monkeypatch.setattr("bench.model.language_model.cached_speed", refused)
     plan = "\n".join(run(asked).plan)
     assert plan.count("can't be said before it is read: a few of its blocks can't be timed alone (KeyError: ") == 3
-    monkeypatch.setattr("bench.model.language_model.known", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("bench.model.language_model.cached_speed", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):  # a mistake of ours is no property of an architecture
         run(asked)
 

@@ -14,7 +14,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from bench.api import Batch, ConfidenceMethod, Needs
 from bench.metrics import nll
-from bench.metrics.recalibration import folds_of
+from bench.metrics.recalibration import stratified_folds
 from bench.results.files import read_records
 from bench.results.records import Records
 from bench.run.recalibration import chosen_out_of_fold, out_of_fold
@@ -91,7 +91,7 @@ def test_a_method_that_learned_the_split_by_heart_is_seen_through() -> None:
 
     confidence = out_of_fold(fitted_anew, Batch(ids, {}, correct), Batch(ids, {}), seed=3)
     assert (confidence == 0.5).all()
-    fold = folds_of(correct, seed=3)
+    fold = stratified_folds(correct, seed=3)
     assert [len(fit) for fit in fits] == [int((fold != k).sum()) for k in range(5)]
     flat = IsotonicRegression().fit(confidence, correct).predict(confidence)
     assert flat == pytest.approx(np.full(100, correct.mean()))
@@ -102,7 +102,7 @@ def test_what_chose_the_step_does_not_tell_how_sure_it_was_there() -> None:
     rng = np.random.default_rng(0)
     correct = rng.random(60) < 0.6
     curve = rng.random((6, 60))
-    confidence, fold = chosen_out_of_fold(curve, correct, seed=3), folds_of(correct, seed=3)
+    confidence, fold = chosen_out_of_fold(curve, correct, seed=3), stratified_folds(correct, seed=3)
     for k in range(5):
         others = [nll(point[fold != k], correct[fold != k]) for point in curve]
         assert np.array_equal(confidence[fold == k], curve[np.argmin(others)][fold == k])

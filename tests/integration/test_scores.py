@@ -149,7 +149,7 @@ def test_without_validation_labels_there_are_metrics_of_order_alone(alone: tuple
     _, rows = alone
     row, records = rows["mean-log-probability"]
     assert records is not None
-    assert set(row["metrics"]) == {name for name, metric in METRICS.items() if metric.of_order}
+    assert set(row["metrics"]) == {name for name, metric in METRICS.items() if metric.is_rank_based}
     assert np.isnan(records.confidence).all()
     assert row["labels_seen"]["validation"] == 0
     assert (row["n_clipped"], row["n_excluded"]) == (None, None)

@@ -16,7 +16,7 @@ from bench.engine.local import Processes
 from bench.prompts import shards as sharding
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
-from bench.signals.worker import Done, Worker
+from bench.signals.worker import TaskResult, Worker
 from tests.performance.measure import Line, Options
 from tests.performance.sample import temporary
 
@@ -54,7 +54,7 @@ class Observed:
     """Processor time of the run's own process, at the first shard that was handed out and after each that was done."""
     load: float = 0.0
 
-    def note(self, worker: int, done: Done) -> None:
+    def note(self, worker: int, done: TaskResult) -> None:
         """Take note of a shard."""
         self.shards.setdefault(worker, []).append((done.started, done.ended))
         self.cpu.append(own_cpu())
@@ -128,7 +128,7 @@ def _watched(original: Callable[..., Any], found: Observed, *, begins: bool) -> 
             found.cpu = found.cpu or [own_cpu()]
         told = original(*arguments, **settings)
         for worker, event in told if isinstance(told, list) else [(0, told)]:
-            if isinstance(event, Done):
+            if isinstance(event, TaskResult):
                 found.note(worker, event)
         return told
 

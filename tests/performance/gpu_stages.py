@@ -18,7 +18,7 @@ import torch
 from bench.api import Format, OutputHead
 from bench.model.adapter import with_lora
 from bench.model.continuation_tree import read_pack
-from bench.model.devices import ALONE, followed_together
+from bench.model.devices import ALONE, default_batch_limits
 from bench.model.language_model import LanguageModel
 from bench.model.linear_layers import targets
 from bench.model.prefix_tree import plan_packs
@@ -43,7 +43,7 @@ class LoadedSplit(LanguageModel):
         self.blocks = int(model.config.get_text_config().num_hidden_layers)
         self.counter = Counter()
         session = DrySession(model, self.counter)
-        vars(self).update(model=model, dtype=model.dtype, hindrance=None, stops=frozenset(), session=session)
+        vars(self).update(model=model, dtype=model.dtype, unsupported_reason=None, stops=frozenset(), session=session)
         weight = model.get_output_embeddings().weight.detach()
         vars(self)["head"] = OutputHead(weight, scale=_scale(weight))
 
@@ -113,9 +113,9 @@ class Stages:
         fmt = Format.OPEN if work.open else Format.CHOICE
         loaded.answer_length(float(np.mean(work.answers)) if work.open else np.inf)
         measures = pass_definitions(stages.signals_of(fmt, learning=learning))
-        drawn = stages.SAMPLES if any(measure.growth.samples for measure in measures.values()) else 0
+        drawn = stages.SAMPLES if any(measure.continuations.samples for measure in measures.values()) else 0
         words = len(loaded.head.weight)
-        alone = followed_together(*loaded.devices) == ALONE
+        alone = default_batch_limits(*loaded.devices) == ALONE
         beside = 1 if alone else stages.packs_together("llama8b", work, self.budget)
         each = [items(work, pack, self.budget, samples=drawn, vocabulary=min(1000, words)) for pack in range(beside)]
         chosen = [item for pack in each for item in pack]
@@ -124,9 +124,9 @@ class Stages:
         limit = stages.LONGEST if work.open else 1
         asking = PromptSettings(limit, letters, suffix, np.asarray([5, 6], dtype=np.int32), self.budget)
         extractor = Timed(loaded, asking, measures, None)
-        again = self._median(lambda: extractor.measure(chosen))
+        again = self._median(lambda: extractor.extract(chosen))
         extractor.decoding, before = 0.0, len(loaded.counter.trace.kinds)
-        extractor.measure(chosen)
+        extractor.extract(chosen)
         number, read = work.questions / packs.questions, max(1, packs.before)
         beginning = self._beginning(each[0])
         fresh = beside if beside > 1 else 0  # a single pack finds its beginning in the row when it is read again

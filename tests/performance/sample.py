@@ -93,4 +93,4 @@ def temporary() -> Iterator[Path]:
 def frozen_signals(fmt: Format) -> frozenset[Signal]:
     """What the paper's methods read from the unchanged model at test time, token ids and the head aside."""
     needs = [registry.methods().get(name).needs.predict for name in registry.paper()]
-    return frozenset(s for signals in needs for s in read_from_model(signals) if definition(s).lacking(fmt) is None)
+    return frozenset(s for signals in needs for s in read_from_model(signals) if definition(s).unsupported(fmt) is None)

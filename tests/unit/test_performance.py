@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.signals.worker import Done
+from bench.signals.worker import TaskResult
 from tests.performance import engines, gpu, measure, other_tools
 from tests.performance.cost_model import workload
 from tests.performance.definitions import features_by_definition
@@ -114,7 +114,7 @@ def test_an_environment_that_cannot_be_made_is_a_reason(monkeypatch: pytest.Monk
 def test_how_busy_workers_are_follows_from_when_their_shards_began_and_ended() -> None:
     found = engines.Observed()
     for worker, started, ended in ((1, 10.0, 12.0), (2, 11.0, 13.0), (1, 12.0, 15.0), (2, 14.0, 17.0), (1, 15.5, 18.0)):
-        found.note(worker, Done(started=started, ended=ended))
+        found.note(worker, TaskResult(started=started, ended=ended))
     assert found.count == 5
     assert found.seconds == 8.0
     assert found.busy == [7.5 / 8, 5 / 7]  # the second began later, and idles at the end

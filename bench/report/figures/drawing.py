@@ -21,7 +21,7 @@ from bench.api import FloatArray
 from bench.metrics import METRICS
 from bench.report.style import FAINT, INK, MUTED, RC, SMALL, Style
 from bench.report.text import MINUS, plain
-from bench.store.files import write_whole
+from bench.store.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -285,7 +285,7 @@ def draw_zero_line(axes: Axes) -> None:
 
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure in the format of the path's suffix: whole or not at all, the same bytes for the same figure."""
-    write_whole(path, figure_bytes(figure, path.suffix.removeprefix(".")))
+    write_atomic(path, figure_bytes(figure, path.suffix.removeprefix(".")))
     return path
 
 

@@ -8,7 +8,7 @@ from bench.metrics import METRICS
 from bench.report.figures.drawing import AXIS, beside, difference_axis, draw_dot, drawing, name_rows, styled
 from bench.report.style import TEXT_WIDTH, built_in
 from bench.report.text import interval_text, signed, with_arrow
-from bench.report.variants import is_long, sorted_rows, tested, title
+from bench.report.variants import describe_family, is_long, sorted_rows, title
 from bench.stats.influence import TESTED
 from bench.stats.variants import Variants
 
@@ -33,7 +33,7 @@ def differences_of_variants(data: Variants) -> Figure:
     note = (
         f"{data.reference} minus the variant, on the same questions and seeds, with the {100 * data.level:g} %"
         " interval for other questions and other seeds. Filled: significantly different after Holm's correction for"
-        f" {tested(data)}; hollow: not. Points are percentage points."
+        f" {describe_family(data)}; hollow: not. Points are percentage points."
         + f" Shown: the {half} largest and the {half} smallest."
         * cut
     )

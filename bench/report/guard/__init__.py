@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 from bench.report.analysis import Analysis
-from bench.report.guard.compute import guarded
+from bench.report.guard.compute import compute_guards
 from bench.report.guard.figure import figures_of
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable
 from bench.report.guard.views import views
 from bench.report.selection import GuardRequest
 
 
-def shown(tables: Sequence[GuardedTable]) -> Analysis:
+def build_analysis(tables: Sequence[GuardedTable]) -> Analysis:
     """Return the guards of all tables, with a figure of each."""
     return Analysis(
         "guard", views(tables), lambda: dict(figures_of(tables)), formats=("csv", "json"), figure_formats=("svg",)
     )
 
 
-__all__ = ["GuardRequest", "GuardedCell", "GuardedLine", "GuardedTable", "guarded", "shown"]
+__all__ = ["GuardRequest", "GuardedCell", "GuardedLine", "GuardedTable", "build_analysis", "compute_guards"]

@@ -2,7 +2,7 @@
 
 Labels of the calibration questions choose the threshold; labels of the other questions are for reporting alone. No
 fit, early stopping, scaling or recalibration saw either, since these read train and validation.
-Example: `guarded(GuardRequest(Path("results"), risk=0.05), cache)[0].lines[0].seeds[0].threshold`.
+Example: `compute_guards(GuardRequest(Path("results"), risk=0.05), cache)[0].lines[0].seeds[0].threshold`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable, ans
 from bench.report.selection import GuardRequest
 from bench.report.tables import build
 from bench.report.tables.caption import apart
-from bench.report.tables.choice import chosen, chosen_rows
+from bench.report.tables.choice import chosen, select_rows
 from bench.report.tables.model import Table
 from bench.report.text import listed, plain
 from bench.results import files, questions
 from bench.results.records import Records
 from bench.results.row import ResultRow
-from bench.stats.guard import feasible, grid, guard, set_aside
+from bench.stats.guard import calibration_mask, feasible, grid, guard
 
 _SEEN = ("train", "validation", "dev")
 """Splits that fits or prompts have seen."""
@@ -35,7 +35,7 @@ _SAME = ("preset", "config", "deviations", "protocol", "train_on", "labels_seen"
 """Fields that are equal in two results of one fit."""
 
 
-def guarded(
+def compute_guards(
     request: GuardRequest, cache: Path | None, say: Callable[[str], None] = lambda _: None
 ) -> list[GuardedTable]:
     """Compute the guards of the requested results, a table for each model and task.
@@ -70,7 +70,7 @@ def guarded(
         hint = did_you_mean(task, tasks)
         raise UserError(f"--calibrate-on: no result of task {plain(task)!r}; there are {listed(tasks)}.{hint}")
     calibration_rows = [row for row in rows if row.task == task and row.status == "ok"]
-    selected = [row for row in chosen_rows(rows, request) if row.task != task]
+    selected = [row for row in select_rows(rows, request) if row.task != task]
     if task is not None and not selected:
         raise UserError(f"--calibrate-on {task}: expected results of another task to guard, found none")
     built = build.build(
@@ -157,7 +157,7 @@ class _GuardBuilder:
         records = self._records(row)
         if other is None:
             share = self.request.share
-            mask = set_aside(records.id, share=share, seed=self.request.split_seed)
+            mask = calibration_mask(records.id, share=share, seed=self.request.split_seed)
             if mask.all() or not mask.any():
                 option = "another --split-seed" if share == 0.5 else f"--share nearer to 0.5 than {share:g}"  # noqa: PLR2004
                 raise UserError(
@@ -188,7 +188,7 @@ class _GuardBuilder:
         return GuardedCell(row, self.request, fitted, calibration, rest, is_score)
 
     def _records(self, row: ResultRow) -> Records:
-        return files.read_records(files.place_of(row, self.request.results))
+        return files.read_records(files.stored_path(row, self.request.results))
 
     # --- another task -------------------------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ def _curves(axes: Axes, line: GuardedLine, seed: GuardedCell) -> None:
     on_top: dict[str, Any] = {"clip_on": False, "zorder": 4}
     if realised is None:
         return
-    axes.plot([seed.kept / n], [seed.bound], label=f"{name}/chosen", **dot_settings(style, 3.4), **on_top)
+    axes.plot([seed.accepted / n], [seed.bound], label=f"{name}/chosen", **dot_settings(style, 3.4), **on_top)
     if realised.risk is None or realised.risk_interval is None:
         return
     top, x = axes.get_ylim()[1], realised.coverage

@@ -86,7 +86,7 @@ class GuardedCell:
         return self.guard.threshold
 
     @property
-    def kept(self) -> int:
+    def accepted(self) -> int:
         """Calibration answers at or above the threshold, or the strictest tested one where none passes."""
         return int(self.guard.kept[self.guard.place]) if self.guard.grid.size else 0
 
@@ -98,7 +98,7 @@ class GuardedCell:
     @property
     def bound(self) -> float:
         """Upper bound of the risk at that threshold, not corrected for the choice of it."""
-        return float(upper_bound(self.mistakes, self.kept, self.request.level))
+        return float(upper_bound(self.mistakes, self.accepted, self.request.level))
 
     @cached_property
     def realised(self) -> Realised | None:
@@ -114,10 +114,10 @@ class GuardedCell:
 
         None where that share is not below the risk, so that more answers would not help, or where `kept` is 0.
         """
-        if not self.kept:
+        if not self.accepted:
             return None
-        n_above = enough(self.mistakes / self.kept, self.request.risk, self.request.level)
-        return None if n_above is None else int(np.ceil(n_above * len(self.calibration.values) / self.kept))
+        n_above = enough(self.mistakes / self.accepted, self.request.risk, self.request.level)
+        return None if n_above is None else int(np.ceil(n_above * len(self.calibration.values) / self.accepted))
 
 
 @dataclass(frozen=True, eq=False)

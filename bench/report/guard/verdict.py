@@ -60,7 +60,7 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
         )
     elif limits.most:
         line, seed = min(((line, seed) for line in guards.evaluated for seed in line.seeds), key=lambda p: p[1].bound)
-        yield f"Closest: {line.line.key.label} (seed {seed.row.seed}): {lacks(seed)}."
+        yield f"Closest: {line.line.key.label} (seed {seed.row.seed}): {why_failed(seed)}."
     # more mistakes on the other questions than chance explains
     bad = []
     for line in passed:
@@ -77,13 +77,13 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
     )
 
 
-def lacks(seed: GuardedCell) -> str:
+def why_failed(seed: GuardedCell) -> str:
     """Explain why a cell has no threshold, and what it would need."""
-    if not seed.kept:
+    if not seed.accepted:
         return "no calibration answer lies above its strictest threshold"
     reason = (
-        f"of the {seed.kept:,} calibration answers above its strictest threshold {seed.mistakes:,} are wrong"
-        f" ({percent(seed.mistakes / seed.kept)} %), which certifies {percent(seed.bound)} %"
+        f"of the {seed.accepted:,} calibration answers above its strictest threshold {seed.mistakes:,} are wrong"
+        f" ({percent(seed.mistakes / seed.accepted)} %), which certifies {percent(seed.bound)} %"
     )
     if seed.needed is None:
         return f"{reason}; more answers would not help, a better order of the answers or a higher --risk would"
@@ -106,7 +106,7 @@ def describe_needs(guards: GuardedTable) -> Iterator[str]:
         if sizes := [seed.needed for seed in failing if seed.needed is not None]:
             too_few.append(f"{label} ({span(map(_two_digits, sizes), count)})")
         elif failing:
-            (too_wrong if any(seed.kept for seed in failing) else empty).append(label)
+            (too_wrong if any(seed.accepted for seed in failing) else empty).append(label)
     if too_few:
         yield (
             f"Calibration answers that would do instead of {guards.feasible.n:,}, if mistakes above the strictest"

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.report.guard.model import GuardedCell, GuardedTable
-from bench.report.guard.verdict import describe_needs, footnotes, format_level, format_threshold, lacks, share, verdict
+from bench.report.guard.verdict import (
+    describe_needs,
+    footnotes,
+    format_level,
+    format_threshold,
+    share,
+    verdict,
+    why_failed,
+)
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, percent, span
 
@@ -81,7 +89,7 @@ def _grid(guards: GuardedTable) -> Grid:
             ]  # fmt: skip
             threshold = Cell(span([cell.threshold for cell in done], format_threshold) if done else _NONE, notes=notes)
             rows.append(GridRow([Cell(label), threshold, *map(Cell, texts)]))
-            rows += [GridRow(_cells(seed, f"seed {seed.row.seed}", ()), is_under=True) for seed in line.seeds]
+            rows += [GridRow(_cells(seed, f"seed {seed.row.seed}", ()), is_subrow=True) for seed in line.seeds]
     legend = [column.sentence for column in columns if column.sentence]
     if len(guards.certified) < len(guards.evaluated):
         legend.append("Where there is no threshold, bound and calibration are those of the strictest one.")
@@ -108,7 +116,7 @@ def _cells(seed: GuardedCell, label: str, notes: tuple[str, ...]) -> list[Cell]:
         texts = [format_threshold(seed.threshold), percent(realised.coverage)]
         texts.append(EN_DASH if realised.risk is None else percent(realised.risk))
         texts.append(" to ".join(map(percent, realised.risk_interval or ())) or EN_DASH)
-    texts += [percent(seed.bound), f"{seed.mistakes:,} of {seed.kept:,}"]
+    texts += [percent(seed.bound), f"{seed.mistakes:,} of {seed.accepted:,}"]
     return [Cell(label), Cell(texts[0], notes=notes), *map(Cell, texts[1:])]
 
 
@@ -133,12 +141,12 @@ def _records(guards: GuardedTable) -> Iterator[dict[str, Any]]:
                 **base, "seed": seed.row.seed, **settings,
                 "status": "ok", "threshold": seed.threshold,
                 "threshold_of": "score" if seed.is_score else "confidence", "bound": seed.bound,
-                "calibration_n": len(seed.calibration.values), "calibration_kept": seed.kept,
+                "calibration_n": len(seed.calibration.values), "calibration_kept": seed.accepted,
                 "calibration_mistakes": seed.mistakes,
                 "thresholds_tested": min(seed.guard.passed + 1, len(seed.guard.grid)),
                 "rest_n": len(seed.rest.values), "rest_kept": realised and realised.accepted,
                 "rest_mistakes": realised and realised.mistakes, "coverage": realised and realised.coverage,
                 "coverage_low": coverage[0], "coverage_high": coverage[1], "realised_risk": realised and realised.risk,
                 "realised_risk_low": risk[0], "realised_risk_high": risk[1],
-                "calibration_needed": seed.needed if failed else None, "reason": lacks(seed) if failed else "",
+                "calibration_needed": seed.needed if failed else None, "reason": why_failed(seed) if failed else "",
             }  # fmt: skip

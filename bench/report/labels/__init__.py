@@ -9,10 +9,10 @@ from bench.report.labels.views import PaperCount, read_counts, views
 from bench.stats.labels import LabelCurves
 
 
-def shown(curves: LabelCurves, published: Sequence[PaperCount]) -> Analysis:
+def build_analysis(curves: LabelCurves, published: Sequence[PaperCount]) -> Analysis:
     """Return the study of one test as tables and a figure."""
     stem = file_stem(curves.study.model, "labels", curves.study.task)
     return Analysis(stem, views(curves, published), lambda: {stem: small_multiples(curves)})
 
 
-__all__ = ["PaperCount", "read_counts", "shown", "small_multiples", "verdict"]
+__all__ = ["PaperCount", "build_analysis", "read_counts", "small_multiples", "verdict"]

@@ -13,7 +13,7 @@ from bench.report.tables.published import values_of
 from bench.report.text import EN_DASH, averaged, count, percent, plain, seeds_text, several, with_arrow, with_half
 from bench.stats.influence import RANKED
 from bench.stats.labels import METRICS_SHOWN, Crossing, LabelCurves
-from bench.stats.variants import parts_of
+from bench.stats.variants import estimate_fields
 
 AHEAD, PASSING, SAME = "*", "†", "same"
 FILE = "label_distribution.csv"
@@ -72,7 +72,7 @@ def _numbers(curves: LabelCurves, metric: str) -> Grid:
                 text = with_half(metric, point.estimate.value, point.estimate.low, point.estimate.high)
                 cells.append(Cell(text, mark=AHEAD * ((name, size) in ahead), notes=tuple(map(plain, notes))))
         note = _label_limit(curves, name) if name in study.trained else ()
-        rows.append(GridRow([Cell(plain(name), notes=note), *cells], is_apart=k == len(study.trained) > 0))
+        rows.append(GridRow([Cell(plain(name), notes=note), *cells], begins_block=k == len(study.trained) > 0))
     facts = [f"{study.model} on {study.task}: {with_arrow(metric)} by the number of labels"]
     is_first = metric == METRICS_SHOWN[0]
     if is_first:
@@ -253,11 +253,11 @@ def _records(curves: LabelCurves) -> Iterator[dict[str, Any]]:
         yield {
             **base, "method": point.method, "untrained": "", "metric": point.metric, "labels": point.size,
             "labels_told": point.labels, "draws": point.draws, "draws_asked": len(study.seeds),
-            **parts_of(point.estimate), "p_beats_all": None if test is None else test.p,
+            **estimate_fields(point.estimate), "p_beats_all": None if test is None else test.p,
             "p_beats_all_holm": None if test is None else test.p_holm,
         }  # fmt: skip
     for gain in curves.gains:
         yield {
             **base, "method": gain.method, "untrained": gain.untrained, "metric": gain.metric, "labels": gain.size,
-            **parts_of(gain.difference), "p": gain.p, "p_holm": gain.p_holm,
+            **estimate_fields(gain.difference), "p": gain.p, "p_holm": gain.p_holm,
         }  # fmt: skip

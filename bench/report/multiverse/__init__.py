@@ -3,14 +3,14 @@
 from collections.abc import Collection
 
 from bench.report.analysis import Analysis, file_stem
-from bench.report.multiverse.compute import computed
+from bench.report.multiverse.compute import compute_multiverse
 from bench.report.multiverse.figure import plot_claims, plot_ranks
 from bench.report.multiverse.model import Multiverse, PairOutcome, RankDistribution, Universe
 from bench.report.multiverse.verdict import verdict
 from bench.report.multiverse.views import views
 
 
-def shown(multiverse: Multiverse, methods: Collection[str] = ()) -> Analysis:
+def build_analysis(multiverse: Multiverse, methods: Collection[str] = ()) -> Analysis:
     """Return the multiverse as tables, a figure of ranks and a figure of claims.
 
     Args:
@@ -31,9 +31,9 @@ __all__ = [
     "PairOutcome",
     "RankDistribution",
     "Universe",
-    "computed",
+    "build_analysis",
+    "compute_multiverse",
     "plot_claims",
     "plot_ranks",
-    "shown",
     "verdict",
 ]

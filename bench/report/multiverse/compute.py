@@ -1,7 +1,8 @@
 """Compute the multiverse of one model and task: ranks of methods, and how often each claim of the table holds.
 
 The table is that of `bench table` (its tests, its correction, the mean over its seeds). Each universe is compared with
-it by values, and tested by itself. Example: `computed(MultiverseRequest("tiny", "atlas-oe"), cache).claims("Brier")`.
+it by values, and tested by itself. Example:
+`compute_multiverse(MultiverseRequest("tiny", "atlas-oe"), cache).claims("Brier")`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ MIN_METHODS = 2
 _NOT_SEEDS = "Seeds are not averaged in a universe: who runs a method once has one of them."
 
 
-def computed(
+def compute_multiverse(
     request: MultiverseRequest,
     cache: Path | None,
     say: Callable[[str], None] = lambda _: None,

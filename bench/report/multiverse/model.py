@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.report.multiverse.definitions import FAMILIES, Family
-from bench.stats.multiverse import PlaceSpread
+from bench.stats.multiverse import RankSummary
 
 SURVIVES = 0.95
 """Share of universes in which the direction of a surviving claim holds, at least."""
@@ -131,7 +131,7 @@ class RankDistribution:
     method: str
     in_table: int | None
     """Rank in the table: 1 plus the number of significantly better methods."""
-    spread: PlaceSpread
+    spread: RankSummary
     counts: Mapping[int, int]
     """Rank -> number of universes."""
     leads: float | None

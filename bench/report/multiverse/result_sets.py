@@ -17,7 +17,7 @@ from bench.api import FloatArray, UserError
 from bench.metrics.answers import ranked
 from bench.report.multiverse.definitions import NONE, RECALIBRATION, SEED
 from bench.report.text import listed, plain, setting
-from bench.results.files import base_of, path_of, place_of, read_records, recalibration_of
+from bench.results.files import base_of, path_of, read_records, recalibration_of, stored_path
 from bench.results.records import Records
 from bench.results.row import ResultRow
 
@@ -180,7 +180,7 @@ def build_result_sets(
     result_sets: list[ResultSet] = []
     for key in sorted(cells, key=lambda key: (key[0] != reference, key[1] != NONE, key)):
         by_method = {name: cells[key][name] for name in methods if name in cells[key]}
-        records = {name: read_records(place_of(row, folder)).by_id() for name, row in by_method.items()}
+        records = {name: read_records(stored_path(row, folder)).by_id() for name, row in by_method.items()}
         by_labels: dict[tuple[object, ...], list[str]] = defaultdict(list)
         for name, answers in records.items():
             by_labels[tuple(answers.id), tuple(answers.subject), answers.correct.tobytes()].append(name)

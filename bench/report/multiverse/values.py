@@ -160,5 +160,5 @@ class _GradedAnswers:
     def _inputs(self, metric: str) -> dict[str, FloatArray]:
         """Method -> input of the metric (n,): confidences or ranking values of the included answers."""
         records, rows = self.graded.result_set.records, self.graded.rows
-        is_order = METRICS[metric].of_order
+        is_order = METRICS[metric].is_rank_based
         return {name: (ranking_values(r) if is_order else r.confidence)[rows] for name, r in records.items()}

@@ -175,7 +175,7 @@ def _choices(multiverse: Multiverse) -> Grid:
                 ]
                 n = sum(s.n for s in shares)
                 cells.append(Cell(format_share(sum(s.holds for s in shares) / n) if n else ""))
-            rows.append(GridRow(cells, is_apart=not i))
+            rows.append(GridRow(cells, begins_block=not i))
     facts = (f"{multiverse.model} on {multiverse.task}: the choices, and how often the table's claims hold under each",)
     legend = (
         "Percent: share of all pairs of a claim and a universe with that option in which the claim's direction holds.",

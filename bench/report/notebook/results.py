@@ -16,7 +16,7 @@ from bench.report import recomputed, write
 from bench.report.notebook import frames
 from bench.report.notebook.figures import Figures, Names
 from bench.report.notebook.shown import Page, Sentences, ShownTable
-from bench.report.selection import Layout, Selection, View, Wanted
+from bench.report.selection import Layout, ReportRequest, Selection, View
 from bench.report.tables import build, comparison, published
 from bench.report.tables.caption import apart
 from bench.report.tables.choice import chosen, refuse_unknown_metrics
@@ -65,15 +65,15 @@ class Results:
             UserError: nothing to show, or a result that is not as it must be.
         """
         refuse_unknown_metrics(selection)
-        notes = cells.passed_over(selection.results, partial=selection.partial)
+        notes = cells.skipped_notes(selection.results, partial=selection.partial)
         rows = recomputed.rows_of(selection.results, cache, partial=selection.partial, say=say)
-        results = cls.of_rows(selection, cache, rows, say)
+        results = cls.from_rows(selection, cache, rows, say)
         chosen(results.whole, selection)  # a method that is not there is said now
         shown = [row for table in results.tables for row in table.rows]
         return replace(results, rows=tuple(shown), notes=tuple(notes))
 
     @classmethod
-    def of_rows(cls, selection: Selection, cache: Path | None, rows: Sequence[ResultRow], say: Say) -> Results:
+    def from_rows(cls, selection: Selection, cache: Path | None, rows: Sequence[ResultRow], say: Say) -> Results:
         """Results that a run has written to the selection's folder; `cache` and `say` as in `load`."""
         unfiltered = replace(selection, methods=(), metrics=(), headline=None)
         return cls(selection, tuple(rows), whole=tuple(tables_of(unfiltered, cache, say, rows)))
@@ -197,8 +197,8 @@ class Results:
 
     def write_page(self, out: Path, figures: Path | None, say: Say) -> Page:
         """Write the page, and the figures where a folder is given for them; see `bench.report`."""
-        request = Wanted(**{**vars(self.selection), "out": out, "figures": figures})
-        return Page(write.written(self._chosen(self.selection), request, say)[0])
+        request = ReportRequest(**{**vars(self.selection), "out": out, "figures": figures})
+        return Page(write.write_tables(self._chosen(self.selection), request, say)[0])
 
     def __repr__(self) -> str:
         if not self.rows:
@@ -217,4 +217,4 @@ class Results:
         return chosen(self.whole, selection)
 
     def _records(self, row: ResultRow) -> Records:
-        return files.read_records(files.place_of(row, self.folder))
+        return files.read_records(files.stored_path(row, self.folder))

@@ -50,7 +50,7 @@ from bench.report.page import disagreements, pairs, questions, transfer, verdict
 from bench.report.page.lines import Footnotes, line_data, missing_line
 from bench.report.page.static_table import block_name
 from bench.report.tables import legend
-from bench.report.tables.caption import apart, limit_of, preset_sentence
+from bench.report.tables.caption import apart, limit_sentence, preset_sentence
 from bench.report.tables.export import csv_records
 from bench.report.tables.formats import csv_text
 from bench.report.tables.model import COLUMNS, GROUPS, HEADLINE, Line, Table, one_line_per_method
@@ -94,7 +94,7 @@ _SETS: Mapping[str, Sequence[str]] = {
         "auroc",
         "aucpr",
         "brier_dsc",
-        *(name for name, metric in METRICS.items() if metric.of_order and name not in {"auroc", "aucpr"}),
+        *(name for name, metric in METRICS.items() if metric.is_rank_based and name not in {"auroc", "aucpr"}),
     ),
 }
 """Columns that are shown together; one more set holds all metrics, and one before them those that were asked for."""
@@ -219,7 +219,7 @@ class _Page:
             order = (line if isinstance(line, int) else line.key for line in self._ordered(table.ordered_by(name)))
             leads = (line.key for line in table.leaders(name) if line.key in places)
             headlines[name] = {"order": [places[key] for key in order], "leads": [places[key] for key in leads]}
-        titles = set(map(plain, (f"{first.model} on {first.task}", preset_sentence(first), limit_of(first))))
+        titles = set(map(plain, (f"{first.model} on {first.task}", preset_sentence(first), limit_sentence(first))))
         return {
             "model": table.model,
             "task": table.task,

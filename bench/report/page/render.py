@@ -18,7 +18,7 @@ from bench.progress import visible
 from bench.report.page.elements import hash_of
 from bench.report.page.pictures import Pictures
 from bench.report.page.static_table import render_parts, swatch_style
-from bench.store.files import write_whole
+from bench.store.files import write_atomic
 
 _STYLES = ("page.css", "figures.css", "transfer.css")
 """Styles in their order."""
@@ -51,7 +51,7 @@ def write(path: Path, payload: Mapping[str, Any], pictures: Sequence[Pictures] =
     try:
         if path.exists() and not path.read_bytes()[: len(_FIRST)].lower() == _FIRST:
             raise UserError(f"--out {str(path)!r}: what is there is no page and would be lost; name another file")
-        write_whole(path, page.encode())
+        write_atomic(path, page.encode())
     except OSError as error:
         raise UserError(
             f"the page can't be written to {str(path)!r} ({error.strerror or error}); name a file with --out"

@@ -13,7 +13,7 @@ from bench.report.page.elements import Element, el, html, table
 from bench.report.tables.grid import Grid
 from bench.report.text import plain, seeds_text
 from bench.report.transfer.model import METRICS_SHOWN, Matrix
-from bench.report.transfer.stored import Unshown
+from bench.report.transfer.stored import UnreadableMatrix
 from bench.report.transfer.verdict import verdict
 from bench.report.transfer.views import views
 
@@ -28,7 +28,7 @@ _ABOUT = (
 class Shift(NamedTuple):
     """Matrices that a page shows."""
 
-    matrices: Sequence[Matrix | Unshown]
+    matrices: Sequence[Matrix | UnreadableMatrix]
     """One for each model."""
     methods: Collection[str] | None = None
     """Methods that are shown; None shows all. Ranks, prices and the verdict are of all in any case."""
@@ -40,7 +40,7 @@ def section(shift: Shift) -> str:
         return ""
     children = []
     for matrix in shift.matrices:
-        if isinstance(matrix, Unshown):
+        if isinstance(matrix, UnreadableMatrix):
             model = plain(matrix.model)
             reason = f"There is a matrix of {model}, which is not shown: {plain(matrix.reason)}."
             children += [el("h3", model), el("p", reason)]
@@ -88,6 +88,6 @@ def _table(grid: Grid, hidden: Collection[str]) -> Element:
             for cell, label in zip(others, labels[1:], strict=True):
                 notes = el("small", {"class": "muted"}, f" {'; '.join(map(plain, cell.notes))}") if cell.notes else None
                 cells.append(el("td", {"class": "num", "data-label": label}, el("bdi", cell.text + cell.mark), notes))
-            rows.append(el("tr", {"class": "apart" if row.is_apart else None}, *cells))
+            rows.append(el("tr", {"class": "apart" if row.begins_block else None}, *cells))
     markup = table({"class": "cards"}, el("caption", grid.facts[0]), headings, el("tbody", *rows))
     return el("div", {"class": "wide", "tabindex": "0", "role": "region", "aria-label": grid.facts[0]}, markup)

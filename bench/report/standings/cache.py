@@ -20,12 +20,12 @@ from bench.api.protocol import ECE_BINS
 from bench.report import grouping
 from bench.report.grouping import Key, ece_bins_of
 from bench.report.standings import compute
-from bench.report.standings.compute import Standings, computed
+from bench.report.standings.compute import Standings, compute_standings
 from bench.report.text import plain
-from bench.results.files import place_of
+from bench.results.files import stored_path
 from bench.results.row import ResultRow
 from bench.stats import Average, Settings
-from bench.store.files import write_whole
+from bench.store.files import write_atomic
 from bench.store.folders import digest_file, key_of
 from bench.store.sources import source_digest
 
@@ -54,7 +54,7 @@ class StandingsReader:
         """
         files: dict[Key, list[tuple[ResultRow, Path]]] = {}
         for key, row in ((key, row) for key, rows in lines.items() for row in rows if row.status == "ok"):
-            record = place_of(row, self.results)
+            record = stored_path(row, self.results)
             table = record.with_suffix(".parquet")
             for file in (record, table):
                 if not file.is_file():
@@ -85,11 +85,11 @@ class StandingsReader:
                 self.say(
                     f"computing intervals and tests of {plain(row.model)} on {plain(row.task)}; kept for next time"
                 )
-            standings = computed(files, settings)
+            standings = compute_standings(files, settings)
             if path:
                 body = msgspec.msgpack.encode(standings)
                 try:
-                    write_whole(path, hashlib.sha256(body).digest() + body)
+                    write_atomic(path, hashlib.sha256(body).digest() + body)
                 except OSError as error:
                     self.say(f"intervals and tests can't be kept in {path.parent} ({error.strerror or error})")
         return standings

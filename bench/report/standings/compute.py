@@ -98,7 +98,7 @@ class Standings:
 # --- computing --------------------------------------------------------------------------------------------------------
 
 
-def computed(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Settings) -> Standings:
+def compute_standings(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Settings) -> Standings:
     """Compute the standings of the lines of one table.
 
     Args:

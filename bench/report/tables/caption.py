@@ -49,7 +49,7 @@ def preset_sentence(row: ResultRow) -> str:
     return f"The preset is {row.preset}."
 
 
-def limit_of(row: ResultRow) -> str:
+def limit_sentence(row: ResultRow) -> str:
     """The sentence that says that a row is partial."""
     return f"Results are partial (--limit {row.limit})."
 
@@ -87,7 +87,7 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
                 reasons[row.tuning.reason].add(base_of(row.method))
         yield from (f"Not tuned: {listed(names)} ({reason})." for reason, names in sorted(reasons.items()))
     if first_row.limit is not None:
-        yield limit_of(first_row)
+        yield limit_sentence(first_row)
     # the model's own answers, which are the same for all methods
     subjects = max(len(row.per_subject) for row in rows)
     in_subjects = f" in {subjects} subject{'s' * (subjects > 1)}" if subjects else ""

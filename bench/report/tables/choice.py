@@ -39,7 +39,7 @@ def refuse_unknown_metrics(selection: Selection) -> None:
         require("--sort", "metric", headline, sortable)
 
 
-def chosen_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultRow]:
+def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultRow]:
     """Select the rows of the requested models and tasks.
 
     Raises:

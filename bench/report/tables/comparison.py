@@ -144,7 +144,7 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
             Cell("+" * (pair.difference > ROUNDING) + precise(metric, pair.difference)), interval_cell, *p,
             Cell(verdict_text, notes=tuple(notes) if verdict_text == _NO_VERDICT else ()),
         ]  # fmt: skip
-        rows.append(GridRow(cells, is_apart=previous not in {None, keys}))
+        rows.append(GridRow(cells, begins_block=previous not in {None, keys}))
         previous = keys
     title, *facts = table.facts
     legend = tuple(sentence.format(of=averaged(table.average)) for sentence in _LEGEND)

@@ -186,17 +186,17 @@ def _rich_table(grid: Grid, numbers: Sequence[int], *, gap: int) -> RichTable:
             spans.add(column.span)
         table.add_column(Text(label), justify="left" if column.is_left else "right", overflow="fold")
     for number, row in enumerate(grid.rows):
-        if row.is_apart and number:
+        if row.begins_block and number:
             table.add_section()
-        if row.is_under and all(row.cells[i].text in {"", EN_DASH} for i in numbers[1:]):
+        if row.is_subrow and all(row.cells[i].text in {"", EN_DASH} for i in numbers[1:]):
             continue
         cells = []
         for i in numbers:  # pad signs on the right, so that the digits of a column are aligned
             tail = 0 if grid.columns[i].is_left else max(len(row_signs[i]) for row_signs in signs)
             text = row.cells[i].text.replace(" ±", "±").replace(" / ", "/")
-            shown = Text("  " * (row.is_under and i == 0)).append(text, style="bold" if row.cells[i].bold else "")
+            shown = Text("  " * (row.is_subrow and i == 0)).append(text, style="bold" if row.cells[i].bold else "")
             cells.append(shown.append(signs[number][i].ljust(tail)))
-        table.add_row(*cells, style="dim" if row.is_under else None)
+        table.add_row(*cells, style="dim" if row.is_subrow else None)
     return table
 
 
@@ -218,7 +218,7 @@ def markdown(grids: Sequence[Grid]) -> str:
             for cell in row.cells:
                 bold, notes = "**" * cell.bold, f"<sup>{grid.numbers(cell)}</sup>" if cell.notes else ""
                 texts.append(bold + markdown_text(cell.text) + bold + markdown_text(cell.mark) + notes)
-            rows.append(["&emsp;" * row.is_under + texts[0], *texts[1:]])
+            rows.append(["&emsp;" * row.is_subrow + texts[0], *texts[1:]])
         if rows:
             labels = [markdown_text(column.heading) for column in grid.columns]
             align = "".join("l" if column.is_left else "r" for column in grid.columns)
@@ -278,11 +278,11 @@ def _latex_lines(grid: Grid, label: str) -> list[str]:
     notes += [_latex_text(remark) for remark in grid.remarks]
     notes.append(_latex_text(" ".join(grid.legend)))
     rows: list[str] = []
-    has_subrows = any(row.is_under for row in grid.rows)
+    has_subrows = any(row.is_subrow for row in grid.rows)
     for row in grid.rows:
-        if rows and row.is_apart:
+        if rows and row.begins_block:
             rows.append(r"\midrule")
-        elif rows and has_subrows and not row.is_under:
+        elif rows and has_subrows and not row.is_subrow:
             rows.append(r"\addlinespace[2pt]")
         shaded = [cell.shaded for cell in row.cells]
         shade = r"\cellcolor{black!8}" * (any(shaded) and not all(shaded))
@@ -292,7 +292,7 @@ def _latex_lines(grid: Grid, label: str) -> list[str]:
             text = (rf"\textbf{{{mean}}}" if cell.bold else mean) + space + rest + _latex_text(cell.mark)
             text += rf"\textsuperscript{{{grid.numbers(cell)}}}" if cell.notes else ""
             texts.append(shade * cell.shaded + text)
-        start = r"\quad " if row.is_under else r"\rowcolor{black!8}" * all(shaded)
+        start = r"\quad " if row.is_subrow else r"\rowcolor{black!8}" * all(shaded)
         rows.append(start + " & ".join(texts) + r" \\")
     # headings over several columns, with a rule under each
     heads, rules, start_at = [], "", 1

@@ -49,9 +49,9 @@ class GridRow(NamedTuple):
     """One row of cells."""
 
     cells: Sequence[Cell]
-    is_under: bool = False
+    is_subrow: bool = False
     """Belongs to the row above, e.g. the published numbers of a method."""
-    is_apart: bool = False
+    begins_block: bool = False
     """Begins a new block."""
 
 

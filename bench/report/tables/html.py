@@ -35,10 +35,9 @@ def fragment(grids: Sequence[Grid]) -> str:
             for side, cell in zip(sides, row.cells, strict=True):
                 text = f"<b>{_text(cell.text)}</b>" if cell.bold else _text(cell.text)
                 notes = f"<sup>{grid.numbers(cell)}</sup>" if cell.notes else ""
-                cells += (
-                    f'<td style="{_APART * (row.is_apart and number > 0)}{side}">{text}{_text(cell.mark)}{notes}</td>'
-                )
-            table.append(f'<tr style="{_UNDER}">{cells}</tr>' if row.is_under else f"<tr>{cells}</tr>")
+                above = _APART * (row.begins_block and number > 0)
+                cells += f'<td style="{above}{side}">{text}{_text(cell.mark)}{notes}</td>'
+            table.append(f'<tr style="{_UNDER}">{cells}</tr>' if row.is_subrow else f"<tr>{cells}</tr>")
         lines += [*table, "</tbody></table>"] if grid.rows else []
         if grid.footnotes:
             notes = "".join(f"<li>{_text(note)}</li>" for note in grid.footnotes)

@@ -60,15 +60,15 @@ def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
         columns = [_NAME, *(column for column, _ in before), *(metric_column(name, table) for name in names)]
         columns += [column for column, _ in after]
         rows: list[GridRow] = []
-        for line, is_apart in lines_with_breaks(table.lines):
+        for line, begins_block in lines_with_breaks(table.lines):
             leads = line.key in leaders
             cells = [method_cell(line, leads=leads), *(text(line) for _, text in before), *metric_cells(line, names)]
             cells += [text(line) for _, text in after]
-            rows.append(GridRow([replace(cell, shaded=leads) for cell in cells], is_apart=is_apart))
+            rows.append(GridRow([replace(cell, shaded=leads) for cell in cells], begins_block=begins_block))
             under = list(published_rows(table, line.method, line)) if table.published is not None else []
             under += interval_rows(line, names) if stats else ()
             rows += [
-                GridRow([first, *[BLANK] * len(before), *numbers, *[BLANK] * len(after)], is_under=True)
+                GridRow([first, *[BLANK] * len(before), *numbers, *[BLANK] * len(after)], is_subrow=True)
                 for first, *numbers in under
             ]
         remarks = (*(missing_intervals(table.lines, names) if stats else ()), *table_remarks(table))
@@ -91,12 +91,12 @@ def _metrics_grid(table: Table, title: str, names: Sequence[str], *, chance: boo
     names = [n for n in names if n not in table.columns and any(n in line.estimates for line in table.lines)]
     names = names if table.metrics is None else []
     rows: list[GridRow] = []
-    for line, is_apart in lines_with_breaks(table.lines):
+    for line, begins_block in lines_with_breaks(table.lines):
         tested = DASH if line.standing is None else Cell(probability(line.standing.calibrated_p))
         tested = tested if line.status == "ok" else Cell(line.status, notes=line.reasons)
         cells = [Cell(line.method, notes=line.notes), *[tested] * chance, *metric_cells(line, names)]
-        rows.append(GridRow(cells, is_apart=is_apart))
-        rows += [GridRow(cells, is_under=True) for cells in interval_rows(line, names, [""] * chance)]
+        rows.append(GridRow(cells, begins_block=begins_block))
+        rows += [GridRow(cells, is_subrow=True) for cells in interval_rows(line, names, [""] * chance)]
     sentences = [legend.mean_sentence(table.average, nats=True), legend.HALF, *legend.sign_sentences([table], names)]
     sentences += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.interval_sentences([table])]
     columns = (_NAME, *[Column("p calibrated")] * chance, *(metric_column(name, table) for name in names))
@@ -116,7 +116,7 @@ def _training_grid(table: Table) -> Grid:
         first, *others = training.format_stages(line.training) or [training.Stage("", *[EN_DASH] * 4)]
         name = f"{line.method} ({first.name})" if first.name else line.method
         rows.append(GridRow([*map(Cell, (name, *first[1:], *training.format_losses(line.training)))]))
-        rows += [GridRow([*map(Cell, (*stage, "", "", ""))], is_under=True) for stage in others]
+        rows += [GridRow([*map(Cell, (*stage, "", "", ""))], is_subrow=True) for stage in others]
     head = (_NAME, *map(Column, columns))
     title = f"{table.facts[0]}: training"
     return Grid((title,), head, tuple(rows), (legend.TRAINING,), label=latex_label(table, "training"))

@@ -15,7 +15,7 @@ from bench.report import recomputed, style
 from bench.report.selection import AverageOver, Layout, Selection, View
 from bench.report.standings.cache import StandingsReader
 from bench.report.tables import build, comparison, published
-from bench.report.tables.choice import chosen, chosen_rows, refuse_unknown_metrics
+from bench.report.tables.choice import chosen, refuse_unknown_metrics, select_rows
 from bench.report.tables.grid import TableViews
 from bench.report.tables.model import Table
 from bench.results.row import ResultRow
@@ -70,7 +70,7 @@ def tables_of(
     """
     refuse_unknown_metrics(selection)
     folder = selection.results
-    select = partial(chosen_rows, selection=selection)
+    select = partial(select_rows, selection=selection)
     if rows is None:
         rows = recomputed.rows_of(folder, cache, partial=selection.partial, say=say, chosen=select)
     else:

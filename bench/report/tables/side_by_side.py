@@ -78,7 +78,7 @@ def _pair_grid(tables: Sequence[Table]) -> Grid:
 
     rows: list[GridRow] = []
     first_lines = (next(line for line in entries if line) for entries in lines.values())
-    for line, is_apart in lines_with_breaks(sorted(first_lines, key=sort_key)):
+    for line, begins_block in lines_with_breaks(sorted(first_lines, key=sort_key)):
         entries = lines[line.key]
         # a footnote that doesn't hold for all the models that the method was run with names its model
         notes, all_notes = list[str](), [method_cell(entry).notes if entry else None for entry in entries]
@@ -99,7 +99,7 @@ def _pair_grid(tables: Sequence[Table]) -> Grid:
                 cells += [replace(cell, shaded=line.key in leading_keys) for cell in items]
         leads = all(cell.shaded for cell in cells[1:])
         cells[0] = replace(cells[0], bold=leads, shaded=leads)
-        rows.append(GridRow(cells, is_apart=is_apart))
+        rows.append(GridRow(cells, begins_block=begins_block))
         if tables[0].published is None:
             continue
         blocks = [[*published_rows(t, line.method, e, is_bare=True)] for t, e in zip(tables, entries, strict=True)]
@@ -109,7 +109,7 @@ def _pair_grid(tables: Sequence[Table]) -> Grid:
                 numbers = next((row[1:] for row in block if row[0].text == label), [BLANK] * len(table.columns))
                 cells += [BLANK] * len(rank_columns(table)) + numbers
             if any(cell.text for cell in cells[1:]):
-                rows.append(GridRow(cells, is_under=True))
+                rows.append(GridRow(cells, is_subrow=True))
     # facts that are the same for both models once, and the rest with the model before it
     all_facts = [table.facts[1:] for table in tables]
     facts = [fact for fact in all_facts[0] if all(fact in facts for facts in all_facts)]

@@ -1,18 +1,28 @@
 """The transfer matrix: metric values of each cell, prices of distribution shift, worst cells; tables and heat maps."""
 
 from bench.report.analysis import Analysis, file_stem
-from bench.report.transfer.compute import computed
+from bench.report.transfer.compute import compute_matrix
 from bench.report.transfer.figure import heat_map
 from bench.report.transfer.model import METRICS_SHOWN, Matrix, MatrixEntry, Price, WorstCell
 from bench.report.transfer.verdict import verdict
 from bench.report.transfer.views import views
 
 
-def shown(matrix: Matrix) -> Analysis:
+def build_analysis(matrix: Matrix) -> Analysis:
     """Return the matrix as tables, with a heat map for each metric that has values."""
     stem = file_stem(matrix.about.model, "transfer")
     metrics = [metric for metric in METRICS_SHOWN if any(entry.metric == metric for entry in matrix.entries)]
     return Analysis(stem, views(matrix), lambda: {f"{stem}--{metric}": heat_map(matrix, metric) for metric in metrics})
 
 
-__all__ = ["METRICS_SHOWN", "Matrix", "MatrixEntry", "Price", "WorstCell", "computed", "heat_map", "shown", "verdict"]
+__all__ = [
+    "METRICS_SHOWN",
+    "Matrix",
+    "MatrixEntry",
+    "Price",
+    "WorstCell",
+    "build_analysis",
+    "compute_matrix",
+    "heat_map",
+    "verdict",
+]

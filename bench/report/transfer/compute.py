@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.api import UserError
 from bench.metrics import METRICS
-from bench.report.tables.caption import counts_of, limit_of
+from bench.report.tables.caption import counts_of, limit_sentence
 from bench.report.text import listed, plain, setting
 from bench.report.transfer.model import (
     LEVEL,
@@ -36,7 +36,7 @@ from bench.report.transfer.model import (
 from bench.results.files import path_of, read_records
 from bench.results.records import Records
 from bench.results.transfer import AT_RANDOM, SUBJECT, About, Corpus, TransferCell
-from bench.stats import Influence, Interval, Sampling, Settings, compare, influence, over_seeds, strata_of
+from bench.stats import Influence, Interval, Sampling, Settings, compare, influence, mean_over_seeds, strata_of
 from bench.stats.comparison import normal_draws
 from bench.stats.holm import with_holm
 from bench.stats.worst import Cells
@@ -64,13 +64,13 @@ class _TestData:
         self, metric: str, worse: Sequence[Influence], better: Sequence[Influence]
     ) -> tuple[float, Interval, float | None]:
         """Compute how much worse the first are than the second, positive if worse: mean of pairs, interval, p value."""
-        pair = [("worse", over_seeds(worse)), ("better", over_seeds(better))]
+        pair = [("worse", mean_over_seeds(worse)), ("better", mean_over_seeds(better))]
         step = -1 if METRICS[metric].higher_is_better else 1
         (comparison,) = compare(metric, dict(pair[::step]), self.sampling, (), self.settings)
         return comparison.difference, comparison.fixed, comparison.p
 
 
-def computed(
+def compute_matrix(
     cells: Sequence[TransferCell],
     about: About,
     say: Callable[[str], None] = lambda _: None,
@@ -153,7 +153,7 @@ def _remarks(cells: Sequence[TransferCell], tested: Mapping[str, _TestData]) -> 
     """Yield remarks on the results: number of questions, limits, overridden constants, warning counts."""
     yield f"n = {listed(f'{data.sampling.correct.size:,} questions of {test}' for test, data in tested.items())}."
     rows = [cell.row for cell in cells if cell.row is not None and not cell.missing]
-    yield from dict.fromkeys(limit_of(row) for row in rows if row.limit is not None)
+    yield from dict.fromkeys(limit_sentence(row) for row in rows if row.limit is not None)
     overridden = listed(f"{name}={setting(value)}" for row in rows for name, value in row.deviations.items())
     if overridden:
         yield f"Overridden constants: {overridden}."
@@ -165,8 +165,8 @@ def _read_test(records: Mapping[Key, Sequence[Records]], about: About, settings:
     correct, strata, average = first.correct, strata_of(first.subject), settings.average
     cells: dict[str, dict[Key, Influence]] = {metric: {} for metric in METRICS_SHOWN}
     for metric, (key, runs) in product(METRICS_SHOWN, records.items()):
-        if METRICS[metric].of_order or all(run.probabilities is not None for run in runs):
-            estimate = over_seeds(influence(metric, r.confidence, r.order, correct, strata, average) for r in runs)
+        if METRICS[metric].is_rank_based or all(run.probabilities is not None for run in runs):
+            estimate = mean_over_seeds(influence(metric, r.confidence, r.order, correct, strata, average) for r in runs)
             cells[metric] |= {} if estimate is None else {key: estimate}
     constants: dict[Corpus, Influence] = {}
     for corpus in about.corpora:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bench.api import UserError
-from bench.report.transfer.compute import computed
+from bench.report.transfer.compute import compute_matrix
 from bench.report.transfer.model import Matrix, MissingCell, StoredCell
 from bench.results.files import model_folder, path_of, read
 from bench.results.transfer import MATRIX, About, TransferCell
@@ -21,7 +21,7 @@ HINT = "make it again: bench analyze transfer"
 
 
 @dataclass(frozen=True)
-class Unshown:
+class UnreadableMatrix:
     """A stored matrix that can't be shown."""
 
     model: str
@@ -39,7 +39,7 @@ class _Description:
 
 def load_matrices(
     folder: Path, models: Mapping[str, str], say: Callable[[str], None] = lambda _: None
-) -> list[Matrix | Unshown]:
+) -> list[Matrix | UnreadableMatrix]:
     """Load the matrices of some models, computed from their results.
 
     Args:
@@ -47,7 +47,7 @@ def load_matrices(
         models: model -> preset; matrices of other presets are skipped. The order is that of the returned list.
         say: receives a message before long work.
     """
-    matrices: list[Matrix | Unshown] = []
+    matrices: list[Matrix | UnreadableMatrix] = []
     for model, preset in models.items():
         path = folder / f"{model_folder(model)}{MATRIX}"
         if not path.is_file():
@@ -63,7 +63,7 @@ def load_matrices(
                 reason = f"{path.name} can't be read ({error.strerror or error})"
             elif not isinstance(error, UserError):
                 reason = f"{path.name} is no matrix ({error})"
-            matrices.append(Unshown(model, f"{reason}; {HINT}"))
+            matrices.append(UnreadableMatrix(model, f"{reason}; {HINT}"))
             continue
         try:
             if description.about.preset == preset:
@@ -78,7 +78,7 @@ def load_matrices(
                         raise UserError(f"{cell.file} is no longer the result that it was made of")
                     cells.append(TransferCell(cell.method, cell.test, cell.corpus, row, path))
                 missing = [TransferCell(m.method, m.test, m.corpus, missing=m.reason) for m in description.missing]
-                matrices.append(computed([*cells, *missing], description.about, say))
+                matrices.append(compute_matrix([*cells, *missing], description.about, say))
         except UserError as error:
-            matrices.append(Unshown(model, f"{error}; {HINT}"))
+            matrices.append(UnreadableMatrix(model, f"{error}; {HINT}"))
     return matrices

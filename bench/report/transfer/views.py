@@ -62,12 +62,12 @@ def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
                 cells.append(Cell(SAME if entry.corpus is None and column else format_value(metric, entry)))
             else:
                 cells.append(Cell("missing", notes=(plain(f"{name}: {reason}"),)) if reason else Cell("undefined"))
-        rows.append(GridRow(cells, is_apart=previous not in {None, group}))
+        rows.append(GridRow(cells, begins_block=previous not in {None, group}))
         previous = group
     constants = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test)}
     if constants:
         cells = [Cell(format_value(metric, constants[c]) if c in constants else EN_DASH) for c in corpora]
-        rows.append(GridRow([Cell(CONSTANT), *cells], is_apart=True))
+        rows.append(GridRow([Cell(CONSTANT), *cells], begins_block=True))
     facts = (f"{matrix.about.model}, tested on {test}: {with_arrow(metric)} by what methods learned on",)
     legend = (
         f"Percent, {matrix.over}, ± half the {LEVEL:.0%} interval for these subjects.".replace("%", " %"),
@@ -98,7 +98,7 @@ LEFT_OUT_LEGEND = {
 """What a corpus leaves out -> sentence of the legend."""
 
 
-def priced(metric: str, points: float, interval: Interval) -> str:
+def format_price(metric: str, points: float, interval: Interval) -> str:
     """Format a price with its interval."""
     return f"{signed(METRICS[metric], points)}{format_interval(metric, interval)}"
 
@@ -126,15 +126,15 @@ def _prices(matrix: Matrix, metric: str, test: str, *, is_novelty: bool) -> Grid
                 Cell(EN_DASH)
                 if p is None
                 else Cell(
-                    priced(metric, p.points, p.interval), mark=SHOWN * p.is_shown,
+                    format_price(metric, p.points, p.interval), mark=SHOWN * p.is_shown,
                     notes=tuple(filter(None, [p.interval.reason])),
                 )
                 for p in row_prices
             ]  # fmt: skip
             rows.append(GridRow([Cell(plain(name)), *cells]))
-    mean = {m.corpus: priced(m.metric, m.points, m.interval) for m in means if (m.metric, m.test) == place}
+    mean = {m.corpus: format_price(m.metric, m.points, m.interval) for m in means if (m.metric, m.test) == place}
     if mean:
-        rows.append(GridRow([Cell(MEAN_LABEL), *(Cell(mean.get(c, EN_DASH)) for c in corpora)], is_apart=True))
+        rows.append(GridRow([Cell(MEAN_LABEL), *(Cell(mean.get(c, EN_DASH)) for c in corpora)], begins_block=True))
     n = sum(p.metric == metric and p.p_holm is not None for p in prices)
     facts = [f"{matrix.about.model}, tested on {test}: the price of {what}, {label}, points"]
     legend = [
@@ -145,7 +145,7 @@ def _prices(matrix: Matrix, metric: str, test: str, *, is_novelty: bool) -> Grid
     if is_novelty:
         facts.append("Learned without the subject, against learned without as many answers drawn from all subjects.")
     elif constants:
-        texts = {corpus: priced(metric, c.points or 0, c.price_interval) for corpus, c in constants.items()}
+        texts = {corpus: format_price(metric, c.points or 0, c.price_interval) for corpus, c in constants.items()}
         rows.append(GridRow([Cell(CONSTANT), *(Cell(texts.get(corpus, EN_DASH)) for corpus in corpora)]))
         legend.append(CONSTANT_LEGEND)
     return Grid(tuple(facts), _columns(corpora), tuple(rows), tuple(legend))

@@ -132,7 +132,7 @@ class _Check:
         if len(set(records.id)) != len(records.id):
             yield "its Parquet file has a question twice"
         with suppress(UserError):  # invalid deviations are another finding
-            yield from numbers.mismatches(row, numbers.with_numbers_of(row, records))
+            yield from numbers.mismatches(row, numbers.recompute_row(row, records))
         reason = numbers.too_good_reason(records)
         if reason is not None:
             yield f"{reason}; {ONLY_A_RUN}"

@@ -14,7 +14,7 @@ from bench.api import ConfidenceMethod, Format, Task, UserError
 from bench.api.configurations import configuration, searched
 from bench.api.early_stopping import best_point
 from bench.api.protocol import PRESETS, KeptStep
-from bench.api.signals import tells_gold
+from bench.api.signals import leaks_label
 from bench.data.answer_files import SOURCE
 from bench.metrics.recalibration import recalibrator
 from bench.results import provenance
@@ -219,7 +219,7 @@ def _training_findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterat
     losses = [loss for stage in row.training.stages[-1:] for loss in stage.losses if loss is not None]
     if losses and (reported is None or not math.isclose(reported, min(losses), rel_tol=_ROUNDING)):
         yield f"its validation_nll is {reported}, the smallest loss of its training {min(losses)}"
-    seen, gold = row.labels_seen, any(map(tells_gold, method.needs.fit))
+    seen, gold = row.labels_seen, any(map(leaks_label, method.needs.fit))
     if bool(seen.gold) != gold:
         yield f"its labels_seen has gold {seen.gold}, but its method {'reads' if gold else 'never reads'} right answers"
     if any(stage.losses for stage in row.training.stages) and not seen.validation:

@@ -21,7 +21,7 @@ _MIN_CLASS = 10
 """Size of each class, right and wrong, from which on a perfect separation is suspicious."""
 
 
-def with_numbers_of(row: ResultRow, records: Records) -> ResultRow:
+def recompute_row(row: ResultRow, records: Records) -> ResultRow:
     """Recompute every number of a row that follows from its records.
 
     Args:
@@ -47,7 +47,7 @@ def mismatches(row: ResultRow, expected: ResultRow) -> Iterator[str]:
 
     Args:
         row: from its JSON file.
-        expected: the same row from `with_numbers_of`.
+        expected: the same row from `recompute_row`.
     """
     for name in ("n", "n_unparsed", "llm_accuracy", "n_excluded", "n_clipped"):
         yield from differs(name, getattr(row, name), getattr(expected, name))

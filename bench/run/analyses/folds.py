@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench.api import AdapterRef, FloatArray
-from bench.api.errors import attempted
+from bench.api.errors import capture
 from bench.data.splits import TaskSplit
 from bench.results.row import LabelsSeen
 from bench.results.transfer import SUBJECT, Corpus, Share
@@ -19,7 +19,7 @@ from bench.run.plan import Fit, TrainOn, adapted
 from bench.run.predicting import Prediction, Predictor, Skipped
 from bench.signals.split_data import SplitData
 from bench.training.assignment import Assignment
-from bench.training.trainer import PutOffError
+from bench.training.trainer import DeferredTrainingError
 
 _TWO = 2
 ADVICE = "--with-adapters does it"
@@ -41,10 +41,10 @@ class NoTraining:
             PutOffError: always.
         """
         del key, wait
-        raise PutOffError(work.method)
+        raise DeferredTrainingError(work.method)
 
 
-class UnreadError(PutOffError):
+class UnreadError(DeferredTrainingError):
     """A split has not been read through an adapter, and reading it was not requested."""
 
 
@@ -185,27 +185,27 @@ class Folds:
         if method.trains() and where in results.data_by_split and (name, test) not in self.predictor.infeasible:
             step = Fit(name, where)
             if step not in results.fits:
-                results.fits[step] = attempted(
+                results.fits[step] = capture(
                     self.fitter.fit, name, results.data_by_split[where], results.selection(name, where)
                 )
             if adapted(method):
-                results.adapted[name, test] = attempted(self._read_through_adapter, name, test, results.fits[step])
+                results.adapted[name, test] = capture(self._read_through_adapter, name, test, results.fits[step])
         return results.inputs(name, test)
 
     def _read_through_adapter(self, name: str, test: TaskSplit, fitted: Fitted | BaseException) -> AdaptedSplit | None:
         """Return a test read through an adapter; raises if it is not stored and `with_adapters` is false."""
         split_data, reader = self.results.data_by_split[test], self.predictor.batches.reader
         ref = fitted.method.fitted().get("adapter_") if isinstance(fitted, Fitted) else None
-        if isinstance(ref, AdapterRef) and not (self.with_adapters or reader.is_read_through(split_data, ref)):
+        if isinstance(ref, AdapterRef) and not (self.with_adapters or reader.has_adapted(split_data, ref)):
             raise UnreadError(f"not read again: no run has read {test} through this adapter of {name}; {ADVICE}")
-        return self.predictor.read_through(name, split_data, fitted)
+        return self.predictor.read_adapted(name, split_data, fitted)
 
     def _outcome(self, name: str, inputs: Inputs) -> Outcome:
         if isinstance(inputs.failure, UnreadError):
             return SkippedForCost(str(inputs.failure))
-        if isinstance(inputs.failure, PutOffError):
+        if isinstance(inputs.failure, DeferredTrainingError):
             return SkippedForCost(f"not trained again: no run has stored such an adapter of {name}; {ADVICE}")
-        return attempted(self.predictor.predict, name, inputs)
+        return capture(self.predictor.predict, name, inputs)
 
     # --- all folds of a test ------------------------------------------------------------------------------------------
 

@@ -17,11 +17,11 @@ from itertools import compress
 import numpy as np
 
 from bench.api import ConfidenceMethod, IntArray, UserError
-from bench.api.errors import attempted, reason_of
+from bench.api.errors import capture, reason_of
 from bench.data.splits import TaskSplit
 from bench.metrics.answers import ranked
 from bench.metrics.scaling import Scale
-from bench.model.memory import give_back
+from bench.model.memory import release_free_memory
 from bench.model.specs import model_label
 from bench.progress import Progress, Silent
 from bench.run.analyses.folds import NoTraining
@@ -30,13 +30,13 @@ from bench.run.analyses.stored_signals import CorpusRun, read_all
 from bench.run.fitting import Fitter
 from bench.run.forecast import Forecast, duration
 from bench.run.inputs import StepResults
-from bench.run.pipeline import at_work
+from bench.run.pipeline import open_run
 from bench.run.plan import Fit, adapted
-from bench.run.predicting import Prediction, Predictor, Skipped, confidence_in_no_answer, unscalable
-from bench.run.preparation import Resources, infeasible_in, prepare
+from bench.run.predicting import Prediction, Predictor, Skipped, empty_answer_confidence, reason_unscalable
+from bench.run.preparation import Resources, find_infeasible, prepare
 from bench.signals.batches import Batches
 from bench.signals.split_data import SplitData
-from bench.stats.labels import ONE_KIND, DrawnConfidences, LabelCount, LabelCurves, Study, curves_of
+from bench.stats.labels import ONE_KIND, LabelCount, LabelCurves, SeedConfidences, Study, compute_label_curves
 
 ADAPTER_REASON = "not trained again: each draw would need an adapter of its own, and every test read through it"
 MIN_VALIDATION = 4
@@ -67,12 +67,12 @@ def run_labels(
             stored and may not be read.
     """
     times = len(config.sizes()) * len(config.seed_values())  # a bad request is refused before a model is loaded
-    with at_work(config.run_config(), progress, classes) as work:
+    with open_run(config.run_config(), progress, classes) as work:
         resources, reader = work.resources, work.resources.reader
         absent = {name: ADAPTER_REASON for name, method in work.resolved.methods.items() if adapted(method)}
         methods = {name: method for name, method in work.resolved.methods.items() if name not in absent}
         resolved = replace(work.resolved, methods=methods)
-        prepared = prepare(resolved, resources, infeasible_in(resolved, resources), None)
+        prepared = prepare(resolved, resources, find_infeasible(resolved, resources), None)
         for name, reason in absent.items():
             progress.say(f"  {name} takes no part: {reason}")
         forecast = Forecast(prepared, resolved, resources.grader)
@@ -100,7 +100,7 @@ def run_labels(
         ordinary = format_command(replace(config.run_config(), methods=tuple(methods)))
         corpora = [CorpusRun(resolved, prepared)]
         data_by_split = read_all(corpora, tuple(methods), resources, progress, read=config.read, ordinary=[ordinary])
-        reader.working.rest()
+        reader.active_engine.rest()
         results = StepResults(resolved, prepared.selecting, dict(data_by_split))
         batches, studies = Batches(reader), []
         for test in resolved.test_splits:
@@ -261,13 +261,13 @@ class TaskStudy:
             UserError: no trained method has a confidence.
         """
         split_data = self.results.data_by_split[self.test]
-        rows = np.flatnonzero(split_data.kept)
+        rows = np.flatnonzero(split_data.included)
         methods = self.results.resolved.methods
-        confidences: dict[tuple[str, int], DrawnConfidences] = {}
+        confidences: dict[tuple[str, int], SeedConfidences] = {}
         for name in self.pools:
             by_size = self._trained(name, rows) if methods[name].trains() else self._untrained(name, rows)
             confidences |= {(name, size): confidence for size, confidence in by_size}
-            give_back()
+            release_free_memory()
         names = list(dict.fromkeys(name for name, _ in confidences))
         kinds = {name: "trained" if methods[name].trains() else methods[name].output for name in names}
         if "trained" not in kinds.values():
@@ -293,9 +293,9 @@ class TaskStudy:
             tuple(counts), dict(self.absent), validation, self.resources.reader.forward_tokens,
         )  # fmt: skip
         subjects = [split_data.questions[row].subject for row in rows]
-        return curves_of(confidences, study, split_data.correct[rows], subjects)
+        return compute_label_curves(confidences, study, split_data.correct[rows], subjects)
 
-    def _trained(self, name: str, rows: IntArray) -> Iterator[tuple[int, DrawnConfidences]]:
+    def _trained(self, name: str, rows: IntArray) -> Iterator[tuple[int, SeedConfidences]]:
         """Yield for each size the predictions of one fit per seed; equal samples are fitted once."""
         full, resolved, reader = self.results, self.results.resolved, self.resources.reader
         seeds = self.config.seed_values()
@@ -314,28 +314,28 @@ class TaskStudy:
                         run = StepResults(resolved, full.selecting, {**full.data_by_split, **splits})
                         fitter = Fitter(resolved, reader.lm, reader.store, self.batches, Silent(), seed, NoTraining())
                         selection = run.selection(name, where)
-                        run.fits[Fit(name, where)] = attempted(fitter.fit, name, run.data_by_split[where], selection)
+                        run.fits[Fit(name, where)] = capture(fitter.fit, name, run.data_by_split[where], selection)
                         inputs = run.inputs(name, self.test)
-                        outcomes[seed, labels] = attempted(self.predictor.predict, name, inputs)
+                        outcomes[seed, labels] = capture(self.predictor.predict, name, inputs)
                     outcome = outcomes[seed, labels]
                     if isinstance(outcome, Prediction):
                         confidence[seed] = outcome.confidence[rows]
                     else:
                         missing[seed] = outcome.reason if isinstance(outcome, Skipped) else reason_of(outcome)
                     advance(1)
-                yield size, DrawnConfidences(labels, confidence, missing=missing)
+                yield size, SeedConfidences(labels, confidence, missing=missing)
 
-    def _untrained(self, name: str, rows: IntArray) -> Iterator[tuple[int, DrawnConfidences]]:
+    def _untrained(self, name: str, rows: IntArray) -> Iterator[tuple[int, SeedConfidences]]:
         """Yield for each size the predictions of an untrained method; scores are scaled on each sample."""
         seeds, inputs = self.config.seed_values(), self.results.inputs(name, self.test)
         rule = self.results.resolved.protocol.empty_rule
-        outcome = attempted(self.predictor.predict, name, inputs)
+        outcome = capture(self.predictor.predict, name, inputs)
         if not isinstance(outcome, Prediction):
             self.absent[name] = outcome.reason if isinstance(outcome, Skipped) else reason_of(outcome)
             return
         if outcome.score is None:
             yield from (
-                (size, DrawnConfidences(0, dict.fromkeys(seeds, outcome.confidence[rows]))) for size in self.sizes
+                (size, SeedConfidences(0, dict.fromkeys(seeds, outcome.confidence[rows]))) for size in self.sizes
             )
             return
         validation = inputs.selection
@@ -353,10 +353,10 @@ class TaskStudy:
                     continue
                 sampled = splits[validation.where].usable[validation.usable]
                 correct = validation.correct[validation.usable][sampled]
-                if unscalable(correct) is not None:
+                if reason_unscalable(correct) is not None:
                     missing[seed] = ONE_KIND
                     continue
-                scaled = np.full(len(usable), confidence_in_no_answer(inputs, rule))
+                scaled = np.full(len(usable), empty_answer_confidence(inputs, rule))
                 scaled[usable] = Scale.fit(labelled[sampled], correct).apply(outcome.score[usable])
                 confidence[seed] = scaled[rows]
-            yield size, DrawnConfidences(labels, confidence, order, missing)
+            yield size, SeedConfidences(labels, confidence, order, missing)

@@ -37,13 +37,13 @@ from bench.progress import Progress
 from bench.run.analyses.request import AnalysisRequest, format_command
 from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import StepResults
-from bench.run.pipeline import Work, at_work
+from bench.run.pipeline import OpenRun, open_run
 from bench.run.plan import Read
-from bench.run.predicting import confidence_in_no_answer
-from bench.run.preparation import infeasible_in, prepare
+from bench.run.predicting import empty_answer_confidence
+from bench.run.preparation import find_infeasible, prepare
 from bench.signals.batches import Batches
 from bench.signals.split_data import SplitData
-from bench.stats.measured import Measured, checked_measures
+from bench.stats.measured import Measured, validate_measures
 from bench.stats.settings import Settings
 from bench.stats.variants import Variants, rows_of
 
@@ -115,9 +115,9 @@ def run_analysis(
     if not request.model:
         raise UserError(f"--model: expected the model of the run, e.g. bench analyze {method} {name} --model tiny")
     config = request.config(method, cache)
-    with at_work(config, progress, classes) as work:
+    with open_run(config, progress, classes) as work:
         resolved, resources = work.resolved, work.resources
-        reader, reasons = resources.reader, infeasible_in(resolved, resources)
+        reader, reasons = resources.reader, find_infeasible(resolved, resources)
         if reasons:
             raise UserError(f"{method} can't run there: {next(iter(reasons.values()))}")
         prepared = prepare(resolved, resources, reasons, None)
@@ -142,7 +142,7 @@ def run_analysis(
 
 
 def _analyse_test(
-    work: Work,
+    work: OpenRun,
     results: StepResults,
     method: str,
     name: str,
@@ -178,14 +178,14 @@ def _analyse_test(
     output: Any = analysis(AnalysisInput(untrained, train, predicted, contexts, progress.say, pieces))
     seeds = tuple(contexts)
     if isinstance(output, Measures):
-        measures = checked_measures(f"{method}, analysis {name!r}", output)
+        measures = validate_measures(f"{method}, analysis {name!r}", output)
         return Measured(method, name, model, test.task, resolved.preset, seeds, len(predicted), measures)
     if not isinstance(output, Findings):
         type_name = type(output).__name__
         raise ContractError(f"{method}, analysis {name!r}: expected Findings or Measures, got {type_name}")
-    default = confidence_in_no_answer(inputs, resolved.protocol.empty_rule)
+    default = empty_answer_confidence(inputs, resolved.protocol.empty_rule)
     confidence = dict(_variant_confidences(method, output, inputs.predicted, default, (len(seeds), len(predicted))))
-    selected = np.flatnonzero(inputs.predicted.kept)
+    selected = np.flatnonzero(inputs.predicted.included)
     correct = inputs.predicted.correct[selected]
     subjects = [inputs.predicted.questions[row].subject for row in selected]
     # published numbers, shown beside these, are means over subjects
@@ -223,4 +223,4 @@ def _variant_confidences(
             raise ContractError(f"{method}, variant {name!r}: expected shape {shape}, got {values.shape}")
         confidences = np.full((shape[0], len(split_data.questions)), default)
         confidences[:, split_data.usable] = [checked(f"{method}, variant {name!r}", row, shape[1]) for row in values]
-        yield name, confidences[:, split_data.kept]
+        yield name, confidences[:, split_data.included]

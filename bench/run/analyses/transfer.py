@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.data.splits import TaskSplit
-from bench.model.memory import give_back
+from bench.model.memory import release_free_memory
 from bench.model.specs import model_label
 from bench.progress import Progress
 from bench.results.transfer import LEAVE_OUT, About, Corpus, TransferCell
@@ -23,10 +23,10 @@ from bench.run.analyses.stored_signals import CorpusRun, missing_shards, read_al
 from bench.run.fitting import Fitter
 from bench.run.forecast import Forecast, duration
 from bench.run.inputs import StepResults
-from bench.run.pipeline import CellWriter, RunReport, Work, at_work
+from bench.run.pipeline import CellWriter, OpenRun, RunReport, open_run
 from bench.run.plan import Adapt, Fit, TrainOn, adapted
 from bench.run.predicting import Predictor
-from bench.run.preparation import ModelHandle, infeasible_in, prepare
+from bench.run.preparation import ModelHandle, find_infeasible, prepare
 from bench.run.rows import RowBuilder
 from bench.run.scorers.saving import ScorerWriter
 from bench.signals.batches import Batches
@@ -70,7 +70,7 @@ def run_transfer(configs: Sequence[TransferConfig], progress: Progress) -> Trans
     """
     opened, reports = ModelHandle(), []
     for config in configs:
-        with at_work(config.run_config(), progress, opened=opened) as work:
+        with open_run(config.run_config(), progress, opened=opened) as work:
             report = _Matrix.of(config, work, progress).compute()
         report.notes += work.notes(failed=report.failed)
         reports.append(report)
@@ -89,13 +89,13 @@ class _Matrix:
     """Computation of the matrix of one seed."""
 
     config: TransferConfig
-    work: Work
+    work: OpenRun
     progress: Progress
     corpora: list[CorpusRun]
     report: TransferReport
 
     @classmethod
-    def of(cls, config: TransferConfig, work: Work, progress: Progress) -> _Matrix:
+    def of(cls, config: TransferConfig, work: OpenRun, progress: Progress) -> _Matrix:
         """Resolve corpora and tests, and prepare their data.
 
         Raises:
@@ -145,10 +145,10 @@ class _Matrix:
         prepared, resources = [], work.resources
         for task in corpora:
             on_corpus = replace(resolved, tests=tuple(tests), learn_on=dict.fromkeys(tests, TrainOn(task)))
-            reasons = infeasible_in(on_corpus, resources)
+            reasons = find_infeasible(on_corpus, resources)
             for name, method in on_corpus.methods.items():
                 for signal in sorted(method.reads().fit, key=repr) if method.trains() else ():
-                    reason = definition(signal).hindrance(resources.tasks[task], resources.reader.prompts)
+                    reason = definition(signal).unsupported_reason(resources.tasks[task], resources.reader.prompts)
                     if reason is not None:
                         reasons.update({(name, test): f"on {task}: {reason}" for test in on_corpus.test_splits})
             prepared.append(CorpusRun(on_corpus, prepare(on_corpus, resources, reasons, config.limit)))
@@ -228,7 +228,7 @@ class _Matrix:
                 f" {times * len(self.corpora) * len(adapter_methods)} times and read each test through each adapter;"
                 f" from nothing {cost}, less what is stored"
             )
-        reader.working.rest()
+        reader.active_engine.rest()
         scorer_writer = ScorerWriter(None, self.config.run_config(), self.work.resolved, reader, resources.tasks)
         writer = CellWriter(self.config.out, self.work.resolved.protocol.letters, RunReport([]), scorer_writer)
         for kind in ("", *self.config.leave_out()):
@@ -258,7 +258,7 @@ class _Matrix:
             rows = RowBuilder(self.config.run_config(), resolved, resources.reader, origins, judge)
             tests = self.tests_of(corpus)
             for name in selected if tests else ():
-                uses_labels = self.work.resolved.is_told(name)
+                uses_labels = self.work.resolved.uses_labels(name)
                 if not uses_labels and (kind or number):  # without labels it is the same for all corpora
                     continue
                 fits: dict[str, StepResults] = {}
@@ -273,7 +273,7 @@ class _Matrix:
                         missing = "" if row.status == "ok" else f"{row.status}: {row.reason}"
                         cell = replace(cell, row=row, path=path, missing=missing)
                     self.report.cells.append(cell)
-                give_back()
+                release_free_memory()
 
 
 # --- times of fits ----------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.api import Batch, ConfidenceMethod, Context, ContractError, Unembedding
-from bench.api.errors import PLUGINS, PluginError, home_of, plain, told
+from bench.api.errors import PLUGINS, PluginError, format_traceback, home_of, plain
 from bench.results import provenance
 from bench.run.isolation.sandbox import Isolation
-from bench.store.sources import source_digest, with_imports
+from bench.store.sources import imported_files, source_digest
 
 VERBS = ("fit", "predict", "save", "load", "fitted", "skip", "n_parameters")
 """Methods of an instance that a run calls once it is checked."""
@@ -35,7 +35,7 @@ def sandboxed(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path |
     """
     call = partial(call_in_process, isolation, plugin)
     if path is not None:
-        call = partial(call_in_child, isolation, plugin, path, source_digest(with_imports(path)))
+        call = partial(call_in_child, isolation, plugin, path, source_digest(imported_files(path)))
 
     def called(verb: str) -> Callable[..., Any]:
         return lambda self, *arguments: call(self, verb, *arguments)
@@ -74,7 +74,7 @@ def call_in_process(
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises
-        PLUGINS.info("%s", told(error))
+        PLUGINS.info("%s", format_traceback(error))
         failure = plain(error, home_of(plugin))
     finally:
         isolation.busy = False
@@ -121,7 +121,7 @@ def call_in_child(
     process = isolation.process(path, name)
     if number is not None and verb in {"save", "predict", "fitted"} and number not in process.learned:
         raise PluginError(process.ended)
-    if source_digest(with_imports(path)) != source:  # a fit would be stored as that of the edited code
+    if source_digest(imported_files(path)) != source:  # a fit would be stored as that of the edited code
         raise PluginError(f"{path.name} or a file that it imports has changed since the run began; run it again")
     if isolation.lm is not None and isolation.lm.device != "cpu" and _reads_head(method):
         note = f"{name} reads the output head, which lies on the accelerator: --method-timeout doesn't hold for it"

@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 from bench.api import AdapterRef, ConfidenceMethod
 from bench.api.errors import PLUGINS, PluginError, plain, reason_of
 from bench.run.isolation.log import RunLog
-from bench.store.processes import end_group, end_with, ended
+from bench.store.processes import ended, exit_with_parent, kill_process_group
 
 _HOME = Path(__file__).resolve().parents[3]
 Serve = Callable[..., AdapterRef]
@@ -96,7 +96,7 @@ class Child:
     def end(self) -> None:
         """Kill the process and its group."""
         if self.process.poll() is None:
-            end_group(self.process)
+            kill_process_group(self.process)
 
     def ending(self) -> str:
         """Describe how the process ended by itself."""
@@ -112,7 +112,7 @@ def _clean_up(process: subprocess.Popen[bytes], connection: Connection) -> None:
     Sent messages can still be received.
     """
     process.wait()
-    end_group(process)
+    kill_process_group(process)
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)
 
@@ -123,7 +123,7 @@ def begin() -> tuple[Connection, list[str]]:
     Return its connection to the parent, and its arguments.
     """
     descriptor, parent = map(int, sys.argv[1:3])
-    end_with(parent)
+    exit_with_parent(parent)
     with contextlib.suppress(OSError):  # Linux: out of memory kills this process before the run
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)

@@ -19,8 +19,8 @@ from typing import Any
 
 from bench import registry
 from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, ContractError, registration
-from bench.api.errors import plain, told
-from bench.api.methods import given
+from bench.api.errors import format_traceback, plain
+from bench.api.methods import outputs_of
 from bench.run.isolation.process import begin, send
 
 
@@ -67,7 +67,7 @@ class Host:
         for argument in arguments:
             for batch in (argument, argument.validation if isinstance(argument, Context) else None):
                 if isinstance(batch, Batch):
-                    batch._make_own()  # noqa: SLF001 - its arrays are read-only, but a plugin may write into a copy
+                    batch._copy_arrays()  # noqa: SLF001 - its arrays are read-only, but a plugin may write into a copy
         if verb in {"fit", "load"}:
             self.methods[number] = method
         if verb == "declare":
@@ -84,7 +84,7 @@ class Host:
                 vars(training).update(kept=None, _validation=None)  # which stay with the method here
             return train.labels_read, ctx.validation is not None and ctx.validation.labels_read, trainings
         if verb == "predict":
-            return given(method, *arguments, allow_nan=True)
+            return outputs_of(method, *arguments, allow_nan=True)
         value = getattr(method, verb)(*arguments)
         if verb == "fitted":  # the run needs the trained adapters alone
             return {str(key): ref for key, ref in value.items() if type(ref) is AdapterRef}
@@ -109,7 +109,7 @@ def main() -> None:
             try:
                 reply = pickle.dumps(("answer", host.answer(*message)))
             except BaseException as error:  # noqa: BLE001 - any exception of a plugin, or a result that has no pickle
-                reply = pickle.dumps(("raised", (plain(error, host.path), told(error))))
+                reply = pickle.dumps(("raised", (plain(error, host.path), format_traceback(error))))
             with contextlib.suppress(BaseException):  # a plugin may have closed them
                 sys.stdout.flush()
                 sys.stderr.flush()

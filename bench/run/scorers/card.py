@@ -20,7 +20,7 @@ from bench.model.specs import NAME, model_label
 from bench.results.row import LabelsSeen
 from bench.store.decoding import decoded, parsed
 from bench.store.files import write_json
-from bench.store.folders import DIGEST, digest_file, sealed
+from bench.store.folders import DIGEST, digest_file, with_digest
 from bench.store.locks import folder_lock
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def write_card(card: Card, folder: Path) -> None:
             raise UserError(f"it saves {name}; a head holds JSON and safetensors only")
         files[name] = digest_file(path)
     values = {"kind": KIND, "format": FORMAT, **asdict(card), "files": files}
-    write_json(folder / CARD, sealed(json.loads(json.dumps(values))), sort_keys=True)
+    write_json(folder / CARD, with_digest(json.loads(json.dumps(values))), sort_keys=True)
 
 
 def write_guard(folder: Path, guard: GuardCard) -> None:
@@ -345,7 +345,7 @@ def read_card(folder: Path) -> Card:
             f"--head {folder}: expected format {FORMAT}, which this version of confbench reads, got"
             f" {values.get('format')!r:.40}; use the version that made it, or make it again: bench run --save-heads."
         )
-    if values.get(DIGEST) != sealed(values)[DIGEST]:
+    if values.get(DIGEST) != with_digest(values)[DIGEST]:
         raise UserError(f"--head {folder}: {CARD} was changed since it was written; {_WAY_OUT}.")
     try:
         card = decoded({name: values[name] for name in values.keys() - {"kind", "format", "files", DIGEST}}, Card)

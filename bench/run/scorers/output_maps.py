@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bench.api import AdapterRef, ConfidenceMethod, FloatArray, UserError
-from bench.api.errors import fenced, reason_of
+from bench.api.errors import plugin_errors, reason_of
 from bench.metrics.recalibration import Recalibrator, recalibrator
 from bench.metrics.scaling import Scale
 from bench.registry import Registry
@@ -103,7 +103,7 @@ def read_method(folder: Path, card: MethodCard, methods: Registry[ConfidenceMeth
             f" confbench {card.version}; here{here} {code[:12]}), whose confidences may differ. Use the version that"
             " made it, or make it again with bench run --save-heads."
         )
-    with fenced(f"--head {folder}: method {card.name!r} can't be made with the head's constants"):
+    with plugin_errors(f"--head {folder}: method {card.name!r} can't be made with the head's constants"):
         method = plugin(**{key: tuple(v) if isinstance(v, list) else v for key, v in card.constants.items()})
     if not card.trains:
         return method

@@ -121,6 +121,6 @@ def read_states(split_data: SplitData, reader: Reader) -> dict[str, FloatArray]:
     """Return the hidden states `(n, d)` of `state_signals` by signal, in the order of the questions."""
     signals = sorted(state_signals(reader.lm.blocks).values(), key=repr)
     split = replace(
-        reader.stored(reader.read(split_data, frozenset(signals))), chosen=np.arange(len(split_data.questions))
+        reader.stored(reader.read(split_data, frozenset(signals))), selected_rows=np.arange(len(split_data.questions))
     )
     return {repr(signal): definition(signal).column(split) for signal in signals}  # type: ignore[misc]

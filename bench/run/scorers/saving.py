@@ -12,13 +12,13 @@ from typing import Any
 
 from bench import registry
 from bench.api import Format, Task, UserError
-from bench.api.errors import attempted, reason_of
+from bench.api.errors import capture, reason_of
 from bench.data.splits import TaskSplit
 from bench.results import files, provenance
 from bench.results.row import ResultRow
 from bench.run.config import RunConfig
 from bench.run.inputs import Inputs
-from bench.run.predicting import confidence_in_no_answer
+from bench.run.predicting import empty_answer_confidence
 from bench.run.resolve import ResolvedRun
 from bench.run.rows import ScoredRow
 from bench.run.scorers import reference_questions
@@ -39,7 +39,7 @@ from bench.run.scorers.output_maps import Output, plain_constants, write_method,
 from bench.run.scorers.scoring_input import PromptWording, collect_wording
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
-from bench.store.files import write_json, write_whole_folder
+from bench.store.files import write_folder_atomic, write_json
 from bench.store.sources import plugin_digest
 
 _JUDGING = ("judge", "judge_model", "judge_url", "nli", "similarity")
@@ -95,7 +95,7 @@ class ScorerWriter:
         if self.folder is None or row.status != "ok":
             return []
         path = files.path_of(row, self.folder).with_suffix("")
-        error = attempted(self._save, path, row, scored, inputs)
+        error = capture(self._save, path, row, scored, inputs)
         if isinstance(error, BaseException):
             why = f"can't be written ({error.strerror or error})" if isinstance(error, OSError) else reason_of(error)
             self.notes.append(f"no head of {row.method} on {row.task}: {why}")
@@ -109,11 +109,11 @@ class ScorerWriter:
         if path.exists() and not is_head(path):
             raise UserError(f"{path} is there already and is no head; it is not overwritten. Name another --save-heads")
         output = Output(
-            confidence_in_no_answer(inputs, self.resolved.protocol.empty_rule), scored.scale, scored.recalibrator
+            empty_answer_confidence(inputs, self.resolved.protocol.empty_rule), scored.scale, scored.recalibrator
         )
         test = inputs.predicted
         if test.where not in self._tests:
-            self._tests[test.where] = attempted(self._shared, test)
+            self._tests[test.where] = capture(self._shared, test)
         shared = self._tests[test.where]
         if isinstance(shared, BaseException):
             raise shared
@@ -130,10 +130,10 @@ class ScorerWriter:
             n = len(references.questions)
             write_card(self._card(row, scored, inputs, output, name=name, adapter=adapter, n=n), folder)
 
-        write_whole_folder(path, fill)
+        write_folder_atomic(path, fill)
 
     def _shared(self, test: SplitData) -> _TestParts:
-        if test.asked_elsewhere:
+        if test.has_external_prompts:
             raise UserError("its answers came with prompts of their own, which no other question can be asked with")
         if not test.usable.any():
             raise UserError("the test has no answer with text, by which it could be checked later")

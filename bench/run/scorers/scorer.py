@@ -20,8 +20,8 @@ import numpy as np
 
 from bench import registry
 from bench.api import AdapterRef, ConfidenceMethod, FloatArray, Format, Question, UserError
-from bench.api.errors import TooLongError, did_you_mean, fenced, require_text
-from bench.api.methods import given
+from bench.api.errors import TooLongError, did_you_mean, plugin_errors, require_text
+from bench.api.methods import outputs_of
 from bench.api.protocol import Protocol, changed
 from bench.api.question import Answer, Released
 from bench.data.question_files import FEWEST, GIVEN, MOST
@@ -31,13 +31,13 @@ from bench.grading.judges import open_judge
 from bench.model import specs
 from bench.progress import Progress, Silent
 from bench.run.config import RunConfig
-from bench.run.preparation import relating_of
+from bench.run.preparation import open_pair_models
 from bench.run.resolve import judge_options
 from bench.run.scorers.card import Card, ModelCard, read_card
 from bench.run.scorers.output_maps import Output, read_method, read_output
 from bench.run.scorers.scoring_input import PromptWording, UnknownSubjects, build_task, read_wording
 from bench.signals.batches import Batches
-from bench.signals.definition import definition, read_from_model, reads_own_adapter
+from bench.signals.definition import definition, read_from_model, uses_adapter
 from bench.signals.grading import Grader
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
@@ -233,12 +233,12 @@ class Scorer:
                 split_data = self.reader.open(split, task, short, {q.id: fixed[q.id] for q in short} if fixed else None)
             split_data = self._grader.parsed(self.reader.read(split_data, read_from_model(signals)))
             adapted = None
-            if isinstance(ref, AdapterRef) and reads_own_adapter(signals):
-                adapted = self.reader.read_through(split_data, replace(ref, folder=ref.folder.resolve()))
+            if isinstance(ref, AdapterRef) and uses_adapter(signals):
+                adapted = self.reader.read_adapted(split_data, replace(ref, folder=ref.folder.resolve()))
             confidence = np.full(len(split_data.questions), self._output.empty)
             for rows, batch in Batches(self.reader).pieces(split_data, signals, adapted):
-                with fenced(f"method {self._method.name!r}, predict"):
-                    confidence[rows] = self._output.confidence(given(self._method, batch.own()))
+                with plugin_errors(f"method {self._method.name!r}, predict"):
+                    confidence[rows] = self._output.confidence(outputs_of(self._method, batch.own()))
             data_by_split.append(split_data)
             for question, answer, value in zip(short, split_data.answers, confidence.tolist(), strict=True):
                 by_id[question.id] = answer, value
@@ -350,7 +350,7 @@ def open_head(
     budget = setting.token_budget or default_budget(*lm.devices)
     reader = Reader(lm, store, protocol, budget, progress or Silent(), card.asked.seed)
     judge = open_judge(judge_options(config), cache)
-    grader = Grader(reader, judge, relating_of(config, lm.device))
+    grader = Grader(reader, judge, open_pair_models(config, lm.device))
     return Scorer(card, method, words, output, reader, grader)
 
 

@@ -19,7 +19,7 @@ from bench.run.scorers.card import GuardCard, read_card
 from bench.run.scorers.scorer import HeadSetting, ScoredAnswers, Scorer, open_head, with_equal_options
 from bench.run.scorers.scoring_input import read_wording
 from bench.store.folders import cache_folder
-from bench.store.locks import in_use
+from bench.store.locks import mark_in_use
 
 
 @dataclass
@@ -80,7 +80,7 @@ def score(
     cache = cache or cache_folder()
     scorer = open_head(head, setting, cache, progress=progress)
     checked = scorer.check_answers(file.questions, provided)
-    with in_use(cache, label_of(scorer.reader.lm.spec)) as reads:
+    with mark_in_use(cache, label_of(scorer.reader.lm.spec)) as reads:
         scorer.reader.store.reads = reads
         scored = scorer.score_questions(file.questions, checked, file.dev)
     lines = list(_output_lines(scored, scorer, checked))

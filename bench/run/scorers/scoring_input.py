@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, UserError
-from bench.api.errors import fenced
+from bench.api.errors import plugin_errors
 from bench.api.protocol import ExemplarOrder, Protocol
 from bench.data.sources import HubSource
 from bench.data.splits import spread
@@ -51,7 +51,7 @@ def collect_wording(task: Task, questions: Sequence[Question], protocol: Protoco
     Raises:
         UserError: they can't be stored as data.
     """
-    with fenced(f"task {task.name!r}, pools and style_of"):
+    with plugin_errors(f"task {task.name!r}, pools and style_of"):
         pools = dict(task.pools())
         with_exemplars = [*questions, *(question for pool in pools.values() for question in pool[: protocol.shots + 1])]
         styles: dict[str, PromptStyle] = {}

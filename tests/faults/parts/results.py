@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.store.folders import sealed
+from bench.store.folders import with_digest
 from tests.faults import commands, workload
 from tests.faults.ledger import Case, FaultError, Outcome
 from tests.faults.parts.store import ABSURD, Damage, flip
@@ -123,7 +123,7 @@ def _with_digit(path: Path, text: str, at: int) -> None:
 
 def _rewritten(path: Path, changes: dict[str, Any]) -> None:
     values = {**json.loads(path.read_text(encoding="utf-8")), **changes}
-    path.write_text(json.dumps(sealed(values)), encoding="utf-8")
+    path.write_text(json.dumps(with_digest(values)), encoding="utf-8")
 
 
 def _refused(base: Base, file: Path, damage: Callable[[Path], object], folder: Path) -> None:

@@ -54,7 +54,7 @@ OF_CHECKPOINT = ("optimiser.safetensors", "best.safetensors", "state.json", "man
 
 def cases(folder: Path) -> Iterator[Case]:
     """All faults of this part."""
-    work = Work(folder)
+    work = OpenRun(folder)
     for name in FILES:
         for damage in DAMAGES if name == FILES[0] else ["a bit flipped"]:
             yield Case(f"adapter: {name}, {damage}", functools.partial(work.adapter_damaged, name, damage))
@@ -74,7 +74,7 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case("two runs that need one adapter", work.two_at_once)
 
 
-class Work:
+class OpenRun:
     """A run of `it` that is disturbed, and the undisturbed one."""
 
     def __init__(self, folder: Path) -> None:

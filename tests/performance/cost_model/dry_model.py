@@ -16,10 +16,10 @@ import torch
 from bench.model import training_memory
 from bench.model.adapter import with_lora
 from bench.model.decode_batch import DecodeBatch
-from bench.model.devices import BatchLimits, followed_together
+from bench.model.devices import BatchLimits, default_batch_limits
 from bench.model.extractor import Extractor
 from bench.model.language_model import LanguageModel
-from bench.model.linear_layers import locate, targets
+from bench.model.linear_layers import find_linear_layers, targets
 from bench.model.session import Session
 from tests.performance.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, STOP, Counter
 
@@ -53,7 +53,7 @@ def checkpointing(name: str, tokens: int, rank: int, memory: float) -> bool:
 def limits_of(name: str, blocks: int, memory: float) -> BatchLimits:
     """Which packs a card of so many bytes follows side by side, for a model that is cut to some blocks."""
     with mock.patch.object(torch.cuda, "get_device_properties", return_value=SimpleNamespace(total_memory=memory)):
-        limits = followed_together("cuda")
+        limits = default_batch_limits("cuda")
     whole = configurations()[name].get_text_config().num_hidden_layers
     return BatchLimits(limits.sequences, limits.bytes * blocks // whole)
 
@@ -91,15 +91,15 @@ class DryBackbone(LanguageModel):
     """All that the extractor asks of a model."""
 
     def __init__(self, name: str, blocks: int, counter: Counter, *, rank: int = 0) -> None:
-        self.config = training_memory.cut(configurations()[name], blocks)
+        self.config = training_memory.with_n_blocks(configurations()[name], blocks)
         self.blocks, self.devices, self.context = blocks, ("meta",), 1 << 30
-        model = training_memory.on_meta(self.config, DTYPE)
+        model = training_memory.build_on_meta(self.config, DTYPE)
         if rank:  # layers with an adapter stand in for the others; what reads it turns dropout off
             with torch.device("meta"):
-                with_lora(model, targets(locate(model)), rank=rank).eval()
+                with_lora(model, targets(find_linear_layers(model)), rank=rank).eval()
         session = DrySession(model, counter)
         # Whether packs agree with plain passes is asked after loading, of numbers: no part of the costs.
-        vars(self).update(model=model, dtype=DTYPE, hindrance=None, stops=frozenset({STOP}), session=session)
+        vars(self).update(model=model, dtype=DTYPE, unsupported_reason=None, stops=frozenset({STOP}), session=session)
 
 
 class DryExtractor(Extractor):

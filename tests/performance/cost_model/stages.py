@@ -18,11 +18,11 @@ from bench.model import training_memory
 from bench.model.adapter import with_lora
 from bench.model.continuation_tree import read_pack
 from bench.model.language_model import LanguageModel
-from bench.model.linear_layers import locate, targets
+from bench.model.linear_layers import find_linear_layers, targets
 from bench.model.prefix_tree import plan_packs
 from bench.model.session import checkpoint_blocks
 from bench.prompts.prompt_settings import PromptSettings
-from bench.signals.definition import definition, pass_definitions, read_from_model, stored
+from bench.signals.definition import definition, pass_definitions, read_from_model, stored_sources
 from bench.testing import planted
 from bench.training.job import Job
 from bench.training.model import ReadableModel, together
@@ -111,8 +111,8 @@ def signals_of(fmt: Format, *, learning: bool) -> frozenset[Signal]:
     """What the paper's methods together read of a split that they learn on, or are tested on."""
     needs = [registry.methods().get(name)().reads() for name in sorted(registry.paper())]
     wanted = {signal for need in needs for signal in (need.fit if learning else need.predict)}
-    read = {signal for signal in read_from_model(wanted) if definition(signal).lacking(fmt) is None}
-    return stored(read, fmt, 1 if fmt is Format.CHOICE else LONGEST)
+    read = {signal for signal in read_from_model(wanted) if definition(signal).unsupported(fmt) is None}
+    return stored_sources(read, fmt, 1 if fmt is Format.CHOICE else LONGEST)
 
 
 def pack_trace(
@@ -134,7 +134,7 @@ def pack_trace(
     words = np.arange(100, 100 + work.query, dtype=np.int32)
     letters = np.arange(2, 2 + (0 if work.open else work.options), dtype=np.int32)
     asking = PromptSettings(LONGEST if work.open else 1, letters, words, np.asarray([5, 6], dtype=np.int32), budget)
-    drawn = SAMPLES if any(measure.growth.samples for measure in pass_definitions(signals).values()) else 0
+    drawn = SAMPLES if any(measure.continuations.samples for measure in pass_definitions(signals).values()) else 0
     chosen = [items(work, number, budget, samples=drawn, given=adapted) for number in range(packs)]
     limits = limits_of(model, blocks, MACHINE.memory)
     extractor = DryExtractor(lm, asking, pass_definitions(signals), None, limits)
@@ -143,7 +143,7 @@ def pack_trace(
     counter.trace = Trace([OTHER], [0], [Section()])
     session: Any = lm.session
     session.forget()  # what it keeps is counted in bytes, and short models would keep more
-    later = counted(lambda: extractor.measure([item for pack in chosen for item in pack]), counter)
+    later = counted(lambda: extractor.extract([item for pack in chosen for item in pack]), counter)
     kept = [i for i, kind in enumerate(later.kinds) if kind != SHARED]
     parts = (later.kinds, later.tokens, later.sections)
     return first, Trace(*([part[i] for i in kept] for part in parts))  # type: ignore[arg-type]
@@ -194,7 +194,7 @@ def _reading(model: str, work: Workload, budget: int, *, learning: bool = False,
 
 @cache
 def _ideal(model: str) -> Ideal:
-    return Ideal.of(training_memory.on_meta(configurations()[model], DTYPE), MACHINE)
+    return Ideal.of(training_memory.build_on_meta(configurations()[model], DTYPE), MACHINE)
 
 
 def _sum(parts: list[Stage]) -> Stage:
@@ -305,7 +305,7 @@ def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
     counter = Counter()
     lm = DryBackbone(model, blocks, counter)
     with torch.device("meta"):
-        wrapped = with_lora(lm.model, targets(locate(lm.model)), rank=RANK)
+        wrapped = with_lora(lm.model, targets(find_linear_layers(lm.model)), rank=RANK)
     if computes_again(model):
         checkpoint_blocks(lm.model)
     return counted(training_step(lm, wrapped, name, work, counter), counter)

@@ -184,7 +184,7 @@ def _workload(
         round(float(np.mean([len(question.choices) for question in chosen]))),
         (np.quantile(lengths, at) * ratio).round().astype(int).tolist(),
         np.maximum(1, answers.round()).astype(int).tolist(),
-        round(len(prompts.query(prompts.stand_in(task))[0]) * ratio),
+        round(len(prompts.query(prompts.placeholder_prompt(task))[0]) * ratio),
         {str(budget): _packs(shards, round(budget / ratio), ratio) for budget in BUDGETS},
     )
 

@@ -13,7 +13,7 @@ from bench.api import UserError
 from bench.cli.app import app
 from bench.progress import Silent
 from bench.run.config import RunConfig
-from bench.run.pipeline import at_work
+from bench.run.pipeline import open_run
 from bench.store.folders import Store, key_of
 
 
@@ -82,7 +82,7 @@ def test_it_shows_first_and_removes_when_it_may(cache: Path) -> None:
 def test_entries_that_a_run_reads_stay(cache: Path) -> None:
     """Those of its model, and those that it found under another name of the same weights."""
     read = key_of({"kind": "fits", "model": "llama8b"})
-    with at_work(RunConfig(("ptrue",), "tiny", ("atlas-choice",)), Silent()) as work:
+    with open_run(RunConfig(("ptrue",), "tiny", ("atlas-choice",)), Silent()) as work:
         assert "removed 1 entry" in asked("prune", "--yes").stdout
         assert kept(cache) == 2
         for model in ("qwen14b", "llama8b"):

@@ -17,7 +17,7 @@ from bench.api.protocol import PRESETS
 from bench.cli.options import GroupedHelp, help_of, options_from
 from bench.grading.judges import KINDS
 from bench.metrics.recalibration import RECALIBRATORS
-from bench.report.selection import View, Wanted
+from bench.report.selection import ReportRequest, View
 from bench.run.config import RunConfig
 
 
@@ -110,7 +110,7 @@ def test_every_field_of_a_run_has_help() -> None:
     assert set(help_of(RunConfig)) == {field.name for field in fields(RunConfig)}
 
 
-@pytest.mark.parametrize("request_of", [View, Wanted])
+@pytest.mark.parametrize("request_of", [View, ReportRequest])
 def test_every_field_of_a_table_and_a_report_has_help(request_of: type) -> None:
     assert set(help_of(request_of)) == {field.name for field in fields(request_of)}
 

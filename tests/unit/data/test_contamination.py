@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.api import Question
-from bench.data.contamination import among_own_exemplars, contaminated, normalised, oddities
+from bench.data.contamination import contaminated_ids, count_in_own_prompt, normalised, oddities
 
 texts = st.text(min_size=1, max_size=40)
 
@@ -34,8 +34,8 @@ def test_a_training_question_is_contaminated_by_its_text_and_parts_not_by_its_op
         asked("same passage", "so?", parts=(("passage", "a  B."),)),
         asked("other passage", "so?", parts=(("passage", "c."),)),
     ]
-    assert contaminated(train, tests) == {"same", "same passage"}
-    assert contaminated([], tests) == contaminated(train, []) == frozenset()
+    assert contaminated_ids(train, tests) == {"same", "same passage"}
+    assert contaminated_ids([], tests) == contaminated_ids(train, []) == frozenset()
 
 
 def test_repetitions_and_contradictions_are_counted_apart() -> None:
@@ -59,4 +59,4 @@ def test_a_question_that_its_own_prompt_answers_is_counted() -> None:
     asked = Question("t:0", "bees", "What do bees  make?", ("honey", "silk"), 0)
     again = Question("d:7", "bees", "what do bees make?", ("wax", "honey"), 1)
     other = Question("d:8", "bees", "What do moths make?", ("honey", "silk"), 1)
-    assert among_own_exemplars([(asked, [other, again]), (asked, [other]), (other, [])]) == 1
+    assert count_in_own_prompt([(asked, [other, again]), (asked, [other]), (other, [])]) == 1

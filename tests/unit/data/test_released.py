@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from bench import registry
 from bench.api import Format, Question, Split, Task, UserError
 from bench.api.question import Message, Released
-from bench.data.released import HUB, Release, ReleaseFolder, open_release, revision_asked_for
+from bench.data.released import HUB, Release, ReleaseFolder, open_release, requested_revision
 from bench.model import specs
 from bench.prompts.templates import SYSTEM
 from tests.fixtures.rivers import Rivers
@@ -401,10 +401,10 @@ def test_the_data_folder_may_come_from_the_environment(tmp_path: Path, monkeypat
 
 
 def test_what_answers_says_is_a_revision_a_folder_or_nothing() -> None:
-    assert [revision_asked_for(said) for said in ("generate", "released", "released@main")] == [None, "", "main"]
+    assert [requested_revision(said) for said in ("generate", "released", "released@main")] == [None, "", "main"]
     for said in ("releasd", "released@", ""):
         with pytest.raises(UserError, match=r"--answers: expected generate, released, .* or a file"):
-            revision_asked_for(said)
+            requested_revision(said)
 
 
 # --- Hub --------------------------------------------------------------------------------------------------------------

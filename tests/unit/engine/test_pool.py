@@ -16,7 +16,7 @@ from bench.api import UserError
 from bench.engine import pool
 from bench.engine.member import RemoteWorker
 from bench.engine.pool import Event, Failed, Lost, Pool, Ready
-from bench.signals.worker import Done
+from bench.signals.worker import TaskResult
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Imagined:
     """Workers that do one task at a time, in turn; `fate` says what becomes of one."""
 
     size: int
-    fate: Callable[[int, Any], Event] = lambda _worker, task: Done(f"key {task.number}")
+    fate: Callable[[int, Any], Event] = lambda _worker, task: TaskResult(f"key {task.number}")
     ready: Callable[[int], Event | None] = lambda _worker: Ready()
     hired: int = 0
     dismissed: int = 0
@@ -99,7 +99,7 @@ def test_nobody_is_hired_for_nothing() -> None:
 
 def test_a_lost_workers_tasks_alone_are_handed_out_again() -> None:
     lost = iter([True])
-    crew = Imagined(2, lambda w, t: Lost("gone") if w == 1 and t.number >= 2 and next(lost, False) else Done("k"))
+    crew = Imagined(2, lambda w, t: Lost("gone") if w == 1 and t.number >= 2 and next(lost, False) else TaskResult("k"))
     made = numbers(Pool(crew).work(tasks(9)))
     assert sorted(made) == list(range(9))
     assert crew.hired == 3
@@ -108,7 +108,7 @@ def test_a_lost_workers_tasks_alone_are_handed_out_again() -> None:
 
 
 def test_a_task_that_costs_two_workers_ends_it() -> None:
-    crew = Imagined(2, lambda _, t: Lost("gone") if t.number == 3 else Done("k"))
+    crew = Imagined(2, lambda _, t: Lost("gone") if t.number == 3 else TaskResult("k"))
     with pytest.raises(UserError, match=r"^Reading rivers/test, shard 4: two workers were lost \(gone\)\. Lower"):
         list(Pool(crew).work(tasks(9)))
     assert (crew.dismissed, crew.closed) == (1, 0)
@@ -138,7 +138,7 @@ def test_a_first_worker_is_waited_for_while_its_device_does_something_else(monke
 
 def test_what_another_run_computes_comes_last_and_is_waited_for() -> None:
     crew = Imagined(2)
-    crew.fate = lambda _, t: Done(taken=True) if t.number == 0 and not crew.sent[-1][2] else Done("k")
+    crew.fate = lambda _, t: TaskResult(is_claimed=True) if t.number == 0 and not crew.sent[-1][2] else TaskResult("k")
     assert numbers(Pool(crew).work(tasks(5)))[-1] == 0
     assert [wait for _, number, wait in crew.sent if number == 0] == [False, True]
 
@@ -152,7 +152,7 @@ def test_what_a_worker_can_not_do_ends_it(expected: bool, raised: type[Exception
 
 
 def test_what_a_worker_did_not_expect_is_told_with_its_traceback() -> None:
-    failed = RemoteWorker(cast("Any", SimpleNamespace(opened=lambda: 1 / 0))).open()
+    failed = RemoteWorker(cast("Any", SimpleNamespace(build_worker=lambda: 1 / 0))).open()
     assert isinstance(failed, Failed)
     assert not failed.expected
     assert failed.reason.startswith(f"on {platform.node()}:\nTraceback (most recent call last):\n")

@@ -98,10 +98,10 @@ def test_the_weights_are_out_of_memory_when_it_has_judged(tmp_path: Path, monkey
 
 
 def test_two_answers_are_compared_in_other_words_and_kept_apart(tmp_path: Path) -> None:
-    comparing = judge(tmp_path).comparing()
-    comparing.verdicts(ASKED[:2], "compare", Silent())
-    assert (len(comparing.cached), len(judge(tmp_path).cached)) == (2, 0)
-    assert comparing.name.endswith(", pair/1")
+    pairwise_judge = judge(tmp_path).pairwise_judge()
+    pairwise_judge.verdicts(ASKED[:2], "compare", Silent())
+    assert (len(pairwise_judge.cached), len(judge(tmp_path).cached)) == (2, 0)
+    assert pairwise_judge.name.endswith(", pair/1")
 
 
 def test_the_name_says_which_weights(tmp_path: Path) -> None:

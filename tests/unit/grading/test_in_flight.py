@@ -16,7 +16,7 @@ import pytest
 
 from bench.api import UserError
 from bench.grading import openai
-from bench.grading.verdicts import Verdicts
+from bench.grading.verdicts import VerdictCache
 from tests.unit.grading.test_openai import EVEN, Call, Reply, Scripted, ask, even_rivers, judge, server
 
 __all__ = ["server"]
@@ -56,7 +56,7 @@ def until(seen: Any, seconds: float = 60.0) -> None:
 
 
 def test_other_judges_are_not_waited_for_and_a_claim_that_ended_was_not_killed(tmp_path: Path) -> None:
-    one, other = (Verdicts(tmp_path, {"judge": name}) for name in "jk")
+    one, other = (VerdictCache(tmp_path, {"judge": name}) for name in "jk")
     waited: list[str] = []
     with one.locked(waited.append) as first, other.locked(waited.append) as second:
         assert (first, second, waited) == (False, False, [])

@@ -194,12 +194,12 @@ def test_a_call_is_the_prompt_at_temperature_zero(server: Scripted, tmp_path: Pa
 def test_two_answers_are_compared_in_other_words_and_kept_apart(server: Scripted, tmp_path: Path) -> None:
     grading = judge(server, tmp_path)
     ask(grading, RIVERS[:1])
-    comparing = grading.comparing()
-    assert ask(comparing, RIVERS[:2]) == ask(grading.comparing(), RIVERS[:2]) == [True, True]
+    pairwise_judge = grading.pairwise_judge()
+    assert ask(pairwise_judge, RIVERS[:2]) == ask(grading.pairwise_judge(), RIVERS[:2]) == [True, True]
     contents = [call.body["messages"][1]["content"] for call in server.calls]
     assert contents[0] == prompt.messages(RIVERS[0])[1].content
     assert sorted(contents[1:]) == [prompt.messages(one, prompt.COMPARING)[1].content for one in RIVERS[:2]]
-    assert (len(grading.cached), len(comparing.cached)) == (1, 2)
+    assert (len(grading.cached), len(pairwise_judge.cached)) == (1, 2)
 
 
 def test_empty_answers_are_wrong_without_a_call_and_equal_ones_are_asked_once(

@@ -19,7 +19,7 @@ from bench.api import At, Batch, ConfidenceMethod, Hidden, Ragged, Related, Samp
 from bench.api.signals import By
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
-from bench.signals.grading import matching
+from bench.signals.grading import match_relations
 from methods._shared.meaning import group_by_meaning
 from methods._shared.sampled import SampledMethod
 from methods.cocoa import CoCoA
@@ -143,7 +143,7 @@ def entailment(seed: int, n: int = N) -> np.ndarray:
 def of_texts(texts: Sequence[Sequence[str]], by: By) -> np.ndarray:
     """The relations of samples and answer where no model relates them."""
     pairs = [[(one, other) for one in own for other in own] for own in texts]
-    found = np.stack([matching(by, own) for own in pairs])
+    found = np.stack([match_relations(by, own) for own in pairs])
     m = len(texts[0])
     return found.reshape(len(texts), m, m, *found.shape[2:])
 

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.api import UserError
 from bench.metrics import auroc, ece, nll
-from bench.metrics.recalibration import RECALIBRATORS, folds_of, recalibrator
+from bench.metrics.recalibration import RECALIBRATORS, recalibrator, stratified_folds
 
 KINDS = list(RECALIBRATORS)
 EDGES = [0.0, 1e-300, 1e-9, 0.1, 0.5, 0.9, 1 - 1e-9, 1.0]
@@ -224,7 +224,7 @@ def test_unknown_kinds_are_named():
 @given(st.lists(st.booleans(), min_size=2, max_size=60), st.integers(2, 7))
 def test_folds_are_as_equal_as_can_be(labels, folds):
     o = np.array(labels)
-    fold = folds_of(o, folds=folds)
+    fold = stratified_folds(o, folds=folds)
     for part in (fold, fold[o], fold[~o]):  # as a whole, and in each class
         sizes = np.bincount(part, minlength=min(folds, o.size))
         assert sizes.max() - sizes.min() <= 1
@@ -233,11 +233,11 @@ def test_folds_are_as_equal_as_can_be(labels, folds):
 
 def test_folds_follow_the_seed():
     o = np.random.default_rng(0).random(100) < 0.5
-    np.testing.assert_array_equal(folds_of(o, seed=3), folds_of(o, seed=3))
-    assert (folds_of(o, seed=3) != folds_of(o, seed=4)).any()
+    np.testing.assert_array_equal(stratified_folds(o, seed=3), stratified_folds(o, seed=3))
+    assert (stratified_folds(o, seed=3) != stratified_folds(o, seed=4)).any()
 
 
 @pytest.mark.parametrize(("n", "folds"), [(1, 5), (10, 1)])
 def test_nothing_to_hold_out_is_refused(n, folds):
     with pytest.raises(ValueError, match="at least two answers in at least two folds"):
-        folds_of(np.full(n, True), folds=folds)
+        stratified_folds(np.full(n, True), folds=folds)

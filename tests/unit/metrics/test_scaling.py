@@ -146,15 +146,20 @@ def test_metrics_of_order_are_those_of_the_score_and_all_others_those_of_the_con
     both, alone = summarise(p, o, ["a"] * 200, Protocol(), s), summarise(p, o, ["a"] * 200, Protocol())
     order = summarise(ranked(s), o, ["a"] * 200, Protocol())
     for name, metric in METRICS.items():
-        assert both.metrics[name] == (order if metric.of_order else alone).metrics[name]
+        assert both.metrics[name] == (order if metric.is_rank_based else alone).metrics[name]
     assert both.metrics["auroc"].pooled > 0.7 > alone.metrics["auroc"].pooled == 0.5
-    assert {name for name, metric in METRICS.items() if metric.of_order} >= {"auroc", "aucpr", "aurc", "coverage95"}
+    assert {name for name, metric in METRICS.items() if metric.is_rank_based} >= {
+        "auroc",
+        "aucpr",
+        "aurc",
+        "coverage95",
+    }
 
 
 def test_without_confidences_there_are_metrics_of_order_alone():
     s, o = drawn(50)
     found = summarise(None, o, ["a"] * 50, Protocol(), np.append(s[:-1], -np.inf))
-    assert list(found.metrics) == [name for name, metric in METRICS.items() if metric.of_order]
+    assert list(found.metrics) == [name for name, metric in METRICS.items() if metric.is_rank_based]
     assert set(found.per_subject["a"]) == {"n", *found.metrics}
     assert found.n_excluded is None
     with pytest.raises(ValueError, match="expected confidences or scores"):

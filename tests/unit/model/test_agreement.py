@@ -93,7 +93,7 @@ FAST = {
 def test_rounding_is_no_reason_to_read_alone(kind: str, dtype: torch.dtype, layers: int, init: float) -> None:
     found = probe(kind, layers, dtype, init)
     assert found.head_error() is None
-    assert found.hindrance() is None
+    assert found.unsupported_reason() is None
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_a_wrong_mask_or_position_is_seen_and_no_rounding(
     found = probe(kind, layers, dtype)
     with monkeypatch.context() as broken:
         broken.setattr(AttentionMask, "of", everything_before)
-        assert "differ by" in str(found.hindrance())
+        assert "differ by" in str(found.unsupported_reason())
     with monkeypatch.context() as broken:
         broken.setattr(forward_checks, "read_pack", counted_along_the_row)
-        assert "differ by" in str(found.hindrance())
-    assert found.hindrance() is None
+        assert "differ by" in str(found.unsupported_reason())
+    assert found.unsupported_reason() is None
     assert found.head_error() is None
 
 
@@ -122,7 +122,7 @@ def test_a_cache_of_the_models_own_that_changes_what_it_says_is_no_measure(monke
     found = probe("llama", 2, torch.bfloat16)
     monkeypatch.setattr(AttentionMask, "of", everything_before)
     monkeypatch.setattr(Probe, "_noise", lambda *_: 20.0)
-    assert "by 20" in str(found.hindrance())
+    assert "by 20" in str(found.unsupported_reason())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -167,7 +167,7 @@ def test_a_device_that_fails_says_nothing_of_the_model(monkeypatch: pytest.Monke
     found = probe("llama", 2, torch.float32)
     monkeypatch.setattr(forward_checks, "read_pack", failing)
     with pytest.raises(torch.AcceleratorError):
-        found.hindrance()
+        found.unsupported_reason()
 
 
 def test_what_refuses_a_pack_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_what_refuses_a_pack_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found = probe("llama", 2, torch.float32)
     monkeypatch.setattr(forward_checks, "read_pack", refuses)
-    assert found.hindrance() == "it refuses the cache or the mask of a pack (TypeError)"
+    assert found.unsupported_reason() == "it refuses the cache or the mask of a pack (TypeError)"
 
 
 def test_noise_is_judged_by_how_far_logits_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,6 +185,6 @@ def test_noise_is_judged_by_how_far_logits_are_apart(monkeypatch: pytest.MonkeyP
     with torch.inference_mode():
         found.head.weight.mul_(16)
         assert found._noise(found._plain()) > forward_checks._MAX_NOISE[torch.bfloat16]
-    assert found.hindrance() is None
+    assert found.unsupported_reason() is None
     monkeypatch.setattr(AttentionMask, "of", everything_before)
-    assert "differ by" in str(found.hindrance())
+    assert "differ by" in str(found.unsupported_reason())

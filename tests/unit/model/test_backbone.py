@@ -162,7 +162,7 @@ def check_against_plain(lm: LanguageModel, measured: ShardOutput, answers: list[
 
 @pytest.mark.parametrize("limit", [1, 4])
 def test_generated_answers_and_signals_are_those_of_plain_passes(lm: LanguageModel, limit: int) -> None:
-    measured = extractor(lm, asking(limit), SIGNALS).measure(items())
+    measured = extractor(lm, asking(limit), SIGNALS).extract(items())
     answers = [a.tolist() for a in measured.answers]
     assert_greedy(lm, answers, limit)
     check_against_plain(lm, measured, answers)
@@ -172,7 +172,7 @@ def test_generated_answers_and_signals_are_those_of_plain_passes(lm: LanguageMod
 def test_stored_answers_give_the_same_signals_whatever_the_budget(lm: LanguageModel, budget: int) -> None:
     answers = [[20, 21], [30], [40, 41, 42], [50], [60, 61], [70], [30]]
     stored = [np.asarray(a, dtype=np.int32) for a in answers]
-    measured = extractor(lm, asking(6, budget), SIGNALS).measure(items(stored))
+    measured = extractor(lm, asking(6, budget), SIGNALS).extract(items(stored))
     assert [a.tolist() for a in measured.answers] == answers
     check_against_plain(lm, measured, answers)
 
@@ -195,13 +195,13 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
 
 def test_nothing_is_read_twice(llama: LanguageModel) -> None:
     distinct = {tuple(p[:n]) for p in prompts() for n in range(1, len(p) + 1)}
-    measured = extractor(llama, asking(1, 10_000), SIGNALS).measure(items())
+    measured = extractor(llama, asking(1, 10_000), SIGNALS).extract(items())
     assert measured.costs["answers"].forward_tokens == len(distinct)
     assert measured.costs["query"].forward_tokens == 6 * (1 + len(SUFFIX))  # six distinct questions
 
 
 def test_open_answers_cost_one_position_a_token(llama: LanguageModel) -> None:
-    measured = extractor(llama, asking(6, 10_000), SIGNALS).measure(items())
+    measured = extractor(llama, asking(6, 10_000), SIGNALS).extract(items())
     distinct = {tuple(p[:n]) for p in prompts() for n in range(1, len(p) + 1)}
     tokens = sum(len(a) for a in measured.answers[:6])  # the seventh question is a duplicate
     total = sum(cost.forward_tokens for cost in measured.costs.values())
@@ -209,14 +209,14 @@ def test_open_answers_cost_one_position_a_token(llama: LanguageModel) -> None:
 
 
 def test_absent_options_have_no_logit(llama: LanguageModel) -> None:
-    measured = extractor(llama, asking(1), [ChoiceLogits()]).measure(items(options=[4, 2, 3, 4, 4, 4, 2]))
+    measured = extractor(llama, asking(1), [ChoiceLogits()]).extract(items(options=[4, 2, 3, 4, 4, 4, 2]))
     finite = torch.isfinite(measured.columns[ChoiceLogits()]["values"]).sum(dim=1)
     assert finite.tolist() == [4, 2, 3, 4, 4, 4, 2]
 
 
 def test_a_prompt_without_an_answer_has_no_verdict(llama: LanguageModel) -> None:
     empty = [np.zeros(0, dtype=np.int32), *(np.asarray([20], dtype=np.int32) for _ in range(6))]
-    measured = extractor(llama, asking(1), SIGNALS).measure(items(empty))
+    measured = extractor(llama, asking(1), SIGNALS).extract(items(empty))
     verdicts = measured.columns[QueryLogits()]["values"]
     assert torch.isnan(verdicts[0]).all()
     assert torch.isfinite(verdicts[1:]).all()
@@ -226,9 +226,9 @@ def test_a_prompt_without_an_answer_has_no_verdict(llama: LanguageModel) -> None
 @pytest.mark.parametrize("n_empty", [1, 7])
 def test_the_query_alone_is_not_read_where_there_is_no_answer(llama: LanguageModel, n_empty: int) -> None:
     said = [np.asarray([] if i < n_empty else [20], dtype=np.int32) for i in range(7)]
-    whole = extractor(llama, asking(1), SIGNALS).measure(items(said)).columns[QueryLogits()]["values"]
+    whole = extractor(llama, asking(1), SIGNALS).extract(items(said)).columns[QueryLogits()]["values"]
     llama.session.reset()
-    measured = extractor(llama, asking(1), [QueryLogits()]).measure(items(said))
+    measured = extractor(llama, asking(1), [QueryLogits()]).extract(items(said))
     assert torch.equal(measured.columns[QueryLogits()]["values"].isnan(), whole.isnan())
     torch.testing.assert_close(measured.columns[QueryLogits()]["values"], whole, equal_nan=True)
     sequences = [[*p, 20, *SUFFIX] for p in prompts()[n_empty:]]
@@ -239,7 +239,7 @@ def test_the_query_alone_is_not_read_where_there_is_no_answer(llama: LanguageMod
 def test_out_of_memory_halves_the_pack_and_changes_nothing(
     llama: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calm = extractor(llama, asking(1, 4096), SIGNALS).measure(items())
+    calm = extractor(llama, asking(1, 4096), SIGNALS).extract(items())
     forward = type(llama.session).forward
 
     def cramped(self: Any, ids: np.ndarray, *rest: Any) -> Any:
@@ -248,7 +248,7 @@ def test_out_of_memory_halves_the_pack_and_changes_nothing(
         return forward(self, ids, *rest)
 
     monkeypatch.setattr(type(llama.session), "forward", cramped)
-    halved = extractor(llama, asking(1, 4096), SIGNALS).measure(items())
+    halved = extractor(llama, asking(1, 4096), SIGNALS).extract(items())
     assert halved.halvings > 0
     assert [a.tolist() for a in halved.answers] == [a.tolist() for a in calm.answers]
     for signal in SIGNALS:
@@ -264,7 +264,7 @@ def test_a_single_prompt_too_large_for_memory_is_a_clear_error(
     assert llama.packed
     monkeypatch.setattr(type(llama.session), "forward", full)
     with pytest.raises(UserError, match="does not fit into the memory"):
-        extractor(llama, asking(1), SIGNALS).measure(items())
+        extractor(llama, asking(1), SIGNALS).extract(items())
 
 
 def test_other_errors_of_a_pass_are_not_taken_for_lack_of_memory(
@@ -276,13 +276,13 @@ def test_other_errors_of_a_pass_are_not_taken_for_lack_of_memory(
     assert llama.packed
     monkeypatch.setattr(type(llama.session), "forward", broken)
     with pytest.raises(RuntimeError, match="shapes differ"):
-        extractor(llama, asking(1), SIGNALS).measure(items())
+        extractor(llama, asking(1), SIGNALS).extract(items())
 
 
 def test_half_precision_states_keep_their_dtype(tmp_path: Path) -> None:
     folder = save_model(ARCHITECTURES["llama"](), tmp_path)
     lm = LanguageModel(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu", dtype="bfloat16"))
-    measured = extractor(lm, asking(1), [Hidden(1.0, At.PROMPT_END)]).measure(items())
+    measured = extractor(lm, asking(1), [Hidden(1.0, At.PROMPT_END)]).extract(items())
     assert measured.columns[Hidden(1.0, At.PROMPT_END)]["values"].dtype == torch.bfloat16
 
 
@@ -314,10 +314,10 @@ def test_another_split_with_the_same_exemplars_reads_them_from_the_kept_piece_to
     first, second = split(), split()
     reads = extractor(llama, asking(1, 4096), SIGNALS)
     llama.session.reset()
-    fresh = reads.measure(second)
+    fresh = reads.extract(second)
     llama.session.reset()
-    reads.measure(first)
-    after = reads.measure(second)
+    reads.extract(first)
+    after = reads.extract(second)
     saved = fresh.costs["answers"].forward_tokens - after.costs["answers"].forward_tokens
     assert saved == 2 * 100
     for signal in SIGNALS:
@@ -331,7 +331,7 @@ def test_states_of_right_and_wrong_answers_are_those_of_plain_passes(lm: Languag
     gold = [np.asarray(ids, dtype=np.int32) for ids in ([20, 21], [30], [40, 41, 42], [50], [20], [60, 61], [30])]
     wrong = [(np.asarray([20, 22], dtype=np.int32), np.asarray([33, 34, 35], dtype=np.int32))] * 7
     signals = [Hidden(1.0, At.GOLD_PREDICTING), Hidden(0.5, At.WRONG_PREDICTING), QueryLogits()]
-    measured = extractor(lm, asking(3), signals).measure(items(gold=gold, wrong=wrong))
+    measured = extractor(lm, asking(3), signals).extract(items(gold=gold, wrong=wrong))
     first = 1 if lm.spec.name == "mamba" else 0
     for signal, options, layer in ((signals[0], [[g] for g in gold], -1), (signals[1], wrong, 2 - first)):
         column = measured.columns[signal]
@@ -355,7 +355,7 @@ def drawn_by_hand(number: float, logits: torch.Tensor, temperature: float) -> in
 def test_samples_are_those_drawn_by_hand_and_duplicates_differ(lm: LanguageModel, limit: int) -> None:
     numbers = [uniforms(3, f"q{i}", 3, limit) for i in range(7)]
     signal = Samples(3, 0.7)
-    column = extractor(lm, asking(limit), [signal]).measure(items(uniforms=numbers)).columns[signal]
+    column = extractor(lm, asking(limit), [signal]).extract(items(uniforms=numbers)).columns[signal]
     for i, prompt in enumerate(prompts()):
         row = column["values"][column["offsets"][i] : column["offsets"][i + 1]].tolist()
         ends = [-1, *(k for k, token in enumerate(row) if token < 0)]
@@ -369,23 +369,23 @@ def test_samples_are_those_drawn_by_hand_and_duplicates_differ(lm: LanguageModel
 def test_samples_drawn_in_two_ways_are_both_kept(llama: LanguageModel) -> None:
     numbers = [uniforms(3, f"q{i}", 5, 4) for i in range(7)]
     signals = [Samples(5, 0.7), Samples(3, 2.0)]
-    both = extractor(llama, asking(4), signals).measure(items(uniforms=numbers)).columns
+    both = extractor(llama, asking(4), signals).extract(items(uniforms=numbers)).columns
     for signal in signals:
-        alone = extractor(llama, asking(4), [signal]).measure(items(uniforms=numbers)).columns[signal]
+        alone = extractor(llama, asking(4), [signal]).extract(items(uniforms=numbers)).columns[signal]
         assert both[signal]["values"].tolist() == alone["values"].tolist()
     assert both[signals[0]]["values"].tolist() != both[signals[1]]["values"].tolist()
 
 
 def test_samples_of_letters_need_no_further_pass(llama: LanguageModel) -> None:
     numbers = [uniforms(0, f"q{i}", 10, 1) for i in range(7)]
-    measured = extractor(llama, asking(1), [Samples()]).measure(items(uniforms=numbers))
+    measured = extractor(llama, asking(1), [Samples()]).extract(items(uniforms=numbers))
     assert measured.costs["samples"].forward_tokens == 0
 
 
 def test_samples_that_begin_alike_are_read_once(llama: LanguageModel) -> None:
     numbers = [uniforms(0, f"q{i}", 10, 6) for i in range(7)]
     signal = Samples(10, 0.05)  # nearly greedy: most samples are the answer itself
-    measured = extractor(llama, asking(6, 10_000), [signal]).measure(items(uniforms=numbers))
+    measured = extractor(llama, asking(6, 10_000), [signal]).extract(items(uniforms=numbers))
     read = {tuple(p[:n]) for p in prompts() for n in range(1, len(p) + 1)}
     column = measured.columns[signal]
     for i, prompt in enumerate(prompts()):
@@ -401,7 +401,7 @@ def test_samples_that_begin_alike_are_read_once(llama: LanguageModel) -> None:
 def test_a_query_that_does_not_continue_the_prompt_is_read_whole(lm: LanguageModel) -> None:
     other = [np.concatenate([prompt[:3], [40], prompt[3:]]).astype(np.int32) for prompt in prompts()]
     stored = [np.asarray([20, 21], dtype=np.int32)] * 7
-    measured = extractor(lm, asking(2), [QueryLogits()]).measure(items(stored, query_prompt=other))
+    measured = extractor(lm, asking(2), [QueryLogits()]).extract(items(stored, query_prompt=other))
     for i, before in enumerate(other):
         logits, _ = plain(lm, np.asarray([*before, 20, 21, *SUFFIX]))
         torch.testing.assert_close(

@@ -9,12 +9,12 @@ import torch
 
 from bench.model.devices import (
     ALONE,
-    alone_visible,
-    class_of,
+    default_batch_limits,
     default_budget,
-    followed_together,
-    kind_of,
+    device_class,
+    device_kind,
     training_budget,
+    visible_devices_env,
 )
 
 
@@ -32,12 +32,12 @@ from bench.model.devices import (
 )
 def test_a_child_sees_the_card_that_is_meant(device: str, hidden: str | None, expected: dict[str, str]) -> None:
     environment = {} if hidden is None else {"CUDA_VISIBLE_DEVICES": hidden}
-    assert alone_visible([device], environment) == expected
+    assert visible_devices_env([device], environment) == expected
 
 
 def test_kinds_have_no_number() -> None:
-    assert [kind_of(device) for device in ("cpu", "cuda", "cuda:1", "mps")] == ["cpu", "cuda", "cuda", "mps"]
-    assert class_of("cpu") == "cpu"
+    assert [device_kind(device) for device in ("cpu", "cuda", "cuda:1", "mps")] == ["cpu", "cuda", "cuda", "mps"]
+    assert device_class("cpu") == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_packs_are_followed_together_on_large_cards_alone(
     monkeypatch: pytest.MonkeyPatch, device: str, size: int | None, sequences: int, most: float
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", {device: SimpleNamespace(total_memory=size)}.get)
-    found = followed_together(device)
+    found = default_batch_limits(device)
     assert (found.sequences, found.bytes) == (sequences, most)
     assert (found == ALONE) == (sequences == 1)
 
@@ -80,9 +80,9 @@ def test_packs_are_followed_together_on_large_cards_alone(
 def test_cards_that_share_a_model_have_the_class_of_one_unless_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"cuda:0": "H100", "cuda:1": "H100", "cuda:2": "A100"}
     monkeypatch.setattr(torch.cuda, "get_device_name", names.__getitem__)
-    assert class_of("cuda:0", "cuda:1") == class_of("cuda:1") == "cuda H100"
-    assert class_of("cuda:1", "cuda:2") == "cuda H100 + cuda A100"
-    assert class_of("cuda:2", "cuda:1") == "cuda A100 + cuda H100"  # other blocks on each
+    assert device_class("cuda:0", "cuda:1") == device_class("cuda:1") == "cuda H100"
+    assert device_class("cuda:1", "cuda:2") == "cuda H100 + cuda A100"
+    assert device_class("cuda:2", "cuda:1") == "cuda A100 + cuda H100"  # other blocks on each
 
 
 def test_the_smallest_of_several_cards_sets_the_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,5 +92,5 @@ def test_the_smallest_of_several_cards_sets_the_budgets(monkeypatch: pytest.Monk
 
 
 def test_a_child_sees_the_cards_of_its_model_alone() -> None:
-    assert alone_visible(["cuda:3", "cuda:1"], {}) == {"CUDA_VISIBLE_DEVICES": "3,1"}
-    assert alone_visible(["cuda:1", "cuda:0"], {"CUDA_VISIBLE_DEVICES": "4,6"}) == {"CUDA_VISIBLE_DEVICES": "6,4"}
+    assert visible_devices_env(["cuda:3", "cuda:1"], {}) == {"CUDA_VISIBLE_DEVICES": "3,1"}
+    assert visible_devices_env(["cuda:1", "cuda:0"], {"CUDA_VISIBLE_DEVICES": "4,6"}) == {"CUDA_VISIBLE_DEVICES": "6,4"}

@@ -67,7 +67,7 @@ def measured(
     lm.session.reset()
     asking = plain.asking(limit, budget)
     reads = Extractor(lm, asking, pass_definitions(SIGNALS), None, together)
-    return reads.measure(items(limit, given=given))
+    return reads.extract(items(limit, given=given))
 
 
 def assert_same(found: ShardOutput, expected: ShardOutput, *, costs: bool = True) -> None:
@@ -175,7 +175,7 @@ def measured_letters(lm: LanguageModel, limit: int) -> torch.Tensor:
     signal = plain.ChoiceLogits()
     lm.session.reset()
     reads = Extractor(lm, plain.asking(limit, 30), pass_definitions([signal]), None, ALL)
-    return reads.measure(plain.items()).columns[signal]["values"]
+    return reads.extract(plain.items()).columns[signal]["values"]
 
 
 def test_a_step_of_decoding_advances_all_packs(llama: LanguageModel) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.model.memory import _PROCESS, give_back, peak_memory_mb
+from bench.model.memory import _PROCESS, peak_memory_mb, release_free_memory
 
 
 def test_peak_memory_is_this_process() -> None:
@@ -38,7 +38,7 @@ def test_what_is_free_goes_back_and_what_is_not_stays() -> None:
     kept = pieces[::100]
     before = resident()
     del pieces
-    give_back()
+    release_free_memory()
     assert before - resident() > 100
     assert all(float(piece.sum()) == len(piece) for piece in kept)
 

@@ -66,7 +66,7 @@ def test_every_signal_of_given_answers_is_measured_in_the_true_shapes(
         for i in range(N)
     ]  # fmt: skip
     asking = PromptSettings(10, ids(1, 2, 3, 4), ids(11, 12, 13), ids(1, 2), 8192)
-    measured = Extractor(lm(name, 4), asking, pass_definitions(SIGNALS)).measure(items)
+    measured = Extractor(lm(name, 4), asking, pass_definitions(SIGNALS)).extract(items)
     columns = measured.columns
     assert columns[ChoiceLogits()]["values"].shape == (N, 4)
     assert columns[QueryLogits()]["values"].shape == (N, 2)

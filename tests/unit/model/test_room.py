@@ -79,5 +79,5 @@ def test_who_can_t_be_followed_on_the_meta_device_is_tried(monkeypatch: pytest.M
     def unknown(*_: Any) -> Any:
         raise ValueError("code of its own")
 
-    monkeypatch.setattr(training_memory, "on_meta", unknown)
+    monkeypatch.setattr(training_memory, "build_on_meta", unknown)
     assert plan_training(lm("llama8b"), 2048) == WHOLE

@@ -64,10 +64,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
 @pytest.mark.parametrize("name", SHAPES)
 def test_speed_is_that_of_each_block(name: str) -> None:
     config = SHAPES[name]
-    found = speed.measured(config, torch.float32, "cpu", "sdpa")
+    found = speed.measure_speed(config, torch.float32, "cpu", "sdpa")
     per_block = np.asarray([found.one_pass, found.token, found.pair]) / config.num_hidden_layers
     np.testing.assert_allclose(per_block, [PASS, TOKEN, PAIR], rtol=1e-3)
-    assert found.held == config.num_hidden_layers * keys_and_values(config)
+    assert found.kv_bytes == config.num_hidden_layers * keys_and_values(config)
 
 
 def keys_and_values(config: Any) -> int:
@@ -80,20 +80,20 @@ def keys_and_values(config: Any) -> int:
 @pytest.mark.usefixtures("clock")
 def test_few_blocks_stand_for_all_of_a_deep_model(monkeypatch: pytest.MonkeyPatch) -> None:
     config = models.llama(num_hidden_layers=24, hidden_size=128, intermediate_size=384)
-    whole = speed.measured(config, torch.float32, "cpu", "sdpa")
+    whole = speed.measure_speed(config, torch.float32, "cpu", "sdpa")
     monkeypatch.setitem(speed._WEIGHTS, "cpu", 1 << 20)
     model, share = speed._stand_in(config, torch.float32, "cpu", "sdpa")
     assert model.config.num_hidden_layers == 4
     assert share == 6
-    few = speed.measured(config, torch.float32, "cpu", "sdpa")
+    few = speed.measure_speed(config, torch.float32, "cpu", "sdpa")
     assert vars(few) == pytest.approx(vars(whole))
 
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("words", [500, 1 << 18, 1 << 25])
 def test_large_vocabularies_are_measured_in_part(words: int) -> None:
-    found = speed.measured(models.llama(vocab_size=words), torch.float32, "cpu", "sdpa")
-    assert (found.greedy, found.drawn) == pytest.approx((words * WORD, words * (WORD + DRAW)))
+    found = speed.measure_speed(models.llama(vocab_size=words), torch.float32, "cpu", "sdpa")
+    assert (found.greedy, found.sampled) == pytest.approx((words * WORD, words * (WORD + DRAW)))
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_passes_that_were_not_measured_take_as_long_as_was_said(name: str, monke
     """By this process's own time: others come and go between an estimate and what it is compared with."""
     monkeypatch.setattr(time, "perf_counter", time.process_time)
     config = SHAPES[name]
-    found = speed.measured(config, torch.float32, "cpu", "sdpa")
+    found = speed.measure_speed(config, torch.float32, "cpu", "sdpa")
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
     timed = Session(model)
 

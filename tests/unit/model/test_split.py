@@ -17,7 +17,7 @@ import transformers
 
 from bench.api import UserError
 from bench.model import training_memory
-from bench.model.language_model import LanguageModel, LoadOptions, cards, placed
+from bench.model.language_model import LanguageModel, LoadOptions, build_device_map, cards
 from bench.model.session import blocks
 from bench.model.specs import ModelSpec
 from tests.fixtures import models
@@ -54,7 +54,7 @@ def test_a_model_over_two_devices_reads_and_trains_as_on_one() -> None:
 
 @cache
 def likeness(name: str) -> Any:
-    return training_memory.on_meta(training_memory.configuration(SETTINGS[name]), torch.bfloat16)
+    return training_memory.build_on_meta(training_memory.configuration(SETTINGS[name]), torch.bfloat16)
 
 
 @pytest.mark.parametrize("sizes", [(85, 85), (48, 24), (24, 24, 24, 24)])
@@ -62,7 +62,7 @@ def likeness(name: str) -> Any:
 def test_cards_get_consecutive_blocks_in_proportion_to_their_sizes(name: str, sizes: tuple[int, ...]) -> None:
     model = likeness(name)
     devices = [f"cuda:{k}" for k in range(len(sizes))]
-    places = placed(model, devices, sizes)
+    places = build_device_map(model, devices, sizes)
     homes = [places[f"model.layers.{k}"] for k in range(len(blocks(model)))]
     assert homes == sorted(homes)
     assert (places["model.embed_tokens"], places["lm_head"]) == (devices[0], devices[-1])
@@ -77,7 +77,7 @@ def test_cards_get_consecutive_blocks_in_proportion_to_their_sizes(name: str, si
 
 def test_a_head_that_is_the_embedding_lies_with_it(tied: Path) -> None:
     model = load(tied).model
-    places = placed(model, ["cuda:0", "cuda:1"], [1, 1])
+    places = build_device_map(model, ["cuda:0", "cuda:1"], [1, 1])
     assert places["lm_head"] == places["model.embed_tokens"] == "cuda:0"
     assert places["model.norm"] == "cuda:1"
 

@@ -76,7 +76,7 @@ def items() -> list[ModelInput]:
 def measured(lm: LanguageModel) -> list[ShardOutput]:
     asking = PromptSettings(6, np.arange(1, 5, dtype=np.int32), np.asarray([11, 12, 13]), np.asarray([1, 2]), 64)
     given = items()
-    return [Extractor(lm, asking, pass_definitions(SIGNALS)).measure(group) for group in (given[:2], given[2:])]
+    return [Extractor(lm, asking, pass_definitions(SIGNALS)).extract(group) for group in (given[:2], given[2:])]
 
 
 @pytest.mark.parametrize("devices", ORDERS, ids=["head on the card", "head on the CPU"])

@@ -16,7 +16,7 @@ from bench.api.errors import UserError
 from bench.report.competition import Competition
 from bench.report.figures.figure_data import unranked_reasons
 from bench.report.front import front_candidates
-from bench.report.multiverse.compute import computed
+from bench.report.multiverse.compute import compute_multiverse
 from bench.report.selection import MultiverseRequest
 from bench.report.standings.cache import StandingsReader
 from bench.report.tables import build, formats
@@ -155,7 +155,7 @@ def test_consumers_follow_the_competition(planted: tuple[Case, Table, Path]) -> 
     outside = {name for name, why in case.excluded.items() if why != "not tested"}
     assert {key.method for key in unranked_reasons(table, done)} == names(done) & outside
     try:
-        multiverse = computed(MultiverseRequest(MODEL, TASK, folder), None, settings=FAST)
+        multiverse = compute_multiverse(MultiverseRequest(MODEL, TASK, folder), None, settings=FAST)
     except UserError:
         assert len(case.ranked) < 2
     else:

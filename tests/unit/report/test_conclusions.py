@@ -28,7 +28,7 @@ from bench.results import files
 from bench.results.files import write
 from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Training
-from bench.results.submissions.numbers import with_numbers_of
+from bench.results.submissions.numbers import recompute_row
 from tests.fixtures import large_page as large
 from tests.fixtures.readable import artists, note, words
 
@@ -53,7 +53,7 @@ def put(out: Path, method: str, confidence: np.ndarray, correct: np.ndarray = CO
     )  # fmt: skip
     ids = [f"q{i:03}" for i in range(n)]
     records = Records(ids, SUBJECTS[:n], correct, confidence, ["a"] * n, np.ones(n, dtype=np.bool_))
-    write(with_numbers_of(replace(row, **changes), records), records, out)
+    write(recompute_row(replace(row, **changes), records), records, out)
 
 
 def tables_in(out: Path, **options: object) -> list[Table]:
@@ -61,7 +61,7 @@ def tables_in(out: Path, **options: object) -> list[Table]:
 
 
 def page_of(tables: Sequence[Table], out: Path) -> dict:
-    return page.payload(tables, lambda row: files.read_records(files.place_of(row, out)), lambda task, version: {})
+    return page.payload(tables, lambda row: files.read_records(files.stored_path(row, out)), lambda task, version: {})
 
 
 # --- calibration ------------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def test_the_only_ranked_method_leads_nobody(tmp_path):
     [block] = page_of(tables, tmp_path)["blocks"]
     assert block["headlines"]["brier"]["leads"] == []
     assert 'class="leads"' not in "".join(
-        map("".join, page.pictures(tables, lambda row: files.read_records(files.place_of(row, tmp_path))))
+        map("".join, page.pictures(tables, lambda row: files.read_records(files.stored_path(row, tmp_path))))
     )
     [grid] = table_views(tables).grids
     assert not any(cell.shaded for row in grid.rows for cell in row.cells)

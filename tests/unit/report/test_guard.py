@@ -18,15 +18,15 @@ from bench.api import Question, UserError
 from bench.api.protocol import Protocol
 from bench.cli.app import app
 from bench.data.contamination import oddities
-from bench.report.guard import GuardedTable, GuardRequest, guarded, shown
+from bench.report.guard import GuardedTable, GuardRequest, build_analysis, compute_guards
 from bench.report.tables import formats
 from bench.results import files, questions
 from bench.results.files import write
 from bench.results.questions import QuestionText
 from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Tuning
-from bench.results.submissions.numbers import with_numbers_of
-from bench.stats.guard import set_aside
+from bench.results.submissions.numbers import recompute_row
+from bench.stats.guard import calibration_mask
 
 N = 600
 TASK, OTHER, MODEL = "atlas-oe", "rivers-oe", "alpha"
@@ -55,18 +55,18 @@ def plant(
         correct=correct, confidence=np.full(n, np.nan) if score else values, answer=["a"] * n,
         parsed=np.ones(n, dtype=np.bool_), score=values - 5 if score else None,
     )  # fmt: skip
-    row = with_numbers_of(row, records)
+    row = recompute_row(row, records)
     write(row, records, folder)
     return row
 
 
 def found(folder: Path, **options: Any) -> GuardedTable:
-    (table,) = guarded(GuardRequest(folder, **options), None)
+    (table,) = compute_guards(GuardRequest(folder, **options), None)
     return table
 
 
 def text(table: GuardedTable, kind: str = "terminal", width: int = 200) -> str:
-    return " ".join(formats.render(shown([table]).views, kind, width=width).split())
+    return " ".join(formats.render(build_analysis([table]).views, kind, width=width).split())
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_too_few_answers_for_a_method_say_how_many_it_takes(tmp_path: Path) -> N
     plant(tmp_path, "ccps", right=0.97, confidence=np.full(N, 0.4))
     (easy,) = found(tmp_path, risk=0.5).lines[0].seeds
     assert easy.mistakes > 0
-    table = found(tmp_path, risk=1.2 * easy.mistakes / easy.kept)
+    table = found(tmp_path, risk=1.2 * easy.mistakes / easy.accepted)
     (seed,) = table.lines[0].seeds
     assert seed.threshold is None
     assert seed.needed is not None
@@ -154,7 +154,7 @@ def test_failed_seed_is_a_footnote_of_its_method(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", skill=0.95)
     plant(tmp_path, "ccps", seed=1, status="failed", reason="CUDA out of memory")
     plant(tmp_path, "pik", skill=0.95)
-    (grid,) = shown([found(tmp_path, risk=0.1)]).views.grids
+    (grid,) = build_analysis([found(tmp_path, risk=0.1)]).views.grids
     assert list(grid.footnotes) == ["failed (seed 1): CUDA out of memory"]
 
 
@@ -182,11 +182,11 @@ def test_answers_of_one_class(tmp_path: Path) -> None:
 def test_equal_confidences_are_kept_together(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", right=0.97, confidence=np.full(N, 0.4))
     (seed,) = found(tmp_path, risk=0.1).lines[0].seeds
-    assert (seed.threshold, seed.kept) == (0.0, len(seed.calibration.values))
+    assert (seed.threshold, seed.accepted) == (0.0, len(seed.calibration.values))
 
 
 def test_all_methods_are_calibrated_on_the_same_questions(planted: Path) -> None:
-    aside = set_aside([f"{TASK}/test/{i}" for i in range(N)], share=0.3, seed=4)
+    aside = calibration_mask([f"{TASK}/test/{i}" for i in range(N)], share=0.3, seed=4)
     table = found(planted, risk=0.1, share=0.3, split_seed=4)
     truth = np.random.default_rng([N, len(TASK)]).random(N) < 0.7
     for line in table.evaluated:
@@ -200,12 +200,12 @@ def test_labels_of_the_other_questions_decide_nothing(tmp_path: Path) -> None:
     plant(tmp_path / "a", "ccps", skill=0.9)
     path = next((tmp_path / "a").rglob("*.json"))
     row, own = files.read(path), files.read_records(path)
-    aside = set_aside(own.id, share=0.5, seed=0)
+    aside = calibration_mask(own.id, share=0.5, seed=0)
     turned = replace(own, correct=np.where(aside, own.correct, ~own.correct))
-    write(with_numbers_of(replace(row, llm_accuracy=float(turned.correct.mean())), turned), turned, tmp_path / "b")
+    write(recompute_row(replace(row, llm_accuracy=float(turned.correct.mean())), turned), turned, tmp_path / "b")
     (one,), (other,) = (found(tmp_path / name, risk=0.1).lines[0].seeds for name in "ab")
     assert one.threshold == other.threshold is not None
-    assert (one.kept, one.mistakes) == (other.kept, other.mistakes)
+    assert (one.accepted, one.mistakes) == (other.accepted, other.mistakes)
     assert one.realised != other.realised
 
 
@@ -216,17 +216,17 @@ def test_skipped_methods_are_listed_with_their_reason(planted: Path) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_names_stay_whole_however_narrow_the_terminal(planted: Path, width: int) -> None:
-    printed = formats.render(shown([found(planted, risk=0.1)]).views, "terminal", width=width)
+    printed = formats.render(build_analysis([found(planted, risk=0.1)]).views, "terminal", width=width)
     for name in ("ccps", "self-consistency", "margin", "seed 1"):
         assert re.search(rf"^ *{name} ", printed, flags=re.MULTILINE), printed
 
 
 def test_formats_for_programs_have_a_record_for_each_seed(planted: Path) -> None:
     table = found(planted, risk=0.1)
-    records = list(csv.DictReader(io.StringIO(formats.render(shown([table]).views, "csv"))))
+    records = list(csv.DictReader(io.StringIO(formats.render(build_analysis([table]).views, "csv"))))
     assert [(r["method"], r["seed"]) for r in records][:2] == [("ccps", "0"), ("ccps", "1")]
     assert len(records) == 6
-    (data,) = json.loads(formats.render(shown([table]).views, "json"))
+    (data,) = json.loads(formats.render(build_analysis([table]).views, "json"))
     cell = data["cells"][0]
     assert cell["threshold"] == table.lines[0].seeds[0].threshold == float(records[0]["threshold"])
     assert cell["realised_risk_low"] < cell["realised_risk"] < cell["realised_risk_high"]
@@ -340,7 +340,7 @@ def test_a_task_on_which_the_chosen_methods_have_no_result_is_left_out_and_said(
     plant(tmp_path, "ccps", skill=0.9)
     plant(tmp_path, "it", task="elsewhere", status="skipped", reason="no train split")
     said: list[str] = []
-    [only] = guarded(GuardRequest(tmp_path, risk=0.1), None, said.append)
+    [only] = compute_guards(GuardRequest(tmp_path, risk=0.1), None, said.append)
     assert only.table.task == TASK
     assert [text for text in said if "left out" in text] == [
         f"{MODEL} on elsewhere: left out, as none of the chosen methods has a result there"
@@ -350,8 +350,8 @@ def test_a_task_on_which_the_chosen_methods_have_no_result_is_left_out_and_said(
 def test_tables_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", skill=0.95)
     plant(tmp_path, "ccps", skill=0.5, config={"tune": 8}, tuning=Tuning(8))
-    tables = guarded(GuardRequest(tmp_path, risk=0.1), None)
-    views = shown(tables).views
+    tables = compute_guards(GuardRequest(tmp_path, risk=0.1), None)
+    views = build_analysis(tables).views
     assert [grid.facts[0] for grid in views.grids] == [
         "alpha on atlas-oe",
         "alpha on atlas-oe (tuned, 8 configurations)",

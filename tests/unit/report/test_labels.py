@@ -13,11 +13,11 @@ import pytest
 
 from bench.api import FloatArray, UserError
 from bench.report.analysis import write
-from bench.report.labels import read_counts, shown, small_multiples, verdict
+from bench.report.labels import build_analysis, read_counts, small_multiples, verdict
 from bench.report.labels.views import crossing_range
 from bench.report.tables.formats import render
 from bench.report.text import EN_DASH
-from bench.stats.labels import ONE_KIND, Crossing, DrawnConfidences, LabelCount, LabelCurves, Study, curves_of
+from bench.stats.labels import ONE_KIND, Crossing, LabelCount, LabelCurves, SeedConfidences, Study, compute_label_curves
 from bench.stats.settings import Average
 from tests.fixtures.readable import artists, check_readable, drawn
 
@@ -37,17 +37,17 @@ def made(
     model: str = "tiny", available: int = 100, most: int = 100,
 ) -> LabelCurves:  # fmt: skip
     """Curves of `pupil`, as strong as planted at each size, beside `flat`; of the first size some draws are broken."""
-    told = {("flat", size): DrawnConfidences(0, dict.fromkeys(seeds, sure(flat, 9))) for size in SIZES}
+    told = {("flat", size): SeedConfidences(0, dict.fromkeys(seeds, sure(flat, 9))) for size in SIZES}
     for i, (size, own) in enumerate(zip(SIZES, strength, strict=True)):
         gone = dict.fromkeys(seeds[:broken] if not i else (), ONE_KIND)
-        told["pupil", size] = DrawnConfidences(
+        told["pupil", size] = SeedConfidences(
             min(size, most), {s: sure(own, s, i) for s in seeds if s not in gone}, missing=gone
         )
     about = Study(
         model, "atlas", "demo", SIZES, available, seeds, ("pupil",), (), ("flat",), COUNTS, {"it": "not trained again"},
         {20: 4, 50: 10, 100: 20},
     )  # fmt: skip
-    return curves_of(told, about, CORRECT, SUBJECTS)
+    return compute_label_curves(told, about, CORRECT, SUBJECTS)
 
 
 GROWS = made((0.1, 0.8, 2.5))
@@ -78,7 +78,7 @@ def test_the_most_labels_that_were_tried_are_not_all_that_there_are() -> None:
 def test_a_method_that_is_told_fewer_labels_is_not_said_to_have_had_more() -> None:
     curves = made((0.1, 0.1, 0.1), most=30)
     assert "(than how many): pupil (1, told 30)." in " ".join(verdict(curves))
-    text = render(shown(curves, ()).views, "md")
+    text = render(build_analysis(curves, ()).views, "md")
     assert "is told 30 labels at most" in text
     assert "&gt; 30" in text
     assert "&gt; 100" not in text
@@ -89,14 +89,14 @@ def test_a_method_that_is_told_fewer_labels_is_not_said_to_have_had_more() -> No
 def test_an_untrained_method_without_numbers_leaves_the_crossings_of_the_others() -> None:
     """No trained method can then be better than all of them; the pairs that are there have been tested all the same."""
     seeds, truth = (0, 1, 2, 3, 4), {20: 0.1, 50: 0.8, 100: 2.5}
-    told = {("flat", size): DrawnConfidences(0, dict.fromkeys(seeds, sure(0.8, 9))) for size in SIZES}
+    told = {("flat", size): SeedConfidences(0, dict.fromkeys(seeds, sure(0.8, 9))) for size in SIZES}
     told |= {
-        ("pupil", size): DrawnConfidences(size, {s: sure(own, s, size) for s in seeds}) for size, own in truth.items()
+        ("pupil", size): SeedConfidences(size, {s: sure(own, s, size) for s in seeds}) for size, own in truth.items()
     }
     order, missing = dict.fromkeys(seeds, sure(0.3, 4)), dict.fromkeys(seeds, ONE_KIND)
-    told |= {("scored", size): DrawnConfidences(size, {}, order, missing) for size in SIZES}
+    told |= {("scored", size): SeedConfidences(size, {}, order, missing) for size in SIZES}
     about = Study("tiny", "atlas", "demo", SIZES, 100, seeds, ("pupil",), ("scored",), ("flat",))
-    said = " ".join(verdict(curves_of(told, about, CORRECT, SUBJECTS)))
+    said = " ".join(verdict(compute_label_curves(told, about, CORRECT, SUBJECTS)))
     assert (
         "Brier score: whether a trained method beats all 2 untrained methods can't be said, since scored can't" in said
     )
@@ -112,7 +112,7 @@ def test_a_lead_that_lasts_is_told_by_its_first_number_of_labels() -> None:
 def test_broken_draws_are_counted_in_verdict_and_table_and_have_no_interval() -> None:
     curves = made((0.1, 0.8, 2.5), broken=2)
     assert f"pupil with 20 labels, 2 of 5 draws ({ONE_KIND})" in " ".join(verdict(curves))
-    text = render(shown(curves, ()).views, "md")
+    text = render(build_analysis(curves, ()).views, "md")
     assert f"2 of 5 draws: {ONE_KIND}" in text
     assert "mean of 3 of 5 draws, the others have no number" in text
 
@@ -121,7 +121,7 @@ def test_too_few_seeds_have_no_crossing_and_the_verdict_says_it() -> None:
     told = " ".join(verdict(made((0.1, 0.8, 2.5), seeds=(0, 1))))
     assert "nothing was tested, so that no crossing is claimed" in told
     assert "2 of at least 5 seeds: no intervals, no tests, and so no crossings" in told
-    assert "overtakes" not in render(shown(made((0.1, 0.8, 2.5), seeds=(0, 1)), ()).views, "md"), (
+    assert "overtakes" not in render(build_analysis(made((0.1, 0.8, 2.5), seeds=(0, 1)), ()).views, "md"), (
         "dashes would be findings"
     )
     assert "beat" not in told
@@ -137,15 +137,15 @@ def test_a_bracket_is_what_is_shown_on_both_sides(better_from: int | None, worse
 
 
 def test_tables_have_every_number_and_what_takes_no_part() -> None:
-    text = render(shown(GROWS, ()).views, "md")
+    text = render(build_analysis(GROWS, ()).views, "md")
     assert "it takes no part: not trained again" in text
     assert "| pupil" in text
     assert "all 100" in text
     assert "20 to 100" in text
     assert "validation has 4 of 20, 10 of 50, 20 of 100" in text
-    lines = list(csv.DictReader(io.StringIO(render(shown(GROWS, ()).views, "csv"))))
+    lines = list(csv.DictReader(io.StringIO(render(build_analysis(GROWS, ()).views, "csv"))))
     assert len(lines) == 2 * 2 * 3 + 2 * 3
-    (data,) = json.loads(render(shown(GROWS, ()).views, "json"))
+    (data,) = json.loads(render(build_analysis(GROWS, ()).views, "json"))
     assert data["verdict"] == list(verdict(GROWS))
     assert {point["size"] for point in data["points"]} == set(SIZES)
     assert [each["base_rate"] if "base_rate" in each else each["right"] for each in data["study"]["counts"]] == [60, 15]
@@ -155,8 +155,8 @@ def test_it_is_said_what_metrics_are_of_and_stored() -> None:
     told: dict[Average, str] = {"questions": "of all questions at once", "subjects": "means over subjects"}
     for average, words in told.items():
         curves = replace(GROWS, average=average)
-        assert f"Percent, {words}, averaged over draws" in render(shown(curves, ()).views, "md")
-        (data,) = json.loads(render(shown(curves, ()).views, "json"))
+        assert f"Percent, {words}, averaged over draws" in render(build_analysis(curves, ()).views, "md")
+        (data,) = json.loads(render(build_analysis(curves, ()).views, "json"))
         assert data["average"] == average
         note = " ".join(" ".join(each.get_text() for each in small_multiples(curves).texts).split())
         assert f"Values, {words}, averaged over draws of labels" in note
@@ -173,10 +173,10 @@ def paper(folder: Path, *lines: str) -> Path:
 def test_the_papers_counts_stand_beside_ours_or_their_range_below(tmp_path: Path) -> None:
     counts = read_counts(paper(tmp_path, "atlas,train,big,30,70,100", "ct,validation,big,90,10,100",
                                "mmlu,test,big,1,99,100"))  # fmt: skip
-    same = render(shown(made((0.1, 0.8, 2.5), model="big"), counts).views, "md")
+    same = render(build_analysis(made((0.1, 0.8, 2.5), model="big"), counts).views, "md")
     assert "| atlas/train | 60 | 20 | 75.0 | 30 | 70 | 30.0 |" in same
     assert "Paper, " not in same
-    other = render(shown(GROWS, counts).views, "md")
+    other = render(build_analysis(GROWS, counts).views, "md")
     assert "Paper, 2 training and validation splits of other models and tasks, 100 to 100 answers each" in other
     assert "30.0 to 90.0 % right" in other, "tests are none that is learned from"
 
@@ -211,12 +211,12 @@ def test_the_figure_shows_a_panel_for_each_metric_and_fills_what_is_shown() -> N
 
 def test_the_panels_of_six_methods_stand_in_two_rows_over_those_of_the_next_metric() -> None:
     seeds, names = (0, 1, 2), tuple(f"pupil-{k}" for k in range(6))
-    told = {("flat", size): DrawnConfidences(0, dict.fromkeys(seeds, sure(0.8, 9))) for size in SIZES}
+    told = {("flat", size): SeedConfidences(0, dict.fromkeys(seeds, sure(0.8, 9))) for size in SIZES}
     told |= {
-        (name, size): DrawnConfidences(size, {s: sure(1.0, s, size) for s in seeds}) for name in names for size in SIZES
+        (name, size): SeedConfidences(size, {s: sure(1.0, s, size) for s in seeds}) for name in names for size in SIZES
     }
     about = Study("tiny", "atlas", "demo", SIZES, 100, seeds, names, (), ("flat",))
-    check_readable(small_multiples(curves_of(told, about, CORRECT, SUBJECTS)))
+    check_readable(small_multiples(compute_label_curves(told, about, CORRECT, SUBJECTS)))
 
 
 def test_a_broken_point_has_no_dot_in_the_figure() -> None:
@@ -225,7 +225,7 @@ def test_a_broken_point_has_no_dot_in_the_figure() -> None:
 
 
 def test_files_are_named_after_model_and_task(tmp_path: Path) -> None:
-    paths = write([shown(GROWS, ())], tmp_path / "a")
+    paths = write([build_analysis(GROWS, ())], tmp_path / "a")
     assert [path.name for path in paths] == [
         f"tiny--labels--atlas.{kind}" for kind in ("md", "csv", "json", "svg", "png")
     ]

@@ -17,7 +17,7 @@ from bench.report import measures, method_analyses, strips
 from bench.report.analysis import write
 from bench.report.figures.measures import dots_of_measures
 from bench.report.tables import formats
-from bench.stats.measured import Measured, checked_measures
+from bench.stats.measured import Measured, validate_measures
 from tests.fixtures.readable import labels, note
 
 COLUMNS = (
@@ -36,7 +36,7 @@ ROWS = [
 
 def made(model: str = "llama8b", **changes: Any) -> Measured:
     given = replace(Measures("Is it so?", "It is.", COLUMNS, ROWS, "impact", notes=["Known."]), **changes)
-    return Measured("ccps", "tokens", model, "mmlu-oe", "fixed", (0, 1), 100, checked_measures("ccps", given))
+    return Measured("ccps", "tokens", model, "mmlu-oe", "fixed", (0, 1), 100, validate_measures("ccps", given))
 
 
 def test_rows_for_people_have_units_intervals_and_signs() -> None:
@@ -53,12 +53,12 @@ def test_data_has_all_rows_and_people_the_first() -> None:
     found = made(shown=1)
     assert len(measures.blocks(found, {})[0]) == 1
     assert "Shown: the first 1 of 3 rows" in " ".join(measures.legend(found, {}))
-    (record,) = json.loads(formats.render(method_analyses.shown(found, {}).views, "json"))
+    (record,) = json.loads(formats.render(method_analyses.build_analysis(found, {}).views, "json"))
     assert record["rows"][0]["impact"] == 0.0182
     assert [row["what"] for row in record["rows"]] == ["content", "function", "other"]
-    lines = list(csv.DictReader(io.StringIO(formats.render(method_analyses.shown(found, {}).views, "csv"))))
+    lines = list(csv.DictReader(io.StringIO(formats.render(method_analyses.build_analysis(found, {}).views, "csv"))))
     assert [(line["what"], line["low"]) for line in lines] == [("content", "1e-05"), ("function", ""), ("other", "")]
-    text = formats.render(method_analyses.shown(found, {}).views, "md")
+    text = formats.render(method_analyses.build_analysis(found, {}).views, "md")
     assert r"| content | 1,234 | \+1.82 | 0.001" in text
     assert "Is it so? It is." in text
 
@@ -74,7 +74,7 @@ def test_the_papers_numbers_stand_beside_ours_or_are_told_as_a_range(tmp_path: P
     assert measures.legend(found, paper) == ["Known."]
     told = " ".join(measures.legend(made("tiny", published="words.csv"), paper))
     assert "2 other models, single runs: impact of content is +1.60 to +2.50, median +2.05" in told
-    (record,) = json.loads(formats.render(method_analyses.shown(found, paper).views, "json"))
+    (record,) = json.loads(formats.render(method_analyses.build_analysis(found, paper).views, "json"))
     assert {"model": "qwen14b", "row": "content", "column": "impact", "value": 0.025} in record["published"]
     (folder / "words.csv").write_text("model,row,column,value\na,b,c,much\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"words\.csv: expected numbers"):
@@ -136,7 +136,9 @@ def test_a_page_of_coloured_texts_is_text_alone() -> None:
 
 
 def test_files_are_written_for_what_there_is(tmp_path: Path) -> None:
-    names = [path.name for path in write([method_analyses.shown(made(strips=STRIPS), {}, ("png",))], tmp_path / "a")]
+    names = [
+        path.name for path in write([method_analyses.build_analysis(made(strips=STRIPS), {}, ("png",))], tmp_path / "a")
+    ]
     assert names == [f"llama8b--mmlu-oe--ccps-tokens.{kind}" for kind in ("json", "html", "png")]
-    bare = write([method_analyses.shown(made(drawn=""), {}, ("png",))], tmp_path / "b")
+    bare = write([method_analyses.build_analysis(made(drawn=""), {}, ("png",))], tmp_path / "b")
     assert [path.suffix for path in bare] == [".json"]

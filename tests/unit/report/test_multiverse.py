@@ -20,15 +20,15 @@ from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
 from bench.cli.app import app
 from bench.metrics import METRICS
-from bench.report.analysis import printed, write
+from bench.report.analysis import join_tables, write
 from bench.report.multiverse import (
     Multiverse,
     PairOutcome,
     Universe,
-    computed,
+    build_analysis,
+    compute_multiverse,
     plot_claims,
     plot_ranks,
-    shown,
     verdict,
 )
 from bench.report.multiverse.definitions import FAMILIES, OPEN_RULES, is_right, squad_normalised
@@ -38,7 +38,7 @@ from bench.results import files, questions
 from bench.results.questions import SEVERAL, QuestionText
 from bench.results.records import Records
 from bench.results.row import ResultRow, Training
-from bench.results.submissions.numbers import with_numbers_of
+from bench.results.submissions.numbers import recompute_row
 from bench.stats import Settings
 from tests.fixtures.readable import check_readable, words
 
@@ -65,7 +65,7 @@ def plant(folder: Path, method: str, confidence: FloatArray, **changes: Any) -> 
         correct=of_records.get("correct", CORRECT), confidence=np.clip(confidence, 0, 1),
         answer=of_records.get("answer", ["tin"] * N), parsed=of_records.get("parsed", np.ones(N, dtype=np.bool_)),
     )  # fmt: skip
-    row = with_numbers_of(row, records)
+    row = recompute_row(row, records)
     files.write(row, records, folder)
     return row
 
@@ -76,7 +76,7 @@ def noisy(method: str, seed: int, spread: float) -> FloatArray:
 
 
 def found(folder: Path, **options: Any) -> Multiverse:
-    return computed(MultiverseRequest(MODEL, TASK, folder, **options), None, settings=FAST)
+    return compute_multiverse(MultiverseRequest(MODEL, TASK, folder, **options), None, settings=FAST)
 
 
 def contest(multiverse: Multiverse, family: str, first: str, second: str) -> PairOutcome:
@@ -85,7 +85,7 @@ def contest(multiverse: Multiverse, family: str, first: str, second: str) -> Pai
 
 
 def text(multiverse: Multiverse) -> str:
-    return " ".join(formats.render(shown(multiverse).views, "terminal", width=250).split())
+    return " ".join(formats.render(build_analysis(multiverse).views, "terminal", width=250).split())
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +226,7 @@ def test_values_are_those_of_the_result_files(folder: Path, multiverse: Multiver
 def test_with_one_seed_the_universe_of_the_tables_choices_says_what_the_table_says(tmp_path: Path) -> None:
     for name, noise in (("good", 0.02), ("fair", 0.2), ("poor", 0.6)):
         plant(tmp_path, name, noisy(name, 0, noise))
-    multiverse = computed(MultiverseRequest(MODEL, TASK, tmp_path), None)  # as many draws as the table's
+    multiverse = compute_multiverse(MultiverseRequest(MODEL, TASK, tmp_path), None)  # as many draws as the table's
     for family in multiverse.families:
         table = next(
             u
@@ -268,7 +268,7 @@ def test_every_calibration_definition_that_is_computed_is_one_of_the_family() ->
     """A new calibration error has to be admitted or named here, so that none is left out without a decision."""
     family = {definition.metric for definition in FAMILIES[0].definitions}
     others = {"ece_floor", "brier", "acc", "nll", "brier_dsc", "brier_unc"}
-    assert family | others == {name for name, metric in METRICS.items() if not metric.of_order}
+    assert family | others == {name for name, metric in METRICS.items() if not metric.is_rank_based}
 
 
 # --- choices ----------------------------------------------------------------------------------------------------------
@@ -506,7 +506,7 @@ def test_a_single_subject_has_no_two_averages(tmp_path: Path, monkeypatch: pytes
 
 
 def test_tables_csv_and_json_say_the_same(multiverse: Multiverse) -> None:
-    views = shown(multiverse).views
+    views = build_analysis(multiverse).views
     records = list(csv.DictReader(io.StringIO(formats.render(views, "csv"))))
     data = json.loads(formats.render(views, "json"))
     assert len(records) == len(data["claims"]) == len(multiverse.contests)
@@ -522,7 +522,7 @@ def test_tables_csv_and_json_say_the_same(multiverse: Multiverse) -> None:
 
 
 def test_claims_of_some_methods_can_be_printed_alone(multiverse: Multiverse, folder: Path) -> None:
-    told = " ".join(formats.render(printed([shown(multiverse, ("fair",))]), "terminal", width=250).split())
+    told = " ".join(formats.render(join_tables([build_analysis(multiverse, ("fair",))]), "terminal", width=250).split())
     assert "fair beats poor" in told
     assert "good beats poor" not in told
     with pytest.raises(UserError, match="--method: no ranked method 'god'; there are fair, good, poor"):
@@ -541,14 +541,14 @@ def test_figures_show_every_method_and_the_shares(multiverse: Multiverse) -> Non
 
 
 def test_files_are_written_and_a_folder_that_can_not_be_is_one_sentence(multiverse: Multiverse, tmp_path: Path) -> None:
-    written = write([shown(multiverse)], tmp_path / "out")
+    written = write([build_analysis(multiverse)], tmp_path / "out")
     assert {path.name for path in written} == {
         *(f"{MODEL}--multiverse--{TASK}.{kind}" for kind in ("md", "csv", "json")),
         *(f"{MODEL}--multiverse--{TASK}--{name}.{kind}" for name in ("places", "claims") for kind in ("svg", "png")),
     }
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="can't be written"):
-        write([shown(multiverse)], tmp_path / "file")
+        write([build_analysis(multiverse)], tmp_path / "file")
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def named(built, block=0):
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def over_seeds(name, values):
+def mean_over_seeds(name, values):
     """Their mean; of calibration errors the root of the mean square, where less than 0 counts as 0."""
     if name != "rmsce":
         return statistics.fmean(values)
@@ -126,7 +126,7 @@ def test_means_and_spreads_are_those_over_seeds():
     line = line_named(built, "ccps")
     for i, name in enumerate(NAMES):
         summaries = [row.metrics[name] for row in world.rows[:2]]
-        mean = over_seeds(name, [s.pooled for s in summaries])
+        mean = mean_over_seeds(name, [s.pooled for s in summaries])
         assert line["mean"][i] == pytest.approx(mean, abs=1e-6)
         form, scale = ("{:.1f}", 100) if METRICS[name].is_fraction else ("{:.3f}", 1)
         assert line["text"][i] == form.format(scale * mean).replace("-", "\u2212")
@@ -144,7 +144,7 @@ def test_numbers_of_subjects_are_means_over_seeds():
     line = line_named(built, "ccps")
     for i, name in enumerate(NAMES):
         for k, subject in enumerate(SUBJECTS):
-            mean = over_seeds(name, [row.per_subject[subject][name] for row in world.rows[:2]])
+            mean = mean_over_seeds(name, [row.per_subject[subject][name] for row in world.rows[:2]])
             assert line["subjects"][i][k] == shown(METRICS[name], mean)
 
 

@@ -24,7 +24,7 @@ from bench.report.tables.request import tables_of
 from bench.report.text import EN_DASH, interval_text, precise, probability
 from bench.results import files, questions
 from bench.results.questions import QuestionText
-from bench.results.submissions.numbers import with_numbers_of
+from bench.results.submissions.numbers import recompute_row
 from bench.stats import TESTED
 from tests.fixtures import compared
 
@@ -54,7 +54,7 @@ def built(tables, folder):
 def payload_of(tables, folder):
     return page.payload(
         tables,
-        lambda row: files.read_records(files.place_of(row, folder)),
+        lambda row: files.read_records(files.stored_path(row, folder)),
         lambda task, version: questions.read(folder, task, version),
     )
 
@@ -192,7 +192,7 @@ def test_lines_on_other_labels_are_untested_and_share_no_questions(tmp_path, odd
     rows = {name: compared.cell(tmp_path, name, "alpha", "atlas-choice") for name in ("ccps", "litcab", "ptrue")}
     own = compared.records(odd, "alpha", "atlas-choice", 0)
     turned = replace(own, correct=~own.correct)
-    files.write(with_numbers_of(rows[odd], turned), turned, tmp_path)
+    files.write(recompute_row(rows[odd], turned), turned, tmp_path)
     built = payload_of(tables_of(Selection(tmp_path), None), tmp_path)
     block = built["blocks"][0]
     assert len(block["pairs"]["columns"]) == 2

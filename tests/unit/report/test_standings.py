@@ -23,7 +23,7 @@ from bench.api import UserError
 from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import Protocol
 from bench.report.grouping import Key, rows_by_line
-from bench.report.selection import Wanted
+from bench.report.selection import ReportRequest
 from bench.report.standings import cache as kept
 from bench.report.standings import compute
 from bench.report.standings.cache import StandingsReader
@@ -34,7 +34,7 @@ from bench.results.files import path_of, write
 from bench.results.records import Records
 from bench.results.row import ResultRow, Training
 from bench.stats import Average
-from bench.store.folders import sealed
+from bench.store.folders import with_digest
 
 PROTOCOL = Protocol()
 SUBJECTS = [f"subject {min(k % 5, 3)}" for k in range(160)]
@@ -83,7 +83,7 @@ def rewrite(path: Path, table: pa.Table, **options: str) -> None:
     pq.write_table(table, path, **options)
     row = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     row["records_digest"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    path.with_suffix(".json").write_text(json.dumps(sealed(row)), encoding="utf-8")
+    path.with_suffix(".json").write_text(json.dumps(with_digest(row)), encoding="utf-8")
 
 
 @pytest.fixture
@@ -277,7 +277,7 @@ def no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(kept, "computed", refuse)
+    monkeypatch.setattr(kept, "compute_standings", refuse)
 
 
 def test_what_was_computed_is_kept(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_what_was_computed_is_kept(out: Path, tmp_path: Path, monkeypatch: pytes
     first = read(out, tmp_path / "cache", said)
     assert said == ["computing intervals and tests of tiny on atlas-choice; kept for next time"]
     assert len(list((tmp_path / "cache" / "standings").iterdir())) == 1
-    monkeypatch.setattr(kept, "computed", None)
+    monkeypatch.setattr(kept, "compute_standings", None)
     assert read(out, tmp_path / "cache", said) == first
     assert len(said) == 1
 
@@ -303,7 +303,7 @@ def test_any_changed_byte_is_computed_again(out: Path, tmp_path: Path, suffix: s
     (path,) = out.rglob(f"litcab*{suffix}")
     if suffix == ".json":
         values = json.loads(path.read_text(encoding="utf-8"))
-        path.write_text(json.dumps(sealed({**values, "notes": ["x"]})), encoding="utf-8")
+        path.write_text(json.dumps(with_digest({**values, "notes": ["x"]})), encoding="utf-8")
     else:
         rewrite(path, pq.read_table(path), compression="none")
     with pytest.raises(AssertionError, match="computed again"):
@@ -405,5 +405,5 @@ def test_partial_results_are_found_from_either_folder(tmp_path: Path) -> None:
     assert StandingsReader(tmp_path)(lines) == StandingsReader(tmp_path / "partial")(lines)
     pages = [tmp_path / f"{k}.html" for k in range(2)]
     for folder, page in zip((tmp_path, tmp_path / "partial"), pages, strict=True):
-        write_report(Wanted(folder, out=page, partial=True, deviations=True), None)
+        write_report(ReportRequest(folder, out=page, partial=True, deviations=True), None)
     assert all(page.is_file() for page in pages)

@@ -372,7 +372,7 @@ def test_the_papers_methods_stand_first_then_others_that_do_not_learn_then_other
     )
     for models in (False, True):
         (grid,) = table_views(tables, models=models).grids
-        assert [row.cells[0].text for row in grid.rows if row.is_apart] == BEGIN
+        assert [row.cells[0].text for row in grid.rows if row.begins_block] == BEGIN
     tex, drawn = render(tables, "tex").splitlines(), render(tables, "terminal", width=200).splitlines()
     drawn = drawn[next(i for i, line in enumerate(drawn) if line.startswith("method ")) :]
     for name in BEGIN:
@@ -401,7 +401,7 @@ def test_marks_go_across_groups_and_the_legend_says_so():
 
 def test_recalibrated_methods_are_a_block_of_their_own():
     (grid,) = table_views(build([cell(), cell("ccps+isotonic"), cell("ptrue+isotonic"), cell("ptrue")])).grids
-    assert [(row.cells[0].text, row.is_apart) for row in grid.rows] == [
+    assert [(row.cells[0].text, row.begins_block) for row in grid.rows] == [
         ("ptrue", False), ("ccps", False), ("ptrue+isotonic", True), ("ccps+isotonic", False),
     ]  # fmt: skip
     tex = render(build([cell(), cell("ccps+isotonic")]), "tex")

@@ -16,7 +16,7 @@ from bench.api import UserError
 from bench.cli import app
 from bench.metrics import METRICS
 from bench.report.grouping import Key
-from bench.report.selection import Layout, Selection, View, Wanted
+from bench.report.selection import Layout, ReportRequest, Selection, View
 from bench.report.tables import build, comparison, formats
 from bench.report.tables.choice import chosen
 from bench.report.tables.model import COLUMNS, MetricValue, Table
@@ -196,7 +196,7 @@ def test_numbers_of_what_is_not_shown_are_not_computed(out: Path, monkeypatch: p
         computed.append(row.task)
         return row
 
-    monkeypatch.setattr(numbers, "with_numbers_of", seen)
+    monkeypatch.setattr(numbers, "recompute_row", seen)
     tables_of(View(out, tasks=("medmcqa-choice",)), None)
     assert set(computed) == {"medmcqa-choice"}
 
@@ -239,7 +239,7 @@ def test_unknown_names_are_one_sentence(
 
 def test_reports_of_wrong_names_are_not_written(out: Path, cache: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no result of method 'ccsp'"):
-        write(Wanted(results=out, methods=("ccsp",), out=tmp_path / "r.html"), cache)
+        write(ReportRequest(results=out, methods=("ccsp",), out=tmp_path / "r.html"), cache)
     assert not list(tmp_path.glob("*.html"))
 
 
@@ -290,7 +290,7 @@ def test_rounding_hides_no_sign_of_an_end() -> None:
 
 
 def test_the_page_and_its_figures_follow_the_choice(out: Path, cache: Path, tmp_path: Path) -> None:
-    wanted = Wanted(
+    wanted = ReportRequest(
         results=out, methods=("ccps", "ptrue"), metrics=("auroc", "nll"), headline="auroc", models=("llama8b",),
         out=tmp_path / "r.html",
     )  # fmt: skip

@@ -30,12 +30,12 @@ from bench.report.tables.grid import TableViews
 from bench.report.tables.model import COLUMNS
 from bench.report.tables.published import read as published_cells
 from bench.report.tables.request import shown, tables_of
-from bench.results.files import place_of, read, read_records, to_json, write
+from bench.results.files import read, read_records, stored_path, to_json, write
 from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow
-from bench.results.submissions.numbers import with_numbers_of
+from bench.results.submissions.numbers import recompute_row
 from bench.stats import TESTED, Settings, ranks, summary
-from bench.store.folders import sealed
+from bench.store.folders import with_digest
 
 PROTOCOL = Protocol()
 N = 120
@@ -101,7 +101,7 @@ def test_a_mean_edited_in_the_json_file_is_not_shown(tmp_path: Path, cache: Path
     (path,) = tmp_path.rglob("ccps*.json")
     values = json.loads(path.read_text(encoding="utf-8"))
     values["metrics"]["brier"]["mean"] = values["per_subject"]["subject 1"]["brier"] = 0.054
-    path.write_text(json.dumps(sealed(values)), encoding="utf-8")
+    path.write_text(json.dumps(with_digest(values)), encoding="utf-8")
     for _ in range(2):  # also once all is kept that is kept
         shown = {record["method"]: record for record in rows_of(table(tmp_path, cache))}
         assert shown["ccps"]["brier_mean"] == honest["ccps"]["brier_mean"] != 0.054
@@ -115,12 +115,12 @@ def test_a_metric_that_a_json_file_lacks_is_computed(tmp_path: Path, cache: Path
     """Another version of the program wrote it: nothing in it is wrong, and nothing has to be run again."""
     row = put(tmp_path, "ccps")
     (path,) = tmp_path.rglob("ccps*.json")
-    write(with_numbers_of(row, read_records(path)), read_records(path), tmp_path)
+    write(recompute_row(row, read_records(path)), read_records(path), tmp_path)
     before = rows_to_show(tmp_path, None)
     values = json.loads(path.read_text(encoding="utf-8"))
     for named in (values["metrics"], *values["per_subject"].values()):
         del named["coverage95"]
-    path.write_text(json.dumps(sealed(values)), encoding="utf-8")
+    path.write_text(json.dumps(with_digest(values)), encoding="utf-8")
     for _ in range(2):  # computed, then remembered
         (row,) = rows_to_show(tmp_path, cache)
         assert (row.metrics, row.per_subject, row.notes) == (before[0].metrics, before[0].per_subject, ())
@@ -160,12 +160,12 @@ def test_a_plugin_is_marked_and_drawn_as_its_folder_says(tmp_path: Path, cache: 
 
 def test_numbers_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row, path = put(tmp_path, "ccps"), tmp_path / "llama8b/mmlu-choice/ccps--fixed--s0.json"
-    row = with_numbers_of(row, read_records(path))
+    row = recompute_row(row, read_records(path))
     write(row, read_records(path), tmp_path)
     said: list[str] = []
     first = rows_to_show(tmp_path, tmp_path / "cache", say=said.append)
     assert len(said) == 1
-    monkeypatch.setattr(recomputed.numbers, "with_numbers_of", None)
+    monkeypatch.setattr(recomputed.numbers, "recompute_row", None)
     assert rows_to_show(tmp_path, tmp_path / "cache", say=said.append) == first == [read(path)]
     assert len(said) == 1
     write(replace(row, notes=("x",)), read_records(path), tmp_path)
@@ -415,7 +415,7 @@ def test_intervals_ranks_and_tests_are_of_what_is_averaged(out: Path, cache: Pat
     for average in AverageOver:
         for found in tables_of(View(out, average=average), cache):
             runs = {
-                line.key: [read_records(place_of(row, out)).take(BY_ID) for row in line.done]
+                line.key: [read_records(stored_path(row, out)).take(BY_ID) for row in line.done]
                 for line in found.placed
                 if line.done
             }
@@ -459,7 +459,7 @@ def test_what_the_paper_does_not_have_takes_no_row_and_where_it_has_nothing_that
     assert [row.cells[0].text for row in known.rows] == ["ptrue", "published", "difference", "ccps+platt"]
     assert known.remarks == ()
     (chosen,) = table(tmp_path, cache, against=Against.PAPER, metrics=("nll", "auroc"), models=("llama8b",)).grids
-    under = [[cell.text for cell in row.cells[1:3]] for row in chosen.rows if row.is_under]
+    under = [[cell.text for cell in row.cells[1:3]] for row in chosen.rows if row.is_subrow]
     assert [row[:1] for row in under] == [[""], [""]]  # the paper has no NLL; a method alone has no rank
     assert all(row[1] for row in under)
 

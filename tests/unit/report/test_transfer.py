@@ -17,9 +17,9 @@ from bench.report.analysis import write
 from bench.report.page.transfer import Shift, section
 from bench.report.tables.formats import render
 from bench.report.text import MINUS
-from bench.report.transfer import Matrix, computed, heat_map, shown, verdict
+from bench.report.transfer import Matrix, build_analysis, compute_matrix, heat_map, verdict
 from bench.report.transfer.figure import wrap_label
-from bench.report.transfer.stored import Unshown, load_matrices
+from bench.report.transfer.stored import UnreadableMatrix, load_matrices
 from bench.report.transfer.views import format_value
 from bench.results import files
 from bench.results.records import Records
@@ -48,7 +48,7 @@ from tests.fixtures.shifted import (
 
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
-    return computed(cells(tmp_path_factory.mktemp("cells"), about()), about())
+    return compute_matrix(cells(tmp_path_factory.mktemp("cells"), about()), about())
 
 
 def auroc(sure: FloatArray, correct: BoolArray) -> float:
@@ -102,7 +102,7 @@ def test_numbers_are_of_all_questions_or_means_over_subjects_and_say_so(
     def weak(method: str, corpus: Corpus | None, test: str, seed: int) -> FloatArray:
         return noisy(0.1, test, method, corpus) * np.where(np.asarray(SUBJECT) == "ash", 0.5, 1.0)
 
-    matrix = computed(cells(tmp_path, about(), weak), about(), settings=Settings(average=average))
+    matrix = compute_matrix(cells(tmp_path, about(), weak), about(), settings=Settings(average=average))
     parts = [np.asarray(SUBJECT) == subject for subject in SUBJECTS]
     every = np.ones(N, dtype=np.bool_)
     for entry in (each for each in matrix.entries if each.metric == "auroc"):
@@ -111,9 +111,9 @@ def test_numbers_are_of_all_questions_or_means_over_subjects_and_say_so(
         assert entry.value == pytest.approx(np.mean([auroc(sure[own], o[own]) for own in rows]))
     drawn = note(heat_map(matrix, "brier"))
     page = section(Shift([matrix]))
-    for text in (render(shown(matrix).views, "terminal", width=100), drawn, page):
+    for text in (render(build_analysis(matrix).views, "terminal", width=100), drawn, page):
         assert words in " ".join(text.split())
-    assert json.loads(render(shown(matrix).views, "json"))["average"] == average
+    assert json.loads(render(build_analysis(matrix).views, "json"))["average"] == average
 
 
 def test_the_worst_cell_is_the_worst_of_all_and_the_ranking_follows_it(matrix: Matrix) -> None:
@@ -173,7 +173,7 @@ def test_against_all_that_are_told_nothing_the_least_clear_one_decides(tmp_path:
     def with_lost(method: str, corpus: Corpus | None, test: str, seed: int) -> FloatArray:
         return noisy(-0.9, test, method) if method == "lost" else planted(method, corpus, test, seed)
 
-    matrix = computed(cells(tmp_path, about(), with_lost, ("good", "rote", "plain", "lost")), about())
+    matrix = compute_matrix(cells(tmp_path, about(), with_lost, ("good", "rote", "plain", "lost")), about())
     found = {(each.method, each.test): each for each in matrix.against_untrained}
     assert {each.untold for each in found.values()} == {("lost", "plain")}
     assert {found["rote", test].p for test in ("a", "b")} == {1.0}
@@ -194,7 +194,7 @@ def test_where_nothing_is_shown_the_verdict_claims_nothing(tmp_path: Path) -> No
     def same(method: str, corpus: Corpus | None, test: str, seed: int) -> FloatArray:
         return noisy(0.5, test, method, "" if method == "plain" else corpus, seed)
 
-    matrix = computed(cells(tmp_path, about(), same), about())
+    matrix = compute_matrix(cells(tmp_path, about(), same), about())
     told = " ".join(verdict(matrix))
     assert "of 4 tested 0 are shown to be costs, 0 gains." in told
     assert "is shown to worsen Brier in 0 of 2 cases, to improve it in 0;" in told
@@ -213,7 +213,7 @@ def test_what_becomes_better_elsewhere_is_a_gain_though_it_loses_order(tmp_path:
         sure = noisy(0.5 if is_home else 0.2, test, method, corpus, seed)
         return 0.2 * sure if is_home else 0.35 + 0.5 * sure
 
-    matrix = computed(cells(tmp_path, about(), moved), about())
+    matrix = compute_matrix(cells(tmp_path, about(), moved), about())
     told = " ".join(verdict(matrix)).replace(MINUS, "-")
     assert re.search(r"worsen Brier in 0 of 2 cases, to improve it in 2; highest price: -\d+\.\d points \[-", told)
     assert "of 4 tested 0 are shown to be costs, 4 gains." in told
@@ -223,7 +223,7 @@ def test_what_becomes_better_elsewhere_is_a_gain_though_it_loses_order(tmp_path:
 
 def test_who_has_a_rank_alone_leads_nobody(tmp_path: Path) -> None:
     made = [cell for cell in cells(tmp_path, about()) if cell.method == "good"]
-    told = " ".join(verdict(computed(made, replace(about(), learners=("good",)))))
+    told = " ".join(verdict(compute_matrix(made, replace(about(), learners=("good",)))))
     assert re.search(r"Nobody leads by worst-cell Brier: good \(.*\) is the only method with a rank\.", told)
     assert "Leading" not in told
     assert "(mean of 1 of 1 methods that learn)" in told
@@ -234,7 +234,7 @@ def test_better_everywhere_elsewhere_is_said_of_no_method_that_lacks_a_cell(tmp_
     made = cells(tmp_path, about())
     gone = next(cell for cell in made if (cell.method, cell.corpus, cell.test) == ("good", B, "a"))
     made[made.index(gone)] = TransferCell("good", "a", B, missing="skipped: nothing to learn")
-    told = " ".join(verdict(computed(made, about())))
+    told = " ".join(verdict(compute_matrix(made, about())))
     assert "better than all of these in every cell: none." in told
     assert "(mean of 1 of 2 methods that learn)" in told
     assert "Cells without numbers: 1 (good)." in told
@@ -246,10 +246,15 @@ def test_partial_results_and_overridden_constants_are_told_wherever_the_matrix_i
         for cell in cells(tmp_path, about())
         if cell.row is not None
     ]
-    matrix = computed(made, about())
+    matrix = compute_matrix(made, about())
     drawn = note(heat_map(matrix, "brier"))
     page = section(Shift([matrix]))
-    for text in (render(shown(matrix).views, "terminal", width=100), render(shown(matrix).views, "json"), drawn, page):
+    for text in (
+        render(build_analysis(matrix).views, "terminal", width=100),
+        render(build_analysis(matrix).views, "json"),
+        drawn,
+        page,
+    ):
         told = " ".join(text.split())
         assert "n = 120 questions of a, 120 questions of b." in told
         assert "Results are partial (--limit 120)." in told
@@ -270,32 +275,32 @@ def test_scores_that_one_corpus_can_t_scale_have_no_rank_by_brier(tmp_path: Path
         records = replace(files.read_records(next(c.path for c in made if c.path and c.test == test)), confidence=sure)
         path = files.write(row, replace(records, score=score), tmp_path)
         made.append(TransferCell("scored", test, corpus, files.read(path), path))
-    matrix = computed(made, told)
+    matrix = compute_matrix(made, told)
     found = {w.metric: (w.rank is None, w.reason) for w in matrix.worst if w.method == "scored"}
     assert found == {"brier": (True, "undefined in a cell"), "auroc": (False, "")}
-    assert "undefined" in render(shown(matrix).views, "terminal", width=120)
+    assert "undefined" in render(build_analysis(matrix).views, "terminal", width=120)
 
 
 def test_a_missing_cell_is_told_and_its_method_has_no_rank(tmp_path: Path) -> None:
     made = cells(tmp_path, about())
     gone = next(cell for cell in made if (cell.method, cell.corpus, cell.test) == ("good", B, "a"))
     made[made.index(gone)] = TransferCell("good", "a", B, missing="skipped: nothing to learn")
-    matrix = computed(made, about())
+    matrix = compute_matrix(made, about())
     (worst,) = (each for each in matrix.worst if each.method == "good" and each.metric == "brier")
     assert worst.rank is None
     assert "missing" in worst.reason
     assert not [p for p in matrix.prices if (p.method, p.corpus, p.test) == ("good", B, "a")]
-    printed = render(shown(matrix).views, "md")
+    printed = render(build_analysis(matrix).views, "md")
     assert "skipped: nothing to learn" in printed
     assert "Cells without numbers: 1" in printed
-    records = csv.DictReader(io.StringIO(render(shown(matrix).views, "csv")))
+    records = csv.DictReader(io.StringIO(render(build_analysis(matrix).views, "csv")))
     assert any("nothing to learn" in record["reason"] for record in records)
     heat_map(matrix, "brier")
 
 
 def test_seeds_are_averaged_question_by_question(tmp_path: Path) -> None:
     told = about(seeds=(0, 1))
-    matrix = computed(cells(tmp_path, told), told)
+    matrix = compute_matrix(cells(tmp_path, told), told)
     loss = np.mean([np.square(planted("rote", B, "a", seed) - CORRECT["a"]) for seed in (0, 1)], axis=0)
     found = matrix.entry("rote", B, "a", "brier")
     assert found is not None
@@ -308,14 +313,14 @@ def test_a_cell_that_one_seed_lacks_has_no_number(tmp_path: Path) -> None:
     made = cells(tmp_path, told)
     gone = max(i for i, c in enumerate(made) if (c.method, c.corpus, c.test) == ("good", B, "a"))
     made[gone] = TransferCell("good", "a", B, missing="skipped: nothing to learn")
-    matrix = computed(made, told)
+    matrix = compute_matrix(made, told)
     assert matrix.entry("good", B, "a", "brier") is None
     assert not [p for p in matrix.prices if (p.method, p.corpus, p.test) == ("good", B, "a")]
 
 
 def test_leaving_subjects_out_is_a_row_of_its_own(tmp_path: Path) -> None:
     told = about(corpora=(A, B, A_OUT))
-    matrix = computed(cells(tmp_path, told), told)
+    matrix = compute_matrix(cells(tmp_path, told), told)
     corpora = {price.corpus for price in matrix.prices if price.test == "a"}
     assert corpora == {B, A_OUT}
     assert not matrix.novelty  # nothing of the same size to compare with
@@ -327,7 +332,7 @@ def test_leaving_subjects_out_is_a_row_of_its_own(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def matched(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
     told = about(corpora=(A, B, A_OUT, A_FEWER), shares=SHARES)
-    return computed(cells(tmp_path_factory.mktemp("matched"), told), told)
+    return compute_matrix(cells(tmp_path_factory.mktemp("matched"), told), told)
 
 
 def test_the_price_of_a_new_subject_is_against_as_few_answers(matched: Matrix) -> None:
@@ -374,7 +379,7 @@ def test_a_test_without_a_spread_takes_the_rank_from_all_that_were_tested_on_it(
     few_right = np.zeros(N, dtype=np.bool_)
     few_right[:10] = True
     monkeypatch.setitem(CORRECT, "b", few_right)
-    matrix = computed(cells(tmp_path, about()), about())
+    matrix = compute_matrix(cells(tmp_path, about()), about())
     ranks = {(w.method, w.metric): w.rank for w in matrix.worst}
     assert {ranks[name, "auroc"] for name in ("good", "rote", "plain")} == {None}
     assert None not in {ranks[name, "brier"] for name in ("good", "rote", "plain")}
@@ -389,7 +394,7 @@ def test_a_test_without_a_spread_takes_the_rank_from_all_that_were_tested_on_it(
 def test_a_move_to_another_corpus_without_the_subject_stands_in_the_table_alone(tmp_path: Path) -> None:
     """Nor does the same with fewer answers: it pays for the move as well."""
     told = replace(about(corpora=(A, B, A_OUT, A_FEWER)), homes={"a": "b", "b": "b"})
-    text = " ".join(verdict(computed(cells(tmp_path, told), told)))
+    text = " ".join(verdict(compute_matrix(cells(tmp_path, told), told)))
     assert re.search(r"Learning on another corpus is shown to worsen Brier in \d of 2 cases", text)
     assert "Learning without the subject is" not in text
     assert "Learning without the subject, against as few answers, is shown to worsen Brier in 1 of 1 case" in text
@@ -402,7 +407,7 @@ def test_as_few_answers_are_no_shift_and_stand_in_no_rank(tmp_path: Path) -> Non
         return noisy(-1.0, test, method) if corpus == A_FEWER else planted(method, corpus, test, seed)
 
     told = about(corpora=(A, B, A_OUT, A_FEWER))
-    matrix = computed(cells(tmp_path, told, broken), told)
+    matrix = compute_matrix(cells(tmp_path, told, broken), told)
     assert A_FEWER not in {each.corpus for each in matrix.worst}
     assert A_FEWER not in {each.corpus for each in matrix.against_untrained}
     assert {w.method: w.rank for w in matrix.worst if w.metric == "brier"} == {"good": 1, "plain": 2, "rote": 3}
@@ -411,16 +416,16 @@ def test_as_few_answers_are_no_shift_and_stand_in_no_rank(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_shift_that_does_nothing_is_shown_in_one_of_twenty_matrices(tmp_path: Path) -> None:
     """Confidences that are drawn alike wherever a method learned: some price is shown in 5 % of matrices at most."""
-    shown = 0
+    build_analysis = 0
     for draw in range(40):
 
         def alike(method: str, corpus: Corpus | None, test: str, seed: int, draw: int = draw) -> FloatArray:
             return noisy(0.5, test, method, corpus, seed, draw)
 
         told = about()
-        matrix = computed(cells(tmp_path / str(draw), told, alike), told, settings=Settings(draws=20))
-        shown += any(price.is_shown for price in matrix.prices if price.metric == "brier")
-    assert shown <= 7  # more come with a chance of 0.0007 where the level is 0.05
+        matrix = compute_matrix(cells(tmp_path / str(draw), told, alike), told, settings=Settings(draws=20))
+        build_analysis += any(price.is_shown for price in matrix.prices if price.metric == "brier")
+    assert build_analysis <= 7  # more come with a chance of 0.0007 where the level is 0.05
 
 
 # --- shares of right answers ------------------------------------------------------------------------------------------
@@ -438,7 +443,7 @@ def test_a_constant_pays_what_the_changed_share_costs(matched: Matrix) -> None:
     assert found[A, "a"].points is None
     assert found[B, "a"].points == pytest.approx((losses[B] - losses[A]).mean())
     assert found[A_FEWER, "a"].points == pytest.approx(0.0)
-    table = render(shown(matched).views, "md")
+    table = render(build_analysis(matched).views, "md")
     points = f"+{100 * (found[B, 'a'].points or 0):.1f}"
     assert any(line.startswith("| share of right answers |") and points in line for line in table.splitlines())
     assert not any(each.method == "share of right answers" for each in (*matched.worst, *matched.prices))
@@ -446,7 +451,7 @@ def test_a_constant_pays_what_the_changed_share_costs(matched: Matrix) -> None:
 
 def test_no_share_no_constant(matrix: Matrix) -> None:
     assert not matrix.constants
-    assert "share of right answers" not in render(shown(matrix).views, "md")
+    assert "share of right answers" not in render(build_analysis(matrix).views, "md")
 
 
 # --- what lies in a folder --------------------------------------------------------------------------------------------
@@ -457,8 +462,8 @@ def kept(tmp_path: Path) -> tuple[Matrix, Path]:
     """A matrix and the folder that it was written to."""
     told = about(corpora=(A, B, A_OUT, A_FEWER), shares=SHARES)
     made = [*cells(tmp_path, told), TransferCell("gone", "a", A, missing="skipped: no rows")]
-    matrix = computed(made, told)
-    (tmp_path / "tiny--transfer.json").write_text(render(shown(matrix).views, "json"), encoding="utf-8")
+    matrix = compute_matrix(made, told)
+    (tmp_path / "tiny--transfer.json").write_text(render(build_analysis(matrix).views, "json"), encoding="utf-8")
     return matrix, tmp_path
 
 
@@ -498,7 +503,7 @@ def test_a_matrix_that_does_not_fit_its_results_is_not_shown_and_says_why(kept: 
         values["cells"] = []
     path.write_text("{" if harm == "no JSON" else json.dumps(values), encoding="utf-8")
     (found,) = load_matrices(folder, {"tiny": "demo"})
-    assert isinstance(found, Unshown)
+    assert isinstance(found, UnreadableMatrix)
     assert found.model == "tiny"
     expected = {
         "changed": "is no longer the result", "gone": "is not there", "no cells": "does not say which results",
@@ -516,7 +521,7 @@ def test_cells_of_other_answers_are_left_out_and_told(tmp_path: Path) -> None:
         [f"b/{i}" for i in range(N)], SUBJECT, ~CORRECT["b"], np.full(N, 0.5), ["x"] * N, np.ones(N, dtype=np.bool_)
     )
     files.write(odd.row, records, tmp_path)
-    matrix = computed(made, about())
+    matrix = compute_matrix(made, about())
     assert [(m.method, m.corpus, m.test) for m in matrix.missing] == [("rote", B, "b")]
     assert "other answers" in matrix.missing[0].reason
 
@@ -524,11 +529,11 @@ def test_cells_of_other_answers_are_left_out_and_told(tmp_path: Path) -> None:
 def test_no_cell_with_numbers_is_an_error_with_the_reason() -> None:
     nothing = [TransferCell("good", test, A, missing="skipped: no rows") for test in ("a", "b")]
     with pytest.raises(UserError, match="skipped: no rows"):
-        computed(nothing, about())
+        compute_matrix(nothing, about())
 
 
 def test_files_say_the_same_as_the_tables(matrix: Matrix, tmp_path: Path) -> None:
-    analysis = shown(matrix)
+    analysis = build_analysis(matrix)
     written = write([analysis], tmp_path / "t")
     assert {path.name for path in written} >= {"tiny--transfer.json", "tiny--transfer--brier.svg"}
     data = json.loads((tmp_path / "t" / "tiny--transfer.json").read_text(encoding="utf-8"))

@@ -53,7 +53,7 @@ def test_it_is_said_what_metrics_are_of_and_stored() -> None:
     pooled = replace(found, average="questions")
     assert "Percent, of all questions at once, averaged over seeds, with 95 %" in variants.legend(pooled, {})[0]
     for each, average in ((found, "subjects"), (pooled, "questions")):
-        (record,) = json.loads(formats.render(method_analyses.shown(each, {}).views, "json"))
+        (record,) = json.loads(formats.render(method_analyses.build_analysis(each, {}).views, "json"))
         assert record["average"] == average
 
 
@@ -104,10 +104,10 @@ def test_a_verdict_of_one_metric_does_not_say_that_nothing_shows_where_another_o
 def test_people_see_the_ends_of_a_long_list_and_data_has_all() -> None:
     found = made(0.5, count=75)
     assert len(variants.variant_rows(found, {})) == 1 + 2 * variants.ENDS
-    assert len(formats.render(method_analyses.shown(found, {}).views, "csv").splitlines()) == 1 + 76
-    (record,) = json.loads(formats.render(method_analyses.shown(found, {}).views, "json"))
+    assert len(formats.render(method_analyses.build_analysis(found, {}).views, "csv").splitlines()) == 1 + 76
+    (record,) = json.loads(formats.render(method_analyses.build_analysis(found, {}).views, "json"))
     assert len(record["rows"]) == 76
-    assert "| AUROC | original | 70.0 |" in formats.render(method_analyses.shown(found, {}).views, "md")
+    assert "| AUROC | original | 70.0 |" in formats.render(method_analyses.build_analysis(found, {}).views, "md")
 
 
 def with_steps(p: float, gain: float = 0.1) -> Variants:
@@ -138,17 +138,17 @@ def test_steps_and_their_shares_stand_below_the_variants() -> None:
     assert [record["share"] for record in records] == ["20 %", "80 %"]
     assert records[0]["interval of the share"].replace("\u00a0", " ") == f"{MINUS}10 % to 50 %"
     assert "| AUROC | perturbation → full | the direction |" in formats.render(
-        method_analyses.shown(found, {}).views, "md"
+        method_analyses.build_analysis(found, {}).views, "md"
     ).replace("\\", "")
     assert "Holm: p corrected for 2 variants and 1 step, which" in " ".join(variants.legend(found, {}))
     assert "Holm: p corrected for 2 variants, which intervals are not;" in " ".join(variants.legend(made(0.01), {}))
     assert not variants.step_rows(made(0.01))
-    lines = list(csv.DictReader(io.StringIO(formats.render(method_analyses.shown(found, {}).views, "csv"))))
+    lines = list(csv.DictReader(io.StringIO(formats.render(method_analyses.build_analysis(found, {}).views, "csv"))))
     assert [(line["variant"], line["against"], line["adds"], line["share"]) for line in lines] == [
         ("full", "", "", ""), ("original", "full", "", ""), ("perturbation", "full", "", ""),
         ("original", "perturbation", "noise", "0.2"), ("perturbation", "full", "the direction", "0.8"),
     ]  # fmt: skip
-    (record,) = json.loads(formats.render(method_analyses.shown(found, {}).views, "json"))
+    (record,) = json.loads(formats.render(method_analyses.build_analysis(found, {}).views, "json"))
     assert record["steps"][1]["share"]["value"] == 0.8
 
 
@@ -179,7 +179,7 @@ def test_a_broken_file_of_published_numbers_is_one_sentence(tmp_path: Path, mean
 
 @pytest.mark.parametrize(("width", "pieces"), [(60, 2), (100, 1)])
 def test_columns_that_name_a_row_stand_in_every_piece(width: int, pieces: int) -> None:
-    lines = formats.render(method_analyses.shown(made(0.01), {}).views, "terminal", width=width).splitlines()
+    lines = formats.render(method_analyses.build_analysis(made(0.01), {}).views, "terminal", width=width).splitlines()
     headings = [line.split() for line in lines if line.startswith("metric")]
     assert len(headings) == pieces
     assert all(heading[:2] == ["metric", "variant"] for heading in headings)

@@ -29,7 +29,7 @@ from bench.stats import (
     Interval,
     Sampling,
     Settings,
-    Spread,
+    StandardErrors,
     compare,
     max_t,
     p_values,
@@ -486,7 +486,7 @@ def test_as_many_questions_as_named_decide_4_of_5_tests():
 
 
 def test_a_critical_value_is_where_the_corrected_test_decides():
-    spread = Spread(np.eye(3), np.array([1.0, 0.1, 3.0]), np.array([12.0, 40.0, 400.0]))
+    spread = StandardErrors(np.eye(3), np.array([1.0, 0.1, 3.0]), np.array([12.0, 40.0, 400.0]))
 
     def tested(difference, **how):
         return max_t(p_values(difference, spread), np.eye(3) * spread.error, spread, Settings(**how))
@@ -500,5 +500,5 @@ def test_a_critical_value_is_where_the_corrected_test_decides():
     sidak = stats.t.ppf(1 - (1 - 0.95 ** (1 / 3)) / 2, spread.freedom)  # of independent ones
     assert critical == pytest.approx(sidak, rel=0.02)
     assert np.isnan(tested(np.zeros(3), draws=10)[1]).all()
-    still = Spread(np.zeros((3, 3)), np.zeros(3), spread.freedom)
+    still = StandardErrors(np.zeros((3, 3)), np.zeros(3), spread.freedom)
     assert np.isnan(max_t(np.ones(3), np.eye(3), still, Settings())[1]).all()

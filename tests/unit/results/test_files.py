@@ -32,7 +32,7 @@ from bench.metrics import summarise
 from bench.model.cost import StageCost
 from bench.model.specs import model_label
 from bench.results import files
-from bench.results.cells import passed_over, read_all
+from bench.results.cells import read_all, skipped_notes
 from bench.results.files import (
     Records,
     ensure_writable,
@@ -44,7 +44,7 @@ from bench.results.files import (
     write,
 )
 from bench.results.row import SCHEMA_VERSION, Configuration, LabelsSeen, ResultRow, Tuning
-from bench.store.folders import DIGEST, sealed
+from bench.store.folders import DIGEST, with_digest
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -346,11 +346,11 @@ def test_a_file_of_someone_else_is_passed_over_and_counted(tmp_path):
     write(replace(ROW, limit=8), RECORDS, tmp_path)
     (tmp_path / "tiny" / "atlas-choice" / "config.json").write_text("{")
     assert [row.limit for row in read_all(tmp_path)] == [None]
-    said = passed_over(tmp_path)
+    said = skipped_notes(tmp_path)
     assert len(said) == 2
     assert re.search(r"no results are passed over: 1, e\.g\. .*config\.json", said[0])
     assert "partial results (--limit) are not shown: 1; show them with --partial" in said[1]
-    assert len(passed_over(tmp_path, partial=True)) == 1
+    assert len(skipped_notes(tmp_path, partial=True)) == 1
 
 
 def test_a_damaged_result_under_another_name_is_not_passed_over(tmp_path):
@@ -443,7 +443,7 @@ def broken(tmp_path, change):
     path = write(ROW, RECORDS, tmp_path)
     values = json.loads(path.read_text())
     change(values)
-    path.write_text(json.dumps(sealed(values)))
+    path.write_text(json.dumps(with_digest(values)))
     return path
 
 

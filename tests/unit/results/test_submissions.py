@@ -29,8 +29,8 @@ from bench.results import questions as question_texts
 from bench.results.records import Records
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.submissions import SubmissionVerdict, check_results
-from bench.results.submissions.numbers import with_numbers_of
-from bench.store.folders import sealed
+from bench.results.submissions.numbers import recompute_row
+from bench.store.folders import with_digest
 
 SHA = "a" * 40
 summarise = metrics.summarise
@@ -146,7 +146,7 @@ def put(folder: Path, method: str, task: type[Choice] = Choice, *, seed: int = 0
     )  # fmt: skip
     row = replace(row, **changes)
     records = answered(task, confidence)
-    return files.write(with_numbers_of(row, records), records, folder)
+    return files.write(recompute_row(row, records), records, folder)
 
 
 def put_recalibrated(folder: Path, path: Path, kind: str = "isotonic") -> Path:
@@ -154,7 +154,7 @@ def put_recalibrated(folder: Path, path: Path, kind: str = "isotonic") -> Path:
     mended = recalibrator(kind).fit(records.confidence, records.correct).apply(records.confidence)
     records = replace(records, confidence=mended)
     row = replace(row, method=f"{row.method}+{kind}", labels_seen=replace(row.labels_seen, validation=30))
-    return files.write(with_numbers_of(row, records), records, folder)
+    return files.write(recompute_row(row, records), records, folder)
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def edited(change: Callable[[dict[str, Any]], object], name: str = CCPS) -> Tamp
         path = folder / f"{name}.json"
         values = json.loads(path.read_text(encoding="utf-8"))
         change(values)
-        path.write_text(json.dumps(sealed(values)), encoding="utf-8")
+        path.write_text(json.dumps(with_digest(values)), encoding="utf-8")
 
     return tamper
 
@@ -240,7 +240,7 @@ def forged(change: Callable[[Records], Records] = lambda records: records, name:
         if fields and files.path_of(row, folder) != path:
             path.unlink()
             path.with_suffix(".parquet").unlink()
-        files.write(with_numbers_of(row, records), records, folder)
+        files.write(recompute_row(row, records), records, folder)
 
     return tamper
 
@@ -695,7 +695,7 @@ def put_scores(folder: Path, score: Any, confidence: Any, **fields: Any) -> str:
     path = put(folder, "ptrue")
     row, records = replace(files.read(path), **{**SCORED, **fields}), files.read_records(path)
     records = replace(records, score=score, confidence=np.asarray(confidence))
-    files.write(with_numbers_of(row, records), records, folder)
+    files.write(recompute_row(row, records), records, folder)
     return complaints(folder).get("tiny/rivers-choice/ptrue--demo--s0.json", "")
 
 

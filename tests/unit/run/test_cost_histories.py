@@ -34,7 +34,7 @@ from bench.model.devices import BatchLimits
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import ModelSpec
 from bench.progress import Silent
-from bench.run.costs import costs_of
+from bench.run.costs import compute_costs
 from bench.run.pipeline import RunConfig, run
 from bench.signals import reader as reading_room
 from bench.signals.grading import Grader
@@ -135,7 +135,7 @@ def test_the_count_is_what_a_run_from_nothing_feeds(model: Model, task: type[Tas
     for case, signals in {**(ASKED if said != LONG else {}), "everything": EVERYTHING}.items():
         reader = model.reader()
         split_data = read(reader, task, signals, said)
-        assert forward(costs_of([split_data], reader)) == +fed(split_data) != Counter(), case
+        assert forward(compute_costs([split_data], reader)) == +fed(split_data) != Counter(), case
 
 
 @TASKS
@@ -147,7 +147,7 @@ def test_so_it_is_where_each_sequence_is_read_alone(
         reader = plain_model.reader()
         split_data = read(reader, task, signals, said)
         assert not plain_model.lm.packed
-        assert forward(costs_of([split_data], reader)) == +fed(split_data) != Counter()
+        assert forward(compute_costs([split_data], reader)) == +fed(split_data) != Counter()
 
 
 @TASKS
@@ -157,19 +157,19 @@ def test_so_it_is_where_packs_are_followed_side_by_side(
 ) -> None:
     for together in (BatchLimits(3, 10**9), BatchLimits(100, 40_000)) if said else [BatchLimits(100, 10**9)]:
         for room in (extractor, reading_room):
-            monkeypatch.setattr(room, "followed_together", lambda *_, limits=together: limits)
+            monkeypatch.setattr(room, "default_batch_limits", lambda *_, limits=together: limits)
         reader = model.reader()
         split_data = read(reader, task, EVERYTHING, said)
-        assert forward(costs_of([split_data], reader)) == +fed(split_data)
+        assert forward(compute_costs([split_data], reader)) == +fed(split_data)
 
 
 def test_long_answers_that_are_read_back_part_a_pack(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without that rule the count is another, so the tests above hold the count to it."""
     reader = model.reader()
     split_data = read(reader, OpenRivers, ASKED["query"], LONG)
-    before = costs_of([split_data], reader)
+    before = compute_costs([split_data], reader)
     monkeypatch.setattr(extractor, "_LONG", 10**6)
-    assert costs_of([split_data], reader) != before
+    assert compute_costs([split_data], reader) != before
 
 
 @TASKS
@@ -181,7 +181,7 @@ def test_so_it_is_where_the_query_does_not_continue_the_prompt(
     for one in (model, plain_model) if said != LONG else [model]:  # where nothing is packed, nothing is too long for it
         reader = one.reader()
         split_data = read(reader, task, EVERYTHING, said)
-        assert forward(costs_of([split_data], reader)) == +fed(split_data)
+        assert forward(compute_costs([split_data], reader)) == +fed(split_data)
 
 
 class Elsewhere(FewRivers):
@@ -206,7 +206,7 @@ def test_so_it_is_over_several_splits_that_begin_alike(model: Model, task: type[
         reader = model.reader()
         both = [read(reader, task, EVERYTHING, SAID if split in given else (), split) for split in splits]
         alone = [read(model.reader(), task, EVERYTHING, SAID if split in given else (), split) for split in splits]
-        assert forward(costs_of(both, reader)) == +fed(*both)
+        assert forward(compute_costs(both, reader)) == +fed(*both)
         assert sum(fed(*both).values()) < sum(fed(*alone).values())  # exemplars were read once
 
 
@@ -221,14 +221,14 @@ def test_no_order_of_earlier_runs_changes_a_cost(model: Model, task: type[Task],
     expected = {}
     for name, signals in wanted.items():
         reader = model.reader()
-        expected[name] = costs_of([read(reader, task, signals, said)], reader)
+        expected[name] = compute_costs([read(reader, task, signals, said)], reader)
     assert len({tuple(sorted(forward(costs).items())) for costs in expected.values()}) > 1
     several = False
     for order in ((*cases, "all"), (*cases[::-1], "all"), ("all", *cases), ("replies", "scored samples", "query")):
         reader = model.reader()
         for name in order:
             split_data = read(reader, task, {**ASKED, **wanted}[name], said)
-            assert name not in expected or costs_of([split_data], reader) == expected[name], (order, name)
+            assert name not in expected or compute_costs([split_data], reader) == expected[name], (order, name)
             several |= any(len(shard) > 1 for shard in split_data.bundles)
     assert several  # else all lay in one entry, and nothing was tried
 
@@ -237,7 +237,7 @@ def test_a_run_that_computes_nothing_counts_the_same(model: Model) -> None:
     reader = model.reader()
     split_data = read(reader, OpenRivers, EVERYTHING)
     later = model.again(reader.store)
-    assert costs_of([read(later, OpenRivers, EVERYTHING)], later) == costs_of([split_data], reader)
+    assert compute_costs([read(later, OpenRivers, EVERYTHING)], later) == compute_costs([split_data], reader)
     assert (later.forward_tokens, reader.forward_tokens > 0) == (0, True)
 
 
@@ -245,9 +245,9 @@ def test_samples_of_a_second_seed_cost_what_they_would_alone(model: Model) -> No
     first = model.reader()
     read(first, OpenRivers, ASKED["samples"])
     second, alone = model.again(first.store, seed=1), model.reader(seed=1)
-    found = costs_of([read(second, OpenRivers, ASKED["samples"])], second)
+    found = compute_costs([read(second, OpenRivers, ASKED["samples"])], second)
     assert second.forward_tokens > 0
-    assert found == costs_of([read(alone, OpenRivers, ASKED["samples"])], alone)
+    assert found == compute_costs([read(alone, OpenRivers, ASKED["samples"])], alone)
 
 
 @TASKS
@@ -262,7 +262,7 @@ def test_the_floors_of_given_and_generated_answers_together_are_all_distinct_pre
         [[*prompt, *answer, *suffix] for one in (given, own) for prompt, answer in one.pairs() if len(answer)]
         + [[*prompt] for prompt, _ in own.pairs()]
     )
-    floors = [cost.forward_tokens_floor for cost in costs_of([given, own], reader).values()]
+    floors = [cost.forward_tokens_floor for cost in compute_costs([given, own], reader).values()]
     assert sum(floors) == len(expected)
 
 

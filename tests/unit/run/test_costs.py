@@ -36,7 +36,7 @@ from bench.grading.grade import JudgeCase, MatchJudge, normalise_text
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import ModelSpec
 from bench.progress import Silent
-from bench.run.costs import costs_of, count_tokens, tokens_alone
+from bench.run.costs import compute_costs, count_tokens, tokens_alone
 from bench.signals.batches import Batches
 from bench.signals.grading import Grader
 from bench.signals.reader import Reader
@@ -130,7 +130,7 @@ def test_the_floor_is_the_number_of_distinct_prefixes(
     expected = brute_force(reader, split_data, to_answer_end=Hidden(1.0, At.ANSWER_END) in signals, query=query)
     assert count_tokens([split_data], reader).floors == Counter(expected)
     assert count_tokens([split_data, split_data], reader).floors == Counter(expected)  # counted once
-    costs = costs_of([split_data], reader)
+    costs = compute_costs([split_data], reader)
     assert Counter({stage: cost.forward_tokens_floor for stage, cost in costs.items()}) == Counter(expected)
     for stage, cost in costs.items():
         assert cost.padded_tokens >= cost.forward_tokens >= expected[stage]
@@ -158,7 +158,7 @@ def test_stored_readings_tell_what_they_once_cost(small_model: Path, tmp_path: P
     reader, split_data = read(small_model, tmp_path, FewRivers, CASES["query"])
     again, stored = read(small_model, tmp_path, FewRivers, CASES["query"])
     assert (reader.forward_tokens > 0, again.forward_tokens) == (True, 0)
-    assert costs_of([stored], again) == costs_of([split_data], reader)
+    assert compute_costs([stored], again) == compute_costs([split_data], reader)
 
 
 # --- samples compared by a judge --------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Friend:
         self.asked += asked
         return [True] * len(asked)
 
-    def comparing(self) -> Friend:
+    def pairwise_judge(self) -> Friend:
         return self
 
 
@@ -238,7 +238,7 @@ def test_given_answers_are_read_and_not_generated(
     elif case in {"samples", "right answer"}:
         stage = "query"  # a letter is read off the state at the prompt's end
     reader, split_data = read(small_model, tmp_path, task, signals, SAID)
-    costs = costs_of([split_data], reader)
+    costs = compute_costs([split_data], reader)
     assert set(costs) == ({stage} if signals else set())
     for cost in costs.values():
         assert cost.forward_tokens >= cost.forward_tokens_floor > 0
@@ -253,7 +253,7 @@ def test_the_floor_of_given_answers_is_the_number_of_distinct_prefixes(
     reader, split_data = read(small_model, tmp_path, task, CASES["query"], ("The answer is b", "b", "a river"))
     suffix = reader.asking(split_data).suffix.tolist()
     whole = prefixes([[*prompt.tolist(), *answer.tolist(), *suffix] for prompt, answer in split_data.pairs()])
-    (cost,) = costs_of([split_data], reader).values()
+    (cost,) = compute_costs([split_data], reader).values()
     assert cost.forward_tokens == cost.forward_tokens_floor == len(whole)
 
 
@@ -276,7 +276,7 @@ def test_given_answers_keep_their_labels_and_are_stored(small_model: Path, tmp_p
     assert split_data.answered.tolist() == [i % 4 != 2 for i in range(14)]
     again, stored = read(small_model, tmp_path, FewRivers, CASES["query"], SAID)
     assert (reader.forward_tokens > 0, again.forward_tokens) == (True, 0)
-    assert costs_of([stored], again) == costs_of([split_data], reader)
+    assert compute_costs([stored], again) == compute_costs([split_data], reader)
     other, _ = read(small_model, tmp_path, FewRivers, CASES["query"], (*SAID[:3], "a lake"))
     assert other.forward_tokens > 0  # other answers are read anew
 

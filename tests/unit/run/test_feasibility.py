@@ -32,7 +32,7 @@ from bench.api import (
 from bench.data.splits import TaskSplit
 from bench.run.feasibility import has_validation, reason_infeasible
 from bench.run.plan import TrainOn
-from bench.run.preparation import infeasible_in
+from bench.run.preparation import find_infeasible
 from tests.fixtures.rivers import Rivers
 
 TEST = TaskSplit("rivers", "test")
@@ -69,8 +69,8 @@ def task(fmt: Format = Format.CHOICE, *splits: Split) -> Task:
     return type("Some", (Rivers,), {"format": fmt, "card": card})(None)  # type: ignore[no-any-return]
 
 
-def reason(method: ConfidenceMethod, tasks: Mapping[str, Task], hindrance: str | None = None) -> str | None:
-    prompts = SimpleNamespace(query_hindrance=lambda _task: hindrance)
+def reason(method: ConfidenceMethod, tasks: Mapping[str, Task], unsupported_reason: str | None = None) -> str | None:
+    prompts = SimpleNamespace(query_unsupported_reason=lambda _task: unsupported_reason)
     return reason_infeasible(method, TEST, tasks, TrainOn("rivers"), prompts, lambda: FACTS)  # type: ignore[arg-type]
 
 
@@ -105,7 +105,7 @@ def test_only_the_pairs_that_cannot_run_are_named() -> None:
     resolved: Any = SimpleNamespace(methods=methods, test_splits=tests, learn_on=learn_on)
     reader = SimpleNamespace(prompts=lambda _task: None, lm=SimpleNamespace(facts=FACTS))
     resources: Any = SimpleNamespace(tasks=tasks, reader=reader)
-    found = infeasible_in(resolved, resources)
+    found = find_infeasible(resolved, resources)
     assert found == {("letters", tests[1]): "it reads option letters, and this task has none"}
 
 
@@ -147,13 +147,13 @@ class Adapted(Learner):
 def test_an_adapter_needs_layers_that_can_be_told(
     layers: tuple[Projection, ...], named: str, words: str | None
 ) -> None:
-    prompts = SimpleNamespace(query_hindrance=lambda _task: None)
+    prompts = SimpleNamespace(query_unsupported_reason=lambda _task: None)
     facts = replace(FACTS, projections=layers)
     found = reason_infeasible(Adapted(named), TEST, {"rivers": task()}, TrainOn("rivers"), prompts, lambda: facts)  # type: ignore[arg-type]
     assert found is None if words is None else words in str(found)
 
 
 def test_a_layer_that_is_not_there_is_the_users_mistake() -> None:
-    prompts: Any = SimpleNamespace(query_hindrance=lambda _task: None)
+    prompts: Any = SimpleNamespace(query_unsupported_reason=lambda _task: None)
     with pytest.raises(UserError, match="'qq' is no linear layer"):
         reason_infeasible(Adapted("qq"), TEST, {"rivers": task()}, TrainOn("rivers"), prompts, lambda: FACTS)

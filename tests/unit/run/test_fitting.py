@@ -42,7 +42,7 @@ from bench.results.row import LabelsSeen, Training
 from bench.run.fitting import Fitted, Fitter, _load_fit, _save_fit, training_account
 from bench.signals.split_data import SplitData
 from bench.store.folders import Store
-from bench.training.trainer import AdapterTrainer, PutOffError
+from bench.training.trainer import AdapterTrainer, DeferredTrainingError
 from tests.fixtures.rivers import Rivers
 
 STATE = Hidden(1.0, At.PROMPT_END)
@@ -340,13 +340,13 @@ def test_a_fit_whose_adapter_is_not_there_yet_is_not_kept(tmp_path: Path, monkey
     def asked(trainer: AdapterTrainer, **_: object) -> None:
         trainer.put_off = not trainer.waits
         if trainer.put_off:
-            raise PutOffError("later")
-        trainer.seconds_elsewhere = 100.0
+            raise DeferredTrainingError("later")
+        trainer.remote_seconds = 100.0
 
     monkeypatch.setattr(AdapterTrainer, "__call__", asked)
     fits = fitter(Swallowing, tmp_path)
     fits.puts_off = True
-    with pytest.raises(PutOffError, match="swallowing is fitted when its adapter is there"):
+    with pytest.raises(DeferredTrainingError, match="swallowing is fitted when its adapter is there"):
         fits.fit("m", split("train"), None)
     assert fits.store.entries("fits") == []
     fits.puts_off = False

@@ -35,9 +35,9 @@ from bench.run.scorers.card import CARD, FORMAT, GuardCard, read_card, write_gua
 from bench.run.scorers.checking import as_record, check
 from bench.run.scorers.scorer import HeadSetting
 from bench.run.scorers.scoring import guard_notes, score
-from bench.stats.guard import set_aside
-from bench.store.files import write_whole_folder
-from bench.store.folders import DIGEST, sealed
+from bench.stats.guard import calibration_mask
+from bench.store.files import write_folder_atomic
+from bench.store.folders import DIGEST, with_digest
 from bench.store.processes import machine_id
 from tests.fixtures.whole_run import METHODS, SEEDED, SEEDS, SUBJECTS, TRAINED, WholeRun
 
@@ -241,7 +241,7 @@ def changed_card(**changes: object) -> Callable[[Path], None]:
                 values[part][field] = value
             else:
                 values[part] = value
-        (folder / CARD).write_text(json.dumps(sealed(values)), encoding="utf-8")
+        (folder / CARD).write_text(json.dumps(with_digest(values)), encoding="utf-8")
 
     return change
 
@@ -775,7 +775,7 @@ def test_a_guard_enters_the_card_and_every_scored_line(
     assert (own.risk, own.level, own.share, own.split_seed) == (0.3, 0.5, 0.6, 7)
     assert own.task == read_card(copy).asked.task
     cell = files.read_records(whole_run.cell())
-    decided = set_aside(cell.id, share=0.6, seed=7)
+    decided = calibration_mask(cell.id, share=0.6, seed=7)
     is_kept = decided & (cell.confidence >= own.threshold)
     k, n = int((is_kept & ~cell.correct).sum()), int(is_kept.sum())
     assert (own.mistakes, own.kept, own.answers) == (k, n, decided.sum())
@@ -899,19 +899,19 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        write_whole_folder(path, fails)
+        write_folder_atomic(path, fails)
     assert list(tmp_path.iterdir()) == []
-    write_whole_folder(path, lambda folder: (folder / "whole").write_text("1", encoding="utf-8"))
+    write_folder_atomic(path, lambda folder: (folder / "whole").write_text("1", encoding="utf-8"))
     with pytest.raises(OSError, match="No space"):
-        write_whole_folder(path, fails)
+        write_folder_atomic(path, fails)
     assert [file.name for file in path.iterdir()] == ["whole"]
-    write_whole_folder(path, lambda folder: (folder / "other").write_text("1", encoding="utf-8"))
+    write_folder_atomic(path, lambda folder: (folder / "other").write_text("1", encoding="utf-8"))
     assert [file.name for file in path.iterdir()] == ["other"]
 
 
 def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from bench.store.files import write_whole_folder;"
+        "import sys, time; from pathlib import Path; from bench.store.files import write_folder_atomic;"
         "write_whole_folder(Path(sys.argv[1]), lambda f: ((f / 'half').write_text('1'), print('now', flush=True),"
         " time.sleep(60)))"
     )
@@ -921,5 +921,5 @@ def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
         assert not (tmp_path / "head").exists()
         child.kill()
     assert len(list(tmp_path.iterdir())) == 1
-    write_whole_folder(tmp_path / "head", lambda folder: (folder / "whole").write_text("1", encoding="utf-8"))
+    write_folder_atomic(tmp_path / "head", lambda folder: (folder / "whole").write_text("1", encoding="utf-8"))
     assert [path.name for path in tmp_path.iterdir()] == ["head"]

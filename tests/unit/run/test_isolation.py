@@ -35,7 +35,7 @@ from bench.api import (
     QueryLogits,
     Unembedding,
 )
-from bench.api.errors import PluginError, attempted, home_of, reason_of
+from bench.api.errors import PluginError, capture, home_of, reason_of
 from bench.run.isolation import log, process
 from bench.run.isolation.methods import sandboxed
 from bench.run.isolation.process import Child, Process, send
@@ -77,7 +77,7 @@ def predicted(harm: Callable[[Batch], object]) -> tuple[Any, Isolation, Model]:
     isolation.lm = model  # type: ignore[assignment]
     plugin = type("Harms", (Does,), {"harm": staticmethod(harm), "__module__": __name__})
     batch = Batch(["a", "b"], {QueryLogits(): np.zeros((2, 2), np.float32), Unembedding(): model.head}).take([0, 1])
-    return attempted(sandboxed(plugin, isolation, None)().predict, batch), isolation, model
+    return capture(sandboxed(plugin, isolation, None)().predict, batch), isolation, model
 
 
 def weight(batch: Batch) -> torch.Tensor:
@@ -142,7 +142,7 @@ def test_a_method_of_a_file_has_a_head_of_its_own_but_on_an_accelerator_where_it
         path = tmp_path / "writes.py"
         method = sandboxed(registry.methods([path]).get("writes"), isolation, path)()
         with contextlib.closing(isolation):
-            outcomes.append(attempted(method.predict, Batch(["a"], {Unembedding(): model.head})))
+            outcomes.append(capture(method.predict, Batch(["a"], {Unembedding(): model.head})))
         assert torch.equal(model.head.weight, HEAD)
     assert outcomes[0].tolist() == [0.5]  # type: ignore[union-attr]
     assert "writes wrote into the weights" in str(outcomes[1])
@@ -159,7 +159,7 @@ def test_what_a_method_writes_into_its_batch_nobody_else_sees() -> None:
     batch = Batch(["a", "b"], {QueryLogits(): np.zeros((2, 2), np.float32)})
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # torch's, of an array that can't be written
-        outcome = attempted(sandboxed(plugin, Isolation(), None)().predict, batch)
+        outcome = capture(sandboxed(plugin, Isolation(), None)().predict, batch)
     assert not isinstance(outcome, BaseException), outcome
     assert not batch[QueryLogits()].any()
 

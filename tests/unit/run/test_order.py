@@ -12,7 +12,7 @@ from bench.data.splits import TaskSplit
 from bench.progress import Silent
 from bench.run.pipeline import in_order
 from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, plan
-from bench.training.trainer import PutOffError
+from bench.training.trainer import DeferredTrainingError
 
 
 class Plain(ConfidenceMethod):
@@ -57,7 +57,7 @@ def taken(trainings: Trainings | None) -> tuple[list[Step], list[Step]]:
         (after if trainings is None or trainings.finished else before).append(step)
         if isinstance(step, Fit):
             off = fitter.puts_off and step.method in {"one", "two"}
-            made.fits[step] = PutOffError("later") if off else "a fit"
+            made.fits[step] = DeferredTrainingError("later") if off else "a fit"
     return before, after
 
 

@@ -26,7 +26,7 @@ from bench.api import (
 from bench.api.protocol import FIXED, EmptyRule, Protocol
 from bench.api.question import Answer
 from bench.data.splits import TaskSplit
-from bench.metrics.recalibration import folds_of
+from bench.metrics.recalibration import stratified_folds
 from bench.metrics.scaling import Scale
 from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
@@ -152,20 +152,20 @@ def test_a_split_is_read_through_the_adapter_that_fit_left(tmp_path: Path) -> No
     method, found = Half(), split_data("x")
     method.adapter_ = adapter
     reads = predictor(method)
-    reads.batches.reader.read_through = lambda read, through: replace(read, adapter=through)  # type: ignore[method-assign]
-    again = reads.read_through("half", found, fitted(method))
+    reads.batches.reader.read_adapted = lambda read, through: replace(read, adapter=through)  # type: ignore[method-assign]
+    again = reads.read_adapted("half", found, fitted(method))
     assert again is not None
     assert (again.split_data.where, again.split_data.adapter) == (TEST, adapter)
     curve = np.zeros((2, 1))
-    assert reads.read_through("half", split_data("x", split="validation"), fitted(method, curve)) is None
-    assert reads.read_through("half", found, fitted(method, curve)) is not None
+    assert reads.read_adapted("half", split_data("x", split="validation"), fitted(method, curve)) is None
+    assert reads.read_adapted("half", found, fitted(method, curve)) is not None
 
 
 def test_without_an_adapter_nothing_is_read_again() -> None:
     with pytest.raises(ContractError, match="fit left none in `adapter_`"):
-        predictor(Half()).read_through("half", split_data("x"), fitted(Half()))
+        predictor(Half()).read_adapted("half", split_data("x"), fitted(Half()))
     with pytest.raises(ValueError, match="lost"):
-        predictor(Half()).read_through("half", split_data("x"), ValueError("lost"))
+        predictor(Half()).read_adapted("half", split_data("x"), ValueError("lost"))
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_scores_are_recalibrated_by_scales_that_did_not_see_the_answer() -> None
     resolved: Any = SimpleNamespace(methods={"half": method})
     recalibration = Recalibration(resolved, unknown, cast("Any", SimpleNamespace(seed=4)), predictor(method), unknown)
     confidence = recalibration._predict_validation("half", Inputs(held(*labels.tolist())))
-    score, fold = -1e300 * (np.arange(30) % 10), folds_of(labels, seed=4)
+    score, fold = -1e300 * (np.arange(30) % 10), stratified_folds(labels, seed=4)
     for k in range(5):
         expected = Scale.fit(score[fold != k], labels[fold != k]).apply(score[fold == k])
         assert confidence[fold == k].tolist() == expected.tolist()

@@ -17,7 +17,7 @@ from bench.results.records import Records
 from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, SubmissionVerdict
 from bench.results.submissions.cell import SubmittedCell
-from bench.results.submissions.numbers import with_numbers_of
+from bench.results.submissions.numbers import recompute_row
 from bench.run import rerun
 from bench.run.config import RunConfig
 from bench.run.pipeline import RunReport
@@ -50,7 +50,7 @@ def put(folder: Path, method: str = "ccps", seed: int = 0, confidence: Any = Non
         task_version=1, status="ok", provenance=HERE,
     )  # fmt: skip
     rows = records(honest(seed) if confidence is None else confidence)
-    return files.write(replace(with_numbers_of(row, rows), **changes), rows, folder)
+    return files.write(replace(recompute_row(row, rows), **changes), rows, folder)
 
 
 Fake = Callable[..., list[RunConfig]]
@@ -73,7 +73,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Fake:
                     seed=config.seed, protocol="x", task_version=1, status="ok", provenance=HERE, limit=config.limit,
                 )  # fmt: skip
                 rows = records(confidence, labels)
-                row = replace(with_numbers_of(row, rows), **changes)
+                row = replace(recompute_row(row, rows), **changes)
                 paths.append(files.write(row, None if row.status != "ok" else rows, config.out))
             return RunReport([], list(map(files.read, paths)), paths)
 
@@ -257,7 +257,7 @@ def test_scores_that_nothing_could_scale_are_compared_themselves(tmp_path: Path,
         (scored(honest(0), score), False, "a confidence differs by inf"),
     ):
         before, after = (
-            SubmittedCell(tmp_path, replace(ROW, metrics=with_numbers_of(ROW, one).metrics), one)
+            SubmittedCell(tmp_path, replace(ROW, metrics=recompute_row(ROW, one).metrics), one)
             for one in (scored(unknown, score), again)
         )
         told = rerun._verdict(before, after, None, "its method neither learns nor draws")

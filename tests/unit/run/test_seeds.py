@@ -35,7 +35,7 @@ def test_a_seed_that_stops_costs_the_others_nothing(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(seeds, "run", run)
     progress = Saying()
-    report = seeds.run_each(CONFIGS, progress)
+    report = seeds.run_seeds(CONFIGS, progress)
     assert report.plan == ["seed 5: read 5", "seed 7: read 7"]
     assert report.notes == ["shared", "5", "7"]
     assert report.stopped == ["seed 0: a method changed the weights"]
@@ -52,13 +52,13 @@ def test_a_mistake_that_all_share_is_raised(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(seeds, "run", run)
     for configs in (CONFIGS, CONFIGS[:1]):
         with pytest.raises(UserError, match=r"^Unknown method 'x'$"):
-            seeds.run_each(configs, Silent())
+            seeds.run_seeds(configs, Silent())
 
 
 def test_a_single_seed_says_nothing_of_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seeds, "run", lambda *_, **_options: RunReport(["read"]))
     progress = Saying()
-    assert seeds.run_each(CONFIGS[:1], progress).plan == ["read"]
+    assert seeds.run_seeds(CONFIGS[:1], progress).plan == ["read"]
     assert progress.said == []
 
 
@@ -68,4 +68,4 @@ def test_an_interrupt_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(seeds, "run", run)
     with pytest.raises(KeyboardInterrupt):
-        seeds.run_each(CONFIGS, Silent())
+        seeds.run_seeds(CONFIGS, Silent())

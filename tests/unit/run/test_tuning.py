@@ -13,7 +13,7 @@ import pytest
 from bench.api import AdapterRef, Times, UntrainableError, UserError
 from bench.api.protocol import FIXED, PAPER
 from bench.metrics import nll
-from bench.metrics.recalibration import folds_of
+from bench.metrics.recalibration import stratified_folds
 from bench.model.cost import StageCost, total
 from bench.results.row import Configuration, LabelsSeen, Training, Tuning
 from bench.run import rows
@@ -22,7 +22,7 @@ from bench.run.inputs import Inputs
 from bench.run.method_factory import MOST, Configurations, refuse_untunable
 from bench.run.recalibration import Recalibration
 from bench.run.tuning import fit_tuned, reason_untuned, tuning_notes
-from bench.training.trainer import PutOffError
+from bench.training.trainer import DeferredTrainingError
 
 LEARNED: Any = SimpleNamespace(where="train")
 HELD: Any = SimpleNamespace(usable=np.array([True, False, True, True]))
@@ -106,8 +106,8 @@ def test_without_any_loss_the_presets_own_is_kept_and_nothing_is_called_tuned() 
 
 
 def test_all_adapters_are_asked_for_before_any_is_waited_for() -> None:
-    of = tuner([PutOffError("elsewhere"), PutOffError("elsewhere"), 0.5])
-    with pytest.raises(PutOffError):
+    of = tuner([DeferredTrainingError("elsewhere"), DeferredTrainingError("elsewhere"), 0.5])
+    with pytest.raises(DeferredTrainingError):
         fit_tuned(of, "m", LEARNED, HELD)
     assert asked(of) == [0, 1, 2]
 
@@ -192,7 +192,7 @@ def test_recalibrators_see_confidences_whose_configuration_and_step_the_other_fo
     recalibration = Recalibration(resolved, resolved, seeded, predictor, resolved)
     found = recalibration._predict_validation("m", Inputs(split_data, split_data, split_data, fitted))
 
-    fold, whole = folds_of(labels, seed=3), [curves[0], sure[usable][None], curves[2]]
+    fold, whole = stratified_folds(labels, seed=3), [curves[0], sure[usable][None], curves[2]]
     chosen = set()
     for k in range(int(fold.max()) + 1):
         out, best = fold != k, (np.inf, np.zeros(m), (-1, -1))

@@ -18,7 +18,7 @@ from bench.grading.grade import MatchJudge
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import ModelSpec
 from bench.progress import Silent
-from bench.run.costs import costs_of
+from bench.run.costs import compute_costs
 from bench.signals.definition import definition
 from bench.signals.grading import Grader
 from bench.signals.reader import Reader
@@ -104,8 +104,8 @@ def _pairs(split_data: Any) -> Any:
 
 def test_a_run_reads_each_token_once(small_model: Path, tmp_path: Path) -> None:
     reader, split_data = read(small_model, tmp_path, OpenRivers, ANSWERS)
-    fed = sum(cost.forward_tokens for cost in costs_of([split_data], reader).values())
-    floor = sum(cost.forward_tokens_floor for cost in costs_of([split_data], reader).values())
+    fed = sum(cost.forward_tokens for cost in compute_costs([split_data], reader).values())
+    floor = sum(cost.forward_tokens_floor for cost in compute_costs([split_data], reader).values())
     assert reader.forward_tokens >= fed >= floor > 0
     again, _ = read(small_model, tmp_path, OpenRivers, ANSWERS)
     assert again.forward_tokens == 0

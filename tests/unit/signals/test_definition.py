@@ -26,7 +26,14 @@ from bench.api import (
     Unembedding,
 )
 from bench.model.continuation_specs import AnswerSpan, ContinuationSpec, UserTurn
-from bench.signals.definition import definition, definitions, growth_of, read_from_model, reads_own_adapter, stored
+from bench.signals.definition import (
+    continuations_of,
+    definition,
+    definitions,
+    read_from_model,
+    stored_sources,
+    uses_adapter,
+)
 
 
 def test_every_declared_signal_is_defined() -> None:
@@ -48,33 +55,35 @@ def test_an_undefined_signal_is_named() -> None:
 
 def test_what_is_one_letter_long_is_made_from_the_state_at_the_prompts_end() -> None:
     wanted = {Hidden(0.5, At.GOLD_PREDICTING), Hidden(0.5, At.WRONG_PREDICTING), SampleAgreement(), TokenIds()}
-    assert stored(wanted, Format.CHOICE, 1) == {Hidden(0.5, At.PROMPT_END), Hidden(1.0, At.PROMPT_END)}
-    assert stored(wanted, Format.OPEN, 30) == wanted - {TokenIds(), SampleAgreement()} | {Samples()}
-    assert stored({Samples(3)}, Format.OPEN, 30) == {Samples(3), TokenScores(Of.SAMPLES, samples=Samples(3))}
-    assert stored({Samples(3), TokenScores(Of.SAMPLES)}, Format.CHOICE, 1) == {Hidden(1.0, At.PROMPT_END)}
+    assert stored_sources(wanted, Format.CHOICE, 1) == {Hidden(0.5, At.PROMPT_END), Hidden(1.0, At.PROMPT_END)}
+    assert stored_sources(wanted, Format.OPEN, 30) == wanted - {TokenIds(), SampleAgreement()} | {Samples()}
+    assert stored_sources({Samples(3)}, Format.OPEN, 30) == {Samples(3), TokenScores(Of.SAMPLES, samples=Samples(3))}
+    assert stored_sources({Samples(3), TokenScores(Of.SAMPLES)}, Format.CHOICE, 1) == {Hidden(1.0, At.PROMPT_END)}
 
 
 def test_options_are_scored_together_where_they_are_letters_and_apart_where_they_are_texts() -> None:
     gold, wrong, options = (TokenScores(of) for of in (Of.GOLD, Of.WRONG, Of.OPTIONS))
-    assert stored({gold, wrong, options}, Format.CHOICE, 1) == {options}
-    assert stored({options}, Format.OPEN, 30) == {gold, wrong}
-    assert stored({gold}, Format.OPEN, 30) == {gold}
+    assert stored_sources({gold, wrong, options}, Format.CHOICE, 1) == {options}
+    assert stored_sources({options}, Format.OPEN, 30) == {gold, wrong}
+    assert stored_sources({gold}, Format.OPEN, 30) == {gold}
 
 
 def test_growth_is_what_signals_need_together() -> None:
-    assert growth_of({TokenIds(), Unembedding(), ChoiceLogits()}) == ContinuationSpec()
+    assert continuations_of({TokenIds(), Unembedding(), ChoiceLogits()}) == ContinuationSpec()
     ends = {Hidden(1.0, At.PROMPT_END), Hidden(0.5, At.ANSWER_PREDICTING)}
-    assert growth_of(ends) == ContinuationSpec(AnswerSpan.ANSWER_PREDICTING)
-    assert growth_of({*ends, QueryLogits()}) == ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({UserTurn()}))
+    assert continuations_of(ends) == ContinuationSpec(AnswerSpan.ANSWER_PREDICTING)
+    assert continuations_of({*ends, QueryLogits()}) == ContinuationSpec(
+        AnswerSpan.ANSWER_END, turns=frozenset({UserTurn()})
+    )
     more = {Hidden(1.0, At.GOLD_PREDICTING), Hidden(1.0, At.WRONG_PREDICTING), Samples(3, 0.5)}
-    assert growth_of(more) == ContinuationSpec(gold=True, wrong=True, samples=frozenset({Samples(3, 0.5, 1.0)}))
+    assert continuations_of(more) == ContinuationSpec(gold=True, wrong=True, samples=frozenset({Samples(3, 0.5, 1.0)}))
 
 
 def test_only_what_goes_through_an_own_adapter_waits_for_a_fit() -> None:
     signals = {Hidden(), QueryLogits(), QueryLogits(Adapter.OWN), TokenIds(), Unembedding(), Text(), Text(Of.SAMPLES)}
     assert read_from_model(signals) == {Hidden(), QueryLogits(), Text(Of.SAMPLES)}
-    assert reads_own_adapter(signals)
-    assert not reads_own_adapter(signals - {QueryLogits(Adapter.OWN)})
+    assert uses_adapter(signals)
+    assert not uses_adapter(signals - {QueryLogits(Adapter.OWN)})
 
 
 def test_signals_of_the_question_alone_do_not_read_the_answer() -> None:
@@ -102,5 +111,5 @@ def test_signals_of_the_question_alone_do_not_read_the_answer() -> None:
 
 def test_only_letters_are_lacking_and_only_where_questions_are_open() -> None:
     signals = (ChoiceLogits(), Hidden(), QueryLogits(), SampleAgreement(), TokenIds(), Unembedding())
-    lacking = [(s, fmt) for s in signals for fmt in Format if definition(s).lacking(fmt) is not None]
+    lacking = [(s, fmt) for s in signals for fmt in Format if definition(s).unsupported(fmt) is not None]
     assert lacking == [(ChoiceLogits(), Format.OPEN)]

@@ -34,8 +34,8 @@ from bench.model.sampling import uniforms
 from bench.model.specs import ModelSpec
 from bench.prompts.chat import Chat
 from bench.prompts.prompt_settings import PromptSettings
-from bench.run.costs import costs_of
-from bench.signals.definition import definition, pass_definitions, read_from_model, stored
+from bench.run.costs import compute_costs
+from bench.signals.definition import definition, pass_definitions, read_from_model, stored_sources
 from bench.testing import planted
 from tests.fixtures import models
 from tests.unit.model.test_backbone import LETTERS, SUFFIX, VERDICTS, items, plain, prompts
@@ -61,7 +61,7 @@ def asking(limit: int) -> PromptSettings:
 
 def measured(lm: LanguageModel, signals: list[Signal], limit: int = 6, **more: Any) -> Any:
     answers = [np.asarray(ids, dtype=np.int32) for ids in ANSWERS]
-    return Extractor(lm, asking(limit), pass_definitions(signals)).measure(items(answers, **more))
+    return Extractor(lm, asking(limit), pass_definitions(signals)).extract(items(answers, **more))
 
 
 def spoken(lm: LanguageModel, ids: list[int], limit: int) -> list[int]:
@@ -181,24 +181,24 @@ def test_replies_come_back_from_the_store_and_cost_their_own_tokens(
     chat, lm = reader.lm.chat, reader.lm
     pairs = dict(zip([split_data.questions[row].id for row in split_data.rows], split_data.pairs(), strict=True))
     suffix = reader.asking(split_data).turns[ASKED.wording]
-    ids = chat.words(reader.prompts.stand_in(split_data.task), ("1", "2")).tolist()
+    ids = chat.words(reader.prompts.placeholder_prompt(split_data.task), ("1", "2")).tolist()
     for i, name in enumerate(first.ids):
         whole = np.concatenate([*pairs[name], suffix])
         logits = plain(lm, whole)[0][-1]
         np.testing.assert_allclose(first[ASKED][i], logits[ids], atol=1e-4)
         assert first[TOLD][i] == chat.decode(spoken(lm, whole.tolist(), 3))
-    for stage, cost in costs_of([split_data], reader).items():
+    for stage, cost in compute_costs([split_data], reader).items():
         assert cost.forward_tokens >= cost.forward_tokens_floor, stage
 
 
 def test_each_follow_up_costs_its_own_tokens_only(small_model: Path, tmp_path: Path) -> None:
     def fed(name: str, signals: set[Signal]) -> tuple[int, Any, Any]:
         reader, split_data = read(small_model, tmp_path / name, OpenRivers, signals)
-        return costs_of([split_data], reader)["query"].forward_tokens, reader, split_data
+        return compute_costs([split_data], reader)["query"].forward_tokens, reader, split_data
 
     one, _, _ = fed("one", {OTHER})
     both, reader, split_data = fed("both", {OTHER, ASKED, TOLD, Followup()})
-    said = definition(TOLD).said(reader.stored(split_data))
+    said = definition(TOLD).reply_ids(reader.stored(split_data))
     tails = [reader.asking(split_data).turns[wording].tolist() for wording in (OTHER.wording, "")]
     long = reader.asking(split_data).turns[TOLD.wording].tolist()
     sequences = []
@@ -212,7 +212,7 @@ def test_each_follow_up_costs_its_own_tokens_only(small_model: Path, tmp_path: P
 
 
 def test_the_default_is_the_self_check_query_under_its_old_name(small_model: Path, tmp_path: Path) -> None:
-    assert stored({Followup(), QueryLogits()}, Format.OPEN, 30) == {QueryLogits()}
+    assert stored_sources({Followup(), QueryLogits()}, Format.OPEN, 30) == {QueryLogits()}
     reader, split_data = read(small_model, tmp_path, FewRivers, {Followup()})
     batch = batch_of(reader, split_data, Followup(), QueryLogits())
     assert batch[Followup()].tobytes() == batch[QueryLogits()].tobytes()
@@ -231,12 +231,12 @@ def test_a_follow_up_that_the_context_has_no_room_for_is_a_clear_error(small_mod
 def test_words_of_several_tokens_are_a_clear_sentence(small_model: Path, tmp_path: Path) -> None:
     reader, split_data = read(small_model, tmp_path, FewRivers, set())
     long = Followup("Well?", words=("1", "unquestionably"))
-    said = definition(long).hindrance(split_data.task, reader.prompts)
+    said = definition(long).unsupported_reason(split_data.task, reader.prompts)
     assert said is not None
     assert said.startswith("Expected word 'unquestionably' to be one token of this model's tokenizer where the answer")
     assert said.endswith("Choose other words, or read the reply as text: say=N.")
-    assert definition(ASKED).hindrance(split_data.task, reader.prompts) is None
-    assert definition(TOLD).hindrance(split_data.task, reader.prompts) is None
+    assert definition(ASKED).unsupported_reason(split_data.task, reader.prompts) is None
+    assert definition(TOLD).unsupported_reason(split_data.task, reader.prompts) is None
 
 
 def test_words_that_are_one_token_are_a_clear_sentence() -> None:
@@ -274,7 +274,7 @@ def test_what_is_not_pooled_is_refused(at: At, pool: Any) -> None:
 def test_predict_may_read_all_of_these() -> None:
     refuse_gold("it", Needs(predict=frozenset({ASKED, TOLD, *STATES})))
     assert {signal for signal in (ASKED, *STATES) if signal.drawn} == {Hidden(0.5, At.SAMPLE_END, samples=DRAWN)}
-    assert definition(SPOKEN).growth.turns == {UserTurn(HOW, 4)}
+    assert definition(SPOKEN).continuations.turns == {UserTurn(HOW, 4)}
 
 
 @pytest.mark.parametrize("fmt", list(Format))
@@ -310,7 +310,7 @@ def test_each_turn_grows_right_after_its_answer_as_it_always_did(
     lm = LanguageModel(ModelSpec("small", str(small_model), local=True), LoadOptions(device="cpu"))
     answers = [[700 + i] for i in range(7)]
     stored_items = items([np.asarray(ids, dtype=np.int32) for ids in answers])
-    Extractor(lm, asking(6), pass_definitions([QueryLogits(), SURE])).measure(stored_items)
+    Extractor(lm, asking(6), pass_definitions([QueryLogits(), SURE])).extract(stored_items)
     grown = [token for row in rows for token in row if token >= 0]
     first = grown.index(700)
     assert grown[first : first + 8] == [700, *SUFFIX.tolist(), *TURN.tolist()]

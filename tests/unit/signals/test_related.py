@@ -17,7 +17,7 @@ import transformers
 from bench.api import ContractError, Format, Of, Related, Samples, Task, Text, UserError
 from bench.grading.grade import JudgeCase, MatchJudge, same_text
 from bench.model.text_pairs import PairModel
-from bench.signals.grading import Grader, Relating, match_relations
+from bench.signals.grading import Grader, PairModels, match_relations
 from bench.testing import planted
 from tests.fixtures import models
 from tests.unit.run.test_costs import FewRivers, OpenRivers, read
@@ -155,7 +155,7 @@ class Vowels:
     def same(one: str, other: str) -> bool:
         return (one[:1].lower() in "aeiou") == (other[:1].lower() in "aeiou")
 
-    def comparing(self) -> Vowels:
+    def pairwise_judge(self) -> Vowels:
         return self
 
 
@@ -179,7 +179,7 @@ def test_a_model_relates_each_pair_once_and_is_stored(
 ) -> None:
     way = Related(question=question, samples=DRAWN)
     reader, split_data = read(small_model, tmp_path, OpenRivers, {way, TOLD})
-    relating = Relating(PairModel("--nli", str(nli), "cpu"))
+    relating = PairModels(PairModel("--nli", str(nli), "cpu"))
     asked: list[tuple[str, str]] = []
     plain = PairModel.relate
 
@@ -207,7 +207,7 @@ def test_a_model_relates_each_pair_once_and_is_stored(
 def test_letters_are_matched_whatever_the_model(small_model: Path, tmp_path: Path, nli: Path) -> None:
     way = Related(samples=DRAWN)
     reader, split_data = read(small_model, tmp_path, FewRivers, {way})
-    graded = Grader(reader, MatchJudge(), Relating(PairModel("--nli", str(nli), "cpu"))).grade(split_data)
+    graded = Grader(reader, MatchJudge(), PairModels(PairModel("--nli", str(nli), "cpu"))).grade(split_data)
     assert graded.related_by == {way: "match"}
 
 

@@ -36,7 +36,7 @@ from bench.api.methods import refuse_gold
 from bench.model.language_model import LanguageModel
 from bench.model.sampling import uniforms
 from bench.prompts.templates import context
-from bench.run.costs import costs_of
+from bench.run.costs import compute_costs
 from bench.signals.batches import Batches
 from bench.testing import planted
 from tests.unit.model.test_backbone import (
@@ -92,7 +92,7 @@ def test_scores_of_samples_and_options_are_those_of_plain_passes(lm: LanguageMod
     gold = [np.asarray(ids, dtype=np.int32) for ids in ([20, 21], [30], [22], [23, 24, 25], [20], [26, 27], [30])]
     wrong = [(ids[::-1].copy(), np.asarray([28, 29], dtype=np.int32)) for ids in gold]
     given = items(uniforms=random, gold=gold, wrong=wrong)
-    measured = extractor(lm, asking(3), [DRAWN, SCORED, GOLD, WRONG]).measure(given)
+    measured = extractor(lm, asking(3), [DRAWN, SCORED, GOLD, WRONG]).extract(given)
     texts = sampled(measured.columns[DRAWN])
     assert len({tuple(ids) for own in texts for ids in own}) > 5
     check_scores(lm, measured.columns[SCORED], texts)
@@ -100,7 +100,7 @@ def test_scores_of_samples_and_options_are_those_of_plain_passes(lm: LanguageMod
     check_scores(lm, measured.columns[WRONG], [[ids.tolist() for ids in own] for own in wrong])
     # Stored samples are read again instead of being drawn.
     again = [replace(item, uniforms=None, samples=_stored(own)) for item, own in zip(given, texts, strict=True)]
-    reread = extractor(lm, asking(3), [SCORED]).measure(again)
+    reread = extractor(lm, asking(3), [SCORED]).extract(again)
     for name, values in measured.columns[SCORED].items():
         torch.testing.assert_close(reread.columns[SCORED][name], values, **CLOSE)
 
@@ -111,7 +111,7 @@ def _stored(samples: list[list[int]]) -> dict[Any, list[np.ndarray]]:
 
 def test_letters_are_scored_where_the_answer_begins(lm: LanguageModel) -> None:
     shown = [4, 2, 3, 4, 4, 4, 2]
-    column = extractor(lm, asking(1), [TokenScores(Of.OPTIONS)]).measure(items(options=shown))
+    column = extractor(lm, asking(1), [TokenScores(Of.OPTIONS)]).extract(items(options=shown))
     letters = [[[letter] for letter in asking(1).letter_ids[:count].tolist()] for count in shown]
     check_scores(lm, column.columns[TokenScores(Of.OPTIONS)], letters)
 
@@ -155,7 +155,7 @@ def test_all_signals_of_samples_are_of_the_same_samples(
                 expected = scores_by_hand(reader.lm, prompts[name], own["id"].tolist())
                 np.testing.assert_allclose(own["log_probability"], expected[:, 0], atol=1e-4)
                 np.testing.assert_allclose(scores[i]["entropy"][owner == j], expected[:, 1], atol=1e-4)
-    for cost in costs_of([split_data], reader).values():
+    for cost in compute_costs([split_data], reader).values():
         assert cost.forward_tokens >= cost.forward_tokens_floor
 
 
@@ -176,7 +176,7 @@ def test_samples_are_drawn_once_and_read_again_for_what_is_asked_later(
 @TASKS
 def test_samples_alone_meet_the_floor(small_model: Path, tmp_path: Path, task: type[Task]) -> None:
     reader, split_data = read(small_model, tmp_path, task, {DRAWN, SCORED, TokenScores(Of.OPTIONS)})
-    costs = costs_of([split_data], reader)
+    costs = compute_costs([split_data], reader)
     assert set(costs) == ({"answers"} if task is FewRivers else {"answers", "continuations", "samples"})
     for stage in set(costs) - {"answers"}:
         assert costs[stage].forward_tokens == costs[stage].forward_tokens_floor > 0

@@ -31,7 +31,7 @@ from bench.model.specs import ModelSpec
 from bench.prompts.prompt_settings import PromptSettings
 from bench.signals import token_scores
 from bench.signals.batches import Batches
-from bench.signals.definition import definition, growths_of, pass_definitions
+from bench.signals.definition import continuation_specs_of, definition, pass_definitions
 from tests.fixtures import models
 from tests.unit.run.test_costs import SAID, FewRivers, OpenRivers, read
 
@@ -61,7 +61,7 @@ def asking(limit: int) -> PromptSettings:
 def measured(lm: LanguageModel, signals: list[Signal], limit: int, answers: list[list[int]] | None = None) -> Any:
     said = [None] * 5 if answers is None else [np.asarray(ids, dtype=np.int32) for ids in answers]
     items = [ModelInput(prompt, 2 if limit == 1 else 0, ids) for prompt, ids in zip(prompts(), said, strict=True)]
-    return Extractor(lm, asking(limit), pass_definitions(signals)).measure(items)
+    return Extractor(lm, asking(limit), pass_definitions(signals)).extract(items)
 
 
 def by_hand(lm: LanguageModel, prompt: np.ndarray, answer: list[int], top: int) -> dict[str, torch.Tensor]:
@@ -215,8 +215,8 @@ def test_the_stand_in_is_what_the_planted_head_says() -> None:
     np.testing.assert_allclose(scores.values["log_probability"], expected.gather(-1, ids[:, None])[:, 0], atol=1e-5)
     np.testing.assert_allclose(scores.values["entropy"], -(expected.exp() * expected).sum(-1), atol=1e-5)
     assert scores.values["top_ids"].tolist() == expected.topk(4).indices.tolist()
-    assert definition(signal).growth == definition(Hidden()).growth
+    assert definition(signal).continuations == definition(Hidden()).continuations
 
 
 def test_a_signal_of_the_prompts_end_alone_is_not_taken_for_none() -> None:
-    assert growths_of({ChoiceLogits()}) != growths_of({TokenIds()})
+    assert continuation_specs_of({ChoiceLogits()}) != continuation_specs_of({TokenIds()})

@@ -31,7 +31,7 @@ from bench.progress import Silent
 from bench.prompts import shards as sharding
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
-from bench.signals.worker import Done, ShardTask, Worker, WorkerSpec, _check
+from bench.signals.worker import ShardTask, TaskResult, Worker, WorkerSpec, _check
 from bench.store.folders import Store, key_of
 from bench.store.locks import Timeout, file_lock
 from tests.fixtures.rivers import Rivers
@@ -113,8 +113,8 @@ def test_a_task_is_done_elsewhere_from_its_pickle_alone(reader: Reader, tmp_path
     """Neither the task's class nor the folder of its data is there."""
     spec, tasks = sent((WorkerSpec.of(reader.lm, reader.store, 1), tasks_of(reader)))
     assert len(tasks) == N
-    worker = spec.opened()
-    assert all(worker.told(task, wait=True).forward_tokens for task in tasks)
+    worker = spec.build_worker()
+    assert all(worker.do_for_remote(task, wait=True).forward_tokens for task in tasks)
     assert_done(reader, Store(tmp_path / "noted"))
 
 
@@ -127,9 +127,9 @@ def test_a_task_is_done_in_a_process_without_plugins(reader: Reader, tmp_path: P
 import pickle, sys
 spec, tasks = pickle.load(open(sys.argv[1], "rb"))
 assert not {"tests", "tasks", "methods"} & set(sys.modules)
-worker = spec.opened()
+worker = spec.build_worker()
 for task in tasks:
-    assert worker.told(task, wait=True).forward_tokens
+    assert worker.do_for_remote(task, wait=True).forward_tokens
 """
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "sent")], check=True)
     assert_done(reader, Store(tmp_path / "noted"))
@@ -175,9 +175,9 @@ def test_a_shard_that_another_run_computes_comes_last_and_is_waited_for(reader: 
         worker = Worker(reader.lm, reader.store, waiting)
         with pytest.raises(Timeout), file_lock(_lock(reader, tasks[0]), None):
             pass
-        assert worker.do(tasks[0], wait=False).taken
+        assert worker.do(tasks[0], wait=False).is_claimed
         for task, done in worker.work(tasks):
-            assert not done.taken
+            assert not done.is_claimed
             order.append(task.number)
     assert order == [1, 2, 3, 0]
     assert said == [f"0 process {os.getpid()} on {platform.node()}, since {said[0][-23:]}"]
@@ -229,13 +229,13 @@ def test_a_worker_refuses_what_is_not_as_where_the_run_was_started(reader: Reade
     told = {name: {**spec.expected, name: "another"} for name in spec.expected}
     for name, expected in told.items():
         with pytest.raises(UserError, match=f"expected {name} another as where the run was started, found .+ Make"):
-            replace(spec, expected=expected).opened()
+            replace(spec, expected=expected).build_worker()
     with pytest.raises(
         UserError, match=r"expected the cache folder .+ found another one or none\. Set CONFBENCH_CACHE"
     ):
-        replace(spec, cache=tmp_path / "other", witness="seen").opened()
+        replace(spec, cache=tmp_path / "other", witness="seen").build_worker()
     with pytest.raises(UserError, match=r"expected config\.json in it, found none"):
-        replace(spec, model=replace(spec.model, source=str(tmp_path / "none"))).opened()
+        replace(spec, model=replace(spec.model, source=str(tmp_path / "none"))).build_worker()
 
 
 def test_digests_are_cut_in_sentences() -> None:
@@ -250,7 +250,7 @@ def test_a_relative_model_and_cache_are_found_from_everywhere(
     lm = LanguageModel(ModelSpec("small", small_model.name, local=True), LoadOptions(device="cpu"))
     spec = WorkerSpec.of(lm, Store(Path("cache")), 1)
     monkeypatch.chdir(tmp_path)
-    worker = spec.opened()
+    worker = spec.build_worker()
     assert worker.lm.fingerprint == lm.fingerprint
     assert worker.store.root == small_model.parent.resolve() / "cache"
     assert np.dtype("float32").name in str(worker.lm.dtype)
@@ -277,11 +277,11 @@ class Far:
     """An engine with one worker, which gets tasks as one in another process does."""
 
     def __init__(self, spec: WorkerSpec) -> None:
-        self.worker: Worker = sent(spec).opened()
+        self.worker: Worker = sent(spec).build_worker()
 
-    def work(self, tasks: Iterable[ShardTask]) -> Generator[tuple[ShardTask, Done], None, None]:
+    def work(self, tasks: Iterable[ShardTask]) -> Generator[tuple[ShardTask, TaskResult], None, None]:
         for task in tasks:
-            yield task, self.worker.told(sent(task), wait=True)
+            yield task, self.worker.do_for_remote(sent(task), wait=True)
 
     def close(self) -> None:
         self.worker.close()
@@ -298,10 +298,10 @@ def test_an_adapter_is_switched_on_elsewhere_too_and_off_again(
     store.prepare()
     spec = WorkerSpec.of(reader.lm, store, 1)
     there = replace(reader, store=store, engine=engine(spec))
-    with closing(there.working):
+    with closing(there.active_engine):
         for each in (reader, there):
             split_data = each.read(opened(each), SIGNALS)
-            through = each.read_through(split_data, adapter)
+            through = each.read_adapted(split_data, adapter)
             assert each.forward_tokens > 0
             assert all(entry.manifest["kind"].endswith("-adapted") for (entry,) in through.bundles)
         assert files(store) == files(reader.store)
@@ -311,7 +311,7 @@ def test_an_adapter_is_switched_on_elsewhere_too_and_off_again(
         )
         assert not {tuple(v) for v in own.values()} & {tuple(v) for v in frozen.values()}
         before = there.forward_tokens
-        there.read_through(split_data, adapter)
+        there.read_adapted(split_data, adapter)
         assert there.forward_tokens == before
         more = frozenset({Hidden(0.5, At.PROMPT_END)})
         assert [each.read(opened(each), more).bundles != [] for each in (reader, there)] == [True, True]

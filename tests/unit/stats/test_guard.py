@@ -11,6 +11,7 @@ from scipy import stats
 from bench.stats.guard import (
     FORGIVEN,
     STEPS,
+    calibration_mask,
     counted,
     enough,
     feasible,
@@ -18,7 +19,6 @@ from bench.stats.guard import (
     guard,
     min_answers,
     p_value,
-    set_aside,
     share_interval,
     upper_bound,
 )
@@ -200,8 +200,8 @@ def test_a_sequence_stops_at_the_first_failure() -> None:
 
 def test_sides_depend_on_a_question_alone() -> None:
     ids = [f"atlas/test/{i}" for i in range(4_000)]
-    first = set_aside(ids, share=0.3, seed=0)
+    first = calibration_mask(ids, share=0.3, seed=0)
     assert abs(first.mean() - 0.3) < 4 * np.sqrt(0.21 / 4_000)
-    assert set_aside(ids[::-1][:100], share=0.3, seed=0).tolist() == first[::-1][:100].tolist()
-    assert (set_aside(ids, share=0.3, seed=1) != first).any()
-    assert not set_aside(ids, share=0.2, seed=0)[~first].any()
+    assert calibration_mask(ids[::-1][:100], share=0.3, seed=0).tolist() == first[::-1][:100].tolist()
+    assert (calibration_mask(ids, share=0.3, seed=1) != first).any()
+    assert not calibration_mask(ids, share=0.2, seed=0)[~first].any()

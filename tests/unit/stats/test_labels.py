@@ -8,7 +8,7 @@ import pytest
 from bench.api import FloatArray
 from bench.metrics import auroc
 from bench.stats.holm import holm
-from bench.stats.labels import ONE_KIND, DrawnConfidences, Gain, LabelCurves, Study, curves_of
+from bench.stats.labels import ONE_KIND, Gain, LabelCurves, SeedConfidences, Study, compute_label_curves
 from bench.stats.settings import Average, Settings
 
 N, SUBJECTS = 600, [f"s{i % 3}" for i in range(600)]
@@ -31,19 +31,19 @@ def sure(strength: float, *key: int) -> FloatArray:
 FLAT = sure(0.6, 99)
 
 
-def planted(seeds: tuple[int, ...] = SEEDS) -> dict[tuple[str, int], DrawnConfidences]:
+def planted(seeds: tuple[int, ...] = SEEDS) -> dict[tuple[str, int], SeedConfidences]:
     """`grows` is worse than `flat` with 20 labels, like it with 50, better from 100 on; `still` is always worse."""
     strength = {20: 0.0, 50: 0.6, 100: 1.2, 200: 3.0}
-    told = {("flat", size): DrawnConfidences(0, dict.fromkeys(seeds, FLAT)) for size in SIZES}
+    told = {("flat", size): SeedConfidences(0, dict.fromkeys(seeds, FLAT)) for size in SIZES}
     for i, size in enumerate(SIZES):
-        told["grows", size] = DrawnConfidences(size, {seed: sure(strength[size], seed, i) for seed in seeds})
-        told["still", size] = DrawnConfidences(size, {seed: sure(0.1, seed, i, 7) for seed in seeds})
+        told["grows", size] = SeedConfidences(size, {seed: sure(strength[size], seed, i) for seed in seeds})
+        told["still", size] = SeedConfidences(size, {seed: sure(0.1, seed, i, 7) for seed in seeds})
     return told
 
 
 @pytest.fixture(scope="module")
 def curves() -> LabelCurves:
-    return curves_of(planted(), study(), CORRECT, SUBJECTS)
+    return compute_label_curves(planted(), study(), CORRECT, SUBJECTS)
 
 
 def gain_of(curves: LabelCurves, method: str, size: int, metric: str = "brier") -> Gain:
@@ -69,14 +69,14 @@ def test_being_better_once_is_no_crossing() -> None:
     told = planted()
     for seed in SEEDS:
         told["grows", 200].confidence[seed][:] = sure(0.0, seed, 55)
-    found = curves_of(told, study(), CORRECT, SUBJECTS)
+    found = compute_label_curves(told, study(), CORRECT, SUBJECTS)
     (crossing,) = (c for c in found.crossings if (c.method, c.metric) == ("grows", "brier"))
     assert (crossing.better_at, crossing.better_from, crossing.worse_at) == ((100,), None, (20, 200))
 
 
 @pytest.mark.parametrize("average", ["questions", "subjects"])
 def test_values_are_means_over_draws_and_gains_point_to_the_better_one(average: Average) -> None:
-    curves = curves_of(planted(), study(), CORRECT, SUBJECTS, Settings(average=average))
+    curves = compute_label_curves(planted(), study(), CORRECT, SUBJECTS, Settings(average=average))
     assert curves.average == average
     told, places = planted(), [np.arange(N)] if average == "questions" else [np.arange(s, N, 3) for s in range(3)]
     for point in curves.points:
@@ -118,8 +118,8 @@ def test_holm_is_over_the_sizes_of_a_pair(curves: LabelCurves) -> None:
 
 def test_being_ahead_of_all_takes_the_largest_p_value_and_holm_over_methods_and_sizes() -> None:
     told = planted()
-    told |= {("strong", size): DrawnConfidences(0, dict.fromkeys(SEEDS, sure(1.2, 98))) for size in SIZES}
-    found = curves_of(told, study(untold=("flat", "strong")), CORRECT, SUBJECTS)
+    told |= {("strong", size): SeedConfidences(0, dict.fromkeys(SEEDS, sure(1.2, 98))) for size in SIZES}
+    found = compute_label_curves(told, study(untold=("flat", "strong")), CORRECT, SUBJECTS)
     for metric in ("brier", "auroc"):
         own = [each for each in found.ahead if each.metric == metric]
         assert len(own) == 2 * len(SIZES)
@@ -139,14 +139,14 @@ def test_methods_that_are_as_good_as_the_untrained_one_are_rarely_said_to_be_bet
     about = Study("m", "t", "demo", (20, 50, 100), 100, SEEDS, ("even",), (), ("flat",))
     for _ in range(times):
         flat = np.clip(0.5 + 0.1 * rng.normal(size=n), 0, 1)
-        told = {("flat", size): DrawnConfidences(0, dict.fromkeys(SEEDS, flat)) for size in about.sizes}
+        told = {("flat", size): SeedConfidences(0, dict.fromkeys(SEEDS, flat)) for size in about.sizes}
         for size in about.sizes:
             shift = 0.1 * rng.normal(size=n)  # the same for all draws
-            told["even", size] = DrawnConfidences(
+            told["even", size] = SeedConfidences(
                 size,
                 {s: np.clip(0.5 + 0.8 * shift + 0.06 * rng.normal(size=n), 0, 1) for s in SEEDS},
             )
-        found = curves_of(told, about, correct, subjects)
+        found = compute_label_curves(told, about, correct, subjects)
         wrong += any(g.metric == "brier" and (g.shows(1, 0.95) or g.shows(-1, 0.95)) for g in found.gains)
         ahead += any(each.metric == "auroc" and each.is_shown(0.95) for each in found.ahead)
     assert wrong / times <= 0.09  # 0.05 and two standard errors of 100 trials
@@ -157,8 +157,8 @@ def test_a_point_that_lacks_draws_has_its_mean_but_neither_interval_nor_test() -
     told = planted()
     whole = told["grows", 200]
     left = {seed: whole.confidence[seed] for seed in (0, 2, 4)}
-    told["grows", 200] = DrawnConfidences(200, left, missing={1: ONE_KIND, 3: ONE_KIND})
-    found = curves_of(told, study(), CORRECT, SUBJECTS)
+    told["grows", 200] = SeedConfidences(200, left, missing={1: ONE_KIND, 3: ONE_KIND})
+    found = compute_label_curves(told, study(), CORRECT, SUBJECTS)
     point = next(p for p in found.points if (p.method, p.size, p.metric) == ("grows", 200, "brier"))
     assert (point.draws, dict(point.missing)) == (3, {ONE_KIND: 2})
     assert point.estimate is not None
@@ -173,9 +173,9 @@ def test_a_point_that_lacks_draws_has_its_mean_but_neither_interval_nor_test() -
 def test_scores_without_probabilities_have_an_order_at_every_size() -> None:
     told = planted()
     order = dict.fromkeys(SEEDS, sure(1.0, 4))
-    told |= {("scored", size): DrawnConfidences(size, {}, order, dict.fromkeys(SEEDS, ONE_KIND)) for size in SIZES}
+    told |= {("scored", size): SeedConfidences(size, {}, order, dict.fromkeys(SEEDS, ONE_KIND)) for size in SIZES}
     about = Study("tiny", "atlas", "demo", SIZES, 200, SEEDS, ("grows", "still"), ("scored",), ("flat",))
-    found = curves_of(told, about, CORRECT, SUBJECTS)
+    found = compute_label_curves(told, about, CORRECT, SUBJECTS)
     brier, ranks = ([p for p in found.points if (p.method, p.metric) == ("scored", m)] for m in ("brier", "auroc"))
     assert all(p.estimate is None and p.missing == {ONE_KIND: 5} for p in brier)
     assert len({p.estimate.value for p in ranks if p.estimate}) == 1
@@ -183,7 +183,7 @@ def test_scores_without_probabilities_have_an_order_at_every_size() -> None:
 
 
 def test_too_few_seeds_have_values_but_no_intervals_and_no_crossing_and_it_is_said() -> None:
-    found = curves_of(planted((0, 1)), study(seeds=(0, 1)), CORRECT, SUBJECTS)
+    found = compute_label_curves(planted((0, 1)), study(seeds=(0, 1)), CORRECT, SUBJECTS)
     assert all(p.estimate is not None and p.estimate.low is None for p in found.points)
     assert not any(c.better_from or c.worse_at or c.better_at for c in found.crossings)
     assert not any(a.p is not None for a in found.ahead)

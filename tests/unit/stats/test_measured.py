@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench.api import ContractError, MeasureColumn, Measures, Piece, Strip, Strips
-from bench.stats.measured import checked_measures
+from bench.stats.measured import validate_measures
 
 COLUMNS = (
     MeasureColumn("what", "what", "text"),
@@ -26,7 +26,7 @@ def strips(*pieces: Piece) -> Strips:
 
 def test_every_row_has_every_key_and_no_number_is_infinite() -> None:
     rows = [{"what": "a", "impact": np.float32(0.5), "low": float("-inf"), "high": float("nan"), "n": np.int64(3)}]
-    (row,) = checked_measures("m", replace(GOOD, rows=rows)).rows
+    (row,) = validate_measures("m", replace(GOOD, rows=rows)).rows
     assert row == {"what": "a", "impact": 0.5, "low": None, "high": None, "p": None, "n": 3}
     assert type(row["impact"]) is float
     assert type(row["n"]) is int
@@ -57,6 +57,6 @@ def test_every_row_has_every_key_and_no_number_is_infinite() -> None:
 )
 def test_what_is_wrong_is_one_sentence_that_names_whose_it_is(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ContractError) as raised:
-        checked_measures("ccps, analysis 'tokens'", replace(GOOD, **change))
+        validate_measures("ccps, analysis 'tokens'", replace(GOOD, **change))
     assert str(raised.value).startswith("ccps, analysis 'tokens': ")
     assert said in str(raised.value)

@@ -20,7 +20,7 @@ from bench.stats import (
     Interval,
     Sampling,
     Settings,
-    Spread,
+    StandardErrors,
     calibrated_p,
     influence,
     max_t,
@@ -259,7 +259,7 @@ def test_rmsce_has_the_interval_of_its_square_and_differences_that_of_squares():
     assert pair.fixed.ends == pytest.approx((first**2 - second**2 + np.array([-1, 1]) * t[1]) / (first + second))
     squares = np.array([first**2 - second**2])
     assert pair.p == pytest.approx(
-        p_values(squares, Spread(spread.covariance, spread.error[1:], spread.freedom[1:]))[0]
+        p_values(squares, StandardErrors(spread.covariance, spread.error[1:], spread.freedom[1:]))[0]
     )
 
 
@@ -413,7 +413,7 @@ def corrected(covariance, weights, z, **settings):
     """Corrected p values and critical values of differences of so many standard errors, with much freedom."""
     covariance, weights = np.array(covariance), np.array(weights)
     error = np.sqrt(np.diag(weights @ covariance @ weights.T))
-    spread = Spread(covariance, error, np.full(len(weights), 1e9))
+    spread = StandardErrors(covariance, error, np.full(len(weights), 1e9))
     return max_t(2 * scipy_stats.norm.sf(z), weights, spread, Settings(**settings))
 
 
@@ -437,7 +437,7 @@ def test_all_pairs_of_three_methods_have_the_probabilities_of_the_normal_distrib
 
 
 def test_what_never_varies_is_certain_and_corrects_no_other():
-    spread = Spread(np.diag([1.0, 1, 0]), np.array([np.sqrt(2), 0, 0]), np.full(3, 50.0))
+    spread = StandardErrors(np.diag([1.0, 1, 0]), np.array([np.sqrt(2), 0, 0]), np.full(3, 50.0))
     found, critical = max_t(np.array([0.03, 0, 1]), np.eye(3), spread, QUICK)
     assert found.tolist() == [0.03, 0, 1]
     assert critical == pytest.approx([scipy_stats.t.isf(0.025, 50), np.nan, np.nan], nan_ok=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from msgspec import Meta
 
-from bench.store.decoding import MisfitError, decoded, parsed
+from bench.store.decoding import RecordError, decoded, parsed
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_named(path: list[str], value: Any, message: str) -
     for name in path[:-1]:
         place = place[name]
     place[path[-1]] = value
-    with pytest.raises(MisfitError) as caught:
+    with pytest.raises(RecordError) as caught:
         decoded(values, Outer)
     assert str(caught.value).startswith(message)
 
@@ -84,10 +84,10 @@ def test_what_does_not_fit_is_named(path: list[str], value: Any, message: str) -
 def test_what_is_missing_is_named() -> None:
     values = json.loads(GOOD)
     del values["inner"]["size"]
-    with pytest.raises(MisfitError, match="missing inner 'size'"):
+    with pytest.raises(RecordError, match="missing inner 'size'"):
         decoded(values, Outer)
     del values["flag"], values["steps"]  # the one with a default, too
-    with pytest.raises(MisfitError, match="missing key 'flag', 'steps'"):
+    with pytest.raises(RecordError, match="missing key 'flag', 'steps'"):
         decoded(values, Outer)
 
 
@@ -99,13 +99,13 @@ class Limited:
 @pytest.mark.parametrize("odds", [-0.5, "0.5", True, float("nan")])
 def test_a_limit_is_told_in_its_own_words(odds: object) -> None:
     assert decoded({"odds": [0, None]}, Limited) == Limited((0.0, None))
-    with pytest.raises(MisfitError, match=rf"odds\.1: expected a number of at least 0, got '{odds}'"):
+    with pytest.raises(RecordError, match=rf"odds\.1: expected a number of at least 0, got '{odds}'"):
         decoded({"odds": [1, odds]}, Limited)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_what_is_no_json_number_is_found_in_its_field(number: str) -> None:
-    with pytest.raises(MisfitError, match=r"inner\.share: expected a finite number, got '(nan|-?inf)'"):
+    with pytest.raises(RecordError, match=r"inner\.share: expected a finite number, got '(nan|-?inf)'"):
         decoded(parsed(GOOD.replace('"share": null', f'"share": {number}')), Outer)
 
 

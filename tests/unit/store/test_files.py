@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from bench.store import files
-from bench.store.files import write_whole
+from bench.store.files import write_atomic
 from bench.store.processes import machine_id
 
 
 def test_a_file_is_written_below_new_folders_and_replaced(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "a.txt"
-    write_whole(path, b"first\n")
-    write_whole(path, b"second\r\n")
+    write_atomic(path, b"first\n")
+    write_atomic(path, b"second\r\n")
     assert path.read_bytes() == b"second\r\n"
     assert list(path.parent.iterdir()) == [path]
 
@@ -27,7 +27,7 @@ def test_a_file_is_written_below_new_folders_and_replaced(tmp_path: Path) -> Non
 def test_others_may_read_it_as_the_users_mask_says(tmp_path: Path) -> None:
     mask = os.umask(0o022)
     try:
-        write_whole(tmp_path / "a", b"")
+        write_atomic(tmp_path / "a", b"")
     finally:
         os.umask(mask)
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o644
@@ -49,7 +49,7 @@ def test_the_older_file_stays_and_nothing_else_where_writing_fails(
     monkeypatch.setattr(os, step, fail) if step == "fsync" else monkeypatch.setattr(Path, step, fail)
     monkeypatch.setattr(files, "machine_id", lambda: "machine")
     with pytest.raises(type(error)):
-        write_whole(path, b"new")
+        write_atomic(path, b"new")
     assert re.fullmatch(rf"\.[0-9a-f]{{8}}\.machine\.{os.getpid()}\.tmp", seen[0])
     assert seen[1:] == ["a"]
     assert list(tmp_path.iterdir()) == [path]
@@ -58,14 +58,14 @@ def test_the_older_file_stays_and_nothing_else_where_writing_fails(
 
 def test_a_long_name_leaves_room_for_the_temporary_one(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 255)
-    write_whole(path, b"whole")
+    write_atomic(path, b"whole")
     assert path.read_bytes() == b"whole"
 
 
 def test_a_file_in_the_way_of_a_folder_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="file"):
-        write_whole(tmp_path / "file" / "a", b"")
+        write_atomic(tmp_path / "file" / "a", b"")
 
 
 def test_what_a_killed_process_of_this_machine_left_half_written_goes_with_the_next_file(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_a_killed_process_of_this_machine_left_half_written_goes_with_the_n
     }
     for path in {left, *others}:
         path.write_bytes(b"half")
-    write_whole(tmp_path / "b.json", b"{}")
+    write_atomic(tmp_path / "b.json", b"{}")
     assert set(tmp_path.iterdir()) == others | {tmp_path / "b.json"}
 
 
@@ -89,7 +89,7 @@ def test_threads_that_write_one_file_write_it_whole(tmp_path: Path) -> None:
     def write(byte: bytes) -> None:
         try:
             for _ in range(50):
-                write_whole(tmp_path / "a", byte * 100_000)
+                write_atomic(tmp_path / "a", byte * 100_000)
                 assert len(set((tmp_path / "a").read_bytes())) == 1
         except (OSError, AssertionError) as error:
             failures.append(error)

@@ -309,7 +309,7 @@ def test_a_full_disk_in_the_writer_of_safetensors_is_a_user_error(store: Store) 
 
 def test_a_store_that_only_looks_says_what_is_damaged_and_takes_nothing_away(store: Store) -> None:
     altered(put(store).folder)
-    looking = Store(store.root, looks_only=True)
+    looking = Store(store.root, keep_damaged=True)
     files = sorted(store.root.rglob("*"))
     assert get(looking) is None
     assert get(looking) is None
@@ -368,16 +368,16 @@ def test_a_whole_entry_that_another_process_has_just_put_there_stays(
 ) -> None:
     entry = put(store)
     (entry.folder / "values.bin").write_bytes(b"damaged")
-    real = folders.inspected
+    real = folders.verify_folder
 
     def meanwhile(folder: Path, fields: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
         found = real(folder, fields)
-        monkeypatch.setattr(folders, "inspected", real)
+        monkeypatch.setattr(folders, "verify_folder", real)
         Store(store.root).get("signals", key_of(FIELDS))
         put(Store(store.root))
         return found
 
-    monkeypatch.setattr(folders, "inspected", meanwhile)
+    monkeypatch.setattr(folders, "verify_folder", meanwhile)
     assert get(store) is None
     assert "was damaged" in store.notes[0]
     assert get(store) is not None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from bench.store import processes
-from bench.store.processes import end_group, process_exists
+from bench.store.processes import kill_process_group, process_exists
 
 # the leader ends at the first signal, and what it started does not
 STUBBORN = """
@@ -43,10 +43,10 @@ def test_nothing_is_left_of_a_group(grace: float) -> None:
     with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, start_new_session=True) as leader:
         assert leader.stdout is not None
         other = int(leader.stdout.readline())
-        end_group(leader, grace)
+        kill_process_group(leader, grace)
         assert leader.returncode == (-signal.SIGTERM if grace else -signal.SIGKILL)
         assert happens(lambda: gone(other))
-        end_group(leader)  # of a group that is gone there is nothing to end
+        kill_process_group(leader)  # of a group that is gone there is nothing to end
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
@@ -58,7 +58,7 @@ def test_a_child_ends_with_its_parent(platform: str) -> None:
     if not parent:
         if not os.fork():
             processes.sys.platform = platform  # type: ignore[attr-defined]
-            processes.end_with(os.getppid())
+            processes.exit_with_parent(os.getppid())
             os.write(writing, f"{os.getpid()}\n".encode())
             time.sleep(60)
         time.sleep(60)

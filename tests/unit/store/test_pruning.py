@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bench.store.folders import Store, key_of
-from bench.store.locks import adapter_claim, in_use, shard_claim, used_models
+from bench.store.locks import adapter_claim, mark_in_use, shard_claim, used_models
 from bench.store.pruning import prune, select_entries
 from bench.store.usage import UsageRow, list_usage
 
@@ -121,7 +121,7 @@ def test_what_a_run_reads_stays(tmp_path: Path) -> None:
 
 def test_a_run_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     program = (
-        "import os\nfrom pathlib import Path\nfrom bench.store.locks import in_use\n"
+        "import os\nfrom pathlib import Path\nfrom bench.store.locks import mark_in_use\n"
         f"with in_use(Path({str(tmp_path)!r}), 'm'): os._exit(1)"
     )
     subprocess.run([sys.executable, "-c", program], check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -131,11 +131,11 @@ def test_a_run_that_was_killed_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_run_leaves_no_claim_behind_and_needs_no_folder_that_can_be_written(tmp_path: Path) -> None:
-    with in_use(tmp_path, "m"):
+    with mark_in_use(tmp_path, "m"):
         assert list((tmp_path / "claims").iterdir())
     assert not [path for path in (tmp_path / "claims").iterdir() if path.name.startswith("run-")]
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with in_use(tmp_path / "file", "m"):
+    with mark_in_use(tmp_path / "file", "m"):
         pass
 
 

@@ -178,7 +178,7 @@ def test_its_end_is_told_in_words() -> None:
 # --- two at once ------------------------------------------------------------------------------------------------------
 
 
-class DrawnConfidences(Silent):
+class SeedConfidences(Silent):
     """Keeps what is said."""
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class DrawnConfidences(Silent):
 def test_of_two_that_need_one_adapter_one_trains_and_the_other_waits_and_takes_it(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, refs = [DrawnConfidences(), DrawnConfidences()], [None, None]
+    told, refs = [SeedConfidences(), SeedConfidences()], [None, None]
 
     @contextmanager
     def started(config: Path, processes: int, devices: tuple[str, ...]) -> Iterator[Any]:

@@ -50,9 +50,9 @@ def examples() -> dict[str, Any]:
 @functools.cache
 def adapted(name: str, blocks: int, *, checkpointing: bool) -> tuple[Any, Any]:
     """A model of few blocks, which no step changes: itself, and with its adapter."""
-    model = training_memory.on_meta(training_memory.cut(config(name), blocks), torch.bfloat16)
+    model = training_memory.build_on_meta(training_memory.with_n_blocks(config(name), blocks), torch.bfloat16)
     with torch.device("meta"):
-        wrapped = with_lora(model, linear_layers.targets(linear_layers.locate(model)), rank=RANK)
+        wrapped = with_lora(model, linear_layers.targets(linear_layers.find_linear_layers(model)), rank=RANK)
     if checkpointing:
         checkpoint_blocks(model)
     return model, wrapped
@@ -61,7 +61,9 @@ def adapted(name: str, blocks: int, *, checkpointing: bool) -> tuple[Any, Any]:
 @functools.cache
 def said(name: str, *, checkpointing: bool) -> training_memory.Footprint:
     """What is printed of a training, whatever its loss."""
-    return training_memory.training(config(name), torch.bfloat16, TOKENS, rank=RANK, checkpointing=checkpointing)
+    return training_memory.training_footprint(
+        config(name), torch.bfloat16, TOKENS, rank=RANK, checkpointing=checkpointing
+    )
 
 
 class Step:

@@ -330,7 +330,10 @@ def test_checkpointing_is_chosen_where_it_alone_has_room_and_nothing_is_written_
     train, none = trainer(lm, tmp_path, processes=1, token_budget=2048), Validation("", {})
     card, found = SimpleNamespace(total_memory=0), []
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
-    needed = {on: training_memory.training(lm.config, lm.dtype, 2048, rank=4, checkpointing=on) for on in (False, True)}
+    needed = {
+        on: training_memory.training_footprint(lm.config, lm.dtype, 2048, rank=4, checkpointing=on)
+        for on in (False, True)
+    }
 
     def known(config: Any, dtype: Any, tokens: int, *, rank: int, named: str, checkpointing: bool) -> Any:
         assert (config, dtype, tokens, rank, named) == (lm.config, lm.dtype, 2048, 4, "")
@@ -826,7 +829,7 @@ def verdicts(lm: LanguageModel) -> torch.Tensor:
     items = [
         ModelInput(given["prompt"][i].astype(np.int32), 2, given["query"][i][-3:-2].astype(np.int32)) for i in range(N)
     ]
-    measured = Extractor(lm, asking, pass_definitions([signal])).measure(items)
+    measured = Extractor(lm, asking, pass_definitions([signal])).extract(items)
     return measured.columns[signal]["values"]
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from bench.api import AnalysisInput, Batch, Context, Format, Of, Ragged, TokenIds, UserError
 from bench.report import measures as shown
-from bench.stats.measured import Measured, checked_measures
+from bench.stats.measured import Measured, validate_measures
 from methods.ccps import Ccps
 from methods.ccps import tokens as masking
 from methods.ccps.contrasts import Effect
@@ -64,7 +64,7 @@ def measured(texts: list[list[str]], *, content: float, seed: int = 0, by_place:
         for scale in (0.98, 0.99, 1.0, 1.01, 1.02)
     ]
     confidence, impact = (np.stack(each) for each in zip(*found, strict=True))
-    return checked_measures("ccps", masking.build_measures(read, confidence, impact))
+    return validate_measures("ccps", masking.build_measures(read, confidence, impact))
 
 
 def row(table: Any, what: str) -> Any:
@@ -165,7 +165,7 @@ def test_the_networks_are_those_of_a_run(monkeypatch: pytest.MonkeyPatch) -> Non
     heard: list[Any] = []
     whole = masking.build_measures
     monkeypatch.setattr(masking, "build_measures", lambda *found: heard.append(found) or whole(*found))
-    table, raw = (checked_measures("ccps", analysis(study)) for analysis in (masking.tokens, masking.tokens_raw))
+    table, raw = (validate_measures("ccps", analysis(study)) for analysis in (masking.tokens, masking.tokens_raw))
     read, confidence, impact = heard[0]
     own = Context(seed=11, format=Format.OPEN, validation=held)
     np.testing.assert_allclose(confidence[0], Ccps(**FEW).fit(train, own).predict(test), atol=1e-6)

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from bench.api import UserError
-from bench.data.contamination import contaminated
+from bench.data.contamination import contaminated_ids
 from bench.data.sources import FolderSource
 from tasks.ct import CTChoice, CTLocalChoice, CTLocalOpen
 from tasks.ct.composer import LOCAL_SETS, CtCorpus
@@ -64,7 +64,7 @@ def test_training_rows_that_mmlu_asks_too_are_found() -> None:
     tested = list(MMLUChoice(source).questions("test"))
     task = CTLocalChoice(source)
     pool = [question for each in task.pools().values() for question in each]
-    everywhere, trained = contaminated(pool, tested), contaminated(task.questions("train"), tested)
+    everywhere, trained = contaminated_ids(pool, tested), contaminated_ids(task.questions("train"), tested)
     assert Counter(name.split("/")[1] for name in everywhere) == {"obqa": 7, "arc_challenge": 1}
     assert trained == {
         name for name in everywhere if name.startswith("ct/arc_challenge")
