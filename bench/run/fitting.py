@@ -118,7 +118,7 @@ class Fitter:
             configuration: index of its configuration; 0: its preset's constants.
 
         Raises:
-            PutOffError: its adapter is being trained elsewhere; call again once that is done.
+            DeferredTrainingError: its adapter is being trained elsewhere; call again once that is done.
         """
         fields, fresh = self._key_fields(name, learned, validation, configuration)
         key = None if fields["source"] is None else key_of(fields)

@@ -29,7 +29,7 @@ def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitDa
         validation: validation split for early stopping and for the choice among configurations.
 
     Raises:
-        PutOffError: adapters are being trained elsewhere; call again once that is done.
+        DeferredTrainingError: adapters are being trained elsewhere; call again once that is done.
         Exception: raised by the method with its preset's constants; with others the configuration counts as failed.
     """
     configurations = fitter.resolved.configurations.get(name)

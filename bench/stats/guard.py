@@ -39,7 +39,7 @@ def calibration_mask(ids: Iterable[str], *, share: float, seed: int) -> BoolArra
     the method, nor on other questions, nor on its subject. The split is not stratified on purpose: in a stratified
     sample the number of mistakes is not binomial.
 
-    >>> set_aside(["a", "b", "c", "d"], share=0.5, seed=0).tolist()
+    >>> calibration_mask(["a", "b", "c", "d"], share=0.5, seed=0).tolist()
     [False, False, False, True]
     """
     bound = int(share * 2**64)

@@ -56,7 +56,7 @@ def spread(ranks: npt.ArrayLike) -> RankSummary:
     """Distribution of ranks (u,), u > 0; quantiles are observed ranks (the inverse of the distribution function).
 
     >>> spread([1, 1, 2, 4])
-    PlaceSpread(median=1, low=1, high=4, mean=2.0, first=0.5)
+    RankSummary(median=1, low=1, high=4, mean=2.0, first=0.5)
     """
     values = np.asarray(ranks, dtype=np.int64)
     low, median, high = np.quantile(values, [LOW, 0.5, HIGH], method="inverted_cdf").tolist()

@@ -43,7 +43,7 @@ def decoded(value: Any, record: type[Record]) -> Record:
             element type and any length, and any of these with an `msgspec.Meta` that constrains and describes it.
 
     Raises:
-        MisfitError: a value has another type, is not finite, or a key is unknown or missing.
+        RecordError: a value has another type, is not finite, or a key is unknown or missing.
     """
     if not _round_trips(value, record):
         raise RecordError(_describe_misfit(value, record, ""))

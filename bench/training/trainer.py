@@ -58,7 +58,7 @@ class Elsewhere(Protocol):
 
         Raises:
             UserError: it failed, or no machine has enough devices.
-            PutOffError: it is deferred.
+            DeferredTrainingError: it is deferred.
         """
 
 

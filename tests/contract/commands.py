@@ -280,8 +280,8 @@ TABLE = [
         given={"out": "a", "head": "b"},
         replaced={**TABLES, "bench.report.guard.build_analysis": lambda _found: SHOWN},
         changes={
-            "results": "passed_over.folder",
-            "partial": "passed_over.partial",
+            "results": "skipped_notes.folder",
+            "partial": "skipped_notes.partial",
             "share": "write_guard.guard.share",
             "split_seed": "write_guard.guard.split_seed",
             "out": "write.out",
@@ -305,7 +305,7 @@ TABLE = [
         "show",
         {"bench.registry.tasks": registered("a"), "bench.data.example.example_prompt": {"user": "What?"}, **SOURCE},
         given={"name": "a", "example": "1"},
-        changes={"name": "as_asked.task", "example": "as_asked.row", **FROM_FOLDER},
+        changes={"name": "example_prompt.task", "example": "example_prompt.row", **FROM_FOLDER},
         environment=IN_FOLDER,
     ),
     *(
@@ -324,7 +324,7 @@ TABLE = [
     Row(
         "table", {"bench.report.tables.request.shown": Fake(grids=[]), "bench.results.cells.skipped_notes": NOTES},
         replaced=TABLES,
-        changes={"results": "passed_over.folder", "partial": "passed_over.partial",
+        changes={"results": "skipped_notes.folder", "partial": "skipped_notes.partial",
                  "format_": {"stdout": shown_as}},
         environment={"CONFBENCH_CACHE": ["shown.cache"]},
     ),
@@ -335,8 +335,8 @@ TABLE = [
              "bench.report.page.serve": None},
             given=given, without=without,
             changes={
-                "results": "passed_over.folder",
-                "partial": "passed_over.partial",
+                "results": "skipped_notes.folder",
+                "partial": "skipped_notes.partial",
                 "port": "serve.port",
                 "serve": {"serve": {"path": Path("report.html"), "port": 8765}, "stdout": Holding("Ctrl-C ends it")},
                 "out": "serve.path" if given else {},

@@ -380,7 +380,7 @@ FOREIGN = """
 import sys
 from bench import registry
 if {ours}:
-    registry.import_own()
+    registry.import_built_ins()
 print(len(registry.methods().names()), sys.path[0])
 """
 

@@ -38,7 +38,7 @@ class NoTraining:
         """Refuse to train.
 
         Raises:
-            PutOffError: always.
+            DeferredTrainingError: always.
         """
         del key, wait
         raise DeferredTrainingError(work.method)

@@ -912,7 +912,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from bench.store.files import write_folder_atomic;"
-        "write_whole_folder(Path(sys.argv[1]), lambda f: ((f / 'half').write_text('1'), print('now', flush=True),"
+        "write_folder_atomic(Path(sys.argv[1]), lambda f: ((f / 'half').write_text('1'), print('now', flush=True),"
         " time.sleep(60)))"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "head")], stdout=subprocess.PIPE) as child:

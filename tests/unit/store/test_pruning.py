@@ -112,7 +112,7 @@ def test_what_a_process_claims_stays(tmp_path: Path, kind: str) -> None:
 
 def test_what_a_run_reads_stays(tmp_path: Path) -> None:
     mine, other, unnamed = (put(tmp_path, "fits", name, name) for name in ("llama", "qwen", ""))
-    with held_elsewhere(tmp_path, "with in_use(root, 'llama')"):
+    with held_elsewhere(tmp_path, "with mark_in_use(root, 'llama')"):
         choice = select_entries(tmp_path, [mine, other, unnamed])
         assert (list(choice.gone), list(choice.held)) == ([other], [mine, unnamed])
         assert prune(tmp_path, [mine]).held == [mine]
@@ -122,7 +122,7 @@ def test_what_a_run_reads_stays(tmp_path: Path) -> None:
 def test_a_run_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     program = (
         "import os\nfrom pathlib import Path\nfrom bench.store.locks import mark_in_use\n"
-        f"with in_use(Path({str(tmp_path)!r}), 'm'): os._exit(1)"
+        f"with mark_in_use(Path({str(tmp_path)!r}), 'm'): os._exit(1)"
     )
     subprocess.run([sys.executable, "-c", program], check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert list((tmp_path / "claims").glob("run-*.lock"))
@@ -182,7 +182,7 @@ def test_what_a_run_reads_under_another_name_stays(tmp_path: Path) -> None:
     use, other = put(tmp_path, "fits", "one", "alias"), put(tmp_path, "fits", "two", "elsewhere")
     program = (
         "from bench.store.folders import Store\nstore = Store(root)\n"
-        "def reading():\n    with in_use(root, 'organisation/model') as store.reads:\n"
+        "def reading():\n    with mark_in_use(root, 'organisation/model') as store.reads:\n"
         f"        assert store.get('fits', {use.path.name!r})\n        yield\n"
         "from contextlib import contextmanager\nwith contextmanager(reading)()"
     )
