@@ -50,7 +50,7 @@ def _seed_torch(seed: int) -> None:
             torch.cuda.manual_seed_all(seed % 2**63)
 
 
-def pytest_collection_modifyitems(items: list[pytest.ModelInput]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first, the others in their random order: one that began last would be waited for alone."""
     seconds = json.loads(COMMITTED.read_text(encoding="utf-8"))["files"]
     items.sort(key=lambda item: min(0.0, _LONG - seconds.get(item.nodeid.partition("::")[0], 0.0)))

@@ -86,7 +86,8 @@ def measure_speed(
         trust_remote_code: whether code that comes with the model may run.
 
     Raises:
-        Exception: one of `ARCHITECTURE_ERRORS` or an ImportError: the model can't be built, or does not fit on the device.
+        Exception: one of `ARCHITECTURE_ERRORS` or an ImportError: the model can't be built, or does not fit on the
+            device.
     """
     model, share = _stand_in(config, dtype, device, attention, trust_remote_code=trust_remote_code)
     session = Session(model)

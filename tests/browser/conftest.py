@@ -39,7 +39,7 @@ TASKS = ("rivers", "hills-oe")
 METHODS = ("ccps", "lts", "ptrue")
 
 
-def pytest_collection_modifyitems(items: list[pytest.ModelInput]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files of this folder next to each other, so that one Chromium serves them."""
     items.sort(key=lambda item: "browser" not in item.path.parts)
 

@@ -339,7 +339,7 @@ def test_checkpointing_is_chosen_where_it_alone_has_room_and_nothing_is_written_
         assert (config, dtype, tokens, rank, named) == (lm.config, lm.dtype, 2048, 4, "")
         return needed[checkpointing]
 
-    monkeypatch.setattr(training_memory, "training", known)  # each takes a while
+    monkeypatch.setattr(training_memory, "training_footprint", known)  # each takes a while
     for on in (False, True):
         card.total_memory = needed[on].total + 1_500_000_000
         job = train._job(CT, examples(), SETTINGS, none)
