@@ -72,8 +72,8 @@ def score(
     """
     from bench.cli.printing import print_notes
     from bench.progress import visible_json
+    from bench.run.scorers.score_file import score as score_questions
     from bench.run.scorers.scorer import HeadSetting
-    from bench.run.scorers.scoring import score as score_questions
 
     inputs = [path for path in (questions, answers) if path is not None]
     if any(path.exists() and out.exists() and path.samefile(out) for path in inputs):

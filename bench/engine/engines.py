@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bench.api import UserError
 from bench.engine.cluster import Cluster
 from bench.engine.link import RayConnection, threads_per_worker
-from bench.engine.local import Processes
+from bench.engine.local_processes import Processes
 from bench.engine.pool import Pool
 from bench.engine.trainings import Trainings
 from bench.signals.worker import WorkerSpec
@@ -23,7 +23,7 @@ LOCAL, RAY = "local", "ray"
 
 
 @dataclass(frozen=True)
-class Request:
+class EngineOptions:
     """Engine options of a user."""
 
     engine: str = LOCAL
@@ -66,7 +66,7 @@ class Engines:
     trainings: Trainings | None = None
 
 
-def build_engines(request: Request, lm: LanguageModel, store: Store) -> Engines:
+def build_engines(request: EngineOptions, lm: LanguageModel, store: Store) -> Engines:
     """Build the engines; workers are started only when there is work.
 
     Raises:

@@ -5,7 +5,6 @@ undefined value is None, never 0 and never NaN; input outside [0, 1] is an error
 `brier([0.8, 0.4], [True, False])` is 0.1.
 """
 
-from bench.metrics.answers import THRESHOLD
 from bench.metrics.calibration import (
     NLL_WORST,
     Decomposition,
@@ -36,6 +35,7 @@ from bench.metrics.paper import (
 )
 from bench.metrics.selection import aurc, coverage95, eaurc
 from bench.metrics.summary import HIGHER, LOWER, METRICS, Metric, Scores, summarise
+from bench.metrics.validation import THRESHOLD
 
 __all__ = [
     "FLOOR_DRAWS", "FLOOR_VALUES_AT_ONCE", "HIGHER", "LOWER", "METRICS", "NLL_WORST", "THRESHOLD",

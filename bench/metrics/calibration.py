@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.api.protocol import ECE_BINS, NLL_CLIP
-from bench.metrics.answers import average_ranks, checked, distinct, gap
+from bench.metrics.validation import average_ranks, checked, distinct, gap
 
 NLL_WORST = -float(np.log(NLL_CLIP))
 """Loss of one sure mistake, in nats: 16.64."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api.protocol import ECE_BINS
-from bench.metrics.answers import THRESHOLD, average_ranks, bin_of, checked, gap, portions, top_label
+from bench.metrics.validation import THRESHOLD, average_ranks, bin_of, checked, gap, portions, top_label
 
 FLOOR_DRAWS = 200
 """Label draws behind `ece_floor`; its error for one subject is then about 0.2 points, for 57 about 0.03."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bench.api import BoolArray, FloatArray, IntArray, UserError
 from bench.api.protocol import NLL_CLIP
 from bench.metrics import isotonic
-from bench.metrics.answers import checked, distinct
+from bench.metrics.validation import checked, distinct
 
 _TEMPERATURES = (0.05, 100.0)
 """Smallest and largest temperature (docs/methods.md §0.10)."""

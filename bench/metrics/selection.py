@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bench.metrics.answers import checked, distinct
+from bench.metrics.validation import checked, distinct
 
 _PRECISION_PERCENT = 95
 """Precision of the accepted answers that `coverage95` requires."""

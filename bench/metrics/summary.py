@@ -19,7 +19,7 @@ import numpy.typing as npt
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.api.protocol import Protocol
 from bench.metrics import calibration, paper, selection
-from bench.metrics.answers import checked, ranked
+from bench.metrics.validation import checked, ranked
 
 Average = Literal["questions", "subjects"]
 """Whether metrics are pooled over all questions, or unweighted means over subjects."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bench.api import FloatArray
 from bench.api.protocol import Protocol
-from bench.metrics.answers import bin_of
+from bench.metrics.validation import bin_of
 from bench.results.records import Records
 
 BINS = Protocol().ece_bins

@@ -11,7 +11,7 @@ from bench.api import MeasureColumn
 from bench.api.analyses import Value
 from bench.report.tables.published import finite, values_of
 from bench.report.text import NO_BREAK, count, plain, probability, rounded
-from bench.stats.measured import Measured
+from bench.stats.analysis_measures import AnalysisMeasures
 from bench.stats.variants import Variants
 
 COLUMNS = ("model", "row", "column", "value")
@@ -23,7 +23,7 @@ Published = Mapping[tuple[str, str, str], float]
 """(model, row, column) -> value, a fraction where it was printed in percent."""
 
 
-def read_published(measured: Measured, results: Path) -> Published:
+def read_published(measured: AnalysisMeasures, results: Path) -> Published:
     """Read the published values of an analysis; empty where there are none.
 
     Raises:
@@ -38,7 +38,7 @@ def read_published(measured: Measured, results: Path) -> Published:
     return dict(values_of(results, measured.measures.published, COLUMNS, value, "numbers"))
 
 
-def title(measured: Measured | Variants) -> str:
+def title(measured: AnalysisMeasures | Variants) -> str:
     """Heading: method, analysis, model, task, preset, seeds, questions."""
     return (
         f"{measured.method} {measured.analysis}: {measured.model} on {measured.task}, preset {measured.preset}, seeds"
@@ -83,7 +83,7 @@ def _scaled(column: MeasureColumn, value: float) -> tuple[float, int]:
     return (100 * value if column.kind in _IN_PERCENT else value), decimals
 
 
-def blocks(measured: Measured, published: Published) -> list[list[dict[str, str]]]:
+def blocks(measured: AnalysisMeasures, published: Published) -> list[list[dict[str, str]]]:
     """Return one table without empty columns, or none where nothing was measured."""
     rows = []
     for row in measured.shown:
@@ -98,12 +98,12 @@ def blocks(measured: Measured, published: Published) -> list[list[dict[str, str]
     return [drop_empty_columns(rows)] if rows else []
 
 
-def verdict(measured: Measured) -> str:
+def verdict(measured: AnalysisMeasures) -> str:
     """Return the question and its answer."""
     return f"{measured.measures.question} {measured.measures.answer}"
 
 
-def legend(measured: Measured, published: Published) -> list[str]:
+def legend(measured: AnalysisMeasures, published: Published) -> list[str]:
     """Return the sentences below the table."""
     shown, total = len(measured.shown), len(measured.measures.rows)
     lines = [f"Shown: the first {shown} of {total} rows; CSV and JSON have all."] if shown < total else []
@@ -126,7 +126,7 @@ def legend(measured: Measured, published: Published) -> list[str]:
 # --- as data --------------------------------------------------------------------------------------------------------
 
 
-def data(measured: Measured, published: Published) -> dict[str, object]:
+def data(measured: AnalysisMeasures, published: Published) -> dict[str, object]:
     """Return everything, as unrounded fractions, except the coloured texts, which are a page."""
     measures = measured.measures
     return {
@@ -141,7 +141,7 @@ def data(measured: Measured, published: Published) -> dict[str, object]:
     }  # fmt: skip
 
 
-def records(measured: Measured, published: Published) -> Iterator[dict[str, object]]:
+def records(measured: AnalysisMeasures, published: Published) -> Iterator[dict[str, object]]:
     """Yield a record for each row: its values, and the published ones of the same model."""
     columns = dict.fromkeys(column for _, _, column in published)
     for row in measured.measures.rows:

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from bench.report import measures, strips, variants
 from bench.report.analysis import Analysis, file_stem
-from bench.report.figures.measures import dots_of_measures
+from bench.report.figures.dot_plot import dots_of_measures
 from bench.report.figures.variants import differences_of_variants
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
-from bench.stats.measured import Measured
+from bench.stats.analysis_measures import AnalysisMeasures
 from bench.stats.variants import Variants
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def _module(result: Variants | Measured) -> Any:
-    return measures if isinstance(result, Measured) else variants
+def _module(result: Variants | AnalysisMeasures) -> Any:
+    return measures if isinstance(result, AnalysisMeasures) else variants
 
 
-def read_published(result: Variants | Measured, results: Path) -> Mapping[Any, float]:
+def read_published(result: Variants | AnalysisMeasures, results: Path) -> Mapping[Any, float]:
     """Read the published values of an analysis; empty where there are none.
 
     Raises:
@@ -37,7 +37,7 @@ def read_published(result: Variants | Measured, results: Path) -> Mapping[Any, f
 
 
 def build_analysis(
-    result: Variants | Measured, published: Mapping[Any, float], figure_formats: tuple[str, ...] = ("svg",)
+    result: Variants | AnalysisMeasures, published: Mapping[Any, float], figure_formats: tuple[str, ...] = ("svg",)
 ) -> Analysis:
     """Return an analysis with its figure, and its coloured texts as a page; tables are written as JSON."""
     module, grids = _module(result), []
@@ -64,10 +64,12 @@ def build_analysis(
         lambda: [module.data(result, published)],
     )
     stem, page = file_stem(result.model, result.task, f"{result.method}-{result.analysis}"), ""
-    if isinstance(result, Measured) and result.measures.strips is not None:
+    if isinstance(result, AnalysisMeasures) and result.measures.strips is not None:
         page = strips.page(measures.title(result), result.measures.strips)
 
     def figures() -> dict[str, Figure | None]:
-        return {stem: dots_of_measures(result) if isinstance(result, Measured) else differences_of_variants(result)}
+        return {
+            stem: dots_of_measures(result) if isinstance(result, AnalysisMeasures) else differences_of_variants(result)
+        }
 
     return Analysis(stem, views, figures, ("json",), figure_formats, page)

@@ -101,7 +101,7 @@ def open_resources(
     from bench.model.devices import default_budget
     from bench.model.language_model import LanguageModel, LoadOptions
 
-    request = engines.Request(config.engine, config.workers, config.address, split=bool(config.devices))
+    request = engines.EngineOptions(config.engine, config.workers, config.address, split=bool(config.devices))
     if not config.dry_run:
         for folder in filter(None, (config.out, config.save_heads)):
             files.ensure_writable(folder)

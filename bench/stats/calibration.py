@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray
-from bench.metrics.answers import bin_of, portions
+from bench.metrics.validation import bin_of, portions
 from bench.stats.settings import Settings
 from bench.stats.strata import checked_runs, strata_of
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from bench.api import BoolArray, FloatArray
 from bench.metrics import METRICS, THRESHOLD
-from bench.metrics.answers import average_ranks, distinct
 from bench.metrics.calibration import Bins, log_losses
+from bench.metrics.validation import average_ranks, distinct
 from bench.stats.settings import Average
 from bench.stats.strata import Strata
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.api.protocol import ECE_BINS
-from bench.metrics.answers import checked
 from bench.metrics.summary import METRICS, rows_of_subjects, seed_of
+from bench.metrics.validation import checked
 from bench.stats.settings import Average
 
 

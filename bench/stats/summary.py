@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.metrics import METRICS
-from bench.metrics.answers import ranked
 from bench.metrics.calibration import signed_root
+from bench.metrics.validation import ranked
 from bench.stats.calibration import calibrated_p
 from bench.stats.comparison import Comparison, compare, ranks
 from bench.stats.influence import TESTED, Influence, influence, mean_over_seeds

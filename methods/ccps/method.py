@@ -63,8 +63,8 @@ class Ccps(ConfidenceMethod):
         "leave-one-out": "methods.ccps.analyses:leave_one_out",
         "shap": "methods.ccps.importance:shap",
         "trajectory": "methods.ccps.trajectory:trajectory",
-        "tokens": "methods.ccps.tokens:tokens",
-        "tokens-raw": "methods.ccps.tokens:tokens_raw",
+        "tokens": "methods.ccps.token_masking:tokens",
+        "tokens-raw": "methods.ccps.token_masking:tokens_raw",
     }
     needs = Needs(fit=_SIGNALS, predict=_SIGNALS)
     presets: ClassVar[Mapping[str, Preset]] = {

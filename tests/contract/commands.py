@@ -26,7 +26,7 @@ from bench.results.submissions import SubmissionVerdict
 from bench.run.pipeline import RunReport
 from bench.run.reproduction import Reproduction
 from bench.run.rerun import Rerun
-from bench.run.scorers.scoring import ScoreReport
+from bench.run.scorers.score_file import ScoreReport
 from bench.store.pruning import PruneResult
 from bench.store.usage import UsageRow
 from bench.testing import CheckResult
@@ -247,7 +247,7 @@ TABLE = [
         environment={"CONFBENCH_CACHE": ["stdout"]},
     ),
     Row(
-        "score", {"bench.run.scorers.scoring.score": ScoreReport(["{}"], NOTES)},
+        "score", {"bench.run.scorers.score_file.score": ScoreReport(["{}"], NOTES)},
         given={"questions": "q.jsonl", "head": "a"}, changes={"out": {"stdout": "", "files.a-out": "{}\n"}},
     ),
     Row(

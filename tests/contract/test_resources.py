@@ -60,7 +60,7 @@ def test_the_model_gets_its_options_and_the_cluster_its_own(monkeypatch: pytest.
     with pytest.raises(ReachedError) as found:
         open_resources(options, resolved, Silent())
     assert found.value.args[0][1] == language_model.LoadOptions("cpu", "bfloat16", trust_remote_code=True)
-    reach(monkeypatch, engines, "Request")
+    reach(monkeypatch, engines, "EngineOptions")
     with pytest.raises(ReachedError) as found:
         open_resources(config(engine="ray", workers=3, address="10.0.0.1:6379"), resolved, Silent())
     assert found.value.args == (("ray", 3, "10.0.0.1:6379"), {"split": False})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench.api import UserError
-from bench.engine import local
+from bench.engine import local_processes
 from bench.run.pipeline import run
 from tests.integration.engine_runs import Killing, config, contents, fed, manifests
 
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.usefixtures("small_shards")
 def pids(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Process ids of workers, in the order in which they were started."""
     found: list[int] = []
-    process_of = local._Process
+    process_of = local_processes._Process
 
     def noted(*arguments: Any) -> Any:
         process = process_of(*arguments)
         found.append(process.process.pid)
         return process
 
-    monkeypatch.setattr(local, "_Process", noted)
+    monkeypatch.setattr(local_processes, "_Process", noted)
     return found
 
 
@@ -96,15 +96,15 @@ def test_a_shard_that_kills_its_workers_ends_the_run_in_a_sentence(
     small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch,
     harm: signal.Signals, ending: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(local, "_START", local._START.partition("from bench")[0] + IDLE)
-    send = local.Processes.send
+    monkeypatch.setattr(local_processes, "_START", local_processes._START.partition("from bench")[0] + IDLE)
+    send = local_processes.Processes.send
 
-    def poisoned(crew: local.Processes, worker: int, task: Any, *, wait: bool) -> None:
+    def poisoned(crew: local_processes.Processes, worker: int, task: Any, *, wait: bool) -> None:
         send(crew, worker, task, wait=wait)
         if task.number == 1:
             os.kill(crew._running[worker].process.pid, harm)
 
-    monkeypatch.setattr(local.Processes, "send", poisoned)
+    monkeypatch.setattr(local_processes.Processes, "send", poisoned)
     with pytest.raises(
         UserError,
         match=rf"Reading rivers/test, shard \d: two workers were lost \({ending}\)\. Lower",
@@ -117,7 +117,7 @@ def test_a_shard_that_kills_its_workers_ends_the_run_in_a_sentence(
 def test_workers_that_can_not_start_are_not_started_again(
     small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_START", "import no_such_part")
+    monkeypatch.setattr(local_processes, "_START", "import no_such_part")
     with pytest.raises(UserError, match=r"^--workers: expected .+, got one that ended before with exit code 1; what"):
         run(config(small_model, rivers, tmp_path, workers=2))
     assert len(pids) == 2

@@ -10,8 +10,8 @@ import numpy as np
 
 from bench.api import BoolArray, FloatArray
 from bench.metrics import METRICS
-from bench.metrics.answers import bin_of
 from bench.metrics.calibration import ANSWERS_A_BIN, MASS_BINS, equal_mass
+from bench.metrics.validation import bin_of
 from bench.stats import TESTED, Sampling, Settings, p_values, strata_of, summary
 from tests.levels.populations import CELLS, GAPS, SHAPES, Cell
 

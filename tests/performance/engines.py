@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 from bench.engine.cluster import Cluster
-from bench.engine.local import Processes
+from bench.engine.local_processes import Processes
 from bench.prompts import shards as sharding
 from bench.run.config import RunConfig
 from bench.run.pipeline import run

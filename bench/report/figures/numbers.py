@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.api import FloatArray
-from bench.metrics.answers import bin_of
+from bench.metrics.validation import bin_of
 from bench.results.records import Records
 
 HISTOGRAM_BINS = 20

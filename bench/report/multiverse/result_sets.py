@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.api import FloatArray, UserError
-from bench.metrics.answers import ranked
+from bench.metrics.validation import ranked
 from bench.report.multiverse.definitions import NONE, RECALIBRATION, SEED
 from bench.report.text import listed, plain, setting
 from bench.results.files import base_of, path_of, read_records, recalibration_of, stored_path

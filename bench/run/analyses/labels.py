@@ -19,8 +19,8 @@ import numpy as np
 from bench.api import ConfidenceMethod, IntArray, UserError
 from bench.api.errors import capture, reason_of
 from bench.data.splits import TaskSplit
-from bench.metrics.answers import ranked
 from bench.metrics.scaling import Scale
+from bench.metrics.validation import ranked
 from bench.model.memory import release_free_memory
 from bench.model.specs import model_label
 from bench.progress import Progress, Silent

@@ -43,7 +43,7 @@ from bench.run.predicting import empty_answer_confidence
 from bench.run.preparation import find_infeasible, prepare
 from bench.signals.batches import Batches
 from bench.signals.split_data import SplitData
-from bench.stats.measured import Measured, validate_measures
+from bench.stats.analysis_measures import AnalysisMeasures, validate_measures
 from bench.stats.settings import Settings
 from bench.stats.variants import Variants, rows_of
 
@@ -95,7 +95,7 @@ def run_analysis(
     *,
     cache: Path | None = None,
     classes: Sequence[type[ConfidenceMethod]] = (),
-) -> list[Variants | Measured]:
+) -> list[Variants | AnalysisMeasures]:
     """Run an analysis on each task.
 
     Args:
@@ -150,7 +150,7 @@ def _analyse_test(
     request: AnalysisRequest,
     progress: Progress,
     test: TaskSplit,
-) -> Variants | Measured:
+) -> Variants | AnalysisMeasures:
     """Run an analysis on one test, from stored answers and signals."""
     resolved, reader = work.resolved, work.resources.reader
     inputs, model = results.inputs(method, test), model_label(request.model)
@@ -179,7 +179,7 @@ def _analyse_test(
     seeds = tuple(contexts)
     if isinstance(output, Measures):
         measures = validate_measures(f"{method}, analysis {name!r}", output)
-        return Measured(method, name, model, test.task, resolved.preset, seeds, len(predicted), measures)
+        return AnalysisMeasures(method, name, model, test.task, resolved.preset, seeds, len(predicted), measures)
     if not isinstance(output, Findings):
         type_name = type(output).__name__
         raise ContractError(f"{method}, analysis {name!r}: expected Findings or Measures, got {type_name}")

@@ -190,7 +190,7 @@ class TestCard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputCard:
+class OutputMapsCard:
     """Maps from the method's output to confidences."""
 
     empty: Share
@@ -269,7 +269,7 @@ class Card:
     asked: ProtocolCard
     learned: LearnedCard
     test: TestCard
-    output: OutputCard
+    output: OutputMapsCard
     kept: Count
     """Number of reference questions for `bench head check`."""
     provenance: Mapping[str, Any] = field(default_factory=dict)

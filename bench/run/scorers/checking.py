@@ -28,7 +28,7 @@ _SURE = 0.5
 
 
 @dataclass(frozen=True)
-class StateDrift:
+class StateDifference:
     """Differences of the hidden states of one signal, relative to their norms."""
 
     mean: float
@@ -47,7 +47,7 @@ class ScorerCheck:
     """Prompts with other token ids."""
     answers_differ: int
     """Answers with other token ids."""
-    states: Mapping[str, StateDrift]
+    states: Mapping[str, StateDifference]
     confidence_max: float
     confidence_mean: float
     rank_correlation: float | None
@@ -135,7 +135,7 @@ def check(
             lengths = np.linalg.norm(states.astype(np.float64), axis=1)
             distance = np.linalg.norm(states_now[name].astype(np.float64) - states.astype(np.float64), axis=1)
             relative = distance / np.where(lengths > 0, lengths, 1.0)
-            drifts[places[name]] = StateDrift(float(relative.mean()), float(relative.max()))
+            drifts[places[name]] = StateDifference(float(relative.mean()), float(relative.max()))
         confidence, n = scored.confidence, len(run.questions)
         pairs, order = list(split_data.pairs()), split_data.order
         prompts = sum(not np.array_equal(pairs[order[i]][0], run.prompts[i]) for i in range(n))

@@ -28,7 +28,7 @@ from bench.run.scorers.card import (
     LearnedCard,
     MethodCard,
     ModelCard,
-    OutputCard,
+    OutputMapsCard,
     ProtocolCard,
     TestCard,
     TestMetric,
@@ -216,7 +216,7 @@ class ScorerWriter:
                 metrics=metrics,
                 records=row.records_digest,
             ),
-            output=OutputCard(
+            output=OutputMapsCard(
                 empty=float(output.empty),
                 scale=() if scale is None else (float(scale.slope), float(scale.level)),
                 labelled=0 if scale is None else len(scale.labelled),

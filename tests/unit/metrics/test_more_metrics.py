@@ -36,8 +36,8 @@ from bench.metrics import (
     rmsce,
     smece,
 )
-from bench.metrics.answers import average_ranks
 from bench.metrics.selection import prr
+from bench.metrics.validation import average_ranks
 
 # Decimals with few digits make ties, as sampled confidences do.
 CONFIDENCE = st.one_of(st.floats(0, 1), st.sampled_from([k / 10 for k in range(11)]))

@@ -11,8 +11,8 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.api.protocol import Protocol
 from bench.metrics import METRICS, summarise
-from bench.metrics.answers import ranked
 from bench.metrics.scaling import Scale
+from bench.metrics.validation import ranked
 
 RISING = {
     "exp": lambda s: np.exp(s / 100),

@@ -15,9 +15,9 @@ import pytest
 from bench.api import MeasureColumn, Measures, Piece, Strip, Strips, UserError
 from bench.report import measures, method_analyses, strips
 from bench.report.analysis import write
-from bench.report.figures.measures import dots_of_measures
+from bench.report.figures.dot_plot import dots_of_measures
 from bench.report.tables import formats
-from bench.stats.measured import Measured, validate_measures
+from bench.stats.analysis_measures import AnalysisMeasures, validate_measures
 from tests.fixtures.readable import labels, note
 
 COLUMNS = (
@@ -34,9 +34,9 @@ ROWS = [
 ]
 
 
-def made(model: str = "llama8b", **changes: Any) -> Measured:
+def made(model: str = "llama8b", **changes: Any) -> AnalysisMeasures:
     given = replace(Measures("Is it so?", "It is.", COLUMNS, ROWS, "impact", notes=["Known."]), **changes)
-    return Measured("ccps", "tokens", model, "mmlu-oe", "fixed", (0, 1), 100, validate_measures("ccps", given))
+    return AnalysisMeasures("ccps", "tokens", model, "mmlu-oe", "fixed", (0, 1), 100, validate_measures("ccps", given))
 
 
 def test_rows_for_people_have_units_intervals_and_signs() -> None:

@@ -30,11 +30,11 @@ from bench.progress import Silent
 from bench.results import files
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
-from bench.run.scorers import load_head, reference_questions, scoring
+from bench.run.scorers import load_head, reference_questions, score_file
 from bench.run.scorers.card import CARD, FORMAT, GuardCard, read_card, write_guard
 from bench.run.scorers.checking import as_record, check
+from bench.run.scorers.score_file import guard_notes, score
 from bench.run.scorers.scorer import HeadSetting
-from bench.run.scorers.scoring import guard_notes, score
 from bench.stats.guard import calibration_mask
 from bench.store.files import write_folder_atomic
 from bench.store.folders import DIGEST, with_digest
@@ -810,8 +810,8 @@ def test_a_guard_says_nothing_of_an_answer_that_is_no_letter(copy: Path) -> None
     answers = [Answer(text, letter, False, parsed=letter is not None) for text, letter in (("A", "A"), ("so", None))]
     questions = [SimpleNamespace(id=str(k)) for k in range(2)]
     scored = SimpleNamespace(questions=questions, answers=answers, confidence=np.array([0.9, 0.9]), too_long={})
-    assert [line["trusted"] for line in scoring._output_lines(scored, head, {})] == [True, None]
-    assert [line["trusted"] for line in scoring._output_lines(scored, head, {"0": None})] == [None, None]  # given
+    assert [line["trusted"] for line in score_file._output_lines(scored, head, {})] == [True, None]
+    assert [line["trusted"] for line in score_file._output_lines(scored, head, {"0": None})] == [None, None]  # given
 
 
 def test_a_guard_of_another_task_names_no_share(whole_run: WholeRun, copy: Path, tmp_path: Path) -> None:

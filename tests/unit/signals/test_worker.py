@@ -21,7 +21,7 @@ import pytest
 from bench.api import AdapterRef, At, Hidden, Of, QueryLogits, Question, Split, TokenIds, UserError
 from bench.api.protocol import FIXED
 from bench.data.splits import TaskSplit
-from bench.engine.local import Processes
+from bench.engine.local_processes import Processes
 from bench.engine.pool import Pool
 from bench.model import folder
 from bench.model.adapter import fingerprint, record_base

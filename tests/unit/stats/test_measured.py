@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench.api import ContractError, MeasureColumn, Measures, Piece, Strip, Strips
-from bench.stats.measured import validate_measures
+from bench.stats.analysis_measures import validate_measures
 
 COLUMNS = (
     MeasureColumn("what", "what", "text"),

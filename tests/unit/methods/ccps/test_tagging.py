@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.api import UserError
-from methods.ccps.tagging import CLASS_OF_TAG, Tag, Word, align_tokens, tag_words, tagger
+from methods.ccps.word_classes import CLASS_OF_TAG, Tag, Word, align_tokens, tag_words, tagger
 
 
 @pytest.fixture(scope="module")

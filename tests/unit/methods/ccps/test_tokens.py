@@ -14,11 +14,11 @@ from torch import nn
 
 from bench.api import AnalysisInput, Batch, Context, Format, Of, Ragged, TokenIds, UserError
 from bench.report import measures as shown
-from bench.stats.measured import Measured, validate_measures
+from bench.stats.analysis_measures import AnalysisMeasures, validate_measures
 from methods.ccps import Ccps
-from methods.ccps import tokens as masking
+from methods.ccps import token_masking as masking
 from methods.ccps.contrasts import Effect
-from methods.ccps.tokens import Contrast, build_answer
+from methods.ccps.token_masking import Contrast, build_answer
 from tests.unit.methods.ccps.test_analyses import FEW
 from tests.unit.methods.ccps.test_method import batch
 
@@ -191,7 +191,7 @@ def test_the_papers_numbers_are_of_rows_and_columns_that_there_are() -> None:
     assert len(lines) == 12
     for line in lines:
         assert row(table, line["row"])[line["column"]] is not None
-    found = Measured("ccps", "tokens", "llama8b", "mmlu-oe", "paper", (0, 1, 2, 3, 4), 60, table)
+    found = AnalysisMeasures("ccps", "tokens", "llama8b", "mmlu-oe", "paper", (0, 1, 2, 3, 4), 60, table)
     paper = shown.read_published(found, RESULTS)
     records = {record["what"]: record for record in shown.blocks(found, paper)[0]}
     assert records["content words"]["impact (points): paper"] == "1.82"

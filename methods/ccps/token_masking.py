@@ -39,7 +39,7 @@ from methods.ccps import contrasts
 from methods.ccps.analyses import prepare, require_ccps
 from methods.ccps.contrasts import Effect, Impacts, Linear
 from methods.ccps.networks import Network, probabilities
-from methods.ccps.tagging import Word, WordClass, align_tokens, tag_words, tagger
+from methods.ccps.word_classes import Word, WordClass, align_tokens, tag_words, tagger
 
 N_STRIPS, STRIPS_SEED = 20, 0
 """Number of answers shown coloured, and the seed of their random choice."""

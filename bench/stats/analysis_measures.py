@@ -17,7 +17,7 @@ _MARKS = 2
 
 
 @dataclass(frozen=True)
-class Measured:
+class AnalysisMeasures:
     """Validated measures of one analysis of one method."""
 
     method: str

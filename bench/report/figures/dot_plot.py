@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bench.report.figures.drawing import AXIS, beside, difference_axis, draw_dot, drawing, name_rows, no_data, styled
 from bench.report.measures import interval_text, title, value_text
 from bench.report.style import TEXT_WIDTH, built_in
-from bench.stats.measured import Measured
+from bench.stats.analysis_measures import AnalysisMeasures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +19,7 @@ _MOST = 30
 
 
 @styled()
-def dots_of_measures(measured: Measured) -> Figure | None:
+def dots_of_measures(measured: AnalysisMeasures) -> Figure | None:
     """The drawn column of all rows that have a value in it, in their order; None where none is to be drawn."""
     column = measured.drawn
     if column is None:
