@@ -118,7 +118,7 @@ CARD = make_dataclass("Card", ["name", "test", "method", "asked"])(
     "a", {"metrics": {}}, {"constants": {}}, {"protocol": {}}
 )
 USE = UsageRow("fits", Path("fits/ab"), 1000, model="a-model")
-FINDING = Fake(threshold=0.5, bound=0.1, kept=1, mistakes=0, row=Fake(records_digest="d"), calibration=Fake(values=[1]),
+FINDING = Fake(threshold=0.5, bound=0.1, accepted=1, mistakes=0, row=Fake(records_digest="d"), calibration=Fake(values=[1]),
                request=Fake(risk=0.1, level=0.9))  # fmt: skip
 
 
@@ -289,7 +289,7 @@ TABLE = [
             "calibrate_on": {"write_guard.guard.share": None, "write_guard.guard.split_seed": None},
             **FORMAT_AND_FILES,
         },
-        environment={"CONFBENCH_CACHE": ["guarded.cache"]},
+        environment={"CONFBENCH_CACHE": ["compute_guards.cache"]},
     ),
     *(
         Row("list", {f"bench.registry.{kind}": registered("one") for kind in (kind, other)},
@@ -317,7 +317,7 @@ TABLE = [
             values={"model": {"llama8b": "llama8b", "llama8b, qwen32b": ("llama8b", "qwen32b")}},
             replaced={"bench.model.training_memory.configuration": lambda _settings: None},
             changes={"model": {"facts_from_settings.name": same, "stdout": Holding("llama8b")},
-                     "memory": {"reading": {"config": None, "budget": 1024}, "stdout": Holding("GB of 1e9 bytes")}},
+                     "memory": {"reading_footprint": {"config": None, "budget": 1024}, "stdout": Holding("GB of 1e9 bytes")}},
         )
         for given in ({}, {"memory": True})
     ),
@@ -453,7 +453,7 @@ TABLE = [
         changes={
             "analysis": "run_analysis.name",
             "out": {"ensure_writable.out": same, "write.out": same},
-            "figure": "shown.figure_formats",
+            "figure": "build_analysis.figure_formats",
             **FORMAT_AND_FILES,
         },
     ),
@@ -491,9 +491,9 @@ TABLE = [
         replaced=TABLES,
         changes={
             "out": {"ensure_writable.out": same, "write.out": same},
-            "methods": "shown.methods",
+            "methods": "build_analysis.methods",
             **FORMAT_AND_FILES,
         },
-        environment={"CONFBENCH_CACHE": ["computed.cache"]},
+        environment={"CONFBENCH_CACHE": ["compute_multiverse.cache"]},
     ),
 ]  # fmt: skip

@@ -293,9 +293,9 @@ HOST = {
     "bench/model/text_pairs.py: torch.from_numpy(logits[:, 0]).sigmoid()": "of numbers that are on the host",
     "bench/signals/files.py: v.float() if v.is_floating_point() else v": "from a file, and widened",
     "bench/signals/token_scores.py: value": "made on the host, for planted or no questions",
-    "bench/training/loop.py: recorded": "float64, from a file",
+    "bench/training/loop.py: validation": "float64, from a file",
     "methods/ccps/method.py: features": "float32, assembled on the host",
-    "methods/ccps/networks.py: likely(lambda of, x: of(network, x), features, _at_once)": "copied to the host",
+    "methods/ccps/networks.py: predict_proba(lambda f, x: f(network, x), features, _n_rows)": "copied to the host",
     "methods/litcab/method.py: rows": "numbers of questions, drawn on the host",
 }
 """Tensors that go to numpy without `.cpu()` -> why they can, be there an accelerator or not."""
