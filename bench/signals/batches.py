@@ -15,7 +15,7 @@ from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 
 _MIN_QUESTIONS = 4_096
-"""Smallest batch for prediction: whole shards are joined until they have this many questions."""
+"""Least number of questions in a batch for prediction: whole shards are joined until they have so many."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Batches:
             labels: whether the batch has labels (`correct`).
 
         Raises:
-            ContractError: a signal reveals the right answer, in a batch without labels.
+            ContractError: the batch has no labels, and a signal reveals the right answer.
         """
         if not labels:
             refuse_gold(str(split_data.where), Needs(predict=signals))
@@ -42,7 +42,7 @@ class Batches:
     def pieces(
         self, split_data: SplitData, signals: frozenset[Signal], adapted: SplitData | None = None
     ) -> Iterator[tuple[IntArray, Batch]]:
-        """Yield row indices and unlabelled batches of the usable questions of a split, some shards at a time.
+        """Yield the usable questions of a split, some shards at a time: their indices, and an unlabelled batch of them.
 
         All signals of a large split are never in memory together. Batch boundaries depend on the split alone.
 
