@@ -22,7 +22,7 @@ DECISIONS = logging.getLogger("bench.decisions")
 """Logs the automatic choices of a run at level INFO: device, dtype, budgets, revisions, cache hits in the store."""
 
 _QUIET_SECONDS = 2.0
-"""A shorter stage prints nothing."""
+"""Stages that take less time print nothing."""
 _LINE_SECONDS = 10.0
 """Least time between two plain lines."""
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -240,7 +240,7 @@ def _load(
             raise UserError(
                 f"{path} registers nothing; decorate a class with @method(...) or @task(...) from bench.api"
             )
-        if kind.word in kinds:  # else the file registers tasks while methods are loaded, or the other way round
+        if kind.word in kinds:  # else the file registers tasks alone while methods are loaded, or the other way round
             try:
                 entries.extend(_entries_of(kind, module, str(path)))
             except ContractError as error:
@@ -289,7 +289,7 @@ def _entries_of(kind: PluginKind, module: str, origin: str) -> Iterator[PluginEn
     parts = [f"{module}.{child.name}" for child in children if not child.name.startswith("_")]
     for part in parts:
         _import(part)
-    # compare names, not what this import added: a test or another registry may have imported the module before
+    # by module name, not by what this import added: the module may have been imported before
     declared = [d for d in registration.DECLARED if d.kind == kind.word and _is_within(d.module, module)]
     for part in parts or [module]:
         if not any(_is_within(d.module, part) for d in declared):

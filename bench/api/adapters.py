@@ -28,7 +28,7 @@ class AdapterModel(Protocol):
     """The model with an adapter in training, as passed to a loss function.
 
     A loss function is called as `loss(model, examples, settings)` with some of the examples of a batch and returns the
-    sum of their losses, a scalar tensor with gradient. It must not depend on how examples are batched.
+    sum of their losses, a scalar tensor with gradient. The sum must not depend on how examples are batched.
     """
 
     @property

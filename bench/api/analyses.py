@@ -62,7 +62,7 @@ class Findings:
     confidence: Mapping[str, FloatArray]
     """Variant -> `(seeds, n)` within [0, 1], ordered as the seeds of `AnalysisInput.contexts` and as its `test`."""
     metrics: Sequence[str] = ("ece", "rmsce", "brier", "auroc")
-    """Names in `bench.metrics.METRICS`; the last one decides. An ECE has a value, but no interval and no test."""
+    """Names in `bench.metrics.METRICS`; the verdict is on the last. An ECE has a value, but no interval or test."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Variant -> number of feature columns that it is trained on; may be empty."""
     published: str = ""

@@ -60,13 +60,13 @@ class TrainingStage:
     """Record of one training stage, and the step whose weights were kept."""
 
     name: str
-    """E.g. `contrastive`; empty where the method has one stage."""
+    """Name of the stage, e.g. `contrastive`; empty if the method has only one."""
     limit: int
     """Maximum number of steps."""
     taken: int
     """Number of steps run."""
     kept: int
-    """Step whose weights were kept."""
+    """Number of the step whose weights were kept."""
     epochs: float
     """Passes over the training rows up to the kept step."""
     steps: tuple[int, ...] = ()
@@ -93,7 +93,7 @@ class EarlyStopping:
         points: int = POINTS,
         epochs_per_step: float = 0.0,
     ) -> None:
-        """Start before the first step.
+        """Prepare a training; no step has started yet.
 
         Args:
             limit: maximum number of steps.

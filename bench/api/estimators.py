@@ -37,10 +37,10 @@ def written(value: Any, path: str, convert: Convert) -> dict[str, Any]:
     Args:
         value: the object.
         path: attribute path of the object in the fitted method, for the error.
-        convert: serialises its attributes.
+        convert: serialises the object's attributes.
 
     Raises:
-        ContractError: it contains a compiled object.
+        ContractError: the object is of a compiled class other than a tree.
     """
     kind = f"{type(value).__module__}:{type(value).__qualname__}"
     if isinstance(value, np.random.RandomState):
@@ -69,7 +69,7 @@ def read(value: Mapping[str, Any], path: str, convert: Convert) -> Any:
     Args:
         value: the serialised object.
         path: attribute path of the object in the fitted method, for the error.
-        convert: deserialises its attributes.
+        convert: deserialises the object's attributes.
 
     Raises:
         ContractError: the object's class is not one of scikit-learn, it was written by another version of

@@ -184,7 +184,8 @@ class ConfidenceMethod(ABC):
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})
     """Preset -> differences of this method from its source, one sentence each; `bench show` lists them."""
     analyses: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Name -> "module:function" of an analysis for `bench analyze`: it gets an `AnalysisInput` and returns `Findings`.
+    """Name -> "module:function" of an analysis for `bench analyze`: it gets an `AnalysisInput` and returns
+    `Findings` or `Measures`.
     Imported only when it is requested; the default module is that of the class."""
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Contract check -> reason why this method may break it; an entry that is no longer needed fails."""

@@ -122,7 +122,7 @@ class _Field:
         """Convert a value to the type of the field.
 
         Raises:
-            UserError: it has the wrong type.
+            UserError: the value has the wrong type.
         """
         if value is None and self.may_be_none:
             return None

@@ -15,7 +15,7 @@ from bench.api.errors import UserError, did_you_mean
 NLL_CLIP = 2.0**-24
 """Lower clip of probabilities in a log loss: the distance between 1 and the largest float32 below 1.
 
-A float32 softmax gives no value between 1 - 2^-24 and 1, so a float64 method that gives one must lose no more for it.
+A float32 softmax gives no value between 1 - 2^-24 and 1, so giving one in float64 must not cost more.
 """
 
 

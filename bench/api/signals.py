@@ -121,7 +121,7 @@ class Samples(Signal):
         """Refuse invalid sampling settings.
 
         Raises:
-            ContractError: no sample, no positive temperature, or a `top_p` outside (0, 1].
+            ContractError: `n` is below 1, `temperature` is not above 0, or `top_p` is outside (0, 1].
         """
         has_temperature = _is_number(self.temperature) and self.temperature > 0
         if not _is_count(self.n, 1) or not has_temperature or not _is_number(self.top_p) or not 0 < self.top_p <= 1:

@@ -82,7 +82,7 @@ class Batches:
             column = columns[signal] = definition(signal).column(tuned if uses_adapter([signal]) else frozen)
             arrays = (column.values, column.offsets, column.owner) if isinstance(column, Ragged) else (column,)
             for array in arrays:
-                if isinstance(array, np.ndarray):  # read-only itself: else a method could write a view's `base`
+                if isinstance(array, np.ndarray):  # not a read-only view of it: a method could write to its `base`
                     array.flags.writeable = False
         return Batch(
             [question.id for question in frozen.questions], columns, split_data.correct[rows] if labels else None

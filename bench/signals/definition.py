@@ -105,7 +105,7 @@ class PassDefinition(SignalDefinition[S]):
 
     @property
     def depths(self) -> frozenset[float]:
-        """Depths, as fractions of the layers, of the hidden states that the signal reads; 1.0 needs no mention."""
+        """Depths of the hidden states that the signal reads, as fractions of the layers; 1.0 need not be listed."""
         return frozenset()
 
     @property

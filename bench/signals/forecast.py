@@ -1,4 +1,4 @@
-"""Forecast the seconds that reading a split will take: count the passes over some shards, times the model's speed.
+"""Forecast the seconds that reading a split will take, from the passes counted over some shards and the model's speed.
 
 The length of open answers is estimated by generating a few with the model if it is small. A large model is not loaded
 for that: each of its answers is assumed to be as long as the geometric mean of an option's length and the length limit.
@@ -141,7 +141,7 @@ def generate_texts(
     items = [ModelInput(prompts[i * len(prompts) // count], 0, uniforms=row) for i, row in enumerate(draws)]
     try:
         output = Extractor(lm, asking, pass_definitions(samplings)).extract(items)
-        lm.session.reset()  # its cached prefixes would save the run tokens that its costs have to count
+        lm.session.reset()  # else the run reuses cached prefixes, and its costs lack their tokens
         lm.session.tokens = 0
     except (*ARCHITECTURE_ERRORS, UserError):  # the run itself reports what is wrong with the model
         return []

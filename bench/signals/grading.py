@@ -172,13 +172,13 @@ class Grader:
         judge = self.judge.pairwise_judge() if fmt is Format.OPEN else None
         if judge is None:
             return agree
-        contexts = _contexts(split_data, protocol)  # the judge compares the texts that differ from the answer
+        contexts = _contexts(split_data, protocol)  # the judge compares samples whose text differs from the answer's
         places, columns = (index.tolist() for index in np.nonzero(~agree & split_data.usable[rows][:, None]))
         cases = [
             JudgeCase(contexts[rows[i]], split_data.answers[rows[i]].text, texts[i][j])
             for i, j in zip(places, columns, strict=True)
         ]
-        if cases:  # a sample without a verdict disagrees
+        if cases:  # a sample without a verdict counts as disagreeing
             verdicts = judge.verdicts(cases, f"compare samples {split_data.where}", self.reader.progress)
             agree[places, columns] = [bool(verdict) for verdict in verdicts]
         return agree

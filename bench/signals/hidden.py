@@ -75,7 +75,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return self.signal.at in _PREDICTED_TEXTS and self.signal.pool is None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return this definition, and what is stored of samples; for letters, that of the prompt-end state alone."""
+        """Return this definition and those of the samples; for letters that of the state at the prompt's end."""
         if self.signal.at is At.SAMPLE_END:
             return (self, *sample_sources(self.signal.samples, max_new_tokens))
         lettered = self.signal.at in OPTIONS and fmt is Format.CHOICE
@@ -136,7 +136,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return Ragged(np.repeat(arrays["values"], ids.lengths, axis=0), ids.offsets, ids.owner)
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """Return states that lie further along one direction where the answer is right, consistent with the head."""
+        """Return states that lie further along one direction if the answer is right, and fit the output head."""
         last = self.signal.depth == 1.0
         if self.ragged:
             text = data.texts[_PREDICTED_TEXTS[self.signal.at]]
@@ -144,7 +144,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
             states = text.states if last else data.layer_states(repr(self.signal), certainty)
             return Ragged(states, text.ids.offsets, text.ids.owner)
         if self.signal.at is At.SAMPLE_END:
-            agreement = data.sample_agreement(self.signal.samples)  # equal samples have nearby states
+            agreement = data.sample_agreement(self.signal.samples)  # samples that equal the answer have nearby states
             states = data.layer_states(repr(self.signal), data.certainty)[:, None, :]
             others = data.rng.standard_normal((*agreement.shape, states.shape[-1]))
             return np.where(agreement[:, :, None], states + 0.1 * others, others).astype(np.float32)

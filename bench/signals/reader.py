@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bench.signals.forecast import Texts
 
 _MAX_ATTEMPTS = 3
-"""Attempts after which a shard is computed even if another run has stored some of its signals meanwhile."""
+"""Number of attempts after which a shard is computed even if another run has stored some of its signals meanwhile."""
 
 _StoreLookup = tuple[list[Entry], ShardTask | None]
 """Store entries of a shard, and the task that computes what they lack; None if they are complete."""
@@ -122,7 +122,7 @@ class Reader:
     ) -> list[ModelInput]:
         """Return the model's input for each question of a shard; without `answers` the model generates answers."""
         task, questions = split_data.task, [split_data.questions[row] for row in shard.rows]
-        query_prompts = None  # the self-check conversation continues the answering prompt, as in nearly all templates
+        query_prompts = None  # None: the query conversation begins with the answered prompt, as in most templates
         if continuations.turns and not self._continues(task):
             released = [split_data.released.get(question.id) for question in questions]
             prompts = [
@@ -285,7 +285,7 @@ class Reader:
                         self.forward_tokens += result.forward_tokens
                         self.peak_memory_mb = max(self.peak_memory_mb, result.peak_memory_mb)
                         entry = result.entry or (self.store.get(task.kind, result.key) if result.key else None)
-                        if entry is not None:  # else another run stored parts: look the shard up again
+                        if entry is not None:  # else another run stored some signals: look the shard up again
                             finish(task.number, [*stored_entries[task.number], entry])
                 if len(complete) == len(shards):
                     break
@@ -314,7 +314,7 @@ class Reader:
             wrong = [[ids for k, ids in enumerate(texts) if k != question.gold] for question, texts in pairs]
             counts = np.asarray([len(texts) for texts in wrong], dtype=np.int64)
             digests = {"gold": gold, "wrong": digest_arrays([counts, *(ids for texts in wrong for ids in texts)])}
-            if shard.samples is None:  # the generator of the samples is keyed by the question ids
+            if shard.samples is None:  # the samples' random generator depends on the question ids
                 digests["drawn by"] = key_of({"ids": [question.id for question in questions]})
             shard_names = {}
             for signal, name in base_names.items():
@@ -345,7 +345,7 @@ class Reader:
         asking = self.asking(split_data)
         followups = [
             turn for turn in continuations.turns if turn.wording or turn.say
-        ]  # prompts leave room for the self-check
+        ]  # not the self-check query, for which prompts leave room
         answer = max([asking.max_new_tokens, *map(len, shard.given or ())])
         longest = max(map(len, shard.prompts), default=0) + answer if followups else 0
         for turn in followups:

@@ -22,7 +22,7 @@ class RelatedDefinition(SignalDefinition[Related]):
     declares = Related
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the definitions of what is stored of the samples."""
+        """Return the definitions of the stored signals that give the samples' token ids."""
         return sample_sources(self.signal.samples, max_new_tokens)
 
     def note(self, split_data: SplitData) -> str:

@@ -24,7 +24,7 @@ class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
     declares = SampleAgreement
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the definitions of what is stored of the samples."""
+        """Return the definitions of the stored signals that give the samples' token ids."""
         return sample_sources(self.signal.samples, max_new_tokens)
 
     def agreement(self, split: StoredSplit, compare: CompareSamples) -> Agreement:
@@ -35,7 +35,7 @@ class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
             ["" if same else f"={normalise_text(text)}" for text, same in zip(sampled, row, strict=True)]
             for sampled, row in zip(texts, agree.tolist(), strict=True)
         )
-        largest = [max(Counter(labels).values()) for labels in groups]  # samples that match the answer are one group
+        largest = [max(Counter(labels).values()) for labels in groups]  # those that agree with the answer are one group
         return Agreement(agree, float(np.mean(largest) / agree.shape[1]))
 
     def column(self, split: StoredSplit) -> BoolArray:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _CHUNK = 64
-"""Questions whose logits are in memory at once: 80 MB in float64 for a vocabulary of 152,064."""
+"""Number of questions whose logits are in memory at once: 80 MB in float64 for a vocabulary of 152,064."""
 
 
 class SamplesDefinition(PassDefinition[Samples]):
@@ -88,7 +88,7 @@ class SamplesDefinition(PassDefinition[Samples]):
 
 
 def sample_sources(samples: Samples, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-    """Return what is stored of the samples: their ids, or, of one-token samples, the states at the prompts' ends."""
+    """Return what samples are read from: their stored ids, or, if of one token, the states at the prompts' ends."""
     first = definition(Hidden(1.0, At.PROMPT_END))
     assert isinstance(first, PassDefinition)  # noqa: S101  # for the type checker
     return (first,) if max_new_tokens == 1 else (SamplesDefinition(samples),)
@@ -132,7 +132,7 @@ def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list
     states: Any = definition(Hidden(1.0, At.PROMPT_END)).column(split)  # (n, d): one row for each prompt
     head, stops, n = split.lm.head, split.lm.stops, sampling.n
     for offset in range(0, len(states), _CHUNK):
-        part = torch.tensor(states[offset : offset + _CHUNK]).to(head.weight)  # back to the dtype they were read in
+        part = torch.tensor(states[offset : offset + _CHUNK]).to(head.weight)  # back to the model's dtype
         questions = split.questions[offset : offset + _CHUNK]
         numbers = [float(u) for q in questions for u in uniforms(split.seed, q.id, n, 1)[:, 0]]
         rows = [row for row in range(len(questions)) for _ in range(n)]

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """Agreement of the samples with the answers."""
+    """Whether the samples of a signal agree with the answers."""
 
     agree: BoolArray
     """`(n, N)` in the order of the shards: whether sample j agrees with the greedy answer (docs/methods.md §2.14)."""
@@ -86,7 +86,7 @@ class SplitData:
     agreements: Mapping[Signal, Agreement | BaseException] = field(default_factory=dict)
     """Signal -> agreement of its samples with the answers, or the exception raised while it was computed."""
     relations: Mapping[Signal, FloatArray | BaseException] = field(default_factory=dict)
-    """Signal -> relations among samples, in the order of the shards, or the exception raised meanwhile."""
+    """Signal -> relations of its samples, in the order of the shards, or the exception raised while computing."""
     related_by: Mapping[Signal, str] = field(default_factory=dict)
     """Signal -> name of what related the samples: a model with its revision, the judge, or `match`."""
 

@@ -201,7 +201,7 @@ def make_batch(
     last_shown = answers.ids.values[answers.ids.offsets[:-1]] == LETTERS - 1
     options = np.where((rng.random(n) < 0.2) & ~last_shown, LETTERS - 1, LETTERS)  # noqa: PLR2004  (every fifth)
     golds: list[tuple[IntArray, FloatArray]] = []
-    wrongs = []  # of each question, ids, states and the numbers of the options to which they belong
+    wrongs = []  # for each question: token ids, states, and to which option each of them belongs
     for i, (shown, is_correct) in enumerate(zip(options, labels, strict=True)):
         rows = slice(*answers.ids.offsets[i : i + 2])
         answer = answers.ids.values[rows], answers.states[rows]
@@ -212,7 +212,7 @@ def make_batch(
             wrongs.append([others, np.repeat(answer[1], len(others), axis=0), others])
             continue
         phrases = [phrase(rng, answer[1][:1], longest_option, model) for _ in range(shown - 1)]
-        phrases.insert(0 if is_correct else int(rng.integers(1, shown)), answer)  # shared prompt-end state
+        phrases.insert(0 if is_correct else int(rng.integers(1, shown)), answer)  # all share the prompt-end state
         golds.append(phrases[0])
         parts = [(ids, states, np.full(len(ids), k)) for k, (ids, states) in enumerate(phrases[1:], 1)]
         wrongs.append([np.concatenate(each) for each in zip(*parts, strict=True)])

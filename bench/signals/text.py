@@ -30,7 +30,7 @@ class TextDefinition(SignalDefinition[Text]):
         return self.signal.of is Of.ANSWER
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the definitions of what is stored of the samples; none for other texts."""
+        """Return the definitions of the stored signals that give the samples' token ids; none for other texts."""
         return sample_sources(self.signal.samples, max_new_tokens) if self.signal.of is Of.SAMPLES else ()
 
     def column(self, split: StoredSplit) -> Column:

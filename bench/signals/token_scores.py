@@ -61,7 +61,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return self._empty_scores() if self.signal.of is Of.ANSWER else None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return what is stored for these scores: all letters together; of one-token samples the prompt-end states."""
+        """Return what scores are read from: letters are stored together, one-token samples as prompt-end states."""
         of, choice = self.signal.of, fmt is Format.CHOICE
         if of is Of.SAMPLES:
             ids = sample_sources(self.signal.samples, max_new_tokens)
@@ -86,7 +86,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         """
         import torch
 
-        per_item = self.signal.of is not Of.ANSWER  # the questions of one prompt share its answer alone
+        per_item = self.signal.of is not Of.ANSWER  # questions of one prompt share its answer only
         places = [(i, m) for i, group in enumerate(batch.items) for m in range(len(group) if per_item else 1)]
         of, letters, items = self.signal.of, batch.asking.letter_ids, batch.items
         texts: list[Sequence[Ids]] = [

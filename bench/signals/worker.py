@@ -98,7 +98,7 @@ class Engine(Protocol):
 
 
 def busy_last(run: Callable[..., Iterator[tuple[ShardTask, TaskResult]]], tasks: Iterable[ShardTask]) -> Outcomes:
-    """Run tasks; those whose shard another run is computing come last, when that run has finished it.
+    """Run tasks; those whose shard another run is computing come last, after waiting for that run.
 
     Args:
         run: function that runs some tasks; with `wait` it waits for other runs instead of skipping their shards.
@@ -149,7 +149,7 @@ class Worker:
         """Run one task, unless another run is computing its shard or has done so.
 
         Args:
-            task: the missing part of a shard.
+            task: the signals to compute for one shard.
             wait: whether to wait for another run that is computing the shard; else return with `is_claimed` set.
 
         Raises:

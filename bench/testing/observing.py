@@ -136,7 +136,7 @@ def observed_fit(make: MakeMethod) -> ObservedFit:
     train = RecordingBatch(labelled, labelled.correct).own()
     arguments, columns = copy.deepcopy(method.params()), contents(train)
     with preserve_global_states():
-        seed_globally(13)  # else a method that seeds them itself would leave the state that it set before, and pass
+        seed_globally(13)  # else a method that seeds them could leave the same state as an earlier fit, and pass
         states = global_states()
         returned = method.fit(train, context(make))
         changed = changed_states(states)
