@@ -62,10 +62,10 @@ class PluginEntry(Generic[T]):
     name: str
     """Name on the command line; for a broken plugin, the name of its entry point."""
     plugin: type[T] | None
-    """None if the plugin is broken."""
+    """The plugin class; None if the plugin is broken."""
     module: str
     origin: str
-    """`built-in`, a distribution with its version, or the path given with `--plugin`."""
+    """`built-in`, a distribution with its version, the path given with `--plugin`, or a description."""
     error: str = ""
     """Why the plugin is broken."""
 

@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 PATIENCE = 2
-"""Training ends when the validation loss has not fallen at this many points in a row (see `POINTS`)."""
+"""Training ends when this many points in a row (see `POINTS`) give no new smallest validation loss."""
 POINTS = 8
 """Number of points at which the validation loss is computed: after limit / 128, limit / 64, ..., limit steps."""
 

@@ -54,7 +54,7 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
         return batch.repeat_per_question({"values": logits.get(i, missing)} for i in range(len(batch.items)))
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
-        """Return logits that favour yes for right answers; an adapter changes none, as if it were untrained."""
+        """Return logits that favour yes for right answers; they are the same with and without an adapter."""
         half_logit = 0.75 * data.certainty
         base = data.rng.standard_normal(len(half_logit))
         return np.stack([base - half_logit, base + half_logit], axis=1).astype(np.float32)  # (n, 2): no, yes

@@ -42,7 +42,7 @@ class ShardTask:
     """Index of the shard in its split."""
     split: str
     kind: str
-    """Part of the store that has the shard's entries: `readings/` and a digest."""
+    """Part of the store that has the shard's entries, e.g. `readings/<digest>`."""
     held: tuple[str, ...] | None
     """Keys of the shard's store entries when this task was made; if they differ later, another run has written entries,
     and nothing is computed. None: compute anyway."""
@@ -123,7 +123,7 @@ class Worker:
     lm: LanguageModel
     store: Store
     waits: Callable[[ShardTask, str], None] = lambda _task, _whom: None
-    """Called with a shard that another run is computing, and with the name of its process."""
+    """Function called with a task whose shard another run is computing, and with the name of that run's process."""
     _adapter_stack: ExitStack = field(default_factory=ExitStack, init=False)
     _adapter: AdapterRef | None = field(default=None, init=False)
 
@@ -146,7 +146,7 @@ class Worker:
     close = rest
 
     def do(self, task: ShardTask, *, wait: bool) -> TaskResult:
-        """Run one task, unless another run is computing its shard or has done so.
+        """Run one task, unless another run is computing, or has computed, its shard.
 
         Args:
             task: the signals to compute for one shard.

@@ -145,7 +145,7 @@ class _NoSource(Source):
 
 
 NO_SOURCE: Source = _NoSource()
-"""Source of a task that generates its questions."""
+"""Source to pass for a task that generates its questions."""
 
 
 def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:
