@@ -1,4 +1,4 @@
-"""Progress of a stage: a bar with rate and time left on a terminal, plain lines elsewhere, nothing in library calls.
+"""Shows the progress of a run's stages: bars on a terminal, plain lines elsewhere, nothing in library calls.
 
 `visible` escapes control characters in text from servers, models, plugins and files before it is shown.
 """
@@ -22,7 +22,7 @@ DECISIONS = logging.getLogger("bench.decisions")
 """Logs the automatic choices of a run at level INFO: device, dtype, budgets, revisions, cache hits in the store."""
 
 _QUIET_SECONDS = 2.0
-"""A shorter stage prints nothing."""
+"""Stages that take less time print nothing."""
 _LINE_SECONDS = 10.0
 """Least time between two plain lines."""
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -45,7 +45,7 @@ def visible(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    r"""Escape the same characters in a JSON document by JSON escapes, which keeps its value.
+    r"""Escape the characters that `visible` escapes in a JSON document, by JSON escapes, which keep its value.
 
     >>> print(visible_json('"\u202e"'))
     "\u202e"
@@ -59,7 +59,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def terminal(*, stderr: bool = False) -> Console:
-    """Rich console on stdout or stderr that prints all text through `visible`."""
+    """Return a rich console on stdout or stderr that prints all text through `visible`."""
     from rich.console import Console
 
     class Terminal(Console):
@@ -71,7 +71,7 @@ def terminal(*, stderr: bool = False) -> Console:
 
 
 class Progress(Protocol):
-    """Receives the progress of a run."""
+    """Receives the progress of a run and shows it."""
 
     def stage(self, name: str, total: int, unit: str = "questions") -> AbstractContextManager[Advance]:
         """Open a stage; call the yielded function with the number of units done since the last call."""
@@ -81,7 +81,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Prints nothing."""
+    """A `Progress` that prints nothing."""
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Advance]:
@@ -95,14 +95,14 @@ class Silent:
 
 
 def _speed(done: int, seconds: float) -> str:
-    """Units per second, or seconds per unit if slower than one per second."""
+    """Return the rate as text: units per second, or seconds per unit if slower than one per second."""
     if 0 < done < seconds:
         return f"{seconds / done:,.1f} s each"
     return f"{done / seconds:,.0f}/s"
 
 
 class Lines:
-    """Plain lines, for logs and pipes."""
+    """A `Progress` that prints plain lines, for logs and pipes."""
 
     def __init__(self, out: TextIO) -> None:
         self.out = out
@@ -134,7 +134,7 @@ class Lines:
 
 
 class Bars:
-    """Bars on a terminal."""
+    """A `Progress` that shows bars on a terminal."""
 
     def __init__(self) -> None:
         self.console = terminal(stderr=True)
@@ -172,5 +172,5 @@ class Bars:
 
 
 def progress_on(stream: TextIO) -> Progress:
-    """Progress on this stream: bars on a terminal, plain lines elsewhere."""
+    """Return a `Progress` that prints to this stream: bars on a terminal, plain lines elsewhere."""
     return Bars() if stream.isatty() else Lines(stream)

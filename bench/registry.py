@@ -1,6 +1,7 @@
 """Registry of methods and tasks: loads built-ins and installed plugins by entry point, and files given with `--plugin`.
 
-One generic `Registry` serves both kinds; groups of methods are resolved here. Torch and transformers aren't imported.
+One generic `Registry` serves methods and tasks. Group names such as `trained` are expanded to methods here, too. Torch
+and transformers aren't imported.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PluginKind:
-    """Kind of plugin, method or task: what differs when one is loaded."""
+    """Kind of plugin, method or task, with what the loading of plugins of this kind needs to know."""
 
     word: str
     """Name of the kind, as in `Unknown method ...` and in `Declaration.kind`."""
@@ -46,7 +47,7 @@ class PluginKind:
 
     @property
     def group(self) -> str:
-        """Entry-point group."""
+        """Name of the entry-point group under which packages register plugins of this kind."""
         return f"{DISTRIBUTION}.{self.word}s"
 
 
@@ -56,15 +57,15 @@ TASK = PluginKind("task", Task, ("format", "card", "style"))
 
 @dataclass(frozen=True)
 class PluginEntry(Generic[T]):
-    """One registered class, or a plugin that could not be loaded."""
+    """One registered plugin class, or a plugin that could not be loaded."""
 
     name: str
     """Name on the command line; for a broken plugin, the name of its entry point."""
     plugin: type[T] | None
-    """None if the plugin is broken."""
+    """The plugin class; None if the plugin is broken."""
     module: str
     origin: str
-    """`built-in`, a distribution with its version, or the path given with `--plugin`."""
+    """`built-in`, a distribution with its version, the path given with `--plugin`, or a description."""
     error: str = ""
     """Why the plugin is broken."""
 
@@ -92,11 +93,11 @@ class Registry(Generic[T]):
         """Notes to print once for the user, e.g. that a plugin file was executed."""
 
     def names(self) -> tuple[str, ...]:
-        """Names of the usable plugins, sorted."""
+        """Return the names of the usable plugins, sorted."""
         return tuple(sorted(self._usable))
 
     def entries(self) -> tuple[PluginEntry[T], ...]:
-        """All entries: the usable ones by name, then the broken ones."""
+        """Return the entries of all plugins: of the usable ones by name, then of the broken ones."""
         return (*(self._usable[name] for name in self.names()), *self._broken)
 
     def get(self, name: str) -> type[T]:
@@ -123,9 +124,8 @@ def methods(plugins: Sequence[Path] = (), made: Sequence[type[ConfidenceMethod]]
 
     Raises:
         UserError: a plugin file can't be used, two plugins share a name, another package named `methods` or `tasks`
-            shadows ours,
-            or the package is not installed.
-        ContractError: a built-in breaks a rule.
+            shadows ours, or confbench is not installed.
+        ContractError: a built-in method breaks a rule of `bench.api`.
     """
     for cls in made:
         with plugin_errors(f"method {cls.name!r}"):
@@ -138,14 +138,14 @@ def tasks(plugins: Sequence[Path] = (), made: Sequence[tuple[type[Task], str]] =
 
     Args:
         plugins: plugin files.
-        made: further tasks, e.g. those of question files, each with its origin.
+        made: further task classes, e.g. those of question files, each with its `PluginEntry.origin`.
     """
     return _load(TASK, plugins, [PluginEntry(task.name, task, task.__module__, origin) for task, origin in made])
 
 
 @cache  # scanning all installed packages takes 50 ms, and reports call this once per line
 def built_in() -> tuple[Registry[ConfidenceMethod], Registry[Task]]:
-    """Load the methods and tasks of this package; no other package is imported.
+    """Load the built-in methods and tasks; plugins of other packages are not imported.
 
     Raises:
         UserError, ContractError: as `methods`.
@@ -161,25 +161,25 @@ GROUPS = ("paper", "untrained", "trained", "all")
 
 @cache
 def paper() -> frozenset[str]:
-    """Names of the built-in methods that the paper compares, from `methods/groups.toml`."""
+    """Return the names of the built-in methods that the paper compares, from `methods/groups.toml`."""
     table = tomllib.loads((resources.files("methods") / "groups.toml").read_text(encoding="utf-8"))
     return frozenset(table["paper"])
 
 
 def groups_of(method: type[ConfidenceMethod]) -> tuple[str, ...]:
-    """Groups of a method except `all`; tables list the method under the first."""
+    """Return the names of a method's groups except `all`; tables list the method under the first."""
     return (*["paper"] * (method.name in paper()), "trained" if method.trains() else "untrained")
 
 
 @cache
 def groups_built_in() -> Mapping[str, str]:
-    """Built-in method -> the group under which tables list it."""
+    """Return, for each built-in method, the group under which tables list it."""
     known = built_in()[0]
     return {name: groups_of(known.get(name))[0] for name in known.names()}
 
 
 def chosen(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str, ...]:
-    """Expand groups to the names of their methods, each name once, in order.
+    """Expand group names to the names of their methods; each method is named once, in the given order.
 
     Raises:
         UserError: a name is neither a method nor a group.
@@ -229,7 +229,7 @@ def _load(
         origin = BUILT_IN if is_ours else point.value if dist is None else f"{dist.name} {dist.version}"
         try:
             entries.extend(_entries_of(kind, point.module, origin))
-        except BaseException as error:  # an error in another package must not stop ours
+        except BaseException as error:  # an error in another package must not stop the built-in plugins
             if is_ours or isinstance(error, KeyboardInterrupt):
                 raise
             entries.append(PluginEntry(point.name, None, point.module, origin, reason_of(error)))
@@ -240,7 +240,7 @@ def _load(
             raise UserError(
                 f"{path} registers nothing; decorate a class with @method(...) or @task(...) from bench.api"
             )
-        if kind.word in kinds:  # else the file registers tasks while methods are loaded, or the other way round
+        if kind.word in kinds:  # else the file registers tasks alone while methods are loaded, or the other way round
             try:
                 entries.extend(_entries_of(kind, module, str(path)))
             except ContractError as error:
@@ -249,7 +249,7 @@ def _load(
 
 
 def _points() -> dict[str, list[importlib.metadata.EntryPoint]]:
-    """Entry points by group, for methods and tasks. Slow: reads a file of each installed package."""
+    """Return the entry points of methods and tasks, by group. Slow: reads a file of each installed package."""
     points = importlib.metadata.entry_points()
     return {kind.group: list(points.select(group=kind.group)) for kind in (METHOD, TASK)}
 
@@ -271,7 +271,7 @@ def import_built_ins() -> None:
 
 
 def _home() -> Path:
-    """Folder that contains `bench` and the built-in plugin packages."""
+    """Return the folder that contains `bench` and the built-in plugin packages."""
     return Path(inspect.getfile(registration)).resolve().parents[2]
 
 
@@ -284,12 +284,12 @@ def _import(name: str) -> ModuleType:
 
 
 def _entries_of(kind: PluginKind, module: str, origin: str) -> Iterator[PluginEntry[Any]]:
-    """Plugins registered by a module, or by the public submodules of a package."""
+    """Yield an entry for each plugin that a module registers, or the public submodules of a package."""
     children = pkgutil.iter_modules(getattr(_import(module), "__path__", ()))
     parts = [f"{module}.{child.name}" for child in children if not child.name.startswith("_")]
     for part in parts:
         _import(part)
-    # compare names, not what this import added: a test or another registry may have imported the module before
+    # by module name, not by what this import added: the module may have been imported before
     declared = [d for d in registration.DECLARED if d.kind == kind.word and _is_within(d.module, module)]
     for part in parts or [module]:
         if not any(_is_within(d.module, part) for d in declared):
@@ -340,7 +340,11 @@ def _check(kind: PluginKind, declaration: Declaration) -> None:
 
 
 def module_of(path: Path) -> str:
-    """Name in `sys.modules` of a plugin file with its current content; a UserError if it can't be read."""
+    """Return the name in `sys.modules` of a plugin file with its current content.
+
+    Raises:
+        UserError: the file can't be read.
+    """
     return _read(path)[0]
 
 

@@ -1,4 +1,4 @@
-"""LoRA adapters: how a method has one trained, and the model that its loss function gets."""
+"""LoRA adapters: `TrainAdapter`, which trains one for a method, and the `AdapterModel` that its loss function gets."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class AdapterRef:
 
     folder: Path
     fingerprint: str
-    """Digest of its weights and configuration; part of the store key of every signal computed with it."""
+    """Digest of the adapter's weights and configuration; part of the store key of every signal computed with it."""
 
 
 class AdapterModel(Protocol):
     """The model with an adapter in training, as passed to a loss function.
 
     A loss function is called as `loss(model, examples, settings)` with some of the examples of a batch and returns the
-    sum of their losses, a scalar tensor with gradient. It must not depend on how examples are batched.
+    sum of their losses, a scalar tensor with gradient. The sum must not depend on how examples are batched.
     """
 
     @property
@@ -36,7 +36,7 @@ class AdapterModel(Protocol):
         """Token ids of (no, yes) after the self-check query."""
 
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
-        """Return next-token logits at the last positions of each sequence; the output head runs on these alone.
+        """Return next-token logits at the last positions of each sequence; the output head runs on those alone.
 
         A prefix that sequences of one call share is computed once.
 
@@ -51,12 +51,12 @@ class AdapterModel(Protocol):
 
 
 class Validation(NamedTuple):
-    """Validation answers, and the confidence function on them, by which an adapter's training is stopped."""
+    """Validation answers, and the function for their confidences, by which an adapter's training is stopped."""
 
     confidence: str
     """A pure function as `module:name`, called as `confidence(model, examples, settings)`; returns `(n,)` in [0, 1]."""
     examples: Mapping[str, Ragged | npt.NDArray[Any]]
-    """Columns as in training; among them `correct` `(n,)` bool."""
+    """Name -> column as in `TrainAdapter`; among them `correct` `(n,)` bool."""
 
 
 class TrainAdapter(Protocol):
@@ -76,8 +76,8 @@ class TrainAdapter(Protocol):
             loss: a pure function as `module:name`, e.g. `methods._shared.lora:ct_loss`; see `AdapterModel`.
             examples: name -> column with one row for each example; the first is a `Ragged` of token ids, and examples
                 with a common prefix in it are computed together.
-            settings: LoRA, optimiser and schedule as fields of `bench.training.job.Recipe`, and what the loss reads.
-            validation: examples to choose the step by, as `EarlyStopping` does; None keeps the last step.
+            settings: LoRA, optimiser and schedule as fields of `bench.training.job.Recipe`, and settings of the loss.
+            validation: answers by which the kept step is chosen, as `EarlyStopping` does; None keeps the last step.
 
         Raises:
             UserError: training failed; the message has the end of its log.

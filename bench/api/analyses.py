@@ -1,8 +1,8 @@
-"""Analyses of a method: inputs and outputs of a function that trains the method or variants of it to study it.
+"""Input and outputs of analyses: functions that study a method by training the method or variants of it.
 
-A method lists its analyses in `analyses`. An analysis function gets the signals of a run and never the labels of the
-test answers. It returns `Findings`, confidences of variants, for which the harness computes metrics, intervals, tests,
-tables and figures; or `Measures`, a table of numbers with a verdict, which the harness checks, prints and plots.
+A method lists such functions in its attribute `analyses`. An analysis gets the signals of a run and never the labels
+of the test answers. It returns `Findings`, confidences of variants, for which the harness computes metrics, intervals,
+tests, tables and figures; or `Measures`, a table of numbers with a verdict, which the harness checks, prints and plots.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.api.errors import ContractError
 from bench.api.methods import ConfidenceMethod, Context
 
 Pieces = Callable[[Batch], Sequence[Sequence[str]]]
-"""Text of each answer token, which together are the answer's text."""
+"""Function that returns the text of each token of each answer of a batch: see `AnalysisInput.pieces`."""
 
 
 def _no_tokenizer(_: Batch) -> Sequence[Sequence[str]]:
@@ -32,23 +32,23 @@ class AnalysisInput:
     train: Batch
     """Labelled training answers, with the signals of `needs.fit`."""
     test: Batch
-    """Unlabelled test answers, with the signals of `needs.predict`."""
+    """Test answers without labels, with the signals of `needs.predict`."""
     contexts: Mapping[int, Context]
-    """Seed of a run -> context for `fit`, with the validation answers, which are the same for all seeds."""
+    """Seed of a run -> context for `fit`; its validation answers are the same for all seeds."""
     say: Callable[[str], None] = lambda _: None
     """Prints a progress message."""
     pieces: Pieces = _no_tokenizer
-    """Batch with `TokenIds(Of.ANSWER)` -> for each answer the text of each of its tokens. Concatenated they are the
-    answer's text; of a character that spans several tokens, the last token has the text and the others have ""."""
+    """Function that returns, for each answer of a batch with `TokenIds(Of.ANSWER)`, the text of each of its tokens.
+    Joined, these are the answer's text; if a character spans several tokens, the last has it and the others have ""."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Step on the path of variants to the reference."""
+    """One variant in `Findings.path`, and what it adds to the variant before it."""
 
     variant: str
     adds: str = ""
-    """What it adds to the variant before, e.g. "the direction"; empty for the first."""
+    """Addition in words, e.g. "the direction"; empty for the first variant."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +60,15 @@ class Findings:
     reference: str
     """Variant with which all others are compared."""
     confidence: Mapping[str, FloatArray]
-    """Variant -> `(seeds, n)` in the order of `AnalysisInput.contexts` and of `test`; within [0, 1]."""
+    """Variant -> `(seeds, n)` within [0, 1], ordered as the seeds of `AnalysisInput.contexts` and as its `test`."""
     metrics: Sequence[str] = ("ece", "rmsce", "brier", "auroc")
-    """Names in `bench.metrics.METRICS`; the last one decides. An ECE has a value, but no interval and no test."""
+    """Names in `bench.metrics.METRICS`; the verdict is on the last. An ECE has a value, but no interval or test."""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Variant -> number of its columns."""
+    """Variant -> number of feature columns that it is trained on; may be empty."""
     published: str = ""
     """File below `results/paper` with columns model, task, variant, metric and mean (percent); empty: there is none."""
     path: Sequence[Step] = ()
-    """Variants up to the reference, each with one addition: the share of each step in the whole difference is shown."""
+    """Variants up to the reference, each with one addition; each one's share in the whole difference is shown."""
     notes: Sequence[str] = ()
     """Sentences that a reader of the numbers must know."""
 
@@ -77,39 +77,39 @@ class Findings:
 
 
 Kind = Literal["text", "count", "percent", "points", "number", "probability"]
-"""Kind of a column's values. text: a string; count: a whole number; percent: a fraction, shown in percent; points: a
-difference of fractions, shown in percent with its sign; number: shown as it is; probability: a p value."""
+"""How the values of a column are shown. text: a string; count: a whole number; percent: a fraction, shown in percent;
+points: a difference of fractions, shown in percent with its sign; number: shown as it is; probability: a p value."""
 Value = str | int | float | None
 
 
 @dataclass(frozen=True)
 class MeasureColumn:
-    """Column of a table of measures."""
+    """One column of a `Measures` table."""
 
     key: str
-    """Key in a row, and name in CSV and JSON."""
+    """Key of the column's value in each row, and name of the column in CSV and JSON."""
     label: str
-    """Displayed name."""
+    """Name of the column in printed tables."""
     kind: Kind = "number"
     low: str = ""
-    """Key of the lower end of an interval in the same row, shown beside the value; empty: there is none."""
+    """Key in each row of the lower end of the value's interval, shown beside the value; empty: there is none."""
     high: str = ""
-    """Key of the upper end; set both or neither."""
+    """Key in each row of the interval's upper end; `low` and `high` are set both or neither."""
     decimals: int | None = None
-    """Displayed decimals; by default 1 of percent and points, 3 of numbers."""
+    """Number of displayed decimals; by default 1 for percent and points, 3 for numbers."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Part of a text with a number, shown as its colour."""
+    """Piece of a text, coloured by its value."""
 
     text: str
     value: float | None = None
-    """None: not coloured."""
+    """Number that the colour shows; None: not coloured."""
     mark: str = ""
-    """Key in `Strips.marks`; empty: none."""
+    """Underline of the piece, a key of `Strips.marks`; empty: none."""
     told: str = ""
-    """Tooltip."""
+    """Text of the tooltip."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Strips:
     """Sentences above the texts: which texts these are, and what their values mean."""
     strips: Sequence[Strip]
     marks: Mapping[str, str] = field(default_factory=dict)
-    """Mark -> its meaning; the first is a solid line below the text, the second a dotted one."""
+    """Mark -> its meaning; the first mark is a solid line below the text, the second a dotted one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ class Measures:
     columns: Sequence[MeasureColumn]
     """The first column is text and names the row; its values are distinct."""
     rows: Sequence[Mapping[str, Value]]
-    """Key -> value; missing and non-finite values count as None."""
+    """One mapping from column key to value for each row; missing and non-finite values count as None."""
     drawn: str = ""
     """Key of the column that the figure plots, as a dot with its interval; empty: no figure."""
     shown: int | None = None

@@ -1,4 +1,4 @@
-"""`Batch`: questions with their signals as arrays, as a method gets them; `Ragged` arrays and `OutputHead`."""
+"""`Batch`, questions with their signals as a method gets them; `Ragged` and `OutputHead`, two types of its columns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Ragged:
     values: npt.NDArray[Any]
     offsets: IntArray
     owner: IntArray | None = None
-    """`(sum of t_i,)` which option of its question a value belongs to; None where there is only one."""
+    """`(sum of t_i,)`: the option or sample that each value belongs to; None if a question has only one text."""
 
     @classmethod
     def of(cls, rows: Sequence[npt.ArrayLike]) -> Ragged:
@@ -77,17 +77,20 @@ class Ragged:
 
 
 Rows: TypeAlias = "Sequence[int] | IntArray | torch.Tensor"
-"""Token ids."""
+"""Token ids, as indices of an output head's rows."""
 _FLOAT32_BYTES = 4
 _SCRATCH = 16 * 2**20
-"""Weights of an output head that are widened to float32 at once: 64 MiB."""
+"""Number of an output head's weights that are widened to float32 at once: 64 MiB."""
 _MIXED = ("cuda", "meta")
-"""Device types on which 16-bit factors can have a float32 product."""
+"""Device types on which torch can multiply 16-bit matrices with a float32 result."""
 
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """A model's last norm: h -> gain * h / sqrt(mean(h^2) + eps) + shift, of h - mean(h) where it is centred."""
+    """A model's final norm: h -> gain * h / sqrt(mean(h^2) + eps) + shift.
+
+    A centred norm (LayerNorm) subtracts mean(h) from h first; means are over the d components.
+    """
 
     gain: torch.Tensor
     """(d,) float32"""
@@ -101,7 +104,7 @@ class Norm:
     @overload
     def __call__(self, hidden: FloatArray) -> npt.NDArray[np.float32]: ...
     def __call__(self, hidden: torch.Tensor | FloatArray) -> torch.Tensor | npt.NDArray[np.float32]:
-        """Normalise states `(..., d)` to float32 for the output head; an array for an array."""
+        """Normalise states `(..., d)` to float32 for the output head; return an array for an array, else a tensor."""
         if isinstance(hidden, np.ndarray):
             return _array(self(_tensor(hidden, self.gain)))
         h = hidden.float()
@@ -113,7 +116,10 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class OutputHead:
-    """Map from a final hidden state h to logits: u = scale * (W h + b), capped to c * tanh(u / c) where c is set."""
+    """Map from a final hidden state h to logits: u = scale * (W h + b), capped to c * tanh(u / c) if c is set.
+
+    W is `weight`, b is `bias` and c is `softcap`.
+    """
 
     weight: torch.Tensor
     """(v, d)"""
@@ -123,7 +129,7 @@ class OutputHead:
     softcap: float | None = None
     norm: Norm | None = None
     """The model's final norm, to apply to states of inner blocks: `head.logits(head.norm(h))`. States of depth 1.0 are
-    already normalised. None where it is not known."""
+    already normalised. None if the norm is not known."""
 
     @overload
     def logits(self, hidden: torch.Tensor, rows: Rows | None = None) -> torch.Tensor: ...
@@ -132,7 +138,7 @@ class OutputHead:
     def logits(
         self, hidden: torch.Tensor | FloatArray, rows: Rows | None = None
     ) -> torch.Tensor | npt.NDArray[np.float32]:
-        """Compute logits `(..., v)` from hidden states `(..., d)`, in float32: an array from an array.
+        """Compute float32 logits `(..., v)` from hidden states `(..., d)`: an array from an array, else a tensor.
 
         Args:
             hidden: the states.
@@ -174,7 +180,7 @@ def _indices(rows: Rows) -> list[int] | torch.Tensor:
 
 
 def _tensor(states: FloatArray, like: torch.Tensor) -> torch.Tensor:
-    """Copy an array to a float32 tensor on the device of another one."""
+    """Copy an array to a float32 tensor on the device of `like`."""
     library: Any = sys.modules["torch"]  # as in `_mixed_product`
     tensor: torch.Tensor = library.tensor(np.ascontiguousarray(states, dtype=np.float32), device=like.device)
     return tensor
@@ -186,7 +192,7 @@ def _array(tensor: torch.Tensor) -> npt.NDArray[np.float32]:
 
 
 def _pieces(weight: torch.Tensor) -> Iterator[slice]:
-    """Return slices of the rows that are widened to float32 at once."""
+    """Return slices of the weight's rows; the rows of one slice are widened to float32 at once."""
     step = max(1, _SCRATCH // weight.shape[1])
     return (slice(start, start + step) for start in range(0, len(weight), step))
 
@@ -234,12 +240,12 @@ def _frozen_view(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def copied(column: Column) -> Column:
-    """Return a copy with writable arrays; an output head is returned unchanged."""
+    """Return a copy of a column, with writable arrays; an output head is returned unchanged."""
     return _with_arrays(column, lambda array: array.copy())
 
 
 def _read_only(fresh: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Make a fresh array read-only itself: else a method could write a view's `base`."""
+    """Make a new array itself read-only: through a read-only view of it a method could still write to its `base`."""
     fresh.flags.writeable = False
     return fresh
 
@@ -273,7 +279,7 @@ class Batch:
     def own(self) -> Self:
         """Return a copy with writable arrays; the output head is shared.
 
-        A plugin gets one for each call: torch can wrap its arrays, and writes to them stay local.
+        A plugin gets such a copy in each call: torch can wrap its arrays, and writes to them stay local.
         """
         batch = copy.copy(self)
         vars(batch).update(_columns=dict(self._columns))
@@ -325,12 +331,12 @@ class Batch:
 
     @property
     def labels_read(self) -> bool:
-        """Whether `correct` of this batch or of a part of it was read; recorded in results."""
+        """Whether `correct` of this batch, or of one taken from it by `take`, was read; recorded in results."""
         return bool(self._reads)
 
     @property
     def signals(self) -> frozenset[Signal]:
-        """The signals that can be read."""
+        """The signals that the batch has."""
         return frozenset(self._columns)
 
     def take(self, rows: npt.ArrayLike) -> Batch:

@@ -13,16 +13,16 @@ from bench.api.errors import ContractError
 
 
 def checked(who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:
-    """Return valid confidences `(n,)` as float64.
+    """Check confidences `(n,)` and return them as float64.
 
     Args:
         who: name of the method, for the error.
         confidence: the confidences, as for `as_float64`.
         n: number of answers.
-        allow_nan: whether NaN is allowed, in a training that may yet recover.
+        allow_nan: whether NaN is allowed, as in a training that may recover later.
 
     Raises:
-        ContractError: no numbers, another shape, NaN, or values outside [0, 1].
+        ContractError: they are no numbers, have another shape, are NaN, or lie outside [0, 1].
     """
     array = _check_shape(who, confidence, n)
     if np.isnan(array).any() and not allow_nan:
@@ -36,7 +36,7 @@ def checked(who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = Fa
 
 
 def checked_scores(who: str, score: npt.ArrayLike, ids: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Return valid scores `(n,)` as float64.
+    """Check scores `(n,)` and return them as float64.
 
     Args:
         who: name of the method, for the error.
@@ -44,7 +44,7 @@ def checked_scores(who: str, score: npt.ArrayLike, ids: Sequence[str]) -> npt.ND
         ids: ids of the n questions, for the error.
 
     Raises:
-        ContractError: no numbers, another shape, or a number that is not finite.
+        ContractError: they are no numbers, have another shape, or are not finite.
     """
     array = _check_shape(who, score, len(ids))
     bad = np.flatnonzero(~np.isfinite(array))
@@ -64,7 +64,7 @@ def as_float64(who: str, values: Any) -> npt.NDArray[np.float64]:
         values: an array of numpy or torch with any real type on any device, a list, a tuple or a column of a table.
 
     Raises:
-        ContractError: they are not real numbers. Booleans are refused: they are decisions, not confidences.
+        ContractError: the values are not real numbers. Booleans are refused: they are decisions, not confidences.
     """
     try:
         array = np.asarray(_to_numpy(values))

@@ -17,7 +17,7 @@ from bench.api.search import Search, Times
 def searched(method: ConfidenceMethod, fixed: Mapping[str, object]) -> dict[str, Search]:
     """Return the searched fields of a method, by name.
 
-    These are the declared ones, without fields that the user set and without factors of a 0.
+    These are the fields of `search`, without those that the user set and without `Times` of a preset value of 0.
 
     Args:
         method: the method with its preset's constants.
@@ -32,7 +32,7 @@ def searched(method: ConfidenceMethod, fixed: Mapping[str, object]) -> dict[str,
 
 
 def configuration(method: ConfidenceMethod, fields: Mapping[str, Search], seed: int, k: int) -> dict[str, Any]:
-    """Return the values of the searched fields in configuration `k`; 0 is the preset's.
+    """Return the values of the searched fields in configuration `k`; configuration 0 has the preset's values.
 
     Args:
         method: the method with its preset's constants.
@@ -51,10 +51,10 @@ def configuration(method: ConfidenceMethod, fields: Mapping[str, Search], seed: 
 
 
 def refuse_search(who: str, plugin: type[ConfidenceMethod]) -> None:
-    """Check that a method's search space names its constants, and that validation can choose among them.
+    """Check that a method's search space names its constants, and that validation can choose their values.
 
     Raises:
-        ContractError: it doesn't.
+        ContractError: `search` is invalid, or the method has no `fit`, or it trains on validation.
     """
     if not isinstance(plugin.search, Mapping):
         raise ContractError(f"{who}: search: expected a mapping of fields to Times, Choice, …, got {plugin.search!r}")

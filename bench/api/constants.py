@@ -1,4 +1,4 @@
-"""Tabulate a method's constants: value in every preset, source, and presets that deviate from the paper.
+"""Tabulate a method's constants: their values in every preset, their sources, and presets that deviate from the paper.
 
 The source of a constant is the docstring under its field, in the method's class or in a base class.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from bench.api.methods import ConfidenceMethod
 
 PAPER = "paper"
-"""Preset with which the others are compared."""
+"""Preset with whose constants those of the other presets are compared."""
 
 
 def constants(cls: type[ConfidenceMethod]) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def field_docstrings(path: Path, name: str) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _docstrings(source: str) -> Mapping[str, Mapping[str, str]]:
-    """Return class -> `field_docstrings` of it; cached, as parsing is slow and files are requested repeatedly."""
+    """Return class name -> its `field_docstrings`; cached, as parsing is slow and files are requested repeatedly."""
     by_class: dict[str, dict[str, str]] = {}
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.ClassDef):

@@ -23,13 +23,13 @@ Array = npt.NDArray[Any]
 
 
 PATIENCE = 2
-"""Training ends after this many consecutive points without a smaller loss."""
+"""Training ends when this many points in a row (see `POINTS`) give no new smallest validation loss."""
 POINTS = 8
-"""Points at which the validation loss is computed: after limit / 128, limit / 64, ..., limit steps."""
+"""Number of points at which the validation loss is computed: after limit / 128, limit / 64, ..., limit steps."""
 
 
 def points_of(limit: int, points: int = POINTS) -> tuple[int, ...]:
-    """Return the steps after which the validation loss is computed, each twice the one before, up to the limit.
+    """Return the numbers of steps after which the validation loss is computed, each twice the last, up to the limit.
 
     >>> points_of(10_000)
     (78, 156, 312, 625, 1250, 2500, 5000, 10000)
@@ -46,7 +46,7 @@ def validation_loss(confidence: Array, correct: npt.NDArray[np.bool_]) -> float:
 
 
 def best_point(losses: Sequence[float | None]) -> int:
-    """Return the index of the first smallest loss; None and NaN are never the best.
+    """Return the index of the smallest loss, the first of equal ones; None and NaN are never the smallest.
 
     >>> best_point([0.5, float("nan"), 0.4, 0.4])
     2
@@ -60,13 +60,13 @@ class TrainingStage:
     """Record of one training stage, and the step whose weights were kept."""
 
     name: str
-    """E.g. `contrastive`; empty where the method has one stage."""
+    """Name of the stage, e.g. `contrastive`; empty if the method has only one."""
     limit: int
     """Maximum number of steps."""
     taken: int
     """Number of steps run."""
     kept: int
-    """Step whose weights were kept."""
+    """Number of the step whose weights were kept."""
     epochs: float
     """Passes over the training rows up to the kept step."""
     steps: tuple[int, ...] = ()
@@ -93,15 +93,15 @@ class EarlyStopping:
         points: int = POINTS,
         epochs_per_step: float = 0.0,
     ) -> None:
-        """Start before the first step.
+        """Prepare a training; no step has started yet.
 
         Args:
             limit: maximum number of steps.
             validation: labelled answers to choose the step by; None: the last step is kept.
             name: name of the stage, where a method has several.
-            published: steps of the published training, where the limit is below them.
+            published: number of steps of the published training, if `limit` is less; see `TrainingStage.cut_short`.
             points: number of points at which the validation loss is computed.
-            epochs_per_step: batch size over training rows, for the record.
+            epochs_per_step: batch size divided by the number of training rows, for the record.
 
         Raises:
             UserError: `limit` or `points` is below 1.
@@ -153,7 +153,7 @@ class EarlyStopping:
         self.record_loss(loss, keep=keep)
 
     def record_loss(self, loss: Callable[[Any], float], *, keep: Callable[[], Any]) -> None:
-        """Do the same as `record` for a stage without confidences, with a given loss on the validation answers."""
+        """Do the same as `record` for a stage without confidences; `loss` maps the validation batch to its loss."""
         if self._validation is not None:
             self._steps.append(self.step)
             self._losses.append(float(loss(self._validation)))
@@ -163,7 +163,7 @@ class EarlyStopping:
     def resume(
         self, step: int, steps: Sequence[int], losses: Sequence[float | None], confidences: Sequence[Array], kept: Any
     ) -> None:
-        """Continue after a step from the state recorded by then (`stage`, `confidences`, `kept`)."""
+        """Continue after a step from what was recorded up to it (see `stage`, `confidences`, `kept`)."""
         self.step, self.kept = step, kept
         self._steps, self._losses, self.confidences = (
             list(steps),
@@ -182,7 +182,7 @@ class EarlyStopping:
         return points_since_best >= PATIENCE
 
     def stage(self) -> TrainingStage:
-        """Return the record of the stage, for the result."""
+        """Return the record of this training, for the result."""
         return TrainingStage(
             name=self.name,
             limit=self.limit,

@@ -16,7 +16,7 @@ PLUGINS = logging.getLogger("bench.plugins")
 """Logs tracebacks of plugin exceptions at level INFO, as a result has room for one line only."""
 
 LONGEST = 2_000
-"""Longest reason in characters."""
+"""Length limit of the message of an exception, in characters."""
 
 
 class UserError(Exception):
@@ -61,7 +61,7 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
 
     Args:
         error: the exception.
-        home: file or folder of the plugin; its innermost line in the traceback is named.
+        home: file or folder of the plugin; the innermost line of the traceback that lies in it is named.
     """
     try:
         text = " ".join(str(error).split())
@@ -101,14 +101,14 @@ def home_of(plugin: type) -> Path | None:
 
 
 def require_text(text: str, where: str) -> None:
-    """Check that a text can be encoded as UTF-8, as results are; lone surrogates and undecoded path bytes can't.
+    """Check that a text can be encoded as UTF-8, as results are; lone surrogates and undecoded path bytes can't be.
 
     Args:
-        text: text from outside.
-        where: its place, for the message.
+        text: text from the user, from a file or from a server.
+        where: where the text comes from, for the message.
 
     Raises:
-        UserError: it can't be encoded.
+        UserError: the text can't be encoded.
     """
     try:
         text.encode()
@@ -138,10 +138,10 @@ def plugin_errors(who: str) -> Iterator[None]:
 
 
 def capture(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | BaseException:
-    """Call `work` and return its result, or the exception of a plugin: it fails the plugin's cells, not the run.
+    """Call `work` and return its result, or the exception that it raised: a plugin's fails its cells, not the run.
 
     The exception is returned without traceback and cause, whose frames would keep a failed method's arrays in memory;
-    for exceptions other than the harness's own both are logged to `PLUGINS` as text.
+    unless it is one of the harness's own, it is logged to `PLUGINS` with both, as text.
     """
     try:
         return work(*args, **kwargs)

@@ -23,7 +23,7 @@ _NO_CHILD = -1
 _HEAP = 1 << 9
 """Type flag (Py_TPFLAGS_HEAPTYPE) of classes defined by a class statement."""
 Convert = Callable[[Any, str], Any]
-"""Maps a value and its path to the serialised value, or back."""
+"""Function that maps a value and its attribute path to the serialised value, or back."""
 
 
 def is_part(value: object) -> bool:
@@ -36,18 +36,18 @@ def written(value: Any, path: str, convert: Convert) -> dict[str, Any]:
 
     Args:
         value: the object.
-        path: its place in the fitted method, for the error.
-        convert: serialises its attributes.
+        path: attribute path of the object in the fitted method, for the error.
+        convert: serialises the object's attributes.
 
     Raises:
-        ContractError: it contains a compiled object.
+        ContractError: the object is of a compiled class other than a tree.
     """
     kind = f"{type(value).__module__}:{type(value).__qualname__}"
     if isinstance(value, np.random.RandomState):
         kind, state = _GENERATOR, dict(value.get_state(legacy=False))
     elif kind == _TREE:
         state = value.__getstate__()
-        state = {  # arrays, one for each field of its nodes
+        state = {  # arrays, one for each field of the tree's nodes
             "shape": (int(value.n_features), np.asarray(value.n_classes), int(value.n_outputs)),
             "depth": int(state["max_depth"]),
             "nodes": {name: np.ascontiguousarray(state["nodes"][name]) for name in state["nodes"].dtype.names},
@@ -68,12 +68,12 @@ def read(value: Mapping[str, Any], path: str, convert: Convert) -> Any:
 
     Args:
         value: the serialised object.
-        path: its place in the fitted method, for the error.
-        convert: deserialises its attributes.
+        path: attribute path of the object in the fitted method, for the error.
+        convert: deserialises the object's attributes.
 
     Raises:
-        ContractError: its class is not one of scikit-learn, its version is another one, or it has attributes that
-            its class can't have.
+        ContractError: the object's class is not one of scikit-learn, it was written by another version of
+            scikit-learn, or it has attributes that its class can't have.
     """
     if value[VERSION] != _version():
         raise ContractError(
@@ -108,7 +108,7 @@ def _version() -> str:
 
 
 def _class(kind: object, path: str) -> type:
-    """Return the class of this name, which must be defined in scikit-learn."""
+    """Return the class that `module:name` names, which must be defined in scikit-learn."""
     module, _, name = str(kind).partition(":")
     cls = None
     if module.partition(".")[0] == _PACKAGE and all(map(str.isidentifier, (*module.split("."), name))):
@@ -130,7 +130,7 @@ def _is_pure_python(kind: type) -> bool:
 
 
 def _has_all_support_vectors(state: Mapping[str, Any]) -> bool:
-    """Return whether a support vector machine has as many vectors as its counts, which compiled code doesn't check.
+    """Return whether a support vector machine has as many vectors as its counts say; compiled code doesn't check this.
 
     True for all other estimators.
     """

@@ -12,11 +12,11 @@ class Projection(NamedTuple):
     """A linear layer of one transformer block."""
 
     name: str
-    """Last part of its module name, e.g. `q_proj`."""
+    """Last part of the layer's module name, e.g. `q_proj`."""
     inputs: int
     outputs: int
     part: Literal["query", "value", "fused", ""] = ""
-    """Its role in attention; `fused` computes query, key and value at once; empty for any other layer."""
+    """Role of the layer in attention; `fused` computes query, key and value at once; empty for any other layer."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from bench.api.errors import ContractError, UserError
 Arrays = dict[str, npt.NDArray[Any]]
 _ARRAY, _ORDER, _SCALAR, _TUPLE = "array", "order", "scalar", "tuple"
 _ADAPTER, _FINGERPRINT = "adapter", "fingerprint"
-"""JSON keys of types that JSON lacks."""
+"""Keys of the JSON objects that encode values of types that JSON lacks."""
 _KINDS = "biuf"
 """Kinds of numpy dtypes that can be saved: booleans and real numbers."""
 _LONGEST = 8
@@ -24,7 +24,7 @@ _LONGEST = 8
 
 
 def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
-    """Convert a fitted value to JSON; its arrays are added to `arrays` by their path."""
+    """Convert a fitted value to JSON; its arrays are added to `arrays`, under their attribute paths."""
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _KINDS and value.dtype.itemsize <= _LONGEST:

@@ -49,12 +49,12 @@ LEARNED_SPLITS: tuple[Split, ...] = ("train", "validation")
 
 
 def refuse_gold(who: str, needs: Needs, fit_on: Split = "train") -> None:
-    """Check that a method can't read the right answers to the questions that it predicts.
+    """Check that `predict` of a method can't read the right answers.
 
     Args:
         who: name of the method, for the error.
-        needs: the signals it reads.
-        fit_on: the split on which it trains.
+        needs: the signals that the method reads.
+        fit_on: the split on which the method trains.
 
     Raises:
         ContractError: `predict` would read a signal that reveals the right answer, or `fit` would train on a split
@@ -76,7 +76,7 @@ def refuse_output(who: str, plugin: type[ConfidenceMethod]) -> None:
     """Check that a method declares a valid `output`, and that a trained one returns probabilities.
 
     Raises:
-        ContractError: it doesn't.
+        ContractError: `output` has no allowed value, or the method trains and returns scores.
     """
     outputs = get_args(Output)
     if plugin.output not in outputs:
@@ -92,7 +92,7 @@ def refuse_one_class(method: ConfidenceMethod, correct: BoolArray | None, split:
 
     Args:
         method: the method to fit.
-        correct: `(n,)` training labels; None where there are none.
+        correct: `(n,)` training labels; None if there are none.
         split: split of the labels, for the error.
 
     Raises:
@@ -184,7 +184,8 @@ class ConfidenceMethod(ABC):
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})
     """Preset -> differences of this method from its source, one sentence each; `bench show` lists them."""
     analyses: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Name -> "module:function" of an analysis for `bench analyze`: it gets an `AnalysisInput` and returns `Findings`.
+    """Name -> "module:function" of an analysis for `bench analyze`: it gets an `AnalysisInput` and returns
+    `Findings` or `Measures`.
     Imported only when it is requested; the default module is that of the class."""
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Contract check -> reason why this method may break it; an entry that is no longer needed fails."""
@@ -207,7 +208,7 @@ class ConfidenceMethod(ABC):
         """
 
     def reads(self) -> Needs:
-        """Return the signals that this instance reads: `needs`, unless arguments change it."""
+        """Return the signals that this instance reads: by default `needs`; override it if they depend on arguments."""
         return type(self).needs
 
     def skip(self, facts: RunFacts) -> str | None:

@@ -1,4 +1,7 @@
-"""Command options declared as dataclass fields: annotations, and conversion to command words and from keywords."""
+"""Options of a command as fields of a dataclass: their annotations, and conversion to and from words and keywords.
+
+Words are those of the command line; keywords are the arguments of the Python function that does the same.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Heading:
-    """Heading in the help of the command, above this option and those after it."""
+    """Annotation of an option that starts a group: the heading above it in the command's help."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Flag:
-    """Name of an option that differs from the name of its field."""
+    """Annotation of an option whose name differs from that of its field."""
 
     name: str
 
@@ -68,8 +71,8 @@ def option_of(name: str, marks: Sequence[object], *, several: bool) -> str:
 def from_keywords(cls: Callable[..., T], keywords: Mapping[str, object], caller: str) -> T:
     """Build an object of a dataclass of options from keyword arguments, leniently.
 
-    A single value is accepted for several, texts are split at commas where the command line does that, and a path may
-    be a text. A field can also be passed by the name of its option: `method`, `sort`.
+    A single value is accepted where several are allowed, texts are split at commas where the command line does that,
+    and a path may be a text. A field can also be passed by the name of its option: `method`, `sort`.
 
     Args:
         cls: the dataclass.
@@ -119,7 +122,7 @@ class _Field:
         """Convert a value to the type of the field.
 
         Raises:
-            UserError: it has the wrong type.
+            UserError: the value has the wrong type.
         """
         if value is None and self.may_be_none:
             return None

@@ -13,14 +13,14 @@ from typing import Any
 from bench.api.errors import UserError, did_you_mean
 
 NLL_CLIP = 2.0**-24
-"""Lower clip of probabilities in a log loss: the distance from 1 of the largest float32 below it.
+"""Lower clip of probabilities in a log loss: the distance between 1 and the largest float32 below 1.
 
-A float32 softmax has no value between 1 - 2^-24 and 1, so a method in float64 must not be penalised for one either.
+A float32 softmax gives no value between 1 - 2^-24 and 1, so giving one in float64 must not cost more.
 """
 
 
 _MOST_BINS = 10_000
-"""Most bins of the expected calibration error; more exceed the number of answers and fill the memory."""
+"""Largest number of bins of the expected calibration error; more would exceed the number of answers."""
 _TWO = 2
 
 
@@ -77,7 +77,10 @@ class KeptStep(enum.Enum):
 
 
 TEMPLATES: Mapping[str, str] = MappingProxyType({"choice": "choice/1", "open": "open/1", "query": "query/1"})
-"""Name and version of each wording in `bench.prompts.templates`, part of every digest; other words, other version."""
+"""Name and version of each wording in `bench.prompts.templates`, part of every protocol digest.
+
+A changed wording needs a new version.
+"""
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class Protocol:
     validation_fraction: float = 0.1
     """Share of train that is split off as validation where a task has none (docs/methods.md §1.2)."""
     split_seed: int = 23
-    """Seed of that split; not the run's seed, so that answers are generated once for all seeds."""
+    """Seed by which validation is split off; not the run's seed, so that answers are generated once for all seeds."""
     validation_rule: ValidationRule = ValidationRule.STRATIFIED
     """Validation set of the training corpora (docs/methods.md §1.2)."""
     kept_step: KeptStep = KeptStep.VALIDATION
@@ -157,7 +160,7 @@ NOT_REPRODUCED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
-"""Behaviour of a preset's source that this protocol does not reproduce; `bench show protocol` lists it."""
+"""Preset -> behaviour of its source that the preset's protocol does not reproduce; `bench show protocol` lists it."""
 
 
 def get_preset(preset: str) -> Protocol:
@@ -173,7 +176,11 @@ def get_preset(preset: str) -> Protocol:
 
 
 def changed(preset: str, values: Mapping[str, object]) -> Protocol:
-    """Return a preset's protocol with some fields replaced; values are of JSON types.
+    """Return a preset's protocol with some fields replaced.
+
+    Args:
+        preset: name of the preset.
+        values: field -> new value, of a JSON type.
 
     Raises:
         UserError: the preset or a field is unknown, or a value is invalid.

@@ -29,7 +29,7 @@ class Question:
     id: str
     """Stable over runs and machines: the data set's id where unique, else `<task>/<split>/<row>`."""
     subject: str
-    """The unit over which macro means are taken; exemplars come from the same subject."""
+    """Subject of the question, e.g. `anatomy`: macro means are over subjects, and exemplars are of the same subject."""
     text: str
     """The question, without options and without instructions."""
     choices: tuple[str, ...]
@@ -81,21 +81,21 @@ class Prompt:
 
 
 Text = str | tuple[int, ...]
-"""Text of a model, or its token ids."""
+"""Text that a model generated, or its token ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """An answer from outside the run: from the authors' release, or from a user's file."""
+    """An answer that no run of ours generated: from the authors' release, or from a user's file."""
 
     prompt: Prompt | None
-    """The conversation that it answers; None: the task's prompt."""
+    """The conversation that was answered; None: the task's prompt."""
     text: Text
     """The answer, or its final part where it follows a reasoning trace."""
     correct: bool | None
-    """Its label; None: graded by this run."""
+    """Whether the answer is right; None: the run grades the answer."""
     trace: Text = ""
-    """Reasoning before the final part; fed to the model, but no signal is computed of it."""
+    """Reasoning before the final part; the model reads it, but no signal is about it."""
     samples: tuple[Text, ...] | None = None
     """Further answers to the same question."""
 

@@ -21,7 +21,7 @@ _DIGITS = 3
 
 @dataclass(frozen=True)
 class Times:
-    """The preset's value times a factor, log-uniform between two bounds; the range contains every preset."""
+    """The preset's value times a factor, log-uniform between two bounds that enclose 1, the preset's own value."""
 
     low: float
     high: float

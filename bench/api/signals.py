@@ -22,11 +22,11 @@ class At(enum.Enum):
     ANSWER_END = "answer_end"
     """Position n+L-1, after the last answer token was read back in; one row per question."""
     GOLD_PREDICTING = "gold_predicting"
-    """ANSWER_PREDICTING for the right answer put after the prompt: the right letter, or the right text."""
+    """As ANSWER_PREDICTING, with the right answer put after the prompt: the right letter, or the right text."""
     WRONG_PREDICTING = "wrong_predicting"
-    """GOLD_PREDICTING for all wrong options one after the other; `Ragged.owner` says which option a row is of."""
+    """As GOLD_PREDICTING, for all wrong options one after the other; `Ragged.owner` is the option of each row."""
     SAMPLE_END = "sample_end"
-    """After the last token of each sample was read back in; the prompt's end for an empty sample."""
+    """The position after the last token of each sample was read back in; the prompt's end for an empty sample."""
     QUERY_END = "query_end"
     """The end of the self-check query, which predicts the verdict on the answer; one row per question."""
 
@@ -43,7 +43,7 @@ class Of(enum.Enum):
     GOLD = "gold"
     """The right answer as the model would generate it: the right letter, or the right text."""
     WRONG = "wrong"
-    """All wrong options, one after the other; `Ragged.owner` says which option an id is of."""
+    """All wrong options, one after the other; `Ragged.owner` is the option of each token."""
     QUESTION = "question"
     """The question as the prompt shows it, with options if the prompt has them, without exemplars."""
     OPTIONS = "options"
@@ -66,27 +66,27 @@ class Adapter(enum.Enum):
 
 
 def _is_count(value: object, least: int) -> bool:
-    """Return whether it is an integer of at least `least`."""
+    """Return whether a value is an integer of at least `least`."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _is_number(value: object) -> bool:
-    """Return whether it is a finite number."""
+    """Return whether a value is a finite number."""
     return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _is_text(value: object) -> bool:
-    """Return whether it is text that UTF-8 can encode, without lone surrogates."""
+    """Return whether a value is text that UTF-8 can encode, without lone surrogates."""
     return type(value) is str and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 @dataclass(frozen=True, repr=False)
 class Signal:
-    """Something computed once on the frozen model; its fields are part of its identity."""
+    """Something that is computed once on the frozen model; signals of one class with equal fields are the same."""
 
     @property
     def drawn(self) -> bool:
-        """Whether it depends on the seed, as samples do and what is computed from them."""
+        """Whether the signal depends on the seed, as samples do, and signals that are computed from them."""
         of_samples = any(place in {At.SAMPLE_END, Of.SAMPLES} for place in _places(self))
         return of_samples or isinstance(self, Samples | SampleAgreement)
 
@@ -121,7 +121,7 @@ class Samples(Signal):
         """Refuse invalid sampling settings.
 
         Raises:
-            ContractError: no sample, no positive temperature, or a `top_p` outside (0, 1].
+            ContractError: `n` is below 1, `temperature` is not above 0, or `top_p` is outside (0, 1].
         """
         has_temperature = _is_number(self.temperature) and self.temperature > 0
         if not _is_count(self.n, 1) or not has_temperature or not _is_number(self.top_p) or not 0 < self.top_p <= 1:
@@ -141,7 +141,7 @@ class Hidden(Signal):
     """Hidden states, float32: `(n, d)`, for `..._PREDICTING` a `Ragged` of `(t_i, d)` rows, for SAMPLE_END `(n, N, d)`.
 
     `depth` is a fraction of the number of blocks L: the output of block `int(depth * L)` is read; 1.0 is the last
-    state after the final norm. `OutputHead.norm` is that norm, by which others can be read through the head.
+    state after the final norm. `OutputHead.norm` is that norm: apply it to other states before the output head.
     """
 
     depth: float = 1.0
@@ -171,13 +171,13 @@ class TokenIds(Signal):
     """Token ids, a `Ragged` of int64 with `(t_i,)` per question; costs no forward pass."""
 
     of: Of = Of.ANSWER
-    """Prompt, answer, query, gold or wrong answers; the ids of samples are in `Samples`."""
+    """Prompt, answer, query, options, right or wrong ones; the ids of samples are in `Samples`."""
 
     def __post_init__(self) -> None:
         """Refuse texts without token ids.
 
         Raises:
-            ContractError: `of` is another text.
+            ContractError: `of` is a text whose token ids this signal does not give.
         """
         _check("TokenIds: of", self.of, (Of.ANSWER, Of.PROMPT, Of.QUERY, Of.OPTIONS, Of.GOLD, Of.WRONG))
 
@@ -200,8 +200,8 @@ class TokenScores(Signal):
     """
 
     of: Of = Of.ANSWER
-    """The answer, the samples, all options unlabelled, or (in `fit` only) the right or the wrong ones. For more than
-    one text, `owner` is the index of the text of each token."""
+    """Texts that are scored: the answer, the samples, all options unlabelled, or (in `fit` only) right or wrong ones.
+    If a question has several texts, `owner` is the index of the text of each token."""
     top: int = 0
     """Number of the most likely tokens to include."""
     divergence: bool = False
@@ -213,7 +213,7 @@ class TokenScores(Signal):
         """Refuse texts without scores.
 
         Raises:
-            ContractError: `of` is another text, or `top` is below 0.
+            ContractError: `of` is a text without scores, or `top` is below 0.
         """
         _check("TokenScores: of", self.of, (Of.ANSWER, Of.SAMPLES, Of.OPTIONS, Of.GOLD, Of.WRONG))
         if not _is_count(self.top, 0):
@@ -229,7 +229,9 @@ class TokenScores(Signal):
 
 @dataclass(frozen=True, repr=False)
 class Text(Signal):
-    """Texts as `str` in arrays of dtype object, never the right answer; costs no forward pass except for samples.
+    """Texts as `str` in arrays of dtype object; no forward pass except for samples.
+
+    They never tell which option is right.
 
     - `QUESTION` and `ANSWER`: `(n,)`; answers are stripped of outer white space.
     - `SAMPLES`: `(n, N)`, also stripped.
@@ -241,10 +243,10 @@ class Text(Signal):
     """The samples, with `Of.SAMPLES`."""
 
     def __post_init__(self) -> None:
-        """Refuse other texts.
+        """Refuse texts that are not questions, options, answers or samples.
 
         Raises:
-            ContractError: `of` is another text.
+            ContractError: `of` is such a text.
         """
         _check("Text: of", self.of, (Of.QUESTION, Of.OPTIONS, Of.ANSWER, Of.SAMPLES))
 
@@ -282,8 +284,8 @@ class Followup(Signal):
         """Refuse invalid arguments.
 
         Raises:
-            ContractError: `after` is not the answer, `words` are not read or not in the self-check query, or `say` is
-                below 0.
+            ContractError: `after` is not the answer, `say` is below 0, or `words` are set for a reply as text or for
+                the self-check query, which has its own.
         """
         _check("Followup: after", self.after, (Of.ANSWER,))
         if not _is_text(self.wording) or not _is_count(self.say, 0):
@@ -336,8 +338,9 @@ class Related(Signal):
     - "judge": 1 where the judge of the run finds both equivalent, else 0;
     - "match": 1 where the normalised texts are equal, else 0.
 
-    Without such an option, and for letters, texts that match entail each other (have similarity 1), and others are
-    neutral (0). Results record which it was. Each pair of equal texts is computed once.
+    Without the model's option, and for option letters, "match" decides: texts that match entail each other (have
+    similarity 1), others are neutral (have similarity 0). Results record which way was used. Equal pairs of texts are
+    computed once.
     """
 
     by: By = "entailment"
@@ -348,10 +351,10 @@ class Related(Signal):
     samples: Samples = Samples()
 
     def __post_init__(self) -> None:
-        """Refuse other relations and texts.
+        """Refuse unknown relations, and texts that can't be related.
 
         Raises:
-            ContractError: `by` or `of` has another value.
+            ContractError: `by` or `of` has a value that is not allowed.
         """
         _check("Related: of", self.of, (Of.SAMPLES,))
         if self.by not in get_args(By):
@@ -377,12 +380,12 @@ def _check(what: str, got: Of, expected: tuple[Of, ...]) -> None:
 
 
 def _places(signal: Signal) -> list[At | Of]:
-    """Return the positions and texts among a signal's fields."""
+    """Return the positions (`At`) and texts (`Of`) among the values of a signal's fields."""
     return [getattr(signal, name) for name in ("at", "of", "after") if hasattr(signal, name)]
 
 
 def _is_plain(signal: Signal) -> bool:
-    """Return whether a signal's class is defined here; a subclass could differ between this check and its use."""
+    """Return whether a signal's class is defined here: a plugin's subclass could pass a check and then change."""
     is_known = type(signal).__module__ == __name__ and type(signal) in Signal.__subclasses__()
     samples = type(getattr(signal, "samples", Samples())) is Samples
     return is_known and samples and all(type(place) in {At, Of} for place in _places(signal))

@@ -45,7 +45,7 @@ class DataCard:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskCard(DataCard):
-    """Facts that are checked against a task's rows, and the rows' origin unless other cards have it."""
+    """Facts that are checked against a task's rows, and the rows' origin unless `Task.origins` names other cards."""
 
     version: int
     """Version, increased by every fix that changes a number; reports refuse to mix versions."""
@@ -66,7 +66,7 @@ class TaskCard(DataCard):
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a source, with its description for errors."""
+    """One row of a source; `where` says in messages which row it is."""
 
     index: int
     where: str

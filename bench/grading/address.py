@@ -1,4 +1,4 @@
-"""Address of a judge's server: the base URL, its secrets, and the public form for results and messages."""
+"""Address of a judge's server: the URL that is called, with its secrets, and the URL that results and messages show."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _NO_KEY = "none"
 """Key sent to a server other than OpenAI's if none is set: the client requires one, such servers ignore it."""
 
 _SECRET_MIN_LENGTH = 6
-"""Characters from which on a value in the query may be a secret."""
+"""Least length in characters from which a value in a URL's query is treated as a secret."""
 
 _MAX_URL_LENGTH = 2_000
 _MAX_HOST_LENGTH = 253
-"""Limit of a name in the domain name system."""
+"""Length limit of a name in the domain name system, in characters."""
 
 _PATH = re.compile(r"[/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
-"""Start of a path: a server may name a model by its folder."""
+"""Matches the start of a path: a server may name a model by the model's folder."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Parsed base URL."""
+    """Parsed base URL of a judge's server."""
 
     base: str = field(repr=False)
     """URL that is called, with user and password; never shown."""
@@ -44,7 +44,7 @@ class Address:
         """Parse the value of `--judge-url`; None means OpenAI.
 
         Raises:
-            UserError: it is no URL of a server. The message does not repeat it, since it may hold a password.
+            UserError: the value is no URL of a server. The message does not repeat it: it may hold a password.
         """
         parts = _split(_OPENAI if url is None else url.strip())
         bare = parts._replace(query="", fragment="")

@@ -1,6 +1,6 @@
 """Connection to a judge's server by the official `openai` client: retries, time limits and error messages.
 
-Redirects are not followed: questions, answers and keys go to the named server only.
+Redirects are not followed, so that questions, answers and keys go to no server but the named one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from bench.api.question import Message
 
 _CALL_TIMEOUT_FACTOR = 2
-"""Time limit of a call, as a multiple of the timeouts of its tries: some servers send blanks and never end."""
+"""Time limit of a call divided by the sum of the timeouts of its tries: some servers send blanks without end."""
 _ALLOWED_HEADERS = {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type"}
 _ALLOWED_HEADERS |= {"host", "user-agent", "x-stainless-raw-response"}
-"""Headers for servers other than OpenAI's: no organisation or project of the environment.
+"""Request headers that servers other than OpenAI's get: not the organisation or project that the environment names.
 
-The client uses the last one internally, for the raw response.
+The client itself uses `x-stainless-raw-response`, to return the raw response.
 """
 
 _QUESTION_REFUSED = frozenset({"content_filter", "context_length_exceeded"})
@@ -43,12 +43,12 @@ _MOVED = ("sends the call elsewhere, where questions and keys don't follow", "Na
 _FAILED = ("failed {tries}", "Wait, or see whether it is well")
 _REFUSED = ("refused the call", "Correct --judge-model or --judge-url")
 _BY_STATUS = {401: _KEY_REFUSED, 403: _KEY_REFUSED, 404: _UNKNOWN_ADDRESS, 405: _UNKNOWN_ADDRESS, 429: _BUSY}
-"""HTTP status -> what happened, what to do."""
+"""HTTP status -> what the server did, and what the user can do."""
 _BY_CLASS = {3: _MOVED, 4: _REFUSED}
-"""First digit of any other HTTP status -> the same; `_FAILED` for the rest."""
+"""First digit of an HTTP status that is not in `_BY_STATUS` -> the same two texts; `_FAILED` for other digits."""
 
 _MAX_REASON_LENGTH = 160
-"""Characters of a server's own text in a message."""
+"""Length limit of a server's own text in a message, in characters."""
 
 
 class _ChatMessage(msgspec.Struct):
@@ -60,7 +60,7 @@ class _Choice(msgspec.Struct):
 
 
 class _Completion(msgspec.Struct):
-    """The fields of a chat completion that are read."""
+    """A server's chat completion, with those of its fields that are read."""
 
     choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
     model: str | None = None
@@ -78,7 +78,7 @@ class Connection:
             address: the server.
             model: name of the model.
             options: parameters of each call.
-            retries: further tries of a call after a temporary failure.
+            retries: number of further tries of a call after a temporary failure.
             timeout_s: seconds of silence after which a try has failed.
 
         Raises:
@@ -102,7 +102,7 @@ class Connection:
         )
 
     async def answer(self, messages: Sequence[Message]) -> tuple[str | None, str] | None:
-        """Return the model that the server reports, if any, and its answer; None if it refuses this question.
+        """Return the model that the server reports, if any, and the answer; None if the server refuses this question.
 
         Raises:
             UserError: the call failed, or the response is no chat completion.
@@ -146,7 +146,7 @@ class Connection:
         return UserError(f"The judge's server {self._address.public} {what}. {advice}.")
 
     def _one_line(self, text: str) -> str:
-        """Shorten a server's text to one line without secrets."""
+        """Return a server's text as one short line without secrets."""
         line = visible(" ".join(self._address.redact(text).split()))
         return line if len(line) <= _MAX_REASON_LENGTH else line[: _MAX_REASON_LENGTH - 1] + "…"
 

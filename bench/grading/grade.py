@@ -1,4 +1,4 @@
-"""Grading: answer text -> `Answer` with its option letter and whether it is correct; the `Judge` of open answers."""
+"""Grading of answer texts: `grade_choice` and `grade_open` build an `Answer`; a `Judge` decides on open answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _CHARACTER_MAP = str.maketrans({**dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"), "\u2044": "/"})
 """Dashes and the minus sign -> hyphen; the fraction slash -> slash."""
 _BEFORE_SMALL_DIGIT = re.compile(r"(?<=\d)(?=[\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u208e\u2150-\u215e\u2189])")
-"""Between a digit and a superscript or fraction: 10\u00b2 is not 102, and 1\u00bd is not 11/2."""
+"""Matches between a digit and a superscript or fraction: 10\u00b2 is not 102, and 1\u00bd is not 11/2."""
 _NUMBER_OR_PUNCTUATION = re.compile(
     r"""
     (?: (?<![^\W_]) (?<![)\]}%+-]) (?P<sign>[+-]) (?P<currency>[$\u20ac\u00a3\u00a5])?  # no hyphen, as in covid-19
@@ -44,7 +44,7 @@ _NUMBER_OR_PUNCTUATION = re.compile(
 def parse_letter(text: str, letters: str) -> str | None:
     """Return the option letter that a text consists of, or None (docs/methods.md §1.7).
 
-    White space and surrounding `()[].:` are stripped and case is ignored; with any other character it is no letter.
+    White space and surrounding `()[].:` are stripped and case is ignored; a text with anything else is no letter.
 
     >>> parse_letter(" (B).", "abcd"), parse_letter("The", "abcde"), parse_letter("e", "abcd")
     ('b', None, None)
@@ -79,7 +79,7 @@ def normalise_text(text: str) -> str:
 
 
 def _number_value(match: re.Match[str]) -> str:
-    """Return the value of a matched number, and a blank for other punctuation."""
+    """Return the value of a matched number as text, or a blank for matched punctuation."""
     number = match["number"] or match["part"]
     if number is None:
         return " "
@@ -100,7 +100,7 @@ class JudgeCase:
     gold: str
     answer: str
     others: tuple[str, ...] = ()
-    """Further answers that are right, beside the gold one."""
+    """Further right answers, besides the gold one."""
 
     def fields(self) -> dict[str, object]:
         """Return the JSON fields of the case, which are stored with its verdict; `others` only if there are any."""
@@ -119,7 +119,7 @@ class Judge(typing.Protocol):
         """Return one verdict for each case, in order; None where the judge reached none.
 
         Args:
-            cases: the answers; an empty one is wrong without a call.
+            cases: the answers to judge; an empty answer is wrong without a call.
             what: name of this stage, for the progress.
             progress: advanced with each verdict.
 
@@ -128,9 +128,9 @@ class Judge(typing.Protocol):
         """
 
     def pairwise_judge(self) -> Judge | None:
-        """Return the same judge for whether two answers, `gold` and `answer` of a case, mean the same.
+        """Return this judge for another question: whether two answers, `gold` and `answer` of a case, mean the same.
 
-        None where normalised texts decide.
+        None if equality of the normalised texts decides that.
         """
 
 
@@ -145,7 +145,7 @@ class MatchJudge:
         return [bool(a.answer) and any(same_text(a.answer, gold) for gold in (a.gold, *a.others)) for a in cases]
 
     def pairwise_judge(self) -> Judge | None:
-        """Return None: `agrees` compares the normalised texts."""
+        """Return None: equality of the normalised texts decides (see `agrees`)."""
         return None
 
 
@@ -174,7 +174,7 @@ def grade_choice(question: Question, text: str, protocol: Protocol) -> Answer:
 
 
 def grade_released(question: Question, text: str, released: Released, fmt: Format, protocol: Protocol) -> Answer:
-    """Build the answer from a released text and its released label (docs/methods.md §0.15)."""
+    """Build the graded answer from a released text and its released label (docs/methods.md §0.15)."""
     if fmt is Format.OPEN:
         return grade_open(text, correct=bool(released.correct))
     return replace(grade_choice(question, text, protocol), correct=bool(released.correct))
@@ -189,5 +189,5 @@ def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol:
 
 
 def substring_rule(text: str, gold: str) -> bool:
-    """Return whether the gold letter occurs in the output, in its case: the official rule (docs/methods.md §6 #44)."""
+    """Return whether the gold letter occurs in a text, case-sensitively: the official rule (docs/methods.md §6 #44)."""
     return gold in text

@@ -1,4 +1,4 @@
-"""A local model as judge: yes or no by the probability of these words as the first token of its answer."""
+"""A local model as judge: its verdict is the likelier of yes and no as the first token of its answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel, LoadOptions
 
 _REVISION_DIGITS = 8
-"""Hex digits of the revision in the judge's name."""
+"""Number of hex digits of the model's revision in the judge's name."""
 
 
 class LocalJudge:
@@ -68,12 +68,12 @@ class LocalJudge:
 
     @property
     def name(self) -> str:
-        """Model, shortened revision (or digest of the weights), and prompt."""
+        """Name of the judge: model, shortened revision (or digest of the weights), and prompt."""
         revision = self._tokenizer_only.fingerprint.rpartition("@")[2][:_REVISION_DIGITS]
         return f"hf {model_label(self.spec.name)}@{revision}, {self.wording.id}"
 
     def pairwise_judge(self) -> LocalJudge:
-        """See `Judge.pairwise_judge`; same model."""
+        """Return the judge that compares two answers (see `Judge.pairwise_judge`), with the same model."""
         return LocalJudge(self.spec, self.options, self.cache, prompt.COMPARING)
 
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
@@ -81,7 +81,7 @@ class LocalJudge:
         return judge_all(cases, self.cached, what, progress, self._ask)
 
     def _ask(self, todo: list[JudgeCase], collector: VerdictCollector) -> None:
-        """Judge each prompt in a forward pass of its own, so that a verdict does not depend on the batch."""
+        """Judge the cases in `todo`, each in a forward pass of its own, so that no verdict depends on a batch."""
         import torch
 
         from bench.model.language_model import LanguageModel
@@ -119,14 +119,14 @@ class LocalJudge:
 
 
 def _first_ids(lm: LanguageModel, word: str) -> set[int]:
-    """Return the single-token spellings of a word at the start of an answer."""
+    """Return the token ids of those spellings of a word that are one token at the start of an answer."""
     spellings = [space + spelling for space in ("", " ") for spelling in (word, word.capitalize(), word.upper())]
     judge_prompt = Prompt(prompt.messages(JudgeCase("?", "?", "?")))
     return {int(ids[0]) for ids in lm.chat.continuations(judge_prompt, spellings) if len(ids) == 1}
 
 
 def _last_logits(lm: LanguageModel, ids: Any) -> Any:
-    """Return the `(V,)` float32 logits of the next token."""
+    """Return the logits of the token after `ids`, `(v,)` float32."""
     import torch
 
     with torch.inference_mode():
@@ -135,6 +135,6 @@ def _last_logits(lm: LanguageModel, ids: Any) -> Any:
 
 
 def _verdict(logits: Any, no: list[int], yes: list[int]) -> bool | None:
-    """Return the verdict with more total probability over its tokens; None if the logits are NaN."""
+    """Return whether the tokens of yes have more total probability than those of no; None if the logits are NaN."""
     log_odds = float(logits[yes].logsumexp(0) - logits[no].logsumexp(0))
     return None if math.isnan(log_odds) else log_odds > 0

@@ -16,9 +16,9 @@ from bench.model.specs import model_label
 
 KINDS = ("match", "openai", "hf")
 _MAX_SHOWN_LENGTH = 60
-"""Characters of a refused name that the message shows."""
+"""Length limit of a refused model name in a message, in characters."""
 _MAX_NAME_LENGTH = 255
-"""Characters of a model's name, which results and captions show."""
+"""Length limit of a model's name, which results and captions show, in characters."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class JudgeOptions:
     """Options that select a run's judge."""
 
     kind: str = "match"
-    """One of KINDS."""
+    """Kind of judge, one of `KINDS`: normalised match, a server, or a local model."""
     model: str | None = None
     """Model of the judge; None: the default of its kind."""
     url: str | None = None
@@ -60,7 +60,7 @@ def open_judge(options: JudgeOptions, cache: Path) -> Judge:
         cache: the cache folder, for verdicts.
 
     Raises:
-        UserError: the judge is unknown, lacks a required option, or has one that it does not use.
+        UserError: the kind of judge is unknown, lacks a required option, or has an option that it does not use.
     """
     if options.kind not in KINDS:
         hint = did_you_mean(options.kind, KINDS)

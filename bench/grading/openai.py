@@ -1,6 +1,6 @@
-"""A judge behind an OpenAI-compatible server, called by the official client; each verdict is paid for once.
+"""A judge on an OpenAI-compatible server, called by the official client; each verdict is paid for once.
 
-Of several runs on one cache, one calls the server at a time, and the others wait and read its verdicts. Calls run in a
+Of several runs with one cache, one at a time calls the server; the others wait and read its verdicts. Calls run in a
 separate thread, since notebooks already have a running event loop and signals interrupt the main thread. An interrupted
 run waits up to `GRACE_S` for calls in flight, since they are paid for.
 """
@@ -42,7 +42,7 @@ _CHARACTERS_PER_TOKEN = 4
 """Rule of thumb for English text."""
 
 _MAX_ATTEMPTS = 3
-"""Calls about one answer while the judge says neither yes nor no (docs/methods.md §1.7)."""
+"""Largest number of calls about one answer if the judge says neither yes nor no (docs/methods.md §1.7)."""
 GRACE_S = 3.0
 """Seconds to wait for calls in flight when the run is interrupted."""
 
@@ -71,9 +71,10 @@ class OpenAIJudge:
     """Judge that asks a server whether answers mean the same as the gold answers."""
 
     concurrency = _CONCURRENCY
-    """Concurrent calls."""
+    """Number of concurrent calls."""
     retries = 4
-    """Further tries after 429, 5xx, a broken connection or a timeout; waits as the server says, else 0.5 to 8 s."""
+    """Number of further tries after status 429 or 5xx, a broken connection or a timeout; the client waits as long as
+    the server says, else 0.5 to 8 s."""
     timeout_s = 60.0
     """Seconds of silence after which a try has failed."""
 
@@ -110,12 +111,12 @@ class OpenAIJudge:
 
     @property
     def name(self) -> str:
-        """Model that the server reports (before its first answer: the requested one), public URL, and prompt."""
+        """Name of the judge: the model that the server reports (at first: the requested one), public URL, prompt."""
         model = public_model(self.cached.reported or self.model)
         return f"openai {model} at {self.address.public}, {self.wording.id}"
 
     def pairwise_judge(self) -> OpenAIJudge:
-        """See `Judge.pairwise_judge`; same server and model."""
+        """Return the judge that compares two answers (see `Judge.pairwise_judge`), on the same server and model."""
         other = copy.copy(self)
         other.wording = prompt.COMPARING
         other.cached = VerdictCache(self.cached.cache, {**self.cached.judge, "prompt": other.wording.id})
@@ -160,7 +161,7 @@ class OpenAIJudge:
         todo: Sequence[JudgeCase],
         collector: VerdictCollector,
     ) -> None:
-        """Make single calls until the server has reported its model, then the rest concurrently.
+        """Judge the cases in `todo`: by single calls until the server has reported its model, then concurrently.
 
         After a failure no call is started, but calls in flight are awaited, since they are paid for.
         """
@@ -208,7 +209,7 @@ class OpenAIJudge:
     async def _request_verdict(
         self, case: JudgeCase, connection: Connection, collector: VerdictCollector, stop: threading.Event
     ) -> None:
-        """Call the server for a verdict, which is stored at once."""
+        """Ask the server for the verdict on a case, and store it at once."""
         for _ in range(_MAX_ATTEMPTS):
             answer = await connection.answer(prompt.messages(case, self.wording))
             if answer is None:

@@ -1,4 +1,4 @@
-"""Prompts of a judge with versioned IDs, and parsing of its answer (docs/methods.md §1.7)."""
+"""Prompts of a judge, each with an id and version, and parsing of the judge's answer (docs/methods.md §1.7)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _USER = (
 _SEVERAL = _USER.replace(
     'The correct answer for this problem is: "{gold}"', "The correct answers for this problem are: {gold}"
 ).replace("semantically equivalent to the correct answer", "semantically equivalent to one of the correct answers")
-"""Variant for several right answers: the official data sets have one each, so this wording is ours."""
+"""Variant for several right answers: in the official data sets a question has one, so this wording is ours."""
 
 _PAIR = (
     "The problem is: {question}\n"
@@ -45,16 +45,16 @@ class JudgePrompt(NamedTuple):
     """Prompt template of a judge, with `{question}`, `{gold}` and `{answer}`."""
 
     id: str
-    """Name and version, part of the cache key; a changed wording needs a new one."""
+    """Name and version, part of the cache key of a verdict; a changed wording needs a new version."""
     user: str
     several: str = ""
-    """Template for several right answers, which `{gold}` lists in quotes; empty if there is always one."""
+    """Template for questions with several right answers, which `{gold}` lists in quotes; empty: there is always one."""
 
 
 GRADING = JudgePrompt("judge/1", _USER, _SEVERAL)
-"""Does an answer mean the same as the gold answer?"""
+"""Prompt that asks whether an answer means the same as the gold answer."""
 COMPARING = JudgePrompt("pair/1", _PAIR)
-"""Do two answers mean the same?"""
+"""Prompt that asks whether two answers mean the same."""
 
 _SURROUNDING = re.compile(r"^[\W_]+|[\W_]+$")
 

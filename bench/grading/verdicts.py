@@ -1,9 +1,9 @@
 """Verdicts of judges stored between runs: one line of JSON each, appended and flushed one by one.
 
-`<cache>/verdicts/<16 hex of the judge>.jsonl`; a line holds `key`, `judge`, `reported`, `question`, `gold`,
-`answer`, `others` if several answers are right, `verdict` (true or false; an undecided answer is not stored and is
-judged again) and a `digest` of the other fields. While a run calls a judge's server it holds a lock on that judge;
-other runs wait, and read what it wrote.
+Each judge has a file `<cache>/verdicts/<16 hex digits of its digest>.jsonl`. A line holds `key`, `judge`, `reported`
+(the model that the server named), `question`, `gold`, `answer`, `others` if several answers are right, `verdict` (true
+or false; an undecided answer is not stored and is judged again) and a `digest` of the other fields. While a run calls a
+judge's server it holds a lock on that judge; other runs wait, and read the verdicts that it wrote.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bench.store.locks import file_lock, judge_claim
 
 FOLDER = "verdicts"
 MAX_UNDECIDED = 20
-"""Answers without any verdict after which a judge is given up."""
+"""Number of answers after which a judge that has given no verdict at all is given up."""
 
 
 class VerdictCache:
@@ -36,8 +36,8 @@ class VerdictCache:
 
         Args:
             cache: the cache folder; nothing is created before the first verdict.
-            judge: fields that identify the judge: model, prompt, settings; with the reported model and the case they
-                form the key of a verdict.
+            judge: fields that identify the judge: model, prompt, settings. The key of a verdict is a digest of them,
+                of the reported model and of the case.
 
         Raises:
             UserError: the file exists and can't be read.
@@ -46,7 +46,7 @@ class VerdictCache:
         self.judge = dict(judge)
         self.path = cache / FOLDER / f"{key_of(self.judge)[:16]}.jsonl"
         self.reported: str | None = None
-        """Model that the server reported last; None for a judge without a server."""
+        """Name of the model that the server reported last; None for a judge without a server."""
         self.damaged = 0
         """Number of invalid lines, e.g. the last one of a process that was killed while writing."""
         self._by_key: dict[str, bool] = {}
@@ -55,7 +55,7 @@ class VerdictCache:
         """Notes for the user, shown once."""
 
     def refresh(self) -> None:
-        """Read the file again; sets `reported` only if it is None.
+        """Read the file again; set `reported` from its last line if it is None.
 
         Raises:
             UserError: the file exists and can't be read.
@@ -82,7 +82,7 @@ class VerdictCache:
         return len(self._by_key)
 
     def get(self, case: JudgeCase) -> bool | None:
-        """Return the verdict of the model reported last; None if there is none yet."""
+        """Return the stored verdict on a case by the model that was reported last; None if there is none."""
         return self._by_key.get(self._key(case, self.reported))
 
     def put(self, case: JudgeCase, verdict: bool, reported: str | None = None) -> None:  # noqa: FBT001
@@ -112,7 +112,7 @@ class VerdictCache:
 
     @contextmanager
     def locked(self, waiting: Callable[[str], None]) -> Iterator[bool]:
-        """Hold the lock on this judge; yields whether the last run that held it was killed meanwhile.
+        """Hold the lock on this judge; yield whether the last run that held the lock was killed while it did.
 
         Args:
             waiting: called once with the process that holds the lock.
@@ -139,7 +139,7 @@ class VerdictCache:
 
 
 def unjudged(cases: Sequence[JudgeCase], verdicts: VerdictCache) -> list[JudgeCase]:
-    """Return the distinct cases to judge: without empty answers and those with a verdict."""
+    """Return the distinct cases that the judge must be asked about: not empty answers, nor those with a verdict."""
     return [case for case in dict.fromkeys(cases) if case.answer.strip() and verdicts.get(case) is None]
 
 
@@ -150,10 +150,10 @@ class VerdictCollector:
     times: Mapping[JudgeCase, int]
     """Case -> number of its occurrences."""
     decided: int
-    """Verdicts so far, with stored ones."""
+    """Number of verdicts so far, stored ones included."""
     advance: Advance
     answers: int = 0
-    """Answers of the judge so far."""
+    """Number of answers that the judge has given so far, with or without a verdict."""
 
     def count_answer(self, verdict: bool | None) -> None:  # noqa: FBT001
         """Count an answer of the judge.
@@ -167,7 +167,7 @@ class VerdictCollector:
             raise self.undecided_error()
 
     def finish(self, case: JudgeCase) -> None:
-        """Advance the progress by a case that is finished, with or without a verdict."""
+        """Advance the progress by all occurrences of a case that is finished, with or without a verdict."""
         self.advance(self.times[case])
 
     def undecided_error(self) -> UserError:
@@ -188,7 +188,7 @@ def judge_all(
     """Return one verdict for each case; the judge gets only cases without a stored verdict.
 
     Args:
-        cases: the answers; an empty one is wrong without a call.
+        cases: the answers to judge; an empty answer is wrong without a call.
         verdicts: the stored verdicts; `ask` adds new ones.
         what: name of this stage.
         progress: advanced with each verdict.

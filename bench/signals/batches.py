@@ -15,7 +15,7 @@ from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 
 _MIN_QUESTIONS = 4_096
-"""Smallest batch for prediction: whole shards are joined until they have this many questions."""
+"""Least number of questions in a batch for prediction: whole shards are joined until they have so many."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Batches:
             labels: whether the batch has labels (`correct`).
 
         Raises:
-            ContractError: a signal reveals the right answer, in a batch without labels.
+            ContractError: the batch has no labels, and a signal reveals the right answer.
         """
         if not labels:
             refuse_gold(str(split_data.where), Needs(predict=signals))
@@ -42,7 +42,7 @@ class Batches:
     def pieces(
         self, split_data: SplitData, signals: frozenset[Signal], adapted: SplitData | None = None
     ) -> Iterator[tuple[IntArray, Batch]]:
-        """Yield row indices and unlabelled batches of the usable questions of a split, some shards at a time.
+        """Yield the usable questions of a split, some shards at a time: their indices, and an unlabelled batch of them.
 
         All signals of a large split are never in memory together. Batch boundaries depend on the split alone.
 
@@ -82,7 +82,7 @@ class Batches:
             column = columns[signal] = definition(signal).column(tuned if uses_adapter([signal]) else frozen)
             arrays = (column.values, column.offsets, column.owner) if isinstance(column, Ragged) else (column,)
             for array in arrays:
-                if isinstance(array, np.ndarray):  # read-only itself: else a method could write a view's `base`
+                if isinstance(array, np.ndarray):  # not a read-only view of it: a method could write to its `base`
                     array.flags.writeable = False
         return Batch(
             [question.id for question in frozen.questions], columns, split_data.correct[rows] if labels else None

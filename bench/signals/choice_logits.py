@@ -1,4 +1,4 @@
-"""Logits of the option letters at the prompt's end."""
+"""Signal `ChoiceLogits`: logits of the option letters at the prompt's end."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
-    """Stored as `values` `(n, k)` float32."""
+    """Definition of `ChoiceLogits`, stored as `values` `(n, k)` float32."""
 
     declares = ChoiceLogits
 
     def unsupported(self, fmt: Format) -> str | None:
-        """Return a reason for open questions, which have no option letters."""
+        """Return why open questions don't have the signal: they have no option letters; None for choice questions."""
         return "it reads option letters, and this task has none" if fmt is Format.OPEN else None
 
     @property
     def continuations(self) -> ContinuationSpec:
-        """The prompt alone, without any continuation."""
+        """Nothing after the prompt: its end alone is read."""
         return ContinuationSpec()
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Return the name with a digest of the letters' token ids."""
+        """Return the name in store keys, with a digest of the letters' token ids."""
         return f"{super().name(asking, seed)} {digest_arrays([asking.letter_ids])}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
@@ -54,7 +54,7 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
 
 
 def _mask_hidden_options(options: int, logits: torch.Tensor) -> torch.Tensor:
-    """Keep the logits of the first `options` letters and set the others to -inf."""
+    """Set the logits of all letters but the first `options` to -inf, in place."""
     logits[options:] = float("-inf")
     return logits
 

@@ -1,8 +1,8 @@
-"""Base classes of signal definitions: how a signal is named, computed, stored, loaded, and synthesized for checks.
+"""Base classes of signal definitions, which say how a signal is named, computed, loaded, and synthesized for checks.
 
-Each signal of `bench.api` has a module in this package. Its `DEFINITION` is a `PassDefinition` where the signal comes
-from a forward pass, else a `SignalDefinition`, which may be computed from other signals, its `sources`. Modules are
-discovered by import.
+Each signal class of `bench.api` has a module in this package, whose constant `DEFINITION` is its definition class: a
+subclass of `PassDefinition` if the signal comes from forward passes, else of `SignalDefinition`; then the signal may be
+computed from other signals, its `sources`. `definitions` imports all modules of this package to find these classes.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ S = TypeVar("S", bound=Signal)
 
 @dataclass(frozen=True)
 class SignalDefinition(ABC, Generic[S]):
-    """Definition of a signal."""
+    """How one signal is computed, loaded and synthesized; each signal class has its own subclass."""
 
     declares: ClassVar[type[Signal]]
-    """Class in `bench.api` that it defines."""
+    """Signal class of `bench.api` that this class defines."""
 
     signal: S
 
     def unsupported(self, fmt: Format) -> str | None:
-        """Return why tasks of a format don't have the signal; None where they do."""
+        """Return why the signal does not exist for tasks of a format; None if it does."""
         return None
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why a task on this model does not have the signal; None where it does."""
+        """Return why the signal does not exist for a task on this model; None if it does."""
         return self.unsupported(task.format)
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether the signal depends on the answer; otherwise all answers to a question have the same value."""
+        """Return whether the signal depends on the answer; if not, it is the same whatever the model answers."""
         return True
 
     @property
@@ -57,42 +57,47 @@ class SignalDefinition(ABC, Generic[S]):
         return False
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the stored signals from which this one is computed, for tasks of a format."""
+        """Return the definitions of the stored signals from which this signal is computed, in tasks of a format.
+
+        Args:
+            fmt: format of the task.
+            max_new_tokens: length limit of the answers in tokens.
+        """
         return ()
 
     def note(self, split_data: SplitData) -> str:
-        """Return a remark for readers of results, shown beside the signal's name; empty for most."""
+        """Return a remark for readers of results, shown beside the signal's name; empty for most signals."""
         return ""
 
     def extend_settings(self, asking: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
-        """Return the prompt settings, extended by the token ids that this signal appends after the answer."""
+        """Return the prompt settings, extended by the token ids that this signal needs, e.g. those of a user turn."""
         return asking
 
     @abstractmethod
     def column(self, split: StoredSplit) -> Column:
-        """Return the values for the questions of a stored split, in its order of rows."""
+        """Return the signal's values for the questions of a stored split, in the order of `split.rows`."""
 
     def agreement(self, split: StoredSplit, compare: CompareSamples) -> Agreement | None:
-        """Return whether the samples agree with the answers; None for a signal without samples."""
+        """Return which samples agree with the answer to their question; None except for `SampleAgreement`."""
         return None
 
     def relation(self, split: StoredSplit, relate: RelateTexts) -> FloatArray | None:
-        """Return the relations among the samples; None for a signal without relations."""
+        """Return how the samples and the answer of each question are related; None except for `Related`."""
         return None
 
     @abstractmethod
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """Return synthetic values that separate right from wrong answers, for the contract checks."""
+        """Return synthetic values of the signal, which tell right from wrong answers, for the contract checks."""
 
 
 @dataclass(frozen=True)
 class PassDefinition(SignalDefinition[S]):
-    """Definition of a signal that comes from a forward pass: a `SignalSpec` for the extractor."""
+    """Definition of a signal that comes from forward passes; the extractor uses it as a `SignalSpec`."""
 
     @property
     @abstractmethod
     def continuations(self) -> ContinuationSpec:
-        """Continuation of the prompt that has to be read for this signal; it determines the cost."""
+        """What the model has to read after the prompt for this signal; it determines the signal's cost."""
 
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether the answer's tokens have to be read."""
@@ -100,40 +105,43 @@ class PassDefinition(SignalDefinition[S]):
 
     @property
     def depths(self) -> frozenset[float]:
-        """Depths, as fractions of the layers, at which it reads hidden states besides the last state."""
+        """Depths of the hidden states that the signal reads, as fractions of the layers; 1.0 need not be listed."""
         return frozenset()
 
     @property
     def ragged(self) -> bool:
-        """Whether the number of rows differs from question to question; otherwise each has one value."""
+        """Whether questions differ in their number of rows in the stored arrays; if not, each has one row."""
         return False
 
     @property
     def unanswered(self) -> Arrays | None:
-        """Value for a question without an answer, where it is known without a forward pass; else None."""
+        """Arrays for a question with an empty answer, if they are known without a forward pass; else None."""
         return None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return itself, unless another stored signal already contains it."""
+        """Return this definition alone, since the signal is stored; subclasses may name other stored signals."""
         return (self,)
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Return the name in store keys: the signal, and what it depends on besides prompt and answer."""
+        """Return the signal's name in store keys; it shows all that the signal depends on besides prompt and answer."""
         return repr(self.signal)
 
     @abstractmethod
     def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
-        """Return the values of a decode batch by distinct prompt and question; tensors may stay on the device."""
+        """Return the arrays of each question of a decode batch; tensors may stay on the device.
+
+        The outer list has an item for each distinct prompt, the inner one for each question with that prompt.
+        """
 
     def column(self, split: StoredSplit) -> Column:
-        """Return the stored values, the shards concatenated."""
+        """Return the stored values of the split's questions, concatenated over its shards."""
         arrays = split.arrays(self.signal)
         return Ragged(arrays["values"], arrays["offsets"]) if self.ragged else arrays["values"]
 
 
 @cache
 def definitions() -> Mapping[type[Signal], type[SignalDefinition[Any]]]:
-    """Return signal class -> definition class, from all modules of this package."""
+    """Return a mapping from signal class to definition class, from all modules of this package."""
     modules = [import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
     classes = [module.DEFINITION for module in modules if hasattr(module, "DEFINITION")]
     return {definition.declares: definition for definition in classes}
@@ -152,13 +160,13 @@ def definition(signal: Signal) -> SignalDefinition[Any]:
 
 
 def pass_definitions(signals: Iterable[Signal]) -> dict[Signal, PassDefinition[Any]]:
-    """Return signal -> definition for the signals that come from a forward pass, in the order of their names."""
+    """Return signal -> definition for those signals that come from forward passes, sorted by the signals' names."""
     pairs = ((signal, definition(signal)) for signal in sorted(signals, key=repr))
     return {signal: spec for signal, spec in pairs if isinstance(spec, PassDefinition)}
 
 
 def read_from_model(signals: Iterable[Signal]) -> frozenset[Signal]:
-    """Return the signals that need a forward pass of the frozen model: they have sources and need no adapter."""
+    """Return the signals that need forward passes of the frozen model: those with sources that need no adapter."""
     pairs = ((signal, definition(signal)) for signal in signals)
     return frozenset(signal for signal, spec in pairs if spec.sources(Format.OPEN, 1) and not spec.needs_adapter)
 
@@ -175,10 +183,10 @@ def stored_sources(signals: Iterable[Signal], fmt: Format, max_new_tokens: int) 
 
 
 def continuation_specs_of(signals: Iterable[Signal]) -> frozenset[ContinuationSpec]:
-    """Return the continuations that the signals need, one for each; an empty one still needs the prompts."""
+    """Return what the model has to read after the prompts for each signal; an empty item still needs the prompts."""
     return frozenset(each.continuations for each in pass_definitions(signals).values())
 
 
 def continuations_of(signals: Iterable[Signal]) -> ContinuationSpec:
-    """Return the union of the continuations that the signals need after the prompts."""
+    """Return the union of what the model has to read after the prompts for these signals."""
     return ContinuationSpec.union(each.continuations for each in pass_definitions(signals).values())

@@ -39,13 +39,13 @@ def write_bundle(folder: Path, measured: ShardOutput, names: Mapping[Signal, str
 
 
 def names_in(entry: Entry) -> list[str]:
-    """Return the names of the signals in an entry."""
+    """Return the names of the signals in a store entry."""
     names: list[str] = entry.manifest["fields"]["signals"]
     return names
 
 
 def load_answers(entry: Entry) -> list[Ids]:
-    """Load the token ids of each answer of a shard."""
+    """Load the token ids of each answer in a store entry of a shard."""
     from safetensors.numpy import load_file
 
     arrays = load_file(entry.folder / _ANSWERS)
@@ -53,7 +53,7 @@ def load_answers(entry: Entry) -> list[Ids]:
 
 
 def load_signal(entries: Sequence[Entry], name: str) -> dict[str, npt.NDArray[Any]]:
-    """Load a signal of a shard, floats as float32 (hidden states are stored in the model's dtype).
+    """Load the arrays of a shard's signal, floats as float32 (hidden states are stored in the model's dtype).
 
     Args:
         entries: the store entries of the shard.
@@ -71,12 +71,12 @@ def load_signal(entries: Sequence[Entry], name: str) -> dict[str, npt.NDArray[An
 def load_rows(
     bundles: Sequence[Sequence[Entry]], names: Sequence[str], places: IntArray | None = None
 ) -> dict[str, npt.NDArray[Any]]:
-    """Load a signal of some questions, as `load_signal` returns it; memory holds the result and one shard at a time.
+    """Load a signal's arrays for some questions; memory holds the result and one shard at a time.
 
     Args:
         bundles: the store entries of each shard.
         names: the signal's name in the store keys of each shard.
-        places: `(m,)` requested rows of the concatenated shards, in this order; None: all.
+        places: `(m,)` positions of the questions in the concatenated shards, in this order; None: all.
 
     Raises:
         KeyError: a shard has no such signal.
@@ -113,7 +113,7 @@ def load_rows(
 
 
 def _value_indices(offsets: IntArray, rows: IntArray) -> IntArray:
-    """Return the indices of the values of these rows."""
+    """Return where the values of these rows are in a ragged array with these offsets."""
     lengths = offsets[rows + 1] - offsets[rows]
     before = np.cumsum(lengths) - lengths
     return np.repeat(offsets[rows] - before, lengths) + np.arange(lengths.sum())

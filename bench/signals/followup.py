@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FollowupDefinition(PassDefinition[Followup]):
-    """Stored as `values`: `(n, words)` float32, NaN where there is no answer; or the reply's ids with `offsets`."""
+    """Definition of `Followup`, stored as `values`: logits `(n, words)` float32, or the replies' ids with `offsets`."""
 
     declares = Followup
 
@@ -36,7 +36,7 @@ class FollowupDefinition(PassDefinition[Followup]):
 
     @property
     def continuations(self) -> ContinuationSpec:
-        """The whole answer, the user turn and the reply."""
+        """What the model reads after the prompt: the whole answer, the user turn and the reply."""
         return ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({self.turn}))
 
     @property
@@ -46,7 +46,7 @@ class FollowupDefinition(PassDefinition[Followup]):
 
     @property
     def unanswered(self) -> Arrays:
-        """NaN logits, or an empty reply."""
+        """NaN logits, or an empty reply, for a question with an empty answer."""
         import torch
 
         if self.signal.say:
@@ -54,7 +54,7 @@ class FollowupDefinition(PassDefinition[Followup]):
         return {"values": torch.full((len(self.signal.words),), float("nan"))}
 
     def note(self, split_data: SplitData) -> str:
-        """Return the wording, unless it is the self-check query."""
+        """Return a remark that quotes the wording; empty for the self-check query."""
         return f'it asks after the answer: "{self.signal.wording}"' if self.signal.wording else ""
 
     @property
@@ -62,11 +62,11 @@ class FollowupDefinition(PassDefinition[Followup]):
         return not self.signal.wording and not self.signal.say
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return itself; the self-check query is stored as `QueryLogits`."""
+        """Return this definition, or that of `QueryLogits`, under which the self-check query is stored."""
         return (QueryLogitsDefinition(QueryLogits()) if self._is_self_check else self,)
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the model's chat template can't continue, or which word is not one token; else None."""
+        """Return why the user turn can't follow the answer, or which word is not one token; None if all is well."""
         if not self.signal.wording:
             return prompts.query_unsupported_reason(task)
         try:
@@ -81,7 +81,7 @@ class FollowupDefinition(PassDefinition[Followup]):
         return suffix, np.zeros(0, dtype=np.int32) if self.signal.say else chat.words(prompt, self.signal.words)
 
     def extend_settings(self, asking: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
-        """Return the settings with the token ids of the user turn and of the words."""
+        """Return the prompt settings, extended by the token ids of the user turn and of the words."""
         if not self.signal.wording:
             return asking
         suffix, words = self._ids(task, prompts)
@@ -90,12 +90,12 @@ class FollowupDefinition(PassDefinition[Followup]):
         return replace(asking, others=turns, words={**asking.words, **word_ids})
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Return the name with a digest of the token ids of the user turn and of the words."""
+        """Return the name in store keys, with a digest of the token ids of the user turn and of the words."""
         words = [] if self.signal.say else [asking.words[self.signal.words]]
         return f"{super().name(asking, seed)} {digest_arrays([asking.turns[self.signal.wording], *words])}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
-        """Return `values`: `(words,)` logits, or `(t,)` ids of the reply."""
+        """Return `values` of each question: logits `(words,)`, or the token ids `(t,)` of the reply."""
         import torch
 
         if not self.signal.say:
@@ -114,7 +114,7 @@ class FollowupDefinition(PassDefinition[Followup]):
         yield from (row.astype(np.int32) for row in np.split(arrays["values"], arrays["offsets"][1:-1]))
 
     def column(self, split: StoredSplit) -> Column:
-        """Return `(n, words)` float32 logits, or `(n,)` texts."""
+        """Return logits `(n, words)` float32, or the replies as texts `(n,)`."""
         if self._is_self_check:
             return QueryLogitsDefinition(QueryLogits()).column(split)
         if not self.signal.say:
@@ -122,7 +122,7 @@ class FollowupDefinition(PassDefinition[Followup]):
         return np.asarray([split.lm.chat.decode(ids.tolist()) for ids in self.reply_ids(split)], dtype=np.object_)
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """Return logits in which the last word is likelier after right answers, or texts with a larger percentage."""
+        """Return logits or replies: after right answers the last word is likelier, or a larger percentage is said."""
         if self.signal.say:
             percent = 100 / (1 + np.exp(-2 * data.certainty))
             return np.asarray([f"{value:.0f}%" for value in percent], dtype=np.object_)

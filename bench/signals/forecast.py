@@ -1,7 +1,7 @@
-"""Forecast the seconds that reading a split will take: count the passes over some shards, times the model's speed.
+"""Forecast the seconds that reading a split will take, from the passes counted over some shards and the model's speed.
 
 The length of open answers is estimated by generating a few with the model if it is small. A large model is not loaded
-for that: its answers are assumed to have the geometric mean of the options' length and the length limit.
+for that: each of its answers is assumed to be as long as the geometric mean of an option's length and the length limit.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     """All texts that the model generates for a question: see `KnownInput.written`."""
 
 _SHARDS, _QUESTIONS = 3, 1024
-"""Most shards of a split that are counted; fewer where they have this many questions together."""
+"""Passes are counted over at most this many shards, fewer if these have more than this many questions."""
 _OPTIONS = 64
-"""Questions whose options are tokenised, for their lengths."""
+"""Number of questions whose options are tokenised, to know how long options are."""
 _DISTINCT_SHARE = 0.5
 """Share of the tokens of an assumed sample that differ from all other texts of the question at the same position."""
 _NODE_SECONDS = 1.5e-5
 """Seconds of Python for each token node added to the continuation tree."""
 _PROMPTS = 4
-"""Prompts for which a small model generates."""
+"""Number of prompts for which a small model generates answers."""
 _SMALL_MODEL_BYTES = 1 << 27
 """Largest weight files of a model that counts as small, in bytes."""
 
 
 @dataclass(eq=False)
 class PassForecast:
-    """Forecast of the passes that read signals of a split."""
+    """Forecast of the forward passes by which signals of a split are read."""
 
     reader: Reader
     split_data: SplitData
@@ -84,7 +84,7 @@ class PassForecast:
 
     @cached_property
     def _texts(self) -> Sequence[Texts]:
-        """Texts of some questions; the other questions reuse them in turn."""
+        """Texts that the model is assumed to generate for some questions; the other questions reuse them in turn."""
         continuations, limit = continuations_of(self._definitions), self.asking.max_new_tokens
         replies: Texts = {turn: [np.zeros(turn.say, dtype=np.int32)] for turn in continuations.turns}
         if self.split_data.task.format is Format.OPEN and not self.split_data.released:
@@ -129,7 +129,7 @@ class PassForecast:
 def generate_texts(
     lm: LanguageModel, prompts: Sequence[Ids], asking: PromptSettings, samplings: frozenset[Samples]
 ) -> list[Texts]:
-    """Generate answers and samples for a few prompts with a small model; empty for a large or a broken model."""
+    """Generate answers and samples for a few prompts with a small model; return [] for a large or a broken model."""
     from bench.model.extractor import Extractor
     from bench.model.forward_checks import ARCHITECTURE_ERRORS
     from bench.model.sampling import uniforms
@@ -141,7 +141,7 @@ def generate_texts(
     items = [ModelInput(prompts[i * len(prompts) // count], 0, uniforms=row) for i, row in enumerate(draws)]
     try:
         output = Extractor(lm, asking, pass_definitions(samplings)).extract(items)
-        lm.session.reset()  # its cached prefixes would save the run tokens that its costs have to count
+        lm.session.reset()  # else the run reuses cached prefixes, and its costs lack their tokens
         lm.session.tokens = 0
     except (*ARCHITECTURE_ERRORS, UserError):  # the run itself reports what is wrong with the model
         return []

@@ -1,6 +1,6 @@
 """Grade the answers of a split, and compare its samples with the answers and with each other.
 
-Pairs of texts are scored by text-pair models, or, without one, by equality after normalising.
+Pairs of texts are compared by text-pair models, or, without such a model, by equality of the normalised texts.
 """
 
 from __future__ import annotations
@@ -40,23 +40,25 @@ if TYPE_CHECKING:
 Pairs = Sequence[tuple[str, str]]
 
 _CHUNK = 2_048
-"""Pairs in one store entry: at most these are lost when a run is killed."""
+"""Number of pairs in one store entry; at most so many are lost when a run is killed."""
 _FILE = "relations.safetensors"
 
 
 @dataclass(frozen=True)
 class PairModels:
-    """Text-pair models of a run."""
+    """Models that compare two texts, as the options of a run name them; None without the option."""
 
     nli: PairModel | None = None
     similarity: PairModel | None = None
 
     def model(self, by: By) -> PairModel | None:
-        """Return the model for a relation; None where matching of normalised texts replaces it."""
+        """Return the model that computes a relation; None if equality of the normalised texts replaces it."""
         return {"entailment": self.nli, "similarity": self.similarity}.get(by)
 
     def relate(self, by: By, pairs: Pairs, store: Store, progress: Progress, what: str) -> FloatArray:
-        """Return `(k, 3)` probabilities for entailment, else `(k,)` (see `Related`), from the store where it has them.
+        """Return how the texts of k pairs are related: `(k, 3)` probabilities for entailment, else `(k,)`.
+
+        See `Related`. Relations that are in the store are loaded, others are computed and stored.
 
         Raises:
             UserError: the model can't be loaded.
@@ -86,7 +88,7 @@ class PairModels:
 
 
 def match_relations(by: By, pairs: Pairs) -> FloatArray:
-    """Return the relations of pairs of texts by equality after normalising."""
+    """Return how k pairs are related if equality of normalised texts decides: `(k, 3)` or `(k,)`, see `Related`."""
     same = np.asarray([same_text(one, other) for one, other in pairs], dtype=np.float32)
     return np.stack([np.zeros_like(same), 1 - same, same], axis=-1) if by == "entailment" else same
 
@@ -125,10 +127,9 @@ class Grader:
         return self._compare_samples(replace(split_data, answers=answers))
 
     def parsed(self, split_data: SplitData) -> SplitData:
-        """Return the split with parsed answers, for questions without a gold answer: all are labelled wrong.
+        """Return the split with parsed answers, for questions without a gold answer: all answers are labelled wrong.
 
-        Raises:
-            UserError: as `grade`, about samples alone.
+        A failure on samples is recorded in `SplitData.agreements`, as in `grade`.
         """
         protocol, choice = self.reader.protocol, split_data.task.format is Format.CHOICE
         answers = []
@@ -138,7 +139,7 @@ class Grader:
         return self._compare_samples(replace(split_data, answers=answers))
 
     def _compare_samples(self, graded: SplitData) -> SplitData:
-        """Return the graded split with its samples compared with the answer and with each other."""
+        """Return the graded split with the results of comparing its samples with the answer and with each other."""
         split = self.reader.stored(graded)
         signals = graded.requested
         compared = {signal: capture(definition(signal).agreement, split, self._agreement) for signal in signals}
@@ -171,19 +172,19 @@ class Grader:
         judge = self.judge.pairwise_judge() if fmt is Format.OPEN else None
         if judge is None:
             return agree
-        contexts = _contexts(split_data, protocol)  # the judge compares the texts that differ from the answer
+        contexts = _contexts(split_data, protocol)  # the judge compares samples whose text differs from the answer's
         places, columns = (index.tolist() for index in np.nonzero(~agree & split_data.usable[rows][:, None]))
         cases = [
             JudgeCase(contexts[rows[i]], split_data.answers[rows[i]].text, texts[i][j])
             for i, j in zip(places, columns, strict=True)
         ]
-        if cases:  # a sample without a verdict disagrees
+        if cases:  # a sample without a verdict counts as disagreeing
             verdicts = judge.verdicts(cases, f"compare samples {split_data.where}", self.reader.progress)
             agree[places, columns] = [bool(verdict) for verdict in verdicts]
         return agree
 
     def _related_by(self, split_data: SplitData, signal: Any) -> str:
-        """Return the name of what relates the samples of a signal: a model, the judge, or `match`."""
+        """Return the name of what relates a signal's samples: a model, the judge, or `match` (equality of texts)."""
         if split_data.task.format is Format.CHOICE:
             return MatchJudge.name
         if signal.by == "judge":
@@ -192,7 +193,10 @@ class Grader:
         return MatchJudge.name if model is None else model.name
 
     def _relation(self, split_data: SplitData, signal: Any, pairs: Sequence[tuple[int, str, str]]) -> FloatArray:
-        """Return `(k,)` or `(k, 3)` relations of pairs of texts; each pair comes with the row of its question."""
+        """Return how the texts of k pairs are related: `(k, 3)` probabilities for entailment, else `(k,)`.
+
+        Each pair is given as (index of its question in the split, text, text).
+        """
         texts = [(one, other) for _, one, other in pairs]
         if self._related_by(split_data, signal) == MatchJudge.name:
             return match_relations(signal.by, texts)
@@ -216,7 +220,7 @@ class Grader:
 
 
 def _contexts(split_data: SplitData, protocol: Protocol) -> list[str]:
-    """Return each question as its prompt shows it, without exemplars, for the judge."""
+    """Return the text of each question as its prompt shows it, without exemplars, for a judge or model."""
     task = split_data.task
     with plugin_errors(f"task {task.name!r}, style_of"):
         return [context(question, task.style_of(question), protocol.letters) for question in split_data.questions]

@@ -44,20 +44,23 @@ OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})
 
 
 class HiddenDefinition(PassDefinition[Hidden]):
-    """Stored in the model's dtype: `values` `(n, d)`, or `(sum of t_i, d)` with `offsets` where it predicts tokens."""
+    """Definition of `Hidden`, stored as `values`: `(n, d)`, `(n, N, d)`, or `(sum of t_i, d)` with `offsets`.
+
+    States are stored in the model's dtype, means over tokens in float32.
+    """
 
     declares = Hidden
 
     @property
     def continuations(self) -> ContinuationSpec:
-        """The answer, the options of an open question, the samples, or the self-check query."""
+        """What the model reads after the prompt: the answer, options, the samples, or the self-check query."""
         if self.signal.at is At.SAMPLE_END:
             samples = frozenset({self.signal.samples})
             return ContinuationSpec(samples=samples, sample_ends=samples)
         return _CONTINUATIONS[self.signal.at]
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether the state follows a token of the answer: a letter is predicted at the prompt's end."""
+        """Return whether the states depend on the answer; the state that predicts a letter comes before it."""
         of_letter = fmt is Format.CHOICE and self.signal.at is At.ANSWER_PREDICTING
         return super().reads_answer(fmt) and not of_letter
 
@@ -68,27 +71,27 @@ class HiddenDefinition(PassDefinition[Hidden]):
 
     @property
     def ragged(self) -> bool:
-        """Whether a question has one row for each token: only states that predict tokens do."""
+        """Whether a question has one row for each token: true of states that predict tokens, unless pooled."""
         return self.signal.at in _PREDICTED_TEXTS and self.signal.pool is None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return itself; for lettered options the state at the prompt's end, which predicts each letter."""
+        """Return this definition and those of the samples; for letters that of the state at the prompt's end."""
         if self.signal.at is At.SAMPLE_END:
             return (self, *sample_sources(self.signal.samples, max_new_tokens))
         lettered = self.signal.at in OPTIONS and fmt is Format.CHOICE
         return (HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self,)
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the self-check query can't follow the answer on this model; None where it can."""
+        """Return why the self-check query can't follow the answer on this model; None if it can, or isn't needed."""
         return prompts.query_unsupported_reason(task) if self.signal.at is At.QUERY_END else None
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Return the name with the seed of the samples, or a digest of the query's token ids."""
+        """Return the name in store keys, with the seed of the samples, or a digest of the query's token ids."""
         added = {At.SAMPLE_END: f" seed {seed}", At.QUERY_END: f" {digest_arrays([asking.suffix])}"}
         return f"{super().name(asking, seed)}{added.get(self.signal.at, '')}"
 
     def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
-        """Return `values`: `(d,)`, `(t_i, d)`, or `(N, d)` in the model's dtype; a mean in float32."""
+        """Return `values` of each question: `(d,)`, `(t_i, d)` for predicted tokens, or `(N, d)` for samples."""
         depth, at = self.signal.depth, self.signal.at
         if at is At.QUERY_END:
             ends, first = batch.turn_end_states(_QUERY, depth), batch.states(depth, [0])
@@ -109,7 +112,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         )
 
     def _nodes(self, batch: DecodeBatch, i: int, m: int) -> list[int]:
-        """Return the token nodes whose states are read, for question m of prompt i."""
+        """Return the nodes of the token tree whose states are read for question m of prompt i."""
         at, item = self.signal.at, batch.items[i][m]
         if at is At.PROMPT_END:
             return [i]
@@ -122,7 +125,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return batch.predicting(i)
 
     def column(self, split: StoredSplit) -> Column:
-        """Return `(n, d)` float32, `(n, N, d)`, or a `Ragged` with a row for each predicted token."""
+        """Return the states, float32: `(n, d)`, `(n, N, d)`, or a `Ragged` with a row for each predicted token."""
         if self.signal.at not in OPTIONS:
             return super().column(split)
         ids: Any = definition(TokenIds(_PREDICTED_TEXTS[self.signal.at])).column(split)
@@ -133,7 +136,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return Ragged(np.repeat(arrays["values"], ids.lengths, axis=0), ids.offsets, ids.owner)
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """Return states that lie further along one direction where the answer is right, consistent with the head."""
+        """Return states that lie further along one direction if the answer is right, and fit the output head."""
         last = self.signal.depth == 1.0
         if self.ragged:
             text = data.texts[_PREDICTED_TEXTS[self.signal.at]]
@@ -141,7 +144,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
             states = text.states if last else data.layer_states(repr(self.signal), certainty)
             return Ragged(states, text.ids.offsets, text.ids.owner)
         if self.signal.at is At.SAMPLE_END:
-            agreement = data.sample_agreement(self.signal.samples)  # equal samples have nearby states
+            agreement = data.sample_agreement(self.signal.samples)  # samples that equal the answer have nearby states
             states = data.layer_states(repr(self.signal), data.certainty)[:, None, :]
             others = data.rng.standard_normal((*agreement.shape, states.shape[-1]))
             return np.where(agreement[:, :, None], states + 0.1 * others, others).astype(np.float32)

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class QueryLogitsDefinition(PassDefinition[QueryLogits]):
-    """Stored as `values` `(n, 2)` float32, NaN where there is no answer."""
+    """Definition of `QueryLogits`, stored as `values` `(n, 2)` float32; NaN for an empty answer."""
 
     declares = QueryLogits
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the query can't follow the answer on this model; None where it can."""
+        """Return why the self-check query can't follow the answer on this model; None if it can."""
         return prompts.query_unsupported_reason(task)
 
     @property
     def continuations(self) -> ContinuationSpec:
-        """The whole answer and the self-check query."""
+        """What the model reads after the prompt: the whole answer and the self-check query."""
         return ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({UserTurn()}))
 
     @property
@@ -39,22 +39,22 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
 
     @property
     def unanswered(self) -> Arrays:
-        """`(2,)` NaN."""
+        """Two NaN, for a question with an empty answer."""
         import torch
 
         return {"values": torch.full((2,), float("nan"))}
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Return the name with a digest of the token ids of the query and of its two verdicts."""
+        """Return the name in store keys, with a digest of the token ids of the query and of the verdicts no and yes."""
         return f"{super().name(asking, seed)} {digest_arrays([asking.suffix, asking.verdict_ids])}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
-        """Return `values`: `(2,)`, the logits of no and yes."""
+        """Return `values` `(2,)` of each question: the logits of no and yes."""
         logits, missing = batch.word_logits(UserTurn(), batch.asking.verdict_ids), self.unanswered["values"]
         return batch.repeat_per_question({"values": logits.get(i, missing)} for i in range(len(batch.items)))
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
-        """Return the same logits with and without an adapter, as an untrained adapter changes nothing."""
+        """Return logits that favour yes for right answers; they are the same with and without an adapter."""
         half_logit = 0.75 * data.certainty
         base = data.rng.standard_normal(len(half_logit))
         return np.stack([base - half_logit, base + half_logit], axis=1).astype(np.float32)  # (n, 2): no, yes

@@ -1,4 +1,4 @@
-"""Read a split shard by shard: load answers and signals from the store, and compute and store what it lacks."""
+"""Read a split shard by shard: load answers and signals from the store, and compute and store the missing ones."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from bench.signals.forecast import Texts
 
 _MAX_ATTEMPTS = 3
-"""Attempts after which a shard is computed even if another run has stored parts of it meanwhile."""
+"""Number of attempts after which a shard is computed even if another run has stored some of its signals meanwhile."""
 
 _StoreLookup = tuple[list[Entry], ShardTask | None]
-"""Store entries of a shard, and the task that computes the missing part, if any."""
+"""Store entries of a shard, and the task that computes what they lack; None if they are complete."""
 
 
 @dataclass
 class Reader:
-    """Reads splits with one model."""
+    """Reads splits with one model: finds answers and signals in the store, or has them computed."""
 
     lm: LanguageModel
     store: Store
@@ -57,7 +57,7 @@ class Reader:
     engine: Engine | None = None
     """Engine that computes missing shards; None: this process does."""
     forward_tokens: int = 0
-    """Token positions fed to the model for this reader; what the store had costs nothing."""
+    """Token positions fed to the model for this reader; answers and signals from the store cost none."""
     peak_memory_mb: float = 0.0
     """Peak memory of any process that computed shards for this reader."""
     _probe_texts: dict[tuple[TaskSplit, frozenset[Samples]], list[Texts]] = field(default_factory=dict, init=False)
@@ -82,7 +82,7 @@ class Reader:
 
     @property
     def nondefault_budget(self) -> dict[str, object]:
-        """The token budget, where it can change an answer and is not the device's default; else empty."""
+        """The token budget, if it can change an answer and is not the device's default; else an empty dict."""
         is_usual = not self.arithmetic or self.budget == default_budget(*self.lm.devices)
         return {} if is_usual else {"token_budget": self.budget}
 
@@ -94,20 +94,20 @@ class Reader:
     def open(
         self, where: TaskSplit, task: Task, questions: list[Question], released: Mapping[str, Released] | None = None
     ) -> SplitData:
-        """Tokenise the prompts of a split.
+        """Return a split with its prompts tokenised, not read yet.
 
         Args:
-            where: the split.
-            task: its task.
-            questions: its questions.
-            released: question id -> answer from a release or a file; None where the model answers.
+            where: name of the split.
+            task: task of the split.
+            questions: questions of the split.
+            released: question id -> answer from a release or a file; None: the model answers.
         """
         answers = released or {}
         shards = self.prompts.shards(task, questions, answers, self.progress, str(where))
         return SplitData(where, task, questions, shards, answers)
 
     def asking(self, split_data: SplitData, signals: frozenset[Signal] = frozenset()) -> PromptSettings:
-        """Return the prompt settings that all questions of a split share; `signals`: in addition to those requested."""
+        """Return the prompt settings that all questions of a split share, for its requested signals and `signals`."""
         asking = self.prompts.asking(split_data.task, split_data.questions, self.budget)
         for signal in sorted(signals | split_data.requested, key=repr):
             asking = definition(signal).extend_settings(asking, split_data.task, self.prompts)
@@ -120,9 +120,9 @@ class Reader:
     def items(
         self, split_data: SplitData, shard: Shard, continuations: ContinuationSpec, answers: Sequence[Ids] | None = None
     ) -> list[ModelInput]:
-        """Return the model inputs of a shard for a continuation; without `answers` the model generates them."""
+        """Return the model's input for each question of a shard; without `answers` the model generates answers."""
         task, questions = split_data.task, [split_data.questions[row] for row in shard.rows]
-        query_prompts = None  # the self-check conversation continues the answering prompt, as in nearly all templates
+        query_prompts = None  # None: the query conversation begins with the answered prompt, as in most templates
         if continuations.turns and not self._continues(task):
             released = [split_data.released.get(question.id) for question in questions]
             prompts = [
@@ -151,7 +151,7 @@ class Reader:
     # --- answers and signals ------------------------------------------------------------------------------------------
 
     def find(self, split_data: SplitData, signals: frozenset[Signal]) -> int:
-        """Return the number of shards that the store lacks or has in part."""
+        """Return the number of shards whose answers, or some of these signals, are not in the store."""
         asking = self.asking(split_data, signals)
         names = self._names(split_data, stored_sources(signals, split_data.task.format, asking.max_new_tokens), asking)
         missing = 0
@@ -162,7 +162,7 @@ class Reader:
         return missing
 
     def forecast(self, split_data: SplitData, signals: frozenset[Signal], *, adapted: bool = False) -> PassForecast:
-        """Return a forecast of the passes over an opened split; `adapted`: of reading it again with an adapter."""
+        """Return a forecast of the passes that read an opened split; `adapted`: that read it again with an adapter."""
         return PassForecast(self, split_data, signals, adapted)
 
     def estimate(self, split_data: SplitData, signals: frozenset[Signal], *, adapted: bool = False) -> float | None:
@@ -178,7 +178,7 @@ class Reader:
         return self._probe_texts[key]
 
     def read(self, split_data: SplitData, signals: frozenset[Signal]) -> SplitData:
-        """Return the split with its answers and signals in the store; compute what the store lacks.
+        """Return the split with its answers and stored signals; compute and store those that are missing.
 
         Args:
             split_data: an opened split.
@@ -243,7 +243,7 @@ class Reader:
         return all(self.store.get(kind, key) is not None for kind, key in keys)
 
     def _adapted(self, split_data: SplitData, adapter: AdapterRef) -> tuple[dict[Signal, str], list[tuple[str, str]]]:
-        """Return the names of the signals computed with an adapter, and the store kind and key of each shard."""
+        """Return signal -> name for signals computed with an adapter, and each shard's (kind, key) in the store."""
         asking = self.asking(split_data)
         signals: frozenset[Signal] = frozenset({QueryLogits(Adapter.OWN)})
         (base_name,) = (spec.name(asking, self.seed) for spec in pass_definitions(signals).values())
@@ -253,12 +253,12 @@ class Reader:
         return names, [(kind, key_of(fields)) for kind, fields in zip(kinds, key_fields, strict=True)]
 
     def _complete(self, stage: str, shards: list[Shard], look_up: Callable[[int], _StoreLookup]) -> list[list[Entry]]:
-        """Return the store entries of each shard; compute what the store lacks.
+        """Return the store entries of each shard; compute and store what they lack.
 
         Args:
             stage: name of the stage on the progress bar.
             shards: the shards of a split.
-            look_up: maps the index of a shard to its entries and the task for the rest.
+            look_up: maps the index of a shard to its store entries and the task that computes what they lack.
         """
         complete: dict[int, list[Entry]] = {}
         stored_entries: dict[int, list[Entry]] = {}
@@ -285,7 +285,7 @@ class Reader:
                         self.forward_tokens += result.forward_tokens
                         self.peak_memory_mb = max(self.peak_memory_mb, result.peak_memory_mb)
                         entry = result.entry or (self.store.get(task.kind, result.key) if result.key else None)
-                        if entry is not None:  # else another run stored parts: look the shard up again
+                        if entry is not None:  # else another run stored some signals: look the shard up again
                             finish(task.number, [*stored_entries[task.number], entry])
                 if len(complete) == len(shards):
                     break
@@ -294,10 +294,10 @@ class Reader:
     def _names(
         self, split_data: SplitData, signals: frozenset[Signal], asking: PromptSettings
     ) -> list[dict[Signal, str]]:
-        """Return signal -> name in store keys for each shard.
+        """Return, for each shard, a mapping from signal to its name in store keys.
 
-        Names have digests of the inputs that prompts don't determine: right and wrong options, and the question ids
-        that key the samples' generator.
+        A name ends with digests of those inputs of the signal that the prompts don't determine: right and wrong
+        options, and the question ids, which the random generator of the samples depends on.
         """
         definitions = pass_definitions(signals)
         base_names = {signal: spec.name(asking, self.seed) for signal, spec in definitions.items()}
@@ -314,7 +314,7 @@ class Reader:
             wrong = [[ids for k, ids in enumerate(texts) if k != question.gold] for question, texts in pairs]
             counts = np.asarray([len(texts) for texts in wrong], dtype=np.int64)
             digests = {"gold": gold, "wrong": digest_arrays([counts, *(ids for texts in wrong for ids in texts)])}
-            if shard.samples is None:  # the generator of the samples is keyed by the question ids
+            if shard.samples is None:  # the samples' random generator depends on the question ids
                 digests["drawn by"] = key_of({"ids": [question.id for question in questions]})
             shard_names = {}
             for signal, name in base_names.items():
@@ -335,17 +335,17 @@ class Reader:
         names: Mapping[Signal, str],
         answers: list[Ids] | None,
     ) -> ShardTask:
-        """Return the task that computes the missing part of a shard, without its stored samples.
+        """Return the task that computes signals of a shard; the caller adds samples that are stored already.
 
         Raises:
-            UserError: after the longest prompt the context has no room for a user turn.
+            UserError: after the longest prompt and answer the model's context has no room for a user turn.
         """
         shard, continuations = split_data.shards[number], continuations_of(names)
         keys = tuple(entry.folder.name for entry in entries)
         asking = self.asking(split_data)
         followups = [
             turn for turn in continuations.turns if turn.wording or turn.say
-        ]  # prompts leave room for the self-check
+        ]  # not the self-check query, for which prompts leave room
         answer = max([asking.max_new_tokens, *map(len, shard.given or ())])
         longest = max(map(len, shard.prompts), default=0) + answer if followups else 0
         for turn in followups:
@@ -362,11 +362,11 @@ class Reader:
         )  # fmt: skip
 
     def _continues(self, task: Task) -> bool:
-        """Return whether the token ids with a user turn after the answer begin with the answering prompt."""
+        """Return whether a conversation with a user turn after the answer begins with the prompt's token ids."""
         return self.lm.chat.query(self.prompts.placeholder_prompt(task), self.protocol).continues
 
     def _kind(self, shard: Shard, asking: PromptSettings) -> str:
-        """Return the store kind of a shard: a digest of weights, dtype, attention, prompts and decoding."""
+        """Return the part of the store for a shard: a digest of weights, dtype, attention, prompts and decoding."""
         from bench.model.extractor import VERSION
 
         fields = {

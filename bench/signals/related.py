@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class RelatedDefinition(SignalDefinition[Related]):
-    """Computed from the stored samples when answers are graded."""
+    """Definition of `Related`, computed from the stored samples when answers are graded."""
 
     declares = Related
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the sources of the samples' token ids."""
+        """Return the definitions of the stored signals that give the samples' token ids."""
         return sample_sources(self.signal.samples, max_new_tokens)
 
     def note(self, split_data: SplitData) -> str:
@@ -30,7 +30,7 @@ class RelatedDefinition(SignalDefinition[Related]):
         return f"its samples are related by {split_data.related_by.get(self.signal, 'nobody')}"
 
     def relation(self, split: StoredSplit, relate: RelateTexts) -> FloatArray:
-        """Return `(n, m, m)` or `(n, m, m, 3)` in the order of the shards; 0 for unusable questions."""
+        """Return the relations, shaped as in `Related`, in the order of the shards; 0 for unusable questions."""
         split_data = split.split_data
         pairs: dict[tuple[int, str, str], int] = {}
         pair_indices: list[IntArray] = []
@@ -45,11 +45,11 @@ class RelatedDefinition(SignalDefinition[Related]):
         return padded[np.stack(pair_indices)].reshape(len(pair_indices), n_texts, n_texts, *related.shape[1:])
 
     def column(self, split: StoredSplit) -> FloatArray:
-        """Return `(n, m, m)` or `(n, m, m, 3)` float32, as computed by grading."""
+        """Return the relations, shaped as in `Related`, as computed when the split was graded."""
         return raise_if_failed(split.split_data.relations[self.signal])[split.places]
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
-        """Return a high value for equal texts and a low one for others."""
+        """Return made-up relations: the similarity, or probability of entailment, is high for equal texts alone."""
         answers = data.texts[Of.ANSWER].ids
         sampled = data.samples(self.signal.samples)
         texts = [[*(ids for ids, _ in group), answers[i]] for i, group in enumerate(sampled)]

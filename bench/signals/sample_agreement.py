@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
-    """Computed from the stored samples when answers are graded."""
+    """Definition of `SampleAgreement`, computed from the stored samples when answers are graded."""
 
     declares = SampleAgreement
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the sources of the samples' token ids."""
+        """Return the definitions of the stored signals that give the samples' token ids."""
         return sample_sources(self.signal.samples, max_new_tokens)
 
     def agreement(self, split: StoredSplit, compare: CompareSamples) -> Agreement:
@@ -35,15 +35,15 @@ class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
             ["" if same else f"={normalise_text(text)}" for text, same in zip(sampled, row, strict=True)]
             for sampled, row in zip(texts, agree.tolist(), strict=True)
         )
-        largest = [max(Counter(labels).values()) for labels in groups]  # samples that match the answer are one group
+        largest = [max(Counter(labels).values()) for labels in groups]  # those that agree with the answer are one group
         return Agreement(agree, float(np.mean(largest) / agree.shape[1]))
 
     def column(self, split: StoredSplit) -> BoolArray:
-        """Return `(n, N)` bool, as computed by grading."""
+        """Return `(n, N)` bool, whether each sample agrees, as computed when the split was graded."""
         return raise_if_failed(split.split_data.agreements[self.signal]).agree[split.places]
 
     def synthesize(self, data: SyntheticQuestions) -> BoolArray:
-        """Return agreement that is more frequent where the answer is right."""
+        """Return `(n, N)` bool: samples agree with right answers more often than with wrong ones."""
         return data.sample_agreement(self.signal.samples)
 
 

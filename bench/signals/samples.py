@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 _CHUNK = 64
-"""Questions whose logits are in memory at once: 80 MB in float64 for a vocabulary of 152,064."""
+"""Number of questions whose logits are in memory at once: 80 MB in float64 for a vocabulary of 152,064."""
 
 
 class SamplesDefinition(PassDefinition[Samples]):
-    """Stored as the samples' token ids, `values` with `offsets`, each sample terminated by -1."""
+    """Definition of `Samples`, stored as token ids, `values` with `offsets`; each sample is terminated by -1."""
 
     declares = Samples
 
     @property
     def continuations(self) -> ContinuationSpec:
-        """The samples."""
+        """What the model generates after the prompt: the samples."""
         return ContinuationSpec(samples=frozenset({self.signal}))
 
     @property
@@ -42,16 +42,16 @@ class SamplesDefinition(PassDefinition[Samples]):
         return True
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the sources of the token ids and of the tokens' scores."""
+        """Return the definitions of the stored token ids and token scores from which the samples are read."""
         scores = definition(TokenScores(Of.SAMPLES, samples=self.signal)).sources(fmt, max_new_tokens)
         return (*sample_sources(self.signal, max_new_tokens), *scores)
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Return the name with the seed."""
+        """Return the name in store keys, with the seed of the samples."""
         return f"{self.signal!r} seed {seed}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
-        """Return `values`: the sampled token ids, each sample terminated by -1."""
+        """Return `values` of each question: the sampled token ids, each sample terminated by -1."""
         import torch
 
         return [
@@ -78,7 +78,7 @@ class SamplesDefinition(PassDefinition[Samples]):
     def _records(
         self, ids: Sequence[Sequence[npt.NDArray[Any]]], log_probabilities: FloatArray, limit: int | None
     ) -> Ragged:
-        """Build the column; external samples, whose length limit is unknown, count as ended."""
+        """Build the signal's values; `limit` is the length limit, None for external samples: they count as ended."""
         joined = join_texts(ids)
         records = np.empty(len(joined.values), dtype=self.signal.dtype)
         records["id"], records["log_probability"] = joined.values, log_probabilities
@@ -88,14 +88,14 @@ class SamplesDefinition(PassDefinition[Samples]):
 
 
 def sample_sources(samples: Samples, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-    """Return the sources of the samples' ids; one-token samples are drawn from the state at the prompt's end."""
+    """Return what samples are read from: their stored ids, or, if of one token, the states at the prompts' ends."""
     first = definition(Hidden(1.0, At.PROMPT_END))
     assert isinstance(first, PassDefinition)  # noqa: S101  # for the type checker
     return (first,) if max_new_tokens == 1 else (SamplesDefinition(samples),)
 
 
 def join_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
-    """Concatenate the token ids of several texts of each question as int64, with text indices as `owner`."""
+    """Concatenate the token ids of each question's texts, int64; `owner` is the index of a token's text."""
     flat = [np.asarray(ids, dtype=np.int64) for group in texts for ids in group]
     sizes = [sum(map(len, group)) for group in texts]
     owners = [k for group in texts for k, ids in enumerate(group) for _ in range(len(ids))]
@@ -120,9 +120,10 @@ def split_samples(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]
 
 
 def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list[list[Ids]], torch.Tensor]]:
-    """Sample letters, one token each, from the stored states at the prompts' ends, some questions at a time.
+    """Sample letters, one token each, from the stored states at the prompts' ends.
 
-    Yields the ids with the logits from which they were sampled, `(questions, v)` float32.
+    Yields, for some questions at a time, the ids of each question's samples, and the logits `(questions, v)` float32
+    from which they were sampled.
     """
     import torch
 
@@ -131,7 +132,7 @@ def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list
     states: Any = definition(Hidden(1.0, At.PROMPT_END)).column(split)  # (n, d): one row for each prompt
     head, stops, n = split.lm.head, split.lm.stops, sampling.n
     for offset in range(0, len(states), _CHUNK):
-        part = torch.tensor(states[offset : offset + _CHUNK]).to(head.weight)  # back to the dtype they were read in
+        part = torch.tensor(states[offset : offset + _CHUNK]).to(head.weight)  # back to the model's dtype
         questions = split.questions[offset : offset + _CHUNK]
         numbers = [float(u) for q in questions for u in uniforms(split.seed, q.id, n, 1)[:, 0]]
         rows = [row for row in range(len(questions)) for _ in range(n)]

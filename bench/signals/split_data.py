@@ -1,6 +1,6 @@
-"""`SplitData`: a split's questions, prompts, answers and labels, an immutable value that each step replaces.
+"""`SplitData`, a split's questions, prompts, answers and labels; `StoredSplit`, which loads the split's stored signals.
 
-`StoredSplit` gives access to its stored signals.
+A `SplitData` is immutable: opening, reading and grading a split each return a new one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """Agreement of the samples with the answers."""
+    """Whether the samples of a signal agree with the answers."""
 
     agree: BoolArray
     """`(n, N)` in the order of the shards: whether sample j agrees with the greedy answer (docs/methods.md §2.14)."""
     modal_share: float
-    """Share of a question's samples in its largest group of equal ones, mean over questions (docs/methods.md §2.14)."""
+    """Share of a question's samples that are in the largest group of equal ones, mean over questions
+    (docs/methods.md §2.14)."""
 
 
 def raise_if_failed(value: T | BaseException) -> T:
@@ -58,14 +59,14 @@ class SplitData:
     questions: list[Question]
     shards: list[Shard]
     released: Mapping[str, Released] = field(default_factory=dict)
-    """Question id -> its answer from a release or a file, instead of a generated one."""
+    """Question id -> answer from the authors' release or a user's file, in place of a generated one."""
     left_out: frozenset[str] = frozenset()
     """Ids of questions excluded from fitting and scoring: contaminated ones, and those without a verdict."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Description -> count, for the results, e.g. how many questions are excluded and why."""
 
     requested: frozenset[Signal] = frozenset()
-    """Signals that methods read."""
+    """Signals that the methods of the run read."""
     signals: frozenset[Signal] = frozenset()
     """Stored signals from which the requested ones are computed."""
     names: list[dict[Signal, str]] = field(default_factory=list)
@@ -83,25 +84,25 @@ class SplitData:
     compared_by: str = ""
     """Name of the judge that compared samples with the answer, where there are samples."""
     agreements: Mapping[Signal, Agreement | BaseException] = field(default_factory=dict)
-    """Signal -> agreement of its samples, or the failure."""
+    """Signal -> agreement of its samples with the answers, or the exception raised while it was computed."""
     relations: Mapping[Signal, FloatArray | BaseException] = field(default_factory=dict)
-    """Signal -> relations among samples, in the order of the shards, or the failure."""
+    """Signal -> relations of its samples, in the order of the shards, or the exception raised while computing."""
     related_by: Mapping[Signal, str] = field(default_factory=dict)
-    """Signal -> what related the samples: a model with its revision, the judge, or `match`."""
+    """Signal -> name of what related the samples: a model with its revision, the judge, or `match`."""
 
     @property
     def has_external_labels(self) -> bool:
-        """Whether all answers came from outside, with labels."""
+        """Whether all answers come with labels from the authors' release or a user's file."""
         return bool(self.released) and all(answer.correct is not None for answer in self.released.values())
 
     @property
     def has_external_prompts(self) -> bool:
-        """Whether any answer came from outside with its prompt."""
+        """Whether any answer from a release or a file comes with the prompt that it answers."""
         return any(answer.prompt is not None for answer in self.released.values())
 
     @property
     def key(self) -> tuple[TaskSplit, str | None]:
-        """Key among the splits of a run: the split, and the fingerprint of its adapter."""
+        """Key of this split among those that a run has read: the split's name, and the fingerprint of its adapter."""
         return self.where, None if self.adapter is None else self.adapter.fingerprint
 
     @property
@@ -111,11 +112,11 @@ class SplitData:
 
     @property
     def rows(self) -> IntArray:
-        """`(n,)`: the question at each position of the concatenated shards."""
+        """`(n,)`: index of the question at each position of the concatenated shards."""
         return np.concatenate([shard.rows for shard in self.shards])
 
     def pairs(self) -> Iterator[tuple[Ids, Ids]]:
-        """Yield prompt and answer ids of every question, shard by shard."""
+        """Yield the token ids of prompt and answer of every question, shard by shard."""
         for shard, answers in zip(self.shards, self.answer_ids, strict=True):
             yield from zip(shard.prompts, answers, strict=True)
 
@@ -126,12 +127,12 @@ class SplitData:
 
     @property
     def included(self) -> BoolArray:
-        """`(n,)` bool: whether the question is not excluded by `left_out`."""
+        """`(n,)` bool: whether the question is not in `left_out`."""
         return np.asarray([question.id not in self.left_out for question in self.questions], dtype=np.bool_)
 
     @property
     def usable(self) -> BoolArray:
-        """`(n,)` bool: whether the question is answered and not excluded; `fit` and `predict` get these."""
+        """`(n,)` bool: whether the question is answered and not in `left_out`; `fit` and `predict` get these alone."""
         return self.answered & self.included
 
     @property
@@ -165,16 +166,16 @@ class StoredSplit:
     seed: int
     """Seed of the samples."""
     selected_rows: IntArray | None = None
-    """`(m,)` rows of the selected questions, in this order; None: all, in the order of the shards."""
+    """`(m,)` indices of the selected questions in the split, in this order; None: all, in the order of the shards."""
 
     def arrays(self, signal: Signal) -> dict[str, npt.NDArray[Any]]:
-        """Load the arrays of a stored signal, the shards concatenated."""
+        """Load the arrays of a stored signal for the selected questions, in the order of `rows`."""
         names = [shard_names[signal] for shard_names in self.split_data.names]
         return load_rows(self.split_data.bundles, names, self.places)
 
     @cached_property
     def rows(self) -> IntArray:
-        """`(m,)` rows of the selected questions."""
+        """`(m,)` indices of the selected questions in the split."""
         return self.split_data.rows if self.selected_rows is None else self.selected_rows
 
     @cached_property
@@ -183,7 +184,7 @@ class StoredSplit:
         return [self.split_data.questions[row] for row in self.rows]
 
     def pairs(self) -> Iterator[tuple[Ids, Ids]]:
-        """Yield prompt and answer ids of every selected question."""
+        """Yield the token ids of prompt and answer of every selected question."""
         firsts = np.cumsum([0, *(len(shard.rows) for shard in self.split_data.shards)])
         shards = np.searchsorted(firsts, self.places, side="right") - 1
         for i, k in zip(shards.tolist(), (self.places - firsts[shards]).tolist(), strict=True):
@@ -196,7 +197,7 @@ class StoredSplit:
 
     @cached_property
     def samples(self) -> list[list[Ids]] | None:
-        """Token ids of each question's external samples; None where the model samples."""
+        """Token ids of each question's samples from a release or a file; None if the model samples."""
         shard_samples = [shard.samples for shard in self.split_data.shards]
         joined = [sampled for part in shard_samples for sampled in part or ()]
         return None if None in shard_samples else [joined[place] for place in self.places]
@@ -211,7 +212,7 @@ class StoredSplit:
         """Indices of each question's options in an order that does not reveal the right one: see `Of.OPTIONS`.
 
         Raises:
-            UserError: a question has one option alone.
+            UserError: a question has only one option.
         """
         for question in self.questions:
             if len(question.choices) == 1:
@@ -225,10 +226,10 @@ class StoredSplit:
 
 
 CompareSamples = Callable[[SplitData, Sequence[Sequence[str]]], BoolArray]
-"""Compares samples with the answer: from a graded split and, in the order of its shards, the texts of each question's
-samples, to `(n, N)` bool."""
+"""Function that tells which samples agree with the answer, `(n, N)` bool, given a graded split and, in the order of its
+shards, the texts of each question's samples."""
 
 
 RelateTexts = Callable[[SplitData, Any, Sequence[tuple[int, str, str]]], FloatArray]
-"""Relates texts: from a graded split, a `Related` signal and pairs of texts, each with its question's row, to `(k,)` or
-`(k, 3)`."""
+"""Function that relates the texts of k pairs, given a graded split, a `Related` signal and the pairs, each as (index of
+the question, text, text). Returns `(k, 3)` probabilities for entailment, else `(k,)`: see `Related`."""

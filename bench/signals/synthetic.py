@@ -1,4 +1,4 @@
-"""Synthetic signals: random columns of every type that separate right from wrong answers, for checks and estimates.
+"""Synthetic signals: random values of every signal, which tell right from wrong answers, for checks and estimates.
 
 Each question has a latent certainty: +1 where its answer is right and -1 where it is wrong, plus noise. Every signal
 depends on it as a model's would: with higher certainty the answer's token leads the others by more, hidden states lie
@@ -25,23 +25,23 @@ MODEL = ModelFacts(name="planted", hidden_size=16, vocab_size=64, n_layers=4)
 _EMPTY_SHARE = 0.02
 """Share of empty samples among those that don't agree with the answer."""
 LETTERS = 4
-"""Options of a choice question; their letters are the token ids 0 to 3."""
+"""Options of a choice question (some have one fewer); their letters are the token ids 0 to 3."""
 LONGEST = 5
-"""Tokens of the longest open answer."""
+"""Length of the longest open answer in tokens."""
 _CORRECT_SHARE = 0.6
 """Share of right answers."""
 _NOISE = 0.8
-"""Standard deviation of the certainty around +1 and -1: its own AUROC is about 0.96."""
+"""Standard deviation of the certainty around +1 and -1: as a score of the answers it has an AUROC of about 0.96."""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Tokens after the prompts, and the last hidden states that predict them."""
+    """Token ids after the prompts, and the last hidden state that predicts each of them."""
 
     ids: Ragged
-    """(t_i,) tokens each."""
+    """(t_i,) token ids for each question; WRONG has several texts one after the other."""
     states: FloatArray
-    """(sum of t_i, d)"""
+    """(sum of t_i, d), a state for each token"""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class SyntheticQuestions:
     options: IntArray
     """(n,) number of options of each question."""
     texts: Mapping[Of, Texts]
-    """ANSWER, GOLD and WRONG."""
+    """The texts of ANSWER, GOLD and WRONG."""
     letters: int = LETTERS
-    """Largest number of options; their letters are the token ids from 0 on."""
+    """Largest number of options of a question; their letters are the token ids from 0 on."""
     limit: int = 1
     """Length limit of answers in tokens: 1 in choice tasks."""
     seed: int = 0
@@ -73,13 +73,13 @@ class SyntheticQuestions:
 
     @property
     def output_head(self) -> FloatArray:
-        """The output head, (v, d), rows of length 1: a state along row t has its largest logit at t."""
+        """A copy of the output head's weight: see `output_weight`."""
         return output_weight(self.model).copy()
 
     def samples(self, samples: Samples) -> list[list[tuple[IntArray, FloatArray]]]:
         """Return the samples of every question: ids, `(t,)` each, and the states that predict them, `(t, d)` each.
 
-        With higher certainty more samples equal the answer; one in fifty of the others is empty.
+        With higher certainty more samples equal the answer; one in fifty of those that don't is empty.
         """
         rng, answers = self._rng(samples), self.texts[Of.ANSWER]
         by_question = []
@@ -109,7 +109,7 @@ class SyntheticQuestions:
 
     @cached_property
     def unlabelled(self) -> list[list[tuple[IntArray, FloatArray]]]:
-        """Ids, and the states that predict them, of every question's options, in the order of their ids."""
+        """Token ids of every question's options, with the states that predict them; options are sorted by their ids."""
         gold, wrong = self.texts[Of.GOLD], self.texts[Of.WRONG]
         assert wrong.ids.owner is not None  # noqa: S101  # for the type checker
         rows = []
@@ -122,7 +122,7 @@ class SyntheticQuestions:
         return rows
 
     def layer_states(self, place: str, certainty: FloatArray) -> FloatArray:
-        """Return hidden states, (m, d), of another layer or position, which has its own direction of certainty.
+        """Return hidden states, (m, d), of a layer and position, which depend on certainty along their own direction.
 
         Args:
             place: name of the layer and position.
@@ -141,14 +141,14 @@ def last_states(rng: np.random.Generator, tokens: IntArray, certainty: FloatArra
 
 
 def phrase(rng: np.random.Generator, first: FloatArray, longest: int, model: ModelFacts) -> tuple[IntArray, FloatArray]:
-    """Return a random phrase: its tokens, and states that predict them poorly."""
+    """Return a random phrase: its token ids, and states that predict them poorly; the first state is `first`."""
     tokens = rng.integers(0, model.vocab_size, int(rng.integers(1, longest + 1)))
     return tokens, np.concatenate([first, last_states(rng, tokens[1:], np.full(len(tokens) - 1, -1.0), model)])
 
 
 @lru_cache(maxsize=1)
 def output_weight(model: ModelFacts) -> FloatArray:
-    """Return the output head's weight, (v, d), rows of length 1: a state along row t has its largest logit at t."""
+    """Return the output head's weight, (v, d): rows of norm 1, so a state along row t has its largest logit at t."""
     rows = np.random.default_rng(0).standard_normal((model.vocab_size, model.hidden_size))
     weight = np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
     weight.flags.writeable = False  # cached: all callers share one array
@@ -169,10 +169,10 @@ def planted(
 ) -> Batch:
     """Return a labelled synthetic batch of n questions with these signals; `correct` (n,) replaces the random labels.
 
-    Batches with different seeds have one distribution: a method fitted on one predicts on another.
+    Batches with different seeds come from one distribution: a method fitted on one can predict on another.
     """
     labels = None if correct is None else tuple(correct.tolist())
-    # the output head is copied too: it may be written
+    # the output head is copied too: the caller may write into it
     return copy.deepcopy(_cached_batch(frozenset(signals), n, seed, fmt, labels))
 
 
@@ -186,7 +186,10 @@ def make_batch(
     longest: int = LONGEST,
     longest_option: int = LONGEST,
 ) -> Batch:
-    """Return a batch like `planted`, of a model with these widths and of open answers and options of limited length."""
+    """Return a batch like `planted` does, for a model with these dimensions.
+
+    Open answers have at most `longest` tokens, and the other options of open questions at most `longest_option`.
+    """
     rng = np.random.default_rng(seed)
     labels = rng.random(n) < _CORRECT_SHARE if correct is None else np.asarray(correct, dtype=np.bool_)
     certainty = np.where(labels, 1.0, -1.0) + _NOISE * rng.standard_normal(n)
@@ -198,7 +201,7 @@ def make_batch(
     last_shown = answers.ids.values[answers.ids.offsets[:-1]] == LETTERS - 1
     options = np.where((rng.random(n) < 0.2) & ~last_shown, LETTERS - 1, LETTERS)  # noqa: PLR2004  (every fifth)
     golds: list[tuple[IntArray, FloatArray]] = []
-    wrongs = []  # of each question, ids, states and the numbers of the options to which they belong
+    wrongs = []  # for each question: token ids, states, and to which option each of them belongs
     for i, (shown, is_correct) in enumerate(zip(options, labels, strict=True)):
         rows = slice(*answers.ids.offsets[i : i + 2])
         answer = answers.ids.values[rows], answers.states[rows]
@@ -209,7 +212,7 @@ def make_batch(
             wrongs.append([others, np.repeat(answer[1], len(others), axis=0), others])
             continue
         phrases = [phrase(rng, answer[1][:1], longest_option, model) for _ in range(shown - 1)]
-        phrases.insert(0 if is_correct else int(rng.integers(1, shown)), answer)  # shared prompt-end state
+        phrases.insert(0 if is_correct else int(rng.integers(1, shown)), answer)  # all share the prompt-end state
         golds.append(phrases[0])
         parts = [(ids, states, np.full(len(ids), k)) for k, (ids, states) in enumerate(phrases[1:], 1)]
         wrongs.append([np.concatenate(each) for each in zip(*parts, strict=True)])
@@ -225,7 +228,7 @@ def make_batch(
 
 
 _cached_batch = lru_cache(maxsize=256)(make_batch)
-"""Cached `make_batch`: most checks of a method, and of other methods with the same signals, use the same batches."""
+"""`make_batch` with a cache: most checks of a method, and of methods with the same signals, use the same batches."""
 
 
 def _ragged(values: npt.NDArray[Any], lengths: IntArray) -> Ragged:

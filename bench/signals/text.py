@@ -1,4 +1,4 @@
-"""Signal `Text`: texts of questions, options, answers and samples, never the right answer."""
+"""Signal `Text`: texts of questions, options, answers and samples; they don't tell which option is right."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 
 class TextDefinition(SignalDefinition[Text]):
-    """Computed from the questions, and from the stored answers and samples."""
+    """Definition of `Text`, computed from the questions and from the stored answers and samples."""
 
     declares = Text
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether the text is the answer's."""
+        """Return whether the text is the answer, the one text that depends on what the model answers."""
         return self.signal.of is Of.ANSWER
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the sources of the samples' token ids."""
+        """Return the definitions of the stored signals that give the samples' token ids; none for other texts."""
         return sample_sources(self.signal.samples, max_new_tokens) if self.signal.of is Of.SAMPLES else ()
 
     def column(self, split: StoredSplit) -> Column:
-        """Return `str` in an array of dtype object: see `Text`.
+        """Return the texts as `str` in arrays of dtype object, with the shapes that `Text` states.
 
         Raises:
-            UserError: options are requested, and a question has the right one alone.
+            UserError: options are requested, and a question has only one.
         """
         split_data = split.split_data
         if self.signal.of is Of.ANSWER:

@@ -20,16 +20,16 @@ OPTIONS = frozenset({Of.OPTIONS, Of.GOLD, Of.WRONG})
 
 
 class TokenIdsDefinition(SignalDefinition[TokenIds]):
-    """Computed from the prompts and the stored answers."""
+    """Definition of `TokenIds`, computed from the questions, the prompts and the stored answers."""
 
     declares = TokenIds
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether the ids contain the answer's."""
+        """Return whether the token ids include those of the answer."""
         return self.signal.of in {Of.ANSWER, Of.QUERY}
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the self-check query can't follow the answer on this model; None where it can."""
+        """Return why the self-check query can't follow the answer on this model; None if it can, or isn't needed."""
         return prompts.query_unsupported_reason(task) if self.signal.of is Of.QUERY else None
 
     def column(self, split: StoredSplit) -> Ragged:
@@ -58,7 +58,7 @@ class TokenIdsDefinition(SignalDefinition[TokenIds]):
         return replace(Ragged.of(id_rows), owner=np.concatenate(owners))
 
     def synthesize(self, data: SyntheticQuestions) -> Ragged:
-        """Return random prompts, and answers that the output head predicts from the synthetic states."""
+        """Return ids of random prompts, or of texts that the output head predicts from the synthetic states."""
         if self.signal.of is Of.OPTIONS:
             return join_texts([[ids for ids, _ in options] for options in data.unlabelled])
         if self.signal.of in data.texts:

@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 NO_IDS: Ids = np.zeros(0, dtype=np.int32)
 CHUNK = 256
-"""Positions whose logits are in memory at once: 150 MB in float32 for a vocabulary of 152,064."""
+"""Number of positions whose logits are in memory at once: 150 MB in float32 for a vocabulary of 152,064."""
 
 
 class TokenScoresDefinition(PassDefinition[TokenScores]):
-    """Stored as the fields of `TokenScores.dtype`, `(sum of t_i, ...)` each, with `offsets`.
+    """Definition of `TokenScores`, stored as the fields of its dtype, `(sum of t_i, ...)` each, with `offsets`.
 
-    For choice questions the letters are stored together, in their order; for open ones the right answer and the wrong
-    options separately.
+    The letters of a choice question are scored and stored together, in their order; the right answer and the wrong
+    options of an open question are stored as two signals.
     """
 
     declares = TokenScores
 
     @property
     def continuations(self) -> ContinuationSpec:
-        """Continuation up to the states that predict the last tokens."""
+        """What the model reads after the prompt: each text up to the state that predicts its last token."""
         return {
             Of.ANSWER: ContinuationSpec(AnswerSpan.ANSWER_PREDICTING),
             Of.SAMPLES: ContinuationSpec(samples=frozenset({self.signal.samples})),
@@ -57,11 +57,11 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
     @property
     def unanswered(self) -> Arrays | None:
-        """No rows for an empty answer; None for other texts, which are scored even without an answer."""
+        """Arrays without rows for an empty answer; None for other texts, which are scored in any case."""
         return self._empty_scores() if self.signal.of is Of.ANSWER else None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the sources: letters are scored together, one-token samples from the state at the prompt's end."""
+        """Return what scores are read from: letters are stored together, one-token samples as prompt-end states."""
         of, choice = self.signal.of, fmt is Format.CHOICE
         if of is Of.SAMPLES:
             ids = sample_sources(self.signal.samples, max_new_tokens)
@@ -74,19 +74,19 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return TokenScoresDefinition(replace(self.signal, of=of))
 
     def name(self, asking: PromptSettings, seed: int) -> str:
-        """Return the name with the seed of the samples, or a digest of the letters' token ids."""
+        """Return the name in store keys, with the seed of the samples, or a digest of the letters' token ids."""
         added = {Of.SAMPLES: f" seed {seed}", Of.OPTIONS: f" {digest_arrays([asking.letter_ids])}"}
         return f"{super().name(asking, seed)}{added.get(self.signal.of, '')}"
 
     def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
-        """Return the fields of `TokenScores.dtype`, `(t_i, ...)` each, from the output head's logits in float32.
+        """Return the scores of each question: fields of `TokenScores.dtype`, `(t_i, ...)` each, from float32 logits.
 
         Raises:
             UserError: `top` is larger than the vocabulary.
         """
         import torch
 
-        per_item = self.signal.of is not Of.ANSWER  # the questions of one prompt share its answer alone
+        per_item = self.signal.of is not Of.ANSWER  # questions of one prompt share its answer only
         places = [(i, m) for i, group in enumerate(batch.items) for m in range(len(group) if per_item else 1)]
         of, letters, items = self.signal.of, batch.asking.letter_ids, batch.items
         texts: list[Sequence[Ids]] = [
@@ -148,7 +148,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return Ragged(np.concatenate(values), ids.offsets, ids.owner)
 
     def stored(self, split: StoredSplit) -> Ragged:
-        """Return the scores as stored."""
+        """Return the stored scores of this signal, without `owner`."""
         arrays = split.arrays(self.signal)
         return Ragged(self._records(arrays), arrays["offsets"])
 
@@ -192,7 +192,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
 
 def _option_orders(split: StoredSplit, of: Of) -> list[list[int]]:
-    """Return the indices of each question's options in the order in which these texts are concatenated."""
+    """Return, for each question, the indices of the options that `of` means, in the order of their scores."""
     if of is Of.OPTIONS:
         return split.unlabelled
     pairs = [(range(len(question.choices)), question.gold) for question in split.questions]

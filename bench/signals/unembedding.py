@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class UnembeddingDefinition(SignalDefinition[Unembedding]):
-    """Never stored: the weights are shared with the model."""
+    """Definition of `Unembedding`, which is never stored: the weights are shared with the model."""
 
     declares = Unembedding
 
@@ -25,7 +25,7 @@ class UnembeddingDefinition(SignalDefinition[Unembedding]):
         return False
 
     def column(self, split: StoredSplit) -> OutputHead:
-        """Return the frozen model's head, with a copy of the final norm: writes are only detected in the weights."""
+        """Return the frozen model's head with a copy of its final norm, in which writes would not be detected."""
         return replace(split.lm.head, norm=deepcopy(split.lm.norm))
 
     def synthesize(self, data: SyntheticQuestions) -> OutputHead:

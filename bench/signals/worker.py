@@ -1,6 +1,6 @@
-"""`Worker`: lock a shard, run the model's forward passes on it, and write answers and signals to the store.
+"""`Worker`, which locks a shard, runs the model's forward passes on it, and writes answers and signals to the store.
 
-A `ShardTask` is a plain value of token ids and names, so that a worker needs no task and no plugin.
+Its input, a `ShardTask`, consists of token ids and names, so that a worker process loads neither tasks nor plugins.
 """
 
 from __future__ import annotations
@@ -31,45 +31,45 @@ if TYPE_CHECKING:
     from bench.model.specs import ModelSpec
 
 _PACKAGES = ("torch", "transformers", "numpy", "peft", "deepspeed")
-"""Packages besides this one on which the bits of signals and of adapters depend."""
+"""Packages besides confbench on whose versions the exact bits of signals and adapters depend."""
 
 
 @dataclass(frozen=True, eq=False)
 class ShardTask:
-    """The missing part of one shard."""
+    """Work for a `Worker`: the signals of one shard that the store lacks."""
 
     number: int
     """Index of the shard in its split."""
     split: str
     kind: str
-    """Store kind of the shard's entries."""
+    """Part of the store that has the shard's entries, e.g. `readings/<digest>`."""
     held: tuple[str, ...] | None
-    """Keys of the shard's entries at look-up; if they have changed, another run has written some. None: compute anyway.
-    """
+    """Keys of the shard's store entries when this task was made; if they differ later, another run has written entries,
+    and nothing is computed. None: compute anyway."""
     items: Sequence[ModelInput]
     asking: PromptSettings
     names: Mapping[Signal, str]
-    """Signals to compute -> their names in store keys."""
+    """Signal to compute -> its name in store keys."""
     seed: int
     """Seed of the samples."""
     stage: str | None = None
-    """Stage to which all costs are charged; None: the stage of each pass."""
+    """Name under which all costs are counted, e.g. `adapter_predictions`; None: each stage has its own name."""
     adapter: AdapterRef | None = None
     """Adapter that is active in the forward passes."""
 
 
 @dataclass(frozen=True, eq=False)
 class TaskResult:
-    """Outcome of a task, whose arrays are in the store."""
+    """Outcome of a `ShardTask`; the computed arrays are in the store."""
 
     key: str | None = None
-    """Key of the written entry; None where nothing was computed, as another run has written entries meanwhile."""
+    """Key of the written store entry; None if nothing was computed, e.g. as another run has written entries."""
     entry: Entry | None = None
-    """The entry, if this process wrote it."""
+    """The written store entry; None if another process wrote it."""
     forward_tokens: int = 0
     """Token positions fed to the model."""
     peak_memory_mb: float = 0.0
-    """Peak memory so far of a worker process; 0 for this process."""
+    """Peak memory of the worker process so far; 0 if the task ran in the main process."""
     started: float = 0.0
     """Unix time in seconds on the worker's machine; so is `ended`."""
     ended: float = 0.0
@@ -81,10 +81,10 @@ Outcomes = Generator[tuple[ShardTask, TaskResult], None, None]
 
 
 class Engine(Protocol):
-    """Runs tasks, in this process or in others."""
+    """Runs shard tasks, in this process or in others."""
 
     def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
-        """Run tasks in any order; the next is taken from `tasks` when a worker is free.
+        """Run tasks and yield their results in any order; the next task is taken when a worker is free.
 
         Raises:
             UserError: a task failed.
@@ -98,10 +98,10 @@ class Engine(Protocol):
 
 
 def busy_last(run: Callable[..., Iterator[tuple[ShardTask, TaskResult]]], tasks: Iterable[ShardTask]) -> Outcomes:
-    """Run tasks; those that another run is computing come last, and are waited for.
+    """Run tasks; those whose shard another run is computing come last, after waiting for that run.
 
     Args:
-        run: runs some tasks; with `wait` it waits for other runs instead of skipping their shards.
+        run: function that runs some tasks; with `wait` it waits for other runs instead of skipping their shards.
         tasks: all tasks.
     """
     busy_tasks = []
@@ -123,12 +123,12 @@ class Worker:
     lm: LanguageModel
     store: Store
     waits: Callable[[ShardTask, str], None] = lambda _task, _whom: None
-    """Called with a shard that another run is computing, and with the name of its process."""
+    """Function called with a task whose shard another run is computing, and with the name of that run's process."""
     _adapter_stack: ExitStack = field(default_factory=ExitStack, init=False)
     _adapter: AdapterRef | None = field(default=None, init=False)
 
     def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
-        """Run tasks one after the other (see `Engine`); those that another run is computing come last."""
+        """Run tasks one after the other (see `Engine`); those whose shard another run is computing come last."""
 
         def run(batch: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, TaskResult]]:
             yield from ((task, self.do(task, wait=wait)) for task in batch)
@@ -146,10 +146,10 @@ class Worker:
     close = rest
 
     def do(self, task: ShardTask, *, wait: bool) -> TaskResult:
-        """Run one task, unless another run has.
+        """Run one task, unless another run is computing, or has computed, its shard.
 
         Args:
-            task: the missing part of a shard.
+            task: the signals to compute for one shard.
             wait: whether to wait for another run that is computing the shard; else return with `is_claimed` set.
 
         Raises:
@@ -186,7 +186,7 @@ class Worker:
 
         if task.held is not None and task.held != tuple(self.store.keys(task.kind)):
             return TaskResult()
-        if task.adapter != self._adapter:  # it stays active for later tasks with the same adapter
+        if task.adapter != self._adapter:  # the adapter stays active for later tasks that need it
             self.rest()
             if task.adapter is not None:
                 from bench.model.adapter import adapted
@@ -216,7 +216,7 @@ class Worker:
         return TaskResult(entry.folder.name, entry, sum(cost.forward_tokens for cost in measured.costs.values()))
 
 
-# --- in others --------------------------------------------------------------------------------------------------------
+# --- in other processes -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -226,13 +226,13 @@ class WorkerSpec:
     model: ModelSpec
     options: LoadOptions
     cache: Path
-    """The store, which all workers share."""
+    """Folder of the store, which all workers share."""
     threads: int
-    """CPU threads of a forward pass, on which last bits depend."""
+    """CPU threads of a forward pass, on which the last bits of its results depend."""
     expected: Mapping[str, str]
     """Software and hardware where the run was started: see `describe_environment`."""
     witness: str = ""
-    """File in the store by which a worker verifies that it has the run's store."""
+    """File in the run's store; a worker that does not find it has another store. Empty: not checked."""
 
     @classmethod
     def of(cls, lm: LanguageModel, store: Store, threads: int, witness: str = "") -> WorkerSpec:

@@ -33,25 +33,25 @@ __all__ = ["NO_SOURCE", "Check", "CheckResult", "MakeMethod", "MakeTask", "check
 
 
 class CheckResult(NamedTuple):
-    """Outcome of one check, which `bench check` shows in one line."""
+    """Outcome of one check of a plugin, which `bench check` shows in one line."""
 
     name: str
-    """Plugin, format if any, and rule."""
+    """Names of the plugin, of the question format (methods alone) and of the rule."""
     ok: bool
     message: str
     """Reason of the failure; for a passed check a remark or an empty string."""
     raised: str = ""
-    """Plugin and its exception, if the check failed because the plugin raised."""
+    """Name of the plugin and its exception in one line, if the check failed because the plugin raised one."""
 
 
 Made = tuple[MakeMethod | MakeTask, Check]
 
 
 def checks_for(plugin: type[ConfidenceMethod] | type[Task], source: Source | None = None) -> Iterator[Made]:
-    """All checks that apply to a method or a task, each with the factory to call it with.
+    """Yield all checks that apply to a method or a task, each after the factory to call it with.
 
-    Data checks of a method run once for each format that it does not skip. Rows of a task on the Hub are checked only
-    if a `source` is given.
+    Checks of a method on synthetic data run once for each question format that the method does not skip. Rows of a task
+    on the Hub are checked only if a `source` is given.
     """
     if issubclass(plugin, ConfidenceMethod):
         for i, fmt in enumerate(_formats(plugin)):
@@ -81,7 +81,7 @@ def check_plugin(target: str | Path, source: Source | None = None) -> list[Check
 
 
 def checks_of(target: str | Path, source: Source | None = None) -> Iterator[tuple[str, Callable[[], CheckResult]]]:
-    """Name of each check of `check_plugin`, and a function that runs it."""
+    """Yield the name of each check that `check_plugin` runs, and a function that runs it."""
     for plugin in _plugins(target):
         for make, check in checks_for(plugin, source):
             name = f"{make.__name__} {check.__name__}"
@@ -145,11 +145,11 @@ class _NoSource(Source):
 
 
 NO_SOURCE: Source = _NoSource()
-"""Source of a task that generates its questions."""
+"""Source to pass for a task that generates its questions."""
 
 
 def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:
-    """Formats that the method does not skip and for which all its signals exist."""
+    """Return the question formats that a method does not skip and for which all its signals exist."""
     try:
         method = MakeMethod(plugin)()
         needs = method.reads()

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 _WIDTH = 8
 """Hidden size of the toy model."""
 VALIDATION = 40
-"""Number of validation answers."""
+"""Number of validation answers that `fit` gets in the checks."""
 SEED = 2**62 + 7
 """Seed of 63 bits, as in runs: scikit-learn and `numpy.random.seed` accept only 32 bits."""
 
 
 def context(make: MakeMethod, *, label: bool | None = None) -> Context:
-    """Context that `fit` gets in the checks; `label`: the one label of all validation answers."""
+    """Return the context that `fit` gets in the checks; `label`: one label for all validation answers."""
     validation = None
     if make.plugin.fit_on == "train":
         signals = validation_signals(make.reads)
@@ -41,7 +41,7 @@ def context(make: MakeMethod, *, label: bool | None = None) -> Context:
 
 
 class _ToyModel:
-    """An `AdapterModel`: running mean of token embeddings, one matrix as the adapter, and an output head."""
+    """A toy `AdapterModel`: its states are running means of token embeddings, its adapter is one matrix."""
 
     verdict_ids = (0, 1)
 
@@ -72,10 +72,11 @@ def train_on_toy(
     settings: Mapping[str, object],
     validation: Validation | None = None,
 ) -> AdapterRef:
-    """A `TrainAdapter` that returns an empty adapter and checks loss, gradient and validation confidences.
+    """Check loss, gradient and validation confidences as a `TrainAdapter`, and return an empty adapter.
 
     Raises:
-        AssertionError: the loss or its gradient is not finite, or confidences are not in [0, 1].
+        AssertionError: the loss is no finite scalar, its gradient is not finite or 0, or confidences are not `(n,)`
+            within [0, 1].
     """
     import torch
 
@@ -103,7 +104,7 @@ def _load_function(function: str) -> Callable[..., torch.Tensor]:
 
 @functools.cache
 def _empty_folder() -> Path:
-    """Empty folder shared by all checks of this process, removed at exit."""
+    """Return an empty folder, shared by all checks of this process and removed at its exit."""
     folder = Path(tempfile.mkdtemp(prefix="confbench-adapter-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

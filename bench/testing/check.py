@@ -1,4 +1,4 @@
-"""A contract check, the factories it is called with, and the error that names plugin and rule."""
+"""`Check`, one rule that plugins have to keep, and the factories of plugins that a check is called with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MakeMethod:
         return f"{self.plugin.name}-{self.format.value}"
 
     def arguments(self) -> dict[str, Any]:
-        """Every argument of `__init__`: its value in `small`, else in the first preset, else its default."""
+        """Return every argument of `__init__`: its value in `small`, else in the first preset, else its default."""
         values = {**next(iter(self.plugin.presets.values()), {}), **self.plugin.small}
         parameters = inspect.signature(self.plugin).parameters
         return {name: values.get(name, parameter.default) for name, parameter in parameters.items()}
@@ -34,7 +34,7 @@ class MakeMethod:
 
     @property
     def reads(self) -> Needs:
-        """Signals that an instance declares to read, as a run computes them."""
+        """Signals that an instance with these arguments declares to read; a run computes the same."""
         return self().reads()
 
 
@@ -56,7 +56,7 @@ class MakeTask:
 
 @dataclass(frozen=True)
 class Check:
-    """One rule; a call raises an AssertionError that names plugin and rule if the rule is broken."""
+    """One rule for plugins; calling it raises an AssertionError that names plugin and rule if the rule is broken."""
 
     body: Callable[[Any], str | None]
     expected_failure: str = ""
@@ -67,7 +67,7 @@ class Check:
         return self.body.__name__.removeprefix("check_")
 
     def __call__(self, make: MakeMethod | MakeTask) -> str:
-        """Run the check; return a remark on what is allowed but may be unintended, or an empty string.
+        """Run the check; return a remark on something allowed that may be unintended, or an empty string.
 
         Raises:
             AssertionError: the rule is broken, or an expected failure is no longer needed.

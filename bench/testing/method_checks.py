@@ -41,19 +41,19 @@ from bench.testing.observing import (
 TOLERANCE = 1e-5
 """Largest difference of a confidence between batches: float32 sums depend on the batch's shape."""
 _CONFIGURATIONS = 33
-"""Configurations of a search space that are built; the first is the preset itself."""
+"""Number of configurations of a search space that are tried; the first is the preset itself."""
 _ORIENTATION = 0.7
 """AUROC that a method must exceed on synthetic data, where the optimum is about 0.95."""
 
 
 def _close(make: MakeMethod, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
-    """Whether confidences agree; the tolerance of unbounded scores is relative to the largest one."""
+    """Return whether confidences agree; the tolerance of unbounded scores is relative to the largest score in `b`."""
     size = float(np.abs(b).max(initial=0.0)) if make.plugin.output == "score" else 1.0
     return bool(np.allclose(a, b, rtol=0.0, atol=TOLERANCE * size))
 
 
 def _predict(method: ConfidenceMethod, batch: Batch) -> npt.NDArray[np.float64]:
-    """Predictions as float64, whatever their shape and range: only `check_values` judges these."""
+    """Return what a method predicts, as float64; its shape and range are judged by `check_values` alone."""
     return as_float64(f"{method.name}.predict", method.predict(batch.own()))
 
 
@@ -288,7 +288,7 @@ def check_save_load(make: MakeMethod) -> None:
 def check_one_class(make: MakeMethod) -> None:
     """With `takes_one_class`: `fit` raises a UserError, or the confidences are constant or all on that label's side."""
     if not make.plugin.takes_one_class:
-        return  # the harness does not fit it on one class
+        return  # the harness does not fit such a method on one class
     batch, _ = held_out(make, 50)
     for label in (True, False):
         train = train_batch(make, ONE_CLASS, np.full(ONE_CLASS, label))

@@ -26,18 +26,18 @@ TRAIN, HELD_OUT, ONE_CLASS = 200, 400, 40
 
 
 def train_batch(make: MakeMethod, n: int = TRAIN, correct: BoolArray | None = None) -> Batch:
-    """Labelled questions with exactly the signals that `fit` reads, as in a run."""
+    """Return a batch of labelled questions with exactly the signals that `fit` reads, as in a run."""
     return planted(make.reads.fit, n, seed=1, fmt=make.format, correct=correct)
 
 
 def held_out(make: MakeMethod, n: int) -> tuple[Batch, BoolArray]:
-    """Unlabelled questions for `predict`, and their labels (n,)."""
+    """Return a batch of n unlabelled questions for `predict`, and separately their labels (n,)."""
     batch = planted(make.reads.predict, n, seed=2, fmt=make.format)
     return Batch.of_own(batch.ids, {signal: batch[signal] for signal in batch.signals}), batch.correct
 
 
 class RecordingBatch(Batch):
-    """A batch that records reads of undeclared signals, since a method may swallow the error."""
+    """A batch that records reads of undeclared signals, since a method may catch the ContractError."""
 
     def __init__(self, batch: Batch, correct: BoolArray | None = None) -> None:
         super().__init__(batch.ids, {signal: batch[signal] for signal in batch.signals}, correct)
@@ -50,7 +50,7 @@ class RecordingBatch(Batch):
 
 
 def contents(batch: Batch) -> dict[Signal, bytes]:
-    """Bytes of each column, to detect later whether it was written to."""
+    """Return the bytes of each column of a batch, to detect later whether the column was written to."""
     column_bytes: dict[Signal, bytes] = {}
     for signal in batch.signals:
         column = batch[signal]
@@ -65,7 +65,7 @@ def contents(batch: Batch) -> dict[Signal, bytes]:
 
 
 def global_states() -> dict[str, str]:
-    """States of the global random generators of numpy, `random` and torch, as comparable text."""
+    """Return the states of the global random generators of numpy, `random` and torch, as comparable text."""
     import torch
 
     state: Any = np.random.get_state()  # noqa: NPY002  (the global state is what the check guards)
@@ -100,7 +100,7 @@ def seed_globally(seed: int) -> None:
 
 
 def changed_states(before: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the global random generators whose state differs from `before`."""
+    """Return the names of the global random generators whose state differs from that in `before`."""
     after = global_states()
     return tuple(name for name in before if before[name] != after[name])
 
@@ -109,7 +109,7 @@ def changed_states(before: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def fit(make: MakeMethod, train: Batch, *, label: bool | None = None) -> ConfidenceMethod:
-    """Fit a method on this batch and restore the global generators; `label`: that of all validation answers."""
+    """Fit a method on this batch and restore the global generators; `label`: one label for all validation answers."""
     with preserve_global_states():
         return make().fit(train, context(make, label=label))
 
@@ -131,12 +131,12 @@ class ObservedFit:
 
 @functools.lru_cache(maxsize=64)
 def observed_fit(make: MakeMethod) -> ObservedFit:
-    """Fit once and record, for all checks that only inspect the result; cached, as fits take most time."""
+    """Fit a method and record what it did, for all checks that inspect this; cached, as fits take most time."""
     method, labelled = make(), train_batch(make)
     train = RecordingBatch(labelled, labelled.correct).own()
     arguments, columns = copy.deepcopy(method.params()), contents(train)
     with preserve_global_states():
-        seed_globally(13)  # else a method that seeds them itself would leave the state that it set before, and pass
+        seed_globally(13)  # else a method that seeds them could leave the same state as an earlier fit, and pass
         states = global_states()
         returned = method.fit(train, context(make))
         changed = changed_states(states)
