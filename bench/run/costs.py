@@ -36,7 +36,7 @@ class TokenCount:
     fed: Counter[str] = field(default_factory=Counter)
     """Stage -> token positions fed to the model."""
     floors: Counter[str] = field(default_factory=Counter)
-    """Stage -> number of distinct token prefixes that are in no earlier split and in no earlier stage of the same split.
+    """Stage -> number of distinct token prefixes that are in no earlier split, nor in an earlier stage of the same.
     Their sum over stages is the fewest positions that any order of work feeds."""
     written: dict[Hashable, int] = field(default_factory=dict)
     """Identity of each distinct text that the model generates -> its number of tokens, stop token included."""

@@ -202,7 +202,7 @@ def _time_fit(
         return Batch(data.ids, columns, data.correct)
 
     def fitted(learned: Batch, most: int) -> tuple[list[int], float, int]:
-        """Return the requested steps of each training, seconds of fit and prediction, and how often the head was read."""
+        """Return the requested steps of each training, seconds of fit and prediction, and accesses of the head."""
         method, ctx = make(), _ShortTraining(0, fmt, widths.device, protocol, _request_adapter, most=most)
         before, start = _CountingHead.reads, time.perf_counter()
         method.fit(learned, ctx)
