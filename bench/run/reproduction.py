@@ -171,7 +171,7 @@ class Run:
         return shlex.join(["bench", *self.words(more)])
 
     def record(self) -> dict[str, object]:
-        """Return cells and cost as JSON values: the cost of the whole run, 0 if it is done; once begun, it costs less."""
+        """Return cells and cost as JSON values: the cost of a whole run, 0 if it is done; once begun, it costs less."""
         computed, price = self.of.grid.computed.get(self.model), self.of.price
         graded, compared = self.of.judged
         cost: dict[str, object] = {

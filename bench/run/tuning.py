@@ -1,8 +1,8 @@
 """Tune a method's constants: fit each configuration, and choose the fit with the smallest validation loss.
 
 The loss is the negative log-likelihood of the validation labels, at the best training step of each configuration, as
-in early stopping (docs/methods.md §0.20); among equal losses the earlier configuration is chosen. Test answers are never
-used.
+in early stopping (docs/methods.md §0.20); among equal losses the earlier configuration is chosen. Test answers are
+never used.
 """
 
 from __future__ import annotations
