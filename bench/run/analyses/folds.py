@@ -50,7 +50,7 @@ class UnreadError(DeferredTrainingError):
 
 @dataclass(frozen=True)
 class SkippedForCost(Skipped):
-    """Reason why a cell is not computed, and no row written: an adapter costs too much, or no subject can be left out."""
+    """Reason why a cell is not computed, and no row written: an adapter costs too much, or nothing can be left out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class Folds:
         return [self.fitter.is_stored(name, fit.data_by_split[where], fit.selection(name, where)) for fit in fits]
 
     def subjects(self, where: TaskSplit) -> list[str]:
-        """Return the subjects that a split shares with a test; none if it has one only: no data would be left without it."""
+        """Return the subjects that a split shares with a test; none if it has only one: no data would be left."""
         subjects, data = subjects_of(self.results.data_by_split[where]), self.results.data_by_split
         tested = {s for test in self.predictor.resolved.test_splits for s in subjects_of(data[test])}
         return [subject for subject in subjects if subject in tested] if len(subjects) >= _TWO else []
