@@ -36,7 +36,7 @@ class TokenCount:
     fed: Counter[str] = field(default_factory=Counter)
     """Stage -> token positions fed to the model."""
     floors: Counter[str] = field(default_factory=Counter)
-    """Stage -> number of distinct token prefixes that are in no earlier split, nor in an earlier stage of the same.
+    """Stage -> number of distinct token prefixes that no earlier split contains, nor an earlier stage of that split.
     Their sum over stages is the fewest positions that any order of work feeds."""
     written: dict[Hashable, int] = field(default_factory=dict)
     """Identity of each distinct text that the model generates -> its number of tokens, stop token included."""
@@ -110,7 +110,7 @@ def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCou
     manifests = [entry.manifest for split_data in data_by_split for shard in split_data.bundles for entry in shard]
     sizes = (m["bytes_per_token"] for m in manifests)
     bytes_per_token = max(sizes, default=0)
-    # states computed with an adapter are no use without it: a session and a tree for each
+    # nothing computed with an adapter can be reused without it: a session and a tree for each
     sessions = {False: CountingSession(bytes_per_token), True: CountingSession(bytes_per_token)}
     trees = {False: PrefixTree(), True: PrefixTree()}
     count = TokenCount()

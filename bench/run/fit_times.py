@@ -50,7 +50,9 @@ _LEAST_WORDS = 128
 
 
 def recorded(manifests: Iterable[Mapping[str, Any]], required: Mapping[str, object], rows: int) -> float | None:
-    """Return the seconds of the stored fit with the required properties and the nearest number of rows, or None.
+    """Return the seconds of a stored fit with the required properties; None if there is none.
+
+    Of several, the fit with the nearest number of rows is taken.
 
     Args:
         manifests: manifests of the stored fits.

@@ -1,4 +1,4 @@
-"""Collect what a cell is computed from out of the finished steps of a run: splits, fit, adapter, failure."""
+"""Collect the data that a cell is computed from out of the finished steps of a run: splits, fit, adapter, failure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AdaptedSplit:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a method's confidences in the answers of one split are computed from."""
+    """Data that a method's confidences in the answers of one split are computed from."""
 
     predicted: SplitData
     """The split in whose answers the confidences are predicted."""
@@ -113,7 +113,7 @@ class StepResults:
         return split_data if split_data is not None and split_data.usable.sum() >= _MIN_VALIDATION else None
 
     def inputs(self, name: str, test: TaskSplit, *, validation: bool = False) -> Inputs:
-        """Return what a method's confidences in a test split, or in the validation split, are computed from.
+        """Return the data that a method's confidences in a test split, or in the validation split, are computed from.
 
         Args:
             name: name of the method.

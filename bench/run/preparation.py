@@ -126,7 +126,7 @@ def open_resources(
 
 
 def find_infeasible(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str, TaskSplit], str]:
-    """Return by method and test split why a method can't run there."""
+    """Return (method, test split) -> why the method can't run there."""
     tasks, reader = resources.tasks, resources.reader
     reasons = {
         (name, test): reason_infeasible(
@@ -310,7 +310,7 @@ def _format_mapping(about: Mapping[str, str]) -> str:
 
 
 def _without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, LoadedSplit], infeasible: Reasons) -> Reasons:
-    """Return method and test split -> why, for each method that needs more samples than the file of answers has."""
+    """Return (method, test split) -> why not, for methods that need more samples than the file of answers has."""
     release = resolved.release
     if not isinstance(release, AnswerFile):
         return {}

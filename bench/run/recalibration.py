@@ -27,7 +27,7 @@ from bench.run.rows import RowBuilder, ScoredRow
 
 @dataclass(frozen=True)
 class Recalibration:
-    """Builds for each cell of a run the cells with its confidences recalibrated."""
+    """Builds, for each cell of a run, further cells in which its confidences are recalibrated."""
 
     resolved: ResolvedRun
     made: StepResults
@@ -80,7 +80,8 @@ class Recalibration:
     def _predict_validation(self, name: str, validation: Inputs) -> FloatArray:
         """Return confidences `(m,)` in the usable validation answers.
 
-        They are out of fold if the answers were used to fit the method, choose its step or scale its scores.
+        If the answers were used to fit the method, choose its step or scale its scores, that is done again fold by
+        fold, so that no confidence depends on the label of its own answer.
         """
         split_data, learned, fitted = validation.predicted, validation.learned, validation.fitted
         correct, seed = split_data.correct[split_data.usable], self.fitter.seed

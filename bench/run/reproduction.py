@@ -171,7 +171,10 @@ class Run:
         return shlex.join(["bench", *self.words(more)])
 
     def record(self) -> dict[str, object]:
-        """Return cells and cost as JSON values: the cost of a whole run, 0 if it is done; once begun, it costs less."""
+        """Return the number of cells and the cost of the run as JSON values.
+
+        The cost is that of the whole run, or 0 if all cells have results; if some have, it is an upper bound.
+        """
         computed, price = self.of.grid.computed.get(self.model), self.of.price
         graded, compared = self.of.judged
         cost: dict[str, object] = {

@@ -1,6 +1,7 @@
 """`bench check --results DIR --rerun CELL`: run a committed cell again with its settings, and compare the results.
 
-The files of a result don't show whether its confidences were forged; a rerun does. It may differ from the result by:
+The files of a result don't show whether its confidences were forged; a rerun does. It may differ from the result by no
+more than:
 
 - EXACT in every confidence, if the method neither learns nor samples and the machine is like that of the result;
 - otherwise, in each of the paper's metrics, by the metric's range over results of other seeds in the folder, but at
@@ -100,7 +101,7 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
 
 
 def settled(verdicts: Sequence[SubmissionVerdict], outcome: Rerun) -> list[SubmissionVerdict]:
-    """Return the verdicts on result files; in that on the file of the rerun, the problems follow its outcome."""
+    """Return the verdicts on result files; the problems of the file that was run again follow from the outcome."""
     updated = []
     for verdict in verdicts:
         problems = verdict.problems

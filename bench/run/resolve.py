@@ -246,7 +246,7 @@ def _check_numbers(config: RunConfig) -> None:
 
 
 def _tasks(config: RunConfig) -> tuple[Registry[Task], str | None]:
-    """Return all tasks, those of question files included, and the value of `--train-on`, a file named as its task."""
+    """Return all tasks, with those of question files, and the value of `--train-on`, a file replaced by its task."""
     tasks, train_on = registry.tasks(config.plugins), config.train_on
     name, _, split = (train_on or "").rpartition(":")
     train_source = name if split in SPLITS else train_on or ""  # FILE[:SPLIT], or a task

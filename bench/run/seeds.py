@@ -1,7 +1,7 @@
 """Run several seeds of one configuration in turn; an error of one does not stop the others.
 
-Signals other than samples don't depend on the seed: they are in the store after the run of the first seed. The loaded
-model is used by all runs.
+Signals other than samples don't depend on the seed: they are in the store after the run of the first seed. The runs
+share the loaded model.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class SkippedForCost(Skipped):
 
 @dataclass(frozen=True, eq=False)
 class Folds:
-    """Fits of all methods on one corpus, whole or with a part left out, and their predictions in the tests."""
+    """Fits of all methods on one corpus, whole or with a part left out, and their predictions of the tests."""
 
     task: str
     """Task of the corpus."""
@@ -181,7 +181,7 @@ class Folds:
     # --- one fit ------------------------------------------------------------------------------------------------------
 
     def _inputs(self, name: str, test: TaskSplit, results: StepResults) -> Inputs:
-        """Return what a test's confidences are computed from; the method is fitted first if that is not done yet."""
+        """Return the data that a test's confidences are computed from; fit the method first if that is not done yet."""
         method = self.predictor.resolved.methods[name]
         where = TrainOn(self.task).where(method)
         if method.trains() and where in results.data_by_split and (name, test) not in self.predictor.infeasible:

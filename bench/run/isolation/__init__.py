@@ -1,1 +1,1 @@
-"""Protect a run from its plugins: methods of plugin files run in child processes, others mustn't change the model."""
+"""Protect a run from its plugins: those of files run in child processes, others mustn't change the output head."""

@@ -47,7 +47,7 @@ class RunLog(io.TextIOBase):
         handlers, level = [logging.StreamHandler(stream) for stream in streams], PLUGINS.level
         PLUGINS.setLevel(logging.INFO)
         for handler in handlers:
-            handler.terminator = ""  # tracebacks end with one
+            handler.terminator = ""  # tracebacks end with a newline
             PLUGINS.addHandler(handler)
         try:
             with contextlib.redirect_stdout(self):

@@ -143,7 +143,7 @@ class Process:
     log: RunLog | None
     """Receives what the process prints; None: that is dropped."""
     ended: str = ""
-    """Why the process ended last time, with which its fitted methods are gone; empty if it never ended early."""
+    """Why the previous process ended, and its fitted methods with it; empty if none did."""
     learned: WeakValueDictionary[int, ConfidenceMethod] = field(default_factory=WeakValueDictionary)
     """Number -> method that is fitted in the running process, as long as this process refers to the method."""
     _child: Child | None = field(default=None, init=False)

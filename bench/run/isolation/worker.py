@@ -32,7 +32,7 @@ class Host:
     path: Path
     """Plugin file."""
     methods: dict[int | None, ConfidenceMethod] = field(default_factory=dict)
-    """Number, as given by the run -> fitted method."""
+    """Number that the run gave to a fitted method -> the method."""
 
     def answer(
         self,
@@ -111,7 +111,7 @@ def main() -> None:
                 reply = pickle.dumps(("answer", host.answer(*message)))
             except BaseException as error:  # noqa: BLE001 - any exception of a plugin, or a result that has no pickle
                 reply = pickle.dumps(("raised", (plain(error, host.path), format_traceback(error))))
-            with contextlib.suppress(BaseException):  # a plugin may have closed them
+            with contextlib.suppress(BaseException):  # a plugin may have closed these streams
                 sys.stdout.flush()
                 sys.stderr.flush()
             connection.send_bytes(reply)

@@ -62,7 +62,7 @@ class HeadSetting:
     token_budget: int | None = None
     """Tokens of one forward pass. Default: the device's."""
     plain: bool = False
-    """Whether each question is read alone, without sharing a KV cache with others."""
+    """Whether each question is read alone, without a KV cache."""
     trust_remote_code: bool = False
     """Run code that comes with the model."""
     plugins: tuple[Path, ...] = ()
@@ -75,9 +75,9 @@ class ScoredAnswers:
 
     questions: Sequence[Question]
     answers: Sequence[Answer | None]
-    """None where a question is too long for the model."""
+    """Answer to each question; None where a question is too long for the model."""
     confidence: FloatArray
-    """`(n,)`; NaN where a question is too long."""
+    """`(n,)`: confidence in each answer; NaN where a question is too long."""
     too_long: Mapping[str, str] = field(default_factory=dict)
     """Id of a question that is too long -> error message."""
     unknown_subjects: UnknownSubjects = field(default_factory=UnknownSubjects)
@@ -364,7 +364,7 @@ def with_equal_options(questions: Sequence[Question]) -> list[str]:
 
 
 def _is_sequence(value: object) -> bool:
-    """Return whether a value is indexed, as a list, tuple, array or table column is, and is neither text nor mapping."""
+    """Return whether a value is indexed, as a list, tuple, array or table column is, and is no text or mapping."""
     return hasattr(type(value), "__getitem__") and not isinstance(value, str | Mapping)
 
 
