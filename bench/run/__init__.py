@@ -1,4 +1,4 @@
-"""A run of methods on a model: resolve, plan, read, fit, predict, score, write. Start at `pipeline.py`.
+"""Run methods on a model: resolve, plan, read, fit, predict, score, write. Begin to read at `pipeline.py`.
 
 The package can be called: `from bench import run; run(methods="ptrue", model="tiny")`, see `bench.cli.python.run`.
 """

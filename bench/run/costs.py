@@ -1,4 +1,4 @@
-"""Token costs of a result: positions fed to the model by stage, the least possible, and tokens generated.
+"""Count the token costs of a result: positions fed to the model in each stage, the fewest possible, tokens generated.
 
 See bench/DESIGN.md, Costs belong to the request.
 """
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from bench.signals.split_data import SplitData
 
 _ADAPTED = "adapter_predictions"
-"""Stage that runs with adapter weights, and so on a prefix tree of its own."""
+"""Stage that reads through an adapter; it shares no prefixes with the other stages."""
 
 
 @dataclass
 class TokenCount:
-    """Token counts of a run that reads some splits with an empty store."""
+    """Token counts of a run that begins with an empty store and reads some splits."""
 
     fed: Counter[str] = field(default_factory=Counter)
     """Stage -> token positions fed to the model."""
     floors: Counter[str] = field(default_factory=Counter)
-    """Stage -> distinct prefixes that no earlier split, and no earlier stage of the same split, contains. Their sum is
-    fed in any order of work."""
+    """Stage -> number of distinct token prefixes that no earlier split contains, nor an earlier stage of that split.
+    Their sum over stages is the fewest positions that any order of work feeds."""
     written: dict[Hashable, int] = field(default_factory=dict)
-    """Key of each distinct text that the model generates -> its tokens, stop token included."""
+    """Identity of each distinct text that the model generates -> its number of tokens, stop token included."""
 
 
 @dataclass(frozen=True)
@@ -50,22 +50,24 @@ class TokensAlone:
     """
 
     forward: int
-    """Token positions fed: the distinct prefixes of answers and of the method's signals, and adapter training."""
+    """Token positions fed to the model: the distinct prefixes that answers and the method's signals need, and the
+    training of its adapter."""
     generated: int
     """Tokens that the model generates: answers, replies and samples, each with its stop token.
 
-    Decoding is sequential, while known tokens, such as those of a query, take one forward pass: latency and the price
-    of output follow this number. Texts that came with the questions are not generated. Equal prompts share one greedy
-    text; sampled letters take no decoding step, as all are drawn from the logits at the prompt's end.
+    Latency and the price of output follow this number, as each generated token takes a decoding step, while known
+    tokens, such as those of a query, take one forward pass together. Texts that came with the questions are not
+    generated. Equal prompts share one greedy text; sampled letters take no decoding step, as all are drawn from the
+    logits at the prompt's end.
     """
 
     def put(self, row: ResultRow) -> ResultRow:
-        """Return the row with both counts."""
+        """Return the result row with both counts filled in."""
         return replace(row, forward_tokens_alone=self.forward, generated_tokens_alone=self.generated)
 
 
 def compute_costs(data_by_split: Sequence[SplitData], reader: Reader) -> dict[str, StageCost]:
-    """Return by stage the token positions that a run with an empty store feeds to read these splits, and the least."""
+    """Return stage -> cost of reading these splits with an empty store: positions fed, and the fewest possible."""
     from bench.model.token_accounting import STAGES
 
     count = count_tokens(data_by_split, reader)
@@ -79,9 +81,9 @@ def tokens_alone(
     """Count the tokens that a method needs when it runs alone.
 
     Args:
-        read: each split with the signals that the method reads of it.
-        adapted: splits as they were read through the method's adapter, if it has one.
-        reader: read these splits.
+        read: pairs of a split and the signals that the method reads of it.
+        adapted: splits as they were read through the method's adapter; empty if it has none.
+        reader: the reader that has read these splits.
     """
     splits: dict[object, SplitData] = {}
     for split_data, signals in read:
@@ -92,22 +94,23 @@ def tokens_alone(
 
 
 def signals_alone(split_data: SplitData, signals: frozenset[Signal], reader: Reader) -> frozenset[Signal]:
-    """Return the signals to store of a split for a method that reads these signals and runs alone."""
+    """Return the signals of a split that a run stores if it runs only a method that reads `signals`."""
     return stored_sources(read_from_model(signals), split_data.task.format, reader.asking(split_data).max_new_tokens)
 
 
 def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCount:
     """Count, without a model, the tokens of a run that reads these splits with an empty store.
 
-    Such a run reads all signals of a shard at once, shard by shard in the order of the splits. Passes that this or an
-    earlier run really made, and batches halved for lack of memory, don't count. Nothing is padded.
+    Such a run reads the splits in order, shard by shard, and all signals of a shard at once. The count is computed from
+    the texts: it does not depend on which forward passes were really made, on batches halved for lack of memory, or on
+    padding.
     """
     from bench.model.token_accounting import STAGES, CountingExtractor, CountingModel, CountingSession
 
     manifests = [entry.manifest for split_data in data_by_split for shard in split_data.bundles for entry in shard]
     sizes = (m["bytes_per_token"] for m in manifests)
     bytes_per_token = max(sizes, default=0)
-    # an adapter has a cache of its own
+    # nothing computed with an adapter can be reused without it: a session and a tree for each
     sessions = {False: CountingSession(bytes_per_token), True: CountingSession(bytes_per_token)}
     trees = {False: PrefixTree(), True: PrefixTree()}
     count = TokenCount()
@@ -126,9 +129,9 @@ def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCou
 
 
 def _model_inputs(split_data: SplitData, reader: Reader) -> Iterator[list[KnownInput]]:
-    """Yield the model inputs of each shard with the generated texts.
+    """Yield for each shard the model inputs of its questions, with the texts that the model generates for them.
 
-    Provided answers, and the answers that an adapter is run on, are fed, not generated.
+    Answers that came with the questions, and those that are read again through an adapter, are fed, not generated.
     """
     from bench.model.token_accounting import KnownInput
 

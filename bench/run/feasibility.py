@@ -26,12 +26,12 @@ def reason_infeasible(
     """Return why a method can't run on a test split; None if it can.
 
     Args:
-        method: unfitted.
-        test: test split.
+        method: the unfitted method.
+        test: the test split.
         tasks: name -> task, training tasks included.
-        train_on: training split of methods for this test.
-        prompts: prompt tokeniser of the model; a signal may need tokens that it lacks.
-        facts: returns the model's shapes, which takes a while.
+        train_on: what methods learn on for this test.
+        prompts: prompt tokeniser of the model; a signal may need tokens that its vocabulary lacks.
+        facts: function that returns the model's shapes; it is called only if needed, since it is slow.
     """
     task = tasks[test.task]
     signals = method.reads().fit | method.reads().predict
@@ -58,7 +58,7 @@ def reason_infeasible(
 def reason_untrainable(
     method: ConfidenceMethod, train_on: TrainOn, tasks: Mapping[str, Task] | Mapping[str, type[Task]]
 ) -> str | None:
-    """Return why a method has no training data; None if it has some, needs none, or the task is not registered."""
+    """Return why a method has no training data; None if it has some, needs none, or the training task is unknown."""
     source = train_on.where(method)
     task = tasks.get(source.task)
     if not method.trains() or task is None or source.split in task.card.splits:
@@ -83,9 +83,9 @@ def check_training_memory(
     Args:
         methods: name -> method.
         tests: test splits.
-        infeasible: pairs of method and test split that can't run.
+        infeasible: pairs of method name and test split that can't run.
         lm: the model; its weights are not loaded.
-        budget: tokens of one forward pass of training; None: the device's default.
+        budget: most tokens of one forward pass of training; None: the device's default.
 
     Raises:
         UserError: training an adapter needs more memory.

@@ -1,7 +1,8 @@
 """Estimate the seconds of a fit: from recorded fits, else from a few training steps on synthetic signals.
 
-The time of a step, and of a row, is the difference between two timed fits. Steps are counted through the
-`EarlyStopping`s that a method creates; adapters by the settings with which it requests one.
+The time of a training step is the difference between two timed fits with different numbers of steps; that of a row,
+between two with different numbers of rows. How many steps a method wants is seen from the `EarlyStopping`s that it
+creates. An adapter is not trained for the estimate: the settings of its request say how long training will take.
 """
 
 from __future__ import annotations
@@ -38,23 +39,25 @@ if TYPE_CHECKING:
     from bench.api.protocol import Protocol
 
 _ROWS, _MORE_ROWS = 40, 96
-"""Rows of the timed fits: more than a batch."""
+"""Training rows of the smaller and of the larger timed fit: both more than a training batch."""
 _STEPS, _MOST_STEPS = 2, 162
 _LONG_ENOUGH = 0.03
-"""Extra seconds of a fit with more steps from which on the time of a step is reliable."""
+"""The time of a step counts as reliable once further steps make a fit longer by this many seconds."""
 _WEIGHTS = {"cpu": 1 << 18}
-"""Kind of device -> weights of the output head of a timed fit at most; time is linear in them. Others: _MANY."""
+"""Kind of device -> most weights of the output head in a timed fit, whose time is scaled up; other kinds: `_MANY`."""
 _MANY = 1 << 26
 _LEAST_WORDS = 128
 
 
 def recorded(manifests: Iterable[Mapping[str, Any]], required: Mapping[str, object], rows: int) -> float | None:
-    """Return the seconds of the stored fit with these properties and the nearest number of rows; None without one.
+    """Return the seconds of a stored fit with the required properties; None if there is none.
+
+    Of several, the fit with the nearest number of rows is taken.
 
     Args:
-        manifests: of stored fits.
-        required: keys of a manifest, or of its fields, and their required values.
-        rows: training and validation answers; the time of a smaller fit is scaled up in proportion.
+        manifests: manifests of the stored fits.
+        required: entries that a manifest, or the dict `fields` in it, must have.
+        rows: number of training and validation answers; the time of a stored fit with fewer is scaled up in proportion.
     """
     matching = [fit for fit in manifests if "rows" in fit and required.items() <= {**fit, **fit["fields"]}.items()]
     if not matching:
@@ -66,36 +69,36 @@ def recorded(manifests: Iterable[Mapping[str, Any]], required: Mapping[str, obje
 
 @dataclass(frozen=True)
 class AdapterTraining:
-    """Settings of the adapter that a method requests."""
+    """Training settings of the adapter that a method requests."""
 
     steps: int
     batch_size: int
     points: int
-    """Checkpoints at which the validation loss is computed; 0: none."""
+    """Number of checkpoints at which the validation loss is computed; 0: it is not."""
     frozen: bool
-    """Whether its loss reads further sequences, so perhaps with the frozen model."""
+    """Whether the examples have several columns of token sequences: the loss may then run the frozen model as well."""
 
 
 @dataclass(frozen=True)
 class FitTime:
-    """Seconds of a fit, by what they scale with."""
+    """Seconds of a fit: a constant part, and parts that grow with rows and steps."""
 
     once: float
-    """Constant part."""
+    """Seconds that depend on neither rows nor steps."""
     row: float
-    """Per row of training or validation data."""
+    """Seconds per training or validation answer."""
     step: float
-    """Per optimiser step, over all of its trainings."""
+    """Seconds per optimiser step, summed over all trainings that the fit consists of."""
     steps: float
-    """Most steps of each training."""
+    """Most optimiser steps of a training; the mean if the fit consists of several."""
 
     def seconds(self, rows: int) -> float:
-        """Return the seconds of a fit on so many rows."""
+        """Return the seconds of a fit on `rows` training and validation answers together."""
         return self.once + rows * self.row + self.steps * self.step
 
 
 class _AdapterRequestedError(Exception):
-    """Raised when a fit requests an adapter; holds its settings and the number of sequence columns."""
+    """Raised when a fit requests an adapter; holds the adapter's settings and the number of token-sequence columns."""
 
 
 def _request_adapter(*, loss: str, examples: Any, settings: Mapping[str, Any], validation: object = None) -> AdapterRef:
@@ -109,10 +112,10 @@ class _ShortTraining(Context):
 
     most: int = _STEPS
     requested: list[int] = field(default_factory=list)
-    """Steps of each training, as the method requested them."""
+    """Number of steps that the method requested, for each training."""
 
     def early_stopping(self, limit: int, **settings: Any) -> EarlyStopping:
-        """Return an early stopping with fewer steps, and note the requested number."""
+        """Return an early stopping limited to `most` steps, and note in `requested` how many were requested."""
         self.requested.append(limit)
         return super().early_stopping(min(limit, self.most), **settings)
 
@@ -130,14 +133,14 @@ class Widths:
 def measured(
     method: ConfidenceMethod, fmt: Format, tokens: tuple[float, float], widths: Widths, protocol: Protocol
 ) -> FitTime | AdapterTraining | str:
-    """Return the time of a method's fit, or why it can't be estimated.
+    """Return the time of a method's fit; the settings of its adapter if it trains one; or why neither is known.
 
     Args:
-        method: unfitted.
+        method: the unfitted method.
         fmt: format of the training questions.
-        tokens: mean tokens of an answer and of an option.
+        tokens: mean number of tokens of an answer, and of an option.
         widths: sizes of the model.
-        protocol: of the run.
+        protocol: protocol of the run.
     """
     plain = _built_in().get(method.name)
     if plain is None or plain.__module__ != type(method).__module__:
@@ -159,7 +162,7 @@ def measured(
 
 
 _KNOWN: dict[tuple[object, ...], FitTime] = {}
-"""Settings -> time of a fit, as measured in this process; for other seeds and further runs."""
+"""Arguments of `measured` -> time of the fit: a cache for the other seeds and runs of this process."""
 
 
 @cache
@@ -169,7 +172,7 @@ def _built_in() -> dict[str, type[ConfidenceMethod]]:
 
 
 class _CountingHead(OutputHead):
-    """Output head that counts accesses to its weights."""
+    """Output head that counts how often its weights are accessed; all instances share the counter."""
 
     reads: ClassVar[int] = 0
 
@@ -182,7 +185,10 @@ class _CountingHead(OutputHead):
 def _time_fit(
     make: Callable[[], ConfidenceMethod], fmt: Format, tokens: tuple[float, float], widths: Widths, protocol: Protocol
 ) -> FitTime:
-    """Time fits of few and more rows, few and more steps; with a small vocabulary if the output head is read."""
+    """Time fits on few and on more rows, with few and with more steps, and derive the parts of the time from them.
+
+    A method that reads the output head gets one with a smaller vocabulary, and the time is scaled up to the model's.
+    """
     reads, words = make().reads(), widths.vocabulary
     if Unembedding() in reads.fit | reads.predict:
         words = min(words, max(_LEAST_WORDS, _WEIGHTS.get(device_kind(widths.device), _MANY) // widths.hidden))
@@ -198,7 +204,7 @@ def _time_fit(
         return Batch(data.ids, columns, data.correct)
 
     def fitted(learned: Batch, most: int) -> tuple[list[int], float, int]:
-        """Return requested steps, seconds of fit and prediction, and the number of reads of the output head."""
+        """Return the requested steps of each training, seconds of fit and prediction, and accesses of the head."""
         method, ctx = make(), _ShortTraining(0, fmt, widths.device, protocol, _request_adapter, most=most)
         before, start = _CountingHead.reads, time.perf_counter()
         method.fit(learned, ctx)
@@ -215,7 +221,7 @@ def _time_fit(
         _, longer, longer_reads = fitted(few, steps)
     step = max(0.0, longer - base) / max(1, steps - _STEPS)
     once = max(0.0, base - _STEPS * step - _ROWS * row)
-    if head_reads:  # read in every step, or once for all rows
+    if head_reads:  # the time grows with the vocabulary per step if every step reads the head, else per row
         in_steps, times = longer_reads - head_reads >= steps - _STEPS > 0, widths.vocabulary / words
         row, step = (row, step * times) if in_steps else (row * times, step)
     return FitTime(once, row, step, float(np.mean(requested)) if requested else 0.0)

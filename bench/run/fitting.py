@@ -1,4 +1,4 @@
-"""Fit a method, or load its stored fit: the fitted method, losses of its training, and the labels that it read."""
+"""Fit a method, or load the fit that an earlier run stored, with its training losses and the labels that it read."""
 
 from __future__ import annotations
 
@@ -38,43 +38,43 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 Fresh = Callable[[], ConfidenceMethod]
-"""Returns an unfitted method."""
+"""Function that returns a new unfitted method."""
 FEW = 20
-"""Validation answers below which a method's validation loss is no evidence against it."""
+"""With fewer validation answers, a method's validation loss is no evidence against it."""
 KIND = "fits"
-"""Folder of the store."""
+"""Subfolder of the store that holds the fits."""
 _SAME = 1e-4
-"""Largest difference between the confidences at the best step and those of the fitted method."""
+"""Confidences that differ by no more than this count as equal."""
 _ACCOUNT, _CURVE = "training.json", "curve.safetensors"
-"""Files beside those that the method saves."""
+"""Files of a stored fit beside those that the method's `save` writes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """Fitted configurations of a method, of which validation chose one."""
+    """Fits of a method with several configurations, of which the validation loss chose one."""
 
     account: Tuning
-    """Losses and seconds of each, for the result row."""
+    """Validation loss and seconds of each configuration, for the result row."""
     fits: tuple[Fitted, ...]
-    """Configurations with confidences in the validation answers, in the order of sampling."""
+    """Fits that have a validation loss, in the order in which their configurations were sampled."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A fitted method."""
+    """A fitted method, and what is known of its fit."""
 
     method: ConfidenceMethod
     training: Training
     labels: LabelsSeen
     curve: FloatArray | None
-    """`(points, m)`: confidences in the validation answers at each checkpoint of training; None without checkpoints."""
+    """`(points, m)`: confidences in the m validation answers at each checkpoint; for None see `training_account`."""
     seconds: float
-    """Seconds of its fit; of the fits of all configurations where it was chosen among several."""
+    """Seconds that the fit took; if it was chosen among several configurations, the fits of all of them."""
     tuned: Tuned | None = None
-    """All fitted configurations; None where there was nothing to choose."""
+    """Fits of all configurations; None if validation did not choose among several."""
 
     def complaint(self) -> str | None:
-        """Return a complaint if a constant confidence has a smaller validation loss; else None."""
+        """Return a complaint if the validation loss is larger than that of a constant confidence; else None."""
         nll, constant = self.training.validation_nll, self.training.base_rate_nll
         if nll is None or constant is None or 0 < self.labels.validation < FEW:
             return None
@@ -99,26 +99,26 @@ class Fitter:
     seed: int
     """Seed of the run."""
     elsewhere: Elsewhere | None = None
-    """Trains adapters on other machines; None: on this one."""
+    """Trains adapters on other machines; None: they are trained on this one."""
     puts_off: bool = False
     """Whether a fit raises `DeferredTrainingError` instead of waiting for an adapter that is trained elsewhere."""
     sources: Mapping[str, str | None] = field(default_factory=dict)
-    """Method -> digest of its source when the run began: that code runs, even if its file was edited since. None: a
-    class without a file, whose fits are not stored."""
+    """Method -> digest of its source code when the run began; that code runs, even if its file was edited since. None:
+    the class has no file, and its fits are not stored."""
     _unusable: set[str] = field(default_factory=set)
-    """Keys of stored fits to be replaced."""
+    """Store keys of the fits that could not be loaded, and are replaced by new fits."""
 
     def fit(self, name: str, learned: SplitData, validation: SplitData | None, configuration: int = 0) -> Fitted:
         """Fit a method, or load the same fit of an earlier run.
 
         Args:
-            name: of the method.
+            name: name of the method.
             learned: training split.
             validation: validation split for early stopping.
-            configuration: index of its configuration; 0: its preset's constants.
+            configuration: index of the method's configuration to fit; 0 has the preset's constants.
 
         Raises:
-            DeferredTrainingError: its adapter is being trained elsewhere; call again once that is done.
+            DeferredTrainingError: the method's adapter is being trained elsewhere; call again once that is done.
         """
         fields, fresh = self._key_fields(name, learned, validation, configuration)
         key = None if fields["source"] is None else key_of(fields)
@@ -127,14 +127,14 @@ class Fitter:
         return stored or self._fit_and_store(fresh, key, fields, learned, validation)
 
     def is_stored(self, name: str, learned: SplitData, validation: SplitData | None) -> bool:
-        """Return whether an earlier run stored the fit of the preset's constants. Arguments as of `fit`."""
+        """Return whether the store has the fit of a method with its preset's constants. Arguments as of `fit`."""
         fields, _ = self._key_fields(name, learned, validation, 0)
         return fields["source"] is not None and self.store.get(KIND, key_of(fields)) is not None
 
     def _key_fields(
         self, name: str, learned: SplitData, validation: SplitData | None, configuration: int
     ) -> tuple[dict[str, Any], Callable[[], ConfidenceMethod]]:
-        """Return the fields of a fit's store key, and a factory of the unfitted method."""
+        """Return the fields that a fit's store key is a hash of, and a function that returns the unfitted method."""
         fresh = partial(self.resolved.fresh, name, configuration)
         method = fresh()
         seed = derived_seed(self.seed, name, self.lm.files.weights, str(learned.where))
@@ -153,13 +153,13 @@ class Fitter:
         return fields, fresh
 
     def context(self, name: str, learned: SplitData, validation: Batch | None, seed: int) -> Context:
-        """Return the context that is passed to `fit`.
+        """Return the context that is passed to a method's `fit`.
 
         Args:
-            name: of the method.
+            name: name of the method.
             learned: training split.
             validation: labelled validation answers for early stopping.
-            seed: of this fit.
+            seed: seed of this fit.
         """
         no, yes = self.batches.reader.asking(learned).verdict_ids.tolist()
         trainer = AdapterTrainer(
@@ -171,7 +171,7 @@ class Fitter:
         )
 
     def _load_stored(self, name: str, fresh: Fresh, key: str) -> Fitted | None:
-        """Return the fit that an earlier run stored; None also if it can't be loaded or its adapter is gone."""
+        """Return the stored fit with this key; None if there is none, it can't be loaded, or its adapter is gone."""
         from bench.model.adapter import fingerprint
 
         entry = self.store.get(KIND, key)
@@ -193,7 +193,10 @@ class Fitter:
         return None
 
     def _replace_later(self, name: str, key: str, reason: str) -> None:
-        """Note why a fit is repeated. The stored one stays until then: loading may have failed for lack of memory."""
+        """Mark a stored fit as unusable and note the reason, if any, for the user.
+
+        It stays in the store until the new fit is done, as loading may have failed for lack of memory.
+        """
         self._unusable.add(key)
         if reason:
             self.store.notes.append(f"the stored fit of {name} can't be used ({reason}); it is fitted again")
@@ -262,13 +265,13 @@ class Fitter:
 
 
 def derived_seed(seed: int, *parts: str) -> int:
-    """Return the seed of one fit: 63 bits of a hash of the run's seed, method, model and training split."""
+    """Return a 63-bit seed: a hash of the run's seed and of names, e.g. method, model and training split of a fit."""
     digest = hashlib.sha256("\0".join([str(seed), *parts]).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def _adapters(value: Any) -> Iterator[AdapterRef]:
-    """Yield the adapters among fitted attributes."""
+    """Yield the adapters in a value, e.g. in the dict of a method's fitted attributes and the dicts in it."""
     if isinstance(value, AdapterRef):
         yield value
     elif isinstance(value, Mapping):
@@ -282,10 +285,11 @@ def _adapters(value: Any) -> Iterator[AdapterRef]:
 def training_account(
     method: ConfidenceMethod, ctx: Context, train: Batch, validation: Batch | None
 ) -> tuple[Training, FloatArray | None]:
-    """Return the losses of a training, and `(points, m)` confidences in the validation answers at each checkpoint.
+    """Return the losses of a fit, and its curve: confidences in the m validation answers at each checkpoint.
 
-    If the best checkpoint does not reproduce the method's confidences, the training is a part of it, e.g. a member of
-    an ensemble, and there is no curve.
+    The curve has shape `(points, m)`. That of an adapter was recorded during its training. Other methods have one if
+    they have a single training with checkpoints, and the best checkpoint reproduces the fitted method's confidences;
+    it does not if the training is a part of the method, e.g. one member of an ensemble. Otherwise the curve is None.
     """
     stages, reads = [stopping.stage() for stopping in ctx.trainings], method.reads().predict
     curve = train_confidence = None
@@ -293,7 +297,7 @@ def training_account(
     if isinstance(adapter, AdapterRef):
         stages.append(load_training_stage(adapter))
         recorded = confidences(adapter)
-        curve, train_confidence = recorded.get("validation"), recorded.get("train")  # the latter: first answers only
+        curve, train_confidence = recorded.get("validation"), recorded.get("train")  # the latter: first rows only
     elif validation is not None:
         curves = [(stopping, np.stack(stopping.confidences)) for stopping in ctx.trainings if stopping.confidences]
         if len(curves) == 1:
@@ -317,7 +321,7 @@ def training_account(
 
 
 def _predict_unlabelled(method: ConfidenceMethod, labelled: Batch) -> FloatArray:
-    """Return confidences `(n,)` without showing the method any label, as in a run."""
+    """Return the confidences `(n,)` that a method predicts from a batch, without showing it the labels."""
     unlabelled = Batch(labelled.ids, {signal: labelled[signal] for signal in method.reads().predict})
     return outputs_of(method, unlabelled, allow_nan=True)
 

@@ -34,11 +34,11 @@ _MINUTES, _HOURS = 600, 7200
 _BACKWARD = 3.0
 """Time of a forward and backward pass relative to a forward pass; the frozen weights have no gradient."""
 _LAUNCHED = 4.0
-"""The same ratio for the constant cost of a pass: adapter and optimiser launch further operations."""
+"""Constant time of a forward and backward pass relative to that of a forward pass: it launches more operations."""
 _START = 10.0
 """Rough seconds until the process that trains an adapter has loaded libraries and model."""
 _BATCHES = 3
-"""Training batches whose tokens are counted."""
+"""Number of sampled training batches whose tokens are counted, to estimate those of a training step."""
 
 
 def duration(seconds: float, sign: str = "about") -> str:
@@ -64,7 +64,7 @@ class Forecast:
     _forecasts: dict[TaskSplit, PassForecast] = field(default_factory=dict, init=False)
 
     def lines(self) -> list[str]:
-        """Return the lines of the plan."""
+        """Return the lines of the plan, as they are printed."""
         steps = self.prepared.steps
         reads = [step for step in steps if isinstance(step, Read)]
         reader, lines = self.grader.reader, []
@@ -128,7 +128,10 @@ class Forecast:
         return [*lines, f"then {n_fits} fits and {count['Predict']} predictions{again}"]
 
     def seconds(self, step: Read | Fit | Adapt) -> float | str:
-        """Return the seconds of a step with an empty store (fits: at most; reads: by one process), or why not known."""
+        """Return the seconds that a step takes with an empty store, or why they are not known.
+
+        Reading is estimated for one process. A fit takes at most this long, as its training may stop early.
+        """
         reader, split_data = self.grader.reader, self.prepared.data_by_split[step.where]
         if not isinstance(step, Fit):
             signals = step.signals if isinstance(step, Read) else frozenset({QueryLogits(Adapter.OWN)})
@@ -170,7 +173,7 @@ class Forecast:
         return f"{duration(seconds * share)}{condition}"
 
     def _forecast(self, split_data: SplitData) -> PassForecast:
-        """Return the forecast of reading a split."""
+        """Return the forecast of the passes that read a split; it is computed once."""
         where, reads = split_data.where, (step for step in self.prepared.steps if isinstance(step, Read))
         if where not in self._forecasts:
             signals = next((step.signals for step in reads if step.where == where), frozenset[Signal]())
@@ -184,7 +187,7 @@ class Forecast:
         return list(self.grader.reader.store.manifests(FITS))
 
     def _n_configurations(self, step: Fit) -> int:
-        """Return the number of fits of a step: one for each configuration that validation chooses among, else one."""
+        """Return how many fits a step makes: one for each configuration that validation chooses among, else one."""
         configurations = self.resolved.configurations.get(step.method)
         return 1 if configurations is None or self._selection(step) is None else len(configurations)
 
@@ -196,7 +199,10 @@ class Forecast:
     def _training_time(
         self, training: AdapterTraining, split_data: SplitData, rows: int, validation: int
     ) -> float | str:
-        """Return the seconds of training an adapter: a step feeds a batch's distinct prefixes, forward and backward."""
+        """Return the seconds of training an adapter, or why they are not known.
+
+        A training step feeds the distinct token prefixes of a batch, forward and backward.
+        """
         lm = self.grader.reader.lm
         if isinstance(lm.speed, str):
             return lm.speed
@@ -215,7 +221,7 @@ class Forecast:
         step = (
             speed.seconds(_LAUNCHED * passes, _BACKWARD * tokens, _BACKWARD * pairs) + _BACKWARD * size * speed.greedy
         )
-        once = speed.seconds(passes, tokens, pairs) / size  # an example in inference
+        once = speed.seconds(passes, tokens, pairs) / size  # seconds of a forward pass, for each example
         evaluated = training.points * (validation + min(validation, rows)) if validation else 0
         frozen = min(rows, training.steps * size) if training.frozen else 0
         return _START + training.steps * step + (evaluated + frozen) * once

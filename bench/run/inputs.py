@@ -1,4 +1,4 @@
-"""Inputs of a result cell, collected from the results of a run's steps: splits, fitted method, adapter, failure."""
+"""Collect the data that a cell is computed from out of the finished steps of a run: splits, fit, adapter, failure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bench.run.resolve import ResolvedRun
 from bench.signals.split_data import SplitData
 
 _MIN_VALIDATION = 2
-"""Least validation answers for choosing a training step."""
+"""Fewest validation answers by which a training step can be chosen."""
 
 
 @dataclass(frozen=True)
 class AdaptedSplit:
-    """A split read through a method's adapter."""
+    """A split that was read again through a method's adapter, and the seconds that took."""
 
     split_data: SplitData
     seconds: float
@@ -26,41 +26,41 @@ class AdaptedSplit:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Inputs of a method's confidences in the answers of a split."""
+    """Data that a method's confidences in the answers of one split are computed from."""
 
     predicted: SplitData
-    """The split whose answers are predicted."""
+    """The split in whose answers the confidences are predicted."""
     learned: SplitData | None = None
-    """None where the method does not learn."""
+    """Training split; None where the method does not learn."""
     selection: SplitData | None = None
     """Validation split that chooses the training step or scales the scores, if any."""
     fitted: Fitted | None = None
-    """None where the method does not learn, or its fit failed."""
+    """The method's fit; None where the method does not learn, or the fit failed."""
     adapted: SplitData | None = None
     """The predicted split as it was read through the method's adapter, if it has one."""
     failure: BaseException | None = None
-    """Exception of an earlier step, which prevents the prediction."""
+    """Exception of an earlier step, such as the fit, because of which nothing can be predicted."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Stage -> seconds of the earlier steps; a fit that several cells share counts in each."""
+    """Stage (fit, adapter_predictions) -> its seconds; a fit that several cells share counts in each of them."""
 
     @property
     def splits(self) -> list[SplitData]:
-        """The predicted split and, where there are any, training and validation split."""
+        """The predicted split, then the training and the validation split where there are any."""
         return [split_data for split_data in (self.predicted, self.learned, self.selection) if split_data is not None]
 
     @property
     def data_by_split(self) -> list[SplitData]:
-        """All splits of a cell, as the frozen model read them and as an adapter did."""
+        """`splits`, as the frozen model read them, and the predicted split as read through an adapter, if any."""
         return [*self.splits, *([self.adapted] if self.adapted is not None else [])]
 
     @property
     def tuned(self) -> Fitted | None:
-        """The fit that validation chose among the configurations; None where there was nothing to choose."""
+        """The fit that validation chose among several configurations; None without such a choice."""
         return self.fitted if self.fitted is not None and self.fitted.tuned is not None else None
 
     @property
     def adapters(self) -> list[AdapterRef]:
-        """Every adapter that was trained for these confidences, those of rejected configurations included."""
+        """Every adapter that was trained for these confidences, also those of configurations not chosen."""
         if self.adapted is None or self.adapted.adapter is None:
             return []
         if self.fitted is None or self.fitted.tuned is None:
@@ -70,7 +70,7 @@ class Inputs:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """Complaints about the validation loss."""
+        """The complaint about the fit's validation loss; empty if there is none."""
         return tuple(filter(None, [self.fitted.complaint() if self.fitted else None]))
 
     @property
@@ -80,40 +80,45 @@ class Inputs:
 
     @property
     def base_rate(self) -> float | None:
-        """Share of right answers among the training answers."""
+        """Share of right answers among the training answers; None without any."""
         return float(self.learned.correct[self.learned.usable].mean()) if self.learned and self.n_learned else None
 
     def facts(self, model: ModelFacts) -> RunFacts:
-        """Return the facts that `skip` of a method gets."""
+        """Return the facts about the run by which a method's `skip` decides."""
         learned = self.learned or self.predicted  # shapes follow the format of the training task
         return RunFacts(model, self.predicted.task.name, learned.task.format, self.n_learned)
 
 
 @dataclass(frozen=True, eq=False)
 class StepResults:
-    """Results of the finished steps of a run; an exception where a plugin raised one."""
+    """Results of the finished steps of a run; where a plugin raised an exception, the exception is the result."""
 
     resolved: ResolvedRun
     selecting: frozenset[TaskSplit]
-    """Validation splits for early stopping."""
+    """Validation splits on which training steps are chosen (early stopping)."""
     data_by_split: dict[TaskSplit, SplitData]
     fits: dict[Fit, Fitted | BaseException] = field(default_factory=dict)
     adapted: dict[tuple[str, TaskSplit], AdaptedSplit | BaseException | None] = field(default_factory=dict)
-    """Method and split -> the split as read through the method's adapter; None where that is not needed."""
+    """Method and split -> the split as read through the method's adapter; None where it need not be read again."""
 
     def selection(self, name: str, learned: TaskSplit) -> SplitData | None:
-        """Return the validation split for early stopping of a method; None where it has too few answers."""
+        """Return the validation split for early stopping of a method; None without one, or if it has too few answers.
+
+        Args:
+            name: name of the method.
+            learned: training split of the method.
+        """
         split = TrainOn(learned.task, learned.split).selection(self.resolved.methods[name], self.selecting)
         split_data = None if split is None else self.data_by_split[split]
         return split_data if split_data is not None and split_data.usable.sum() >= _MIN_VALIDATION else None
 
     def inputs(self, name: str, test: TaskSplit, *, validation: bool = False) -> Inputs:
-        """Return the inputs of a method's confidences in the answers of its test, or of its validation split.
+        """Return the data that a method's confidences in a test split, or in the validation split, are computed from.
 
         Args:
-            name: of the method.
+            name: name of the method.
             test: test split.
-            validation: whether to predict the validation split, which recalibrates the test's confidences.
+            validation: whether to predict the validation split on which the test's confidences are recalibrated.
         """
         method, train_on = self.resolved.methods[name], self.resolved.learn_on[test.task]
         predicted, where = train_on.validation if validation else test, train_on.where(method)

@@ -19,15 +19,15 @@ from bench.run.isolation.methods import sandboxed
 from bench.run.isolation.sandbox import Isolation
 
 MOST = 1_000
-"""Configurations at most."""
+"""Largest number of configurations that `--tune` accepts."""
 
 
 MethodFactory = Callable[[type[ConfidenceMethod], Mapping[str, object]], ConfidenceMethod]
-"""Builds a checked method of this class with these arguments."""
+"""Function that builds a method from its class and the constructor's arguments, and checks its declarations."""
 
 
 def method_factory(isolation: Isolation, methods: Registry[ConfidenceMethod], plugins: Sequence[Path]) -> MethodFactory:
-    """Return the factory of checked methods; those of a file are first built and checked in a child process."""
+    """Return a function that builds and checks methods; one of a plugin file is first built in a child process."""
     paths = {str(path): path for path in plugins}
     origins = {entry.name: paths.get(entry.origin) for entry in methods.entries()}
 
@@ -50,16 +50,16 @@ def build_methods(
     preset: str,
     overrides: Mapping[str, Mapping[str, str]],
 ) -> tuple[dict[str, ConfidenceMethod], dict[str, Mapping[str, object]]]:
-    """Build the methods by name, and return with them the constants that the user set.
+    """Build the methods of a run; return name -> method, and name -> the constants that the user set.
 
     Args:
-        make: factory of methods.
-        classes: name -> class.
-        preset: of the run.
-        overrides: name -> field -> text.
+        make: builds a checked method.
+        classes: name -> class of the method.
+        preset: name of the preset.
+        overrides: name of a method -> constant -> its value as text, from `--set`.
 
     Raises:
-        UserError: a method has no such preset or field, or refuses the values.
+        UserError: a method has no such preset or constant, or refuses a value.
     """
     methods: dict[str, ConfidenceMethod] = {}
     changes: dict[str, Mapping[str, object]] = {}
@@ -81,12 +81,12 @@ def build_methods(
 
 @dataclass(frozen=True)
 class Configurations:
-    """Configurations of one method; validation chooses one."""
+    """Configurations that were sampled for one method; validation chooses one of them."""
 
     searched: Mapping[str, str]
-    """Field -> description of its search space."""
+    """Constant -> description of its search space."""
     values: tuple[Mapping[str, object], ...]
-    """Values of the searched fields, in the order of sampling; first those of the preset."""
+    """For each configuration, in the order of sampling, constant -> value; the first one is the preset's own."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -102,11 +102,11 @@ def sample_configurations(
     """Sample the configurations of each method with a search space.
 
     Args:
-        make: factory of methods.
+        make: builds a checked method.
         methods: name -> method.
-        overridden: name -> fields that the user set, which are not searched.
-        n: configurations of each method; None: no tuning.
-        seed: of the run.
+        overridden: name -> constants that the user set, which are not searched.
+        n: number of configurations for each method; None: no method is tuned.
+        seed: seed of the run.
 
     Raises:
         UserError: a method refuses its own search space.
@@ -127,10 +127,10 @@ def sample_configurations(
 
 
 def refuse_untunable(n: int | None, protocol: Protocol) -> None:
-    """Check `--tune` against the protocol.
+    """Check that a run with this protocol can choose among n configurations (`--tune`); None: nothing is chosen.
 
     Raises:
-        UserError: too few configurations, too many, or the preset keeps the last step and reads no validation answers.
+        UserError: n is out of range, or the preset keeps the last training step and reads no validation answers.
     """
     if n is None:
         return
@@ -151,14 +151,14 @@ def refuse_untunable(n: int | None, protocol: Protocol) -> None:
 
 
 def parse_overrides(overrides: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Parse `--set` into owner -> field -> text.
+    """Parse the texts of `--set` into owner -> field -> value as text; an owner is a method or `protocol`.
 
     Args:
-        overrides: texts of `--set`.
-        methods: names of the chosen methods; with a single one its name may be left out.
+        overrides: texts `OWNER.FIELD=VALUE`.
+        methods: names of the chosen methods; if there is only one, it is the default owner.
 
     Raises:
-        UserError: a text has another form, or its owner was not chosen.
+        UserError: a text is not written like this, or its owner was not chosen.
     """
     parsed: dict[str, dict[str, str]] = {}
     for text in overrides:
@@ -177,7 +177,7 @@ def parse_overrides(overrides: Sequence[str], methods: Sequence[str]) -> dict[st
 
 
 def protocol_with(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, dict[str, object]]:
-    """Return a preset's protocol with overrides, and these as JSON values.
+    """Return a preset's protocol with the overrides (field -> text) applied, and the overrides as JSON values.
 
     Raises:
         UserError: there is no such preset or field, or a value is not one that it can have.
@@ -189,10 +189,10 @@ def protocol_with(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, 
 
 
 def convert(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
-    """Convert a text to the type of the field's default.
+    """Convert the text of an override to the type of the default that it replaces.
 
     Raises:
-        UserError: there is no such field, or the text is no value of its type.
+        UserError: the owner has no such field, or the text is no value of the default's type.
     """
     if key not in defaults:
         hint = did_you_mean(key, defaults)
@@ -223,15 +223,15 @@ def convert(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any
 
 
 def _bound_missed(value: object, default: object, *, counted: bool) -> str:
-    """Return the bound that a number violates; empty if it violates none.
+    """Return in words the bound that an overridden number violates; empty if it violates none.
 
-    A number with a default of at least 0 stays so; a positive count of a method (steps, rows of a batch) stays
+    Where the default is at least 0, the value must be, too; a count of a method (steps, rows of a batch) must stay
     positive. The method checks all other bounds when it is built.
 
     Args:
-        value: of the field.
-        default: of the field.
-        counted: whether positive integers must stay positive.
+        value: new value of the field.
+        default: value that it replaces.
+        counted: whether a positive integer counts something, so that it must stay positive.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""

@@ -2,8 +2,9 @@
 
 questions -> prompts -> answers and signals (once, shared by all methods) -> fit -> predict -> score -> results
 
-A run keeps no record of its progress. Each step looks into the store first (`bench.signals.reader` for answers and
-signals, `bench.run.fitting` for fits), so that a stopped run resumes where it was.
+A run keeps no record of its progress. Reading and fitting look into the store first (`bench.signals.reader` for
+answers and signals, `bench.run.fitting` for fits), so that a stopped run that is started again repeats neither.
+Predictions and results are computed anew in every run.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from bench.store.sources import plugin_digest
 from bench.training.trainer import DeferredTrainingError
 
 _RUN_LOCK = threading.RLock()
-"""Lock of the running run: all threads share standard streams, torch's settings and the model's weights."""
+"""Held during a run, as all threads share standard streams, torch's settings and the model's weights."""
 
 
 @dataclass
@@ -58,7 +59,7 @@ class RunReport:
     plan: list[str]
     """Lines of the plan."""
     rows: list[ResultRow] = field(default_factory=list)
-    """One row for each method and task."""
+    """One row for each cell: a method, or a recalibrated version of it, on a task."""
     paths: list[Path] = field(default_factory=list)
     """Written JSON files."""
     heads: list[Path] = field(default_factory=list)
@@ -68,7 +69,7 @@ class RunReport:
     forward_tokens: int = 0
     """Token positions that this run fed to the model; 0 if everything was stored."""
     stopped: list[str] = field(default_factory=list)
-    """Error of each stopped seed."""
+    """Message of each seed that an error stopped."""
 
     @property
     def failed(self) -> bool:
@@ -84,13 +85,13 @@ def run(
 ) -> RunReport:
     """Run the chosen methods on a model over tasks, score them and write the results.
 
-    Threads of one process run one after the other.
+    If several threads of a process call it, the runs wait for each other.
 
     Args:
         config: options of the run.
         progress: reports how far the run is.
         classes: methods without a file, e.g. of a notebook, which `config` names too; they run in this process.
-        opened: holds the loaded model for the next run of the same model and options.
+        opened: holds the loaded model, for further runs that differ in their seed alone.
 
     Raises:
         UserError: an option, file or model is invalid.
@@ -111,7 +112,7 @@ class OpenRun:
     log: RunLog
 
     def notes(self, *, failed: bool) -> list[str]:
-        """Return notes on plugins; `failed`: whether a cell failed."""
+        """Return notes on plugins for the user; if a cell `failed`, also where the tracebacks are."""
         where = [f"tracebacks, and what plugins printed, are in {self.log.path}"] if failed and self.log.written else []
         return [*self.resolved.isolation.notes, *where]
 
@@ -205,9 +206,9 @@ def in_order(
     """Yield each step once it can be done; steps that need an adapter trained on another machine come last.
 
     Args:
-        steps: of the run, in topological order.
+        steps: steps of the run, in topological order.
         trainings: trainings on other machines; None: adapters are trained on this one, and no step is deferred.
-        fitter: defers fits until their trainings are done.
+        fitter: fits the methods; told here whether a fit is put off while its adapter is being trained.
         results: results of the finished steps.
         progress: reports how far the trainings are.
     """
@@ -216,7 +217,7 @@ def in_order(
         return
     methods = results.resolved.methods
     reads = {step.where: step for step in steps if isinstance(step, Read)}
-    prioritised: list[Step] = []  # splits and fits of adapters: they train while the other splits are read
+    prioritised: list[Step] = []  # fits of adapters, and reads that they need: trained while the others are read
     for step in steps:
         if isinstance(step, Fit) and adapted(method := methods[step.method]):
             chosen_by = TrainOn(step.where.task, step.where.split).selection(method, results.selecting)
@@ -240,7 +241,7 @@ def in_order(
 
 @dataclass(frozen=True)
 class CellWriter:
-    """Writes cells, the texts of their test questions once, and requested heads."""
+    """Writes the cells of a run, the texts of each test's questions once, and the heads that the user requested."""
 
     out: Path
     letters: str
@@ -249,7 +250,7 @@ class CellWriter:
     digests: dict[TaskSplit, str | None] = field(default_factory=dict)
 
     def write(self, scored: ScoredRow, inputs: Inputs) -> None:
-        """Write a cell; add its path, and its row as read from the file, to the report."""
+        """Write a cell and its head; add their paths, and the cell's row as read from its file, to the report."""
         test, task = inputs.predicted, inputs.predicted.task
         if test.has_external_prompts:  # questions of a release are not written
             self.digests[test.where] = None
@@ -281,7 +282,7 @@ def _log_decisions(config: RunConfig, resolved: ResolvedRun, resources: Resource
         for name, revision in sources.items():
             DECISIONS.info("data of %s: %s %s", where, name, revision)
     for step in prepared.steps:
-        if isinstance(step, Read) and reader.sample is None:  # lines of a dry run say it
+        if isinstance(step, Read) and reader.sample is None:  # a dry run says it in its plan
             split_data = prepared.data_by_split[step.where]
             total = len(split_data.shards)
             stored = total - reader.find(split_data, step.signals)

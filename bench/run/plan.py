@@ -1,4 +1,4 @@
-"""Plan a run: from the signals of all methods to ordered steps, of which each split is read once for all methods."""
+"""Plan a run as ordered steps: each split is read once, with the signals of all methods; then fits and predictions."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from bench.signals.definition import read_from_model, uses_adapter
 
 @dataclass(frozen=True)
 class TrainOn:
-    """Training split."""
+    """Task and split that methods learn on."""
 
     task: str
     split: Split = "train"
-    """Replaces the train split; a method that is fitted on validation ignores it."""
+    """Split that is used as the train split; a method that is fitted on validation ignores it."""
 
     def __str__(self) -> str:
         return f"{self.task}:{self.split}"
 
     @property
     def validation(self) -> TaskSplit:
-        """Split for recalibration and early stopping."""
+        """The validation split of the task, for recalibration, scaling and early stopping."""
         return TaskSplit(self.task, "validation")
 
     def where(self, method: ConfidenceMethod) -> TaskSplit:
-        """Return the training split of a method."""
+        """Return the split that a method is fitted on."""
         return TaskSplit(self.task, self.split if method.fit_on == "train" else method.fit_on)
 
     def selection(self, method: ConfidenceMethod, selecting: Collection[TaskSplit]) -> TaskSplit | None:
-        """Return the split for early stopping of a method, if it has any."""
+        """Return the validation split for early stopping of a method, if it is in `selecting`; else None."""
         chooses = method.trains() and self.validation in selecting and self.where(method) != self.validation
         return self.validation if chooses else None
 
 
 @dataclass(frozen=True)
 class Read:
-    """Generate answers and read these signals of a split, in one forward pass where nothing is stored yet."""
+    """Step: generate the answers of a split and compute these signals, except for shards that are in the store."""
 
     where: TaskSplit
     signals: frozenset[Signal]
@@ -47,7 +47,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Fit:
-    """Fit a method on a split."""
+    """Step: fit a method on a split."""
 
     method: str
     where: TaskSplit
@@ -55,7 +55,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Adapt:
-    """Read the self-check query of a split through the adapter that a method trained."""
+    """Step: read the self-check query after each answer of a split through the adapter that a method trained."""
 
     method: str
     where: TaskSplit
@@ -65,7 +65,7 @@ class Adapt:
 
 @dataclass(frozen=True)
 class Predict:
-    """Predict a method's confidences in the answers of a split."""
+    """Step: predict a method's confidences in the answers of a test split."""
 
     method: str
     where: TaskSplit
@@ -88,9 +88,9 @@ def plan(
     Args:
         methods: name -> method.
         tests: test splits.
-        learn_on: test task -> training split.
+        learn_on: test task -> task and split that methods learn on for it.
         infeasible: pairs of method and test split that can't run; nothing is read or fitted for them.
-        validated: pairs of method and validation split that it also predicts, for recalibration or scaling.
+        validated: pairs of method and validation split that the method also predicts, for recalibration or scaling.
         selecting: validation splits for early stopping.
     """
     needed = signals_needed(methods, tests, learn_on, infeasible, validated=validated, selecting=selecting)
@@ -128,7 +128,7 @@ def signals_needed(
     validated: Collection[tuple[str, TaskSplit]] = (),
     selecting: Collection[TaskSplit] = (),
 ) -> dict[TaskSplit, frozenset[Signal]]:
-    """Return by split the signals that are read from the model for all methods."""
+    """Return split -> signals that the methods together need from the model. Arguments as of `plan`."""
     needed: dict[TaskSplit, frozenset[Signal]] = {test: frozenset() for test in tests}
     for name, method in methods.items():
         for test in tests:

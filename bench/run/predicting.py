@@ -33,18 +33,18 @@ class Prediction:
     score: FloatArray | None = None
     """`(n,)`: scores, -infinity where there is no answer; None if the method outputs confidences."""
     scaled_by: int = 0
-    """Number of validation labels of the scaling."""
+    """Number of validation labels by which the scores were scaled."""
     note: str = ""
-    """Note on the scaling, or the reason why it was not possible."""
+    """Note on how the scores were scaled, or why they could not be; empty without scores."""
     oddities: Mapping[str, int] = field(default_factory=dict)
-    """Counts of oddities in the answers that the method reported."""
+    """Oddity in words, as the method reports it -> number of answers that have it."""
     scale: Scale | None = None
     """Map from scores to confidences; None without scores, or if they could not be scaled."""
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """Reason why a method is skipped."""
+    """Outcome of a prediction that was not made, with the reason."""
 
     reason: str
 
@@ -60,11 +60,11 @@ class Predictor:
     progress: Progress
 
     def predict(self, name: str, inputs: Inputs) -> Prediction | Skipped:
-        """Predict a test split, unless the method can't run there or its `skip` gives a reason.
+        """Predict a method's confidences in a test split; skip it if it can't run there or its `skip` gives a reason.
 
         Args:
-            name: of the method.
-            inputs: of the test.
+            name: name of the method.
+            inputs: splits and fitted method for this test.
 
         Raises:
             Exception: whatever the method raises here, or raised when it was fitted.
@@ -95,10 +95,10 @@ class Predictor:
         return Prediction(confidence, seconds + scaling_seconds, score, len(correct), note, oddities, scale)
 
     def confidences(self, name: str, inputs: Inputs) -> Prediction:
-        """Return confidences in all answers of a split; for an empty answer the protocol determines the confidence.
+        """Return a method's confidences in all answers of a split; that in an empty answer is set by the protocol.
 
         Raises:
-            ContractError: they are no probabilities, or not one for each answer.
+            ContractError: the method's confidences are no probabilities, or not one for each answer.
             Exception: whatever the method raises here, or raised when it was fitted.
         """
         predicted, seconds, oddities = self.predicted(name, inputs)
@@ -109,7 +109,7 @@ class Predictor:
         return Prediction(confidence, seconds, oddities=oddities)
 
     def predicted(self, name: str, inputs: Inputs) -> tuple[FloatArray, float, dict[str, int]]:
-        """Return confidences or scores `(m,)` for the usable answers of a split, seconds, and counts of oddities.
+        """Return a method's output `(m,)` for the usable answers of a split, its seconds, and its counts of oddities.
 
         Raises:
             ContractError: the method's output has a wrong type, shape or range.
@@ -138,12 +138,12 @@ class Predictor:
         Return None for a validation split whose confidences were recorded during training.
 
         Args:
-            name: of the method.
+            name: name of the method.
             split_data: the split as the frozen model read it.
             fitted: the fitted method, or the exception of its fit, which is raised again.
 
         Raises:
-            ContractError: `fit` left no adapter.
+            ContractError: the fitted method has no attribute `adapter_` with an adapter.
         """
         if isinstance(fitted, BaseException):
             raise fitted
@@ -167,5 +167,5 @@ def reason_unscalable(correct: BoolArray) -> str | None:
 
 
 def empty_answer_confidence(inputs: Inputs, rule: EmptyRule) -> float:
-    """Return the confidence in an empty answer: 0, or the share of right training answers."""
+    """Return the confidence in an empty answer by the protocol's rule: 0, or the share of right training answers."""
     return 0.0 if rule is EmptyRule.ZERO or inputs.base_rate is None else inputs.base_rate

@@ -44,15 +44,15 @@ class Resources:
     """Data source, tasks, model, store and judge of a run."""
 
     source: FolderSource | HubSource
-    """Source of rows."""
+    """Where the rows of the tasks come from: a folder or the Hub."""
     tasks: Mapping[str, Task]
-    """Every task that is read, training tasks included."""
+    """Name -> task, for every task that is read, training tasks included."""
     reader: Reader
     """Holds the model and the store."""
     grader: Grader
     """Holds the judge."""
     trainings: Trainings | None = None
-    """Trains adapters on other machines; None: on this one."""
+    """Trains adapters on other machines; None: they are trained on this one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +65,11 @@ class Prepared:
     data_by_split: dict[TaskSplit, SplitData]
     """Every split that is read, with prompts."""
     origins: Mapping[TaskSplit, Mapping[str, str]]
-    """Split -> sources of its rows, or of released answers."""
+    """Split -> source of its rows, or of its released answers -> description of that source, e.g. its revision."""
     notes: tuple[str, ...]
-    """Missing validation splits and their effects; answers without a question."""
+    """Notes for the user: what follows from a missing validation split, how many answers have no question, ..."""
     infeasible: Reasons
-    """Method and test split -> why the method can't run there, answers missing from a file included."""
+    """Method and test split -> why the method can't run there, e.g. as a file of answers lacks some."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class _LoadedPlan:
 
 @dataclass
 class ModelHandle:
-    """Loaded model, for the next run that differs in its seed alone."""
+    """Holds a loaded model, so that further runs that differ in their seed alone need not load it again."""
 
     lm: LanguageModel | None = None
 
@@ -126,7 +126,7 @@ def open_resources(
 
 
 def find_infeasible(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str, TaskSplit], str]:
-    """Return by method and test split why a method can't run there."""
+    """Return (method, test split) -> why the method can't run there."""
     tasks, reader = resources.tasks, resources.reader
     reasons = {
         (name, test): reason_infeasible(
@@ -139,7 +139,7 @@ def find_infeasible(resolved: ResolvedRun, resources: Resources) -> dict[tuple[s
 
 
 def open_pair_models(config: RunConfig, device: str) -> PairModels:
-    """Open the models that relate samples; only their configurations are loaded.
+    """Open the models that compare samples with each other (`--nli`, `--similarity`); their weights are not loaded yet.
 
     Raises:
         UserError: a model is missing, or was trained for another purpose.
@@ -166,9 +166,9 @@ def prepare(
 
     Args:
         resolved: the run.
-        resources: of the run.
+        resources: model, store, tasks and judge of the run.
         infeasible: method and test split -> why the method can't run there.
-        limit: most test questions.
+        limit: largest number of test questions; None: all of them.
 
     Raises:
         UserError: a task lacks a split, or its rows are missing or invalid.
@@ -202,7 +202,7 @@ def prepare(
         with plugin_errors(
             f"task {where.task!r}, provenance and origins of {where.split}"
         ):  # fails before any computation
-            split: Split = where.split if where.split in task.card.splits else "train"  # of which it was held out
+            split: Split = where.split if where.split in task.card.splits else "train"  # source of a held-out split
             origins[where] = {str(key): str(value) for key, value in task.provenance(split).items()}
             if isinstance(resolved.release, AnswerFile):
                 origins[where][f"answers {resolved.release.name}"] = f"sha256 {resolved.release.sha256}"
@@ -246,12 +246,12 @@ def _load_plan(
 ) -> _LoadedPlan:
     """Plan the steps of a run and load their questions.
 
-    If a validation split is missing, the plan does without early stopping and scaling on it, where possible. If a file
-    of answers lacks what a method needs, the plan excludes the method.
+    If a validation split can't be loaded, the plan goes without early stopping and scaling on it, unless the user asked
+    for recalibration, which needs it. If a file of answers lacks what a method needs, the plan excludes the method.
     """
     tests = resolved.test_splits
     selecting = frozenset() if resolved.protocol.kept_step is KeptStep.LAST else validation
-    validated = {  # methods with the validation splits of their recalibration or scaling
+    validated = {  # pairs of a method and the validation split on which it is recalibrated or scaled
         (name, target.validation)
         for name, method in resolved.methods.items()
         for target in resolved.learn_on.values()
@@ -310,7 +310,7 @@ def _format_mapping(about: Mapping[str, str]) -> str:
 
 
 def _without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, LoadedSplit], infeasible: Reasons) -> Reasons:
-    """Return the methods that need more samples than a file of answers has, with reasons."""
+    """Return (method, test split) -> why not, for methods that need more samples than the file of answers has."""
     release = resolved.release
     if not isinstance(release, AnswerFile):
         return {}

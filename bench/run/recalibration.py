@@ -1,4 +1,4 @@
-"""Recalibrated versions of a method as further cells, fitted on its confidences in the validation answers."""
+"""Build further cells with recalibrated confidences, by maps fitted on a method's confidences in validation answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bench.run.rows import RowBuilder, ScoredRow
 
 @dataclass(frozen=True)
 class Recalibration:
-    """Builds the recalibrated versions of a run's cells."""
+    """Builds, for each cell of a run, further cells in which its confidences are recalibrated."""
 
     resolved: ResolvedRun
     made: StepResults
@@ -36,11 +36,11 @@ class Recalibration:
     rows: RowBuilder
 
     def versions(self, scored: ScoredRow, inputs: Inputs) -> Iterator[ScoredRow]:
-        """Yield a cell for each recalibrator of the run; none if the method has no metrics.
+        """Yield a recalibrated cell for each recalibrator of the run; none if the method's own cell has no metrics.
 
         Args:
-            scored: the method's cell.
-            inputs: of that cell.
+            scored: the method's own cell.
+            inputs: splits and fitted method of that cell.
         """
         row, confidence = scored.row, scored.confidence
         if confidence is None or not self.resolved.recalibrate:
@@ -67,7 +67,10 @@ class Recalibration:
             yield cell
 
     def _validation_confidence(self, name: str, inputs: Inputs) -> tuple[FloatArray, BoolArray, TokensAlone]:
-        """Return confidences in the validation answers `(m,)`, their labels, and the tokens of test and validation."""
+        """Return confidences in the validation answers `(m,)`, labels `(m,)`, and the tokens needed alone.
+
+        The tokens are those of a method that runs alone and predicts both the test and the validation split.
+        """
         validation = self.made.inputs(name, inputs.predicted.where, validation=True)
         split_data = validation.predicted
         confidence = self._predict_validation(name, validation)
@@ -75,10 +78,14 @@ class Recalibration:
         return confidence, split_data.correct[split_data.usable], alone
 
     def _predict_validation(self, name: str, validation: Inputs) -> FloatArray:
-        """Return confidences `(m,)` in the usable validation answers, out of fold if the method was fitted on them."""
+        """Return confidences `(m,)` in the usable validation answers.
+
+        If the answers were used to fit the method, choose its step or scale its scores, that is done again fold by
+        fold, so that no confidence depends on the label of its own answer.
+        """
         split_data, learned, fitted = validation.predicted, validation.learned, validation.fitted
         correct, seed = split_data.correct[split_data.usable], self.fitter.seed
-        if fitted is not None and fitted.tuned is not None:  # steps of all configurations compete
+        if fitted is not None and fitted.tuned is not None:  # the best step of any configuration is chosen
             curves = [
                 self.predictor.confidences(name, replace(validation, fitted=fit)).confidence[split_data.usable][None]
                 if fit.curve is None
@@ -116,13 +123,13 @@ class Recalibration:
 
 
 def out_of_fold(fit: Callable[[Batch], ConfidenceMethod], labelled: Batch, unlabelled: Batch, seed: int) -> FloatArray:
-    """Return confidences `(n,)` in a method's training answers, each by a fit without its fold.
+    """Return confidences `(n,)` in a method's training answers, each by a fit on the other folds.
 
     Args:
         fit: returns a new method fitted on some of the answers.
         labelled: answers with labels, for `fit`.
         unlabelled: the same answers, for `predict`.
-        seed: of the folds.
+        seed: seed of the division into folds.
     """
     return _by_folds(
         labelled.correct, seed, lambda train, held_out: outputs_of(fit(labelled.take(train)), unlabelled.take(held_out))
@@ -130,12 +137,12 @@ def out_of_fold(fit: Callable[[Batch], ConfidenceMethod], labelled: Batch, unlab
 
 
 def chosen_out_of_fold(curve: FloatArray, correct: BoolArray, seed: int) -> FloatArray:
-    """Return confidences `(n,)` in the answers of early stopping, each at the best step of the other folds.
+    """Return confidences `(n,)` in validation answers, each at the checkpoint that is best on the other folds.
 
     Args:
-        curve: `(points, n)` confidences at each point of the training.
+        curve: `(points, n)` confidences at each checkpoint of the training.
         correct: `(n,)` labels.
-        seed: of the folds.
+        seed: seed of the division into folds.
     """
 
     def chosen(train: BoolArray, held_out: BoolArray) -> FloatArray:
@@ -147,7 +154,13 @@ def chosen_out_of_fold(curve: FloatArray, correct: BoolArray, seed: int) -> Floa
 
 
 def _by_folds(correct: BoolArray, seed: int, fit: Callable[[BoolArray, BoolArray], FloatArray]) -> FloatArray:
-    """Return confidences `(n,)` in answers with these labels, predicted fold by fold from all other folds."""
+    """Return confidences `(n,)` in answers with these labels, predicted fold by fold.
+
+    Args:
+        correct: `(n,)` labels.
+        seed: seed of the division into folds.
+        fit: returns the confidences in a fold; gets masks `(n,)` of all other folds, and of this one.
+    """
     fold = stratified_folds(correct, seed=seed)
     confidence = np.empty(len(correct))
     for k in range(int(fold.max()) + 1):

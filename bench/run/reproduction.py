@@ -1,6 +1,6 @@
-"""Grid of a paper's runs: which cells have results, and what the remaining ones cost.
+"""Reproduce a paper's grid of runs: which cells have results, and what the remaining runs cost.
 
-A grid is a file `grid.toml` beside the method of the paper. Example: `methods/ccps/grid.toml`.
+A grid is a file `grid.toml` in the folder of the paper's method. Example: `methods/ccps/grid.toml`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.results.cells import read_all
 from bench.store.decoding import RecordError, decoded
 
 NAME = "grid.toml"
-"""File beside a method."""
+"""Name of the file with a grid, in the folder of a method."""
 _CHARACTERS_PER_TOKEN = 4
 
 
@@ -31,20 +31,20 @@ class Computed:
     """Computed cost of a run of one model and one seed with an empty store."""
 
     hours: float
-    """Hours of the grid's accelerator."""
+    """Hours on the grid's accelerator."""
     tokens: int
     """Token positions fed to the model."""
 
 
 @dataclass(frozen=True)
 class PaperGrid:
-    """The comparison of a paper."""
+    """Grid of a paper: its methods, models, tasks and seeds, and what a run costs."""
 
     reference: str
     """The paper: arXiv:... or doi:..."""
     preset: str
     methods: tuple[str, ...]
-    """Names and groups."""
+    """Names of methods, and of groups of methods."""
     models: tuple[str, ...]
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -54,9 +54,9 @@ class PaperGrid:
     characters: int
     """Mean characters of an open question with two answers, for the judge's price."""
     accelerator: str
-    """Accelerator of the hours."""
+    """Accelerator for which `computed` gives the hours."""
     computed: Mapping[str, Computed]
-    """Model -> cost, where it is known."""
+    """Model -> cost of a run of it, where that is known."""
 
 
 def read_grid(name: str, methods: registry.Registry[ConfidenceMethod]) -> PaperGrid:
@@ -86,13 +86,13 @@ class Reproduction:
 
     grid: PaperGrid
     methods: Mapping[str, ConfidenceMethod]
-    """Methods of the grid."""
+    """Name -> method, for the methods of the grid."""
     tasks: Mapping[str, Task]
-    """Tasks of the grid, and training tasks."""
+    """Name -> task, for the tasks of the grid and those that methods learn on."""
     models: tuple[str, ...]
-    """Requested models of the grid."""
+    """Models of the grid that the user asked for."""
     judge: str
-    """Kind of judge."""
+    """Kind of judge of open answers: match, openai or hf."""
     out: Path
     """Folder of results."""
 
@@ -114,7 +114,7 @@ class Reproduction:
 
     @cached_property
     def judged(self) -> tuple[int, int]:
-        """Calls of the judge in one run: answers to grade, and at most this many pairs of sample and answer."""
+        """Number of judge calls in one run: answers to grade, and the most samples to compare with the answer."""
         if self.judge == "match":
             return 0, 0
         open_tasks = [name for name in self.grid.tasks if self.tasks[name].format is Format.OPEN]
@@ -142,7 +142,7 @@ class Run:
     model: str
     seed: int
     there: int
-    """Cells with results."""
+    """Number of cells that have results."""
 
     @property
     def cells(self) -> int:
@@ -155,7 +155,7 @@ class Run:
         return self.there == self.cells
 
     def words(self, more: Sequence[str] = ()) -> list[str]:
-        """Return the arguments of `bench`.
+        """Return the arguments of the `bench` command that makes this run.
 
         Args:
             more: further options, which override those of the grid.
@@ -167,11 +167,14 @@ class Run:
         return [*start, "--preset", grid.preset, "--seed", str(self.seed), *judge, *more]
 
     def command(self, more: Sequence[str] = ()) -> str:
-        """Return the command line."""
+        """Return the command line that makes this run. Arguments as of `words`."""
         return shlex.join(["bench", *self.words(more)])
 
     def record(self) -> dict[str, object]:
-        """Return the remaining cost as JSON values; a run that was begun costs less."""
+        """Return the number of cells and the cost of the run as JSON values.
+
+        The cost is that of the whole run, or 0 if all cells have results; if some have, it is an upper bound.
+        """
         computed, price = self.of.grid.computed.get(self.model), self.of.price
         graded, compared = self.of.judged
         cost: dict[str, object] = {

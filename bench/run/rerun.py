@@ -1,10 +1,11 @@
 """`bench check --results DIR --rerun CELL`: run a committed cell again with its settings, and compare the results.
 
-Files alone don't show whether a confidence was forged. Tolerances:
+The files of a result don't show whether its confidences were forged; a rerun does. It may differ from the result by no
+more than:
 
-- a method that neither learns nor samples, on a machine like the one of the result: EXACT for every confidence;
-- any other: for each of the paper's metrics its range over other seeds in the folder, at least LEAST and at most MOST;
-  with fewer than two other seeds _MACHINES, by which trained probes differ between machines.
+- EXACT in every confidence, if the method neither learns nor samples and the machine is like that of the result;
+- otherwise, in each of the paper's metrics, by the metric's range over results of other seeds in the folder, but at
+  least LEAST and at most MOST; with fewer than two other seeds by _MACHINES, as trained probes do between machines.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from bench.run.config import RunConfig
 from bench.run.pipeline import run
 
 EXACT = 1e-4
-"""Tolerated difference of a confidence on a machine of the same kind."""
+"""Largest tolerated difference of a confidence on a machine of the same kind."""
 _MACHINES = 0.02
-"""Tolerated difference of a trained method's metric on another machine."""
+"""Largest tolerated difference of a metric if there are too few other seeds to take its range from."""
 LEAST = 0.01
-"""Least tolerance of a metric, even if other seeds are closer together."""
+"""Smallest tolerance of a metric, even if its range over other seeds is narrower."""
 _COMPARED = ("ece", "brier", "acc", "aucpr", "auroc")
 """The paper's metrics over all questions, without RMSCE: it changes twice as much as the confidences."""
 MOST = 0.05
@@ -48,24 +49,24 @@ OTHERS = 2
 
 @dataclass(frozen=True)
 class Rerun:
-    """Result of a rerun."""
+    """Outcome of running a cell again."""
 
     file: str
     """The cell's path below the folder of results."""
     reproduced: bool
     reason: str
-    """Why it counts as reproduced or not."""
+    """Why the cell counts as reproduced or not."""
     notes: tuple[str, ...] = ()
-    """Notes on the differences."""
+    """Notes on how the results differ, for a maintainer."""
 
 
 def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Progress | None = None) -> Rerun:
     """Run a cell again with its settings, in a temporary folder, and compare the results.
 
     Args:
-        cell: its JSON file, absolute or relative to the working folder or to `folder`.
-        folder: of results.
-        data_dir: as for `bench run`.
+        cell: JSON file of the cell; its path is absolute, or relative to the working folder or to `folder`.
+        folder: folder of results.
+        data_dir: folder of the questions, as `--data-dir` of `bench run`.
         progress: reports how far the run is.
 
     Raises:
@@ -100,7 +101,7 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
 
 
 def settled(verdicts: Sequence[SubmissionVerdict], outcome: Rerun) -> list[SubmissionVerdict]:
-    """Return the verdicts, updated by the outcome of a rerun."""
+    """Return the verdicts on result files; the problems of the file that was run again follow from the outcome."""
     updated = []
     for verdict in verdicts:
         problems = verdict.problems
@@ -113,7 +114,7 @@ def settled(verdicts: Sequence[SubmissionVerdict], outcome: Rerun) -> list[Submi
 
 
 def _read_cell(path: Path) -> SubmittedCell:
-    """Read a cell with its records, and with metrics computed from these."""
+    """Read a cell and its records; the metrics are computed from the records again."""
     row = files.read(path)
     if row.status != "ok":
         raise UserError(f"result {path} is {row.status}; expected one with numbers")
@@ -122,7 +123,7 @@ def _read_cell(path: Path) -> SubmittedCell:
 
 
 def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
-    """Return the configuration of a row's run, with its method alone."""
+    """Return the configuration of a run of only this row's method, which computes its cell again."""
     method, _, kind = row.method.partition(RECALIBRATED)
     text_options = ("judge", "train_on", "judge_model", "judge_url", "nli", "similarity", "dtype")
     options: dict[str, Any] = {name: str(row.config[name]) for name in text_options if row.config.get(name) is not None}
@@ -140,12 +141,12 @@ def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
 
 
 def _tolerances(before: SubmittedCell, after: SubmittedCell, folder: Path) -> tuple[Mapping[str, float] | None, str]:
-    """Return the tolerance of each metric, None if every confidence must agree; and the reason."""
+    """Return metric -> tolerance, or None if every confidence must agree; and the reason in words."""
     method = Known(*registry.built_in()).method(before.row.method)
     plain = method is not None and not method.trains() and not draws(method) and not before.recalibration
     if plain and _machine(before.row) == _machine(after.row):
         return None, "its method neither learns nor draws"
-    others = []  # cells that differ in their seed alone
+    others = []  # rows of cells that differ from this one in their seed alone
     for path in filter(cells.is_own, sorted(before.path.parent.glob("*.json"))):
         row = files.read(path)
         same = files.path_of(replace(row, seed=before.row.seed), folder) == before.path
@@ -210,7 +211,7 @@ def _metric_mean(row: ResultRow, name: str) -> float | None:
 
 
 def _differences(one: Records, other: Records) -> FloatArray:
-    """Return the differences `(n,)` of confidences; of unscaled scores relative to the largest one.
+    """Return the absolute differences `(n,)` of confidences, or of scores divided by the largest if they have no scale.
 
     Infinite if the scores of only one of the two were scaled.
     """
@@ -224,7 +225,7 @@ def _differences(one: Records, other: Records) -> FloatArray:
 
 
 def _machine(row: ResultRow) -> str:
-    """Describe processor or accelerator and torch of a result, as far as recorded."""
+    """Describe the accelerator, else the processor, and the torch version of a result, as far as recorded."""
     parts = {}
     for name in ("hardware", "packages"):
         section = row.provenance.get(name)

@@ -51,37 +51,37 @@ class ResolvedRun:
     """Every task that is read, training tasks included."""
     tests: tuple[str, ...]
     learn_on: Mapping[str, TrainOn]
-    """Test task -> training split."""
+    """Test task -> task and split that methods learn on for it."""
     cache: Path
     deviations: Mapping[str, Mapping[str, object]]
-    """Method or "protocol" -> overridden fields."""
+    """Method or "protocol" -> overridden field -> its value."""
     unusual: Mapping[str, object]
-    """Options that differ from the defaults and can change results."""
+    """Option -> value, for options that differ from the defaults and can change results."""
     recalibrate: tuple[str, ...]
-    """Recalibrators; every method gets a row for each."""
+    """Names of recalibrators; every method gets a further row for each."""
     judging: Mapping[str, object]
-    """Options of the judge, which can change results of open tasks only."""
+    """Option of the judge -> value, if it differs from the default; can change results of open tasks only."""
     relating: Mapping[By, str] = field(default_factory=dict)
-    """Models that relate samples, as named in results; they can change results of open tasks only."""
+    """Relation between samples -> name in results of the model that finds it; can change results of open tasks only."""
     release: Release | AnswerFile | None = None
-    """Source of answers, if the model does not generate them."""
+    """Source of the answers; None: the model generates them."""
     answers: str = RunConfig.answers
-    """Source of answers, as named in results."""
+    """Source of the answers, as results name it."""
     training_budget: int | None = None
     """Value of `--training-budget`; None: the device's default."""
     tune: int | None = None
-    """Configurations of each method with a search space; None: the preset's constants alone."""
+    """Number of configurations of each method with a search space; None: only the preset's constants are fitted."""
     configurations: Mapping[str, Configurations] = field(default_factory=dict)
     """Method with a search space -> its configurations."""
     scale_training: bool = False
-    """Whether `--limit` scales down training data in proportion."""
+    """Whether `--limit` keeps the same share of the training questions as of the test questions."""
     notes: Sequence[str] = field(default_factory=tuple)
     isolation: Isolation = field(default_factory=Isolation, repr=False, compare=False)
-    """Protection of the run from its plugins."""
+    """Protects the run from its plugins."""
 
     @property
     def test_splits(self) -> list[TaskSplit]:
-        """Test splits."""
+        """The test split of each tested task."""
         return [TaskSplit(name, "test") for name in self.tests]
 
     def fresh(self, name: str, configuration: int = 0) -> ConfidenceMethod:
@@ -91,7 +91,10 @@ class ResolvedRun:
         return type(method)(**{**method.params(), **searched})
 
     def deviations_of(self, name: str) -> dict[str, object]:
-        """Return overridden constants of method and protocol by dotted name, and `scale_training` if it applies."""
+        """Return `method.field` or `protocol.field` -> value, for the constants that the user set for a method.
+
+        `scale_training` is among them if it changes what the method learns from.
+        """
         constants = {
             f"{owner}.{key}": value
             for owner in (name, "protocol")
@@ -104,15 +107,18 @@ class ResolvedRun:
         return self.methods[name].trains() or self.methods[name].output == "score"
 
     def training_of(self, name: str) -> dict[str, object]:
-        """Return options that change the training of an adapter (dropout depends on them); empty without an adapter."""
+        """Return the options on which the training of a method's adapter depends; empty if it trains none.
+
+        The only one is `training_budget`, if the user set it: dropout differs with the forward passes.
+        """
         named = self.training_budget is not None and adapted(self.methods[name])
         return {"training_budget": self.training_budget} if named else {}
 
     def config_of(self, name: str, task: str) -> dict[str, object]:
-        """Return the options that distinguish this cell from one of a default run."""
+        """Return option -> value, for the options by which a method's cell on a task differs from a default run's."""
         judging = self.judging if self.tasks[task].format is Format.OPEN else {}
         relating = {}
-        if self.tasks[task].format is Format.OPEN:  # models that relate the method's samples
+        if self.tasks[task].format is Format.OPEN:  # only the models whose relations the method reads
             reads = self.methods[name].reads()
             relations = {signal.by for signal in reads.fit | reads.predict if isinstance(signal, Related)}
             relating = {_OPTIONS[by]: model for by, model in self.relating.items() if by in relations}
@@ -135,12 +141,12 @@ _LARGEST = 2**63 - 1
 def resolve(
     config: RunConfig, isolation: Isolation | None = None, classes: Sequence[type[ConfidenceMethod]] = ()
 ) -> ResolvedRun:
-    """Look up and check everything that a configuration names.
+    """Look up everything that a run configuration names, and check it.
 
     Args:
         config: options of the run.
         isolation: protects the run from plugins; the caller closes it.
-        classes: methods without a file, which the configuration names too.
+        classes: method classes without a file, e.g. of a notebook, which the configuration names too.
 
     Raises:
         UserError: a name is unknown, or an option invalid.
@@ -240,7 +246,7 @@ def _check_numbers(config: RunConfig) -> None:
 
 
 def _tasks(config: RunConfig) -> tuple[Registry[Task], str | None]:
-    """Return all tasks, those of question files included, and `--train-on` with a file replaced by its task."""
+    """Return all tasks, with those of question files, and the value of `--train-on`, a file replaced by its task."""
     tasks, train_on = registry.tasks(config.plugins), config.train_on
     name, _, split = (train_on or "").rpartition(":")
     train_source = name if split in SPLITS else train_on or ""  # FILE[:SPLIT], or a task

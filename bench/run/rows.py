@@ -39,17 +39,17 @@ from bench.training.trainer import training_cost
 
 @dataclass(frozen=True, eq=False)
 class ScoredRow:
-    """A result row with its confidences."""
+    """A result row with the records and confidences that its metrics are computed from."""
 
     row: ResultRow
     records: Records | None = None
-    """None where the cell has no numbers."""
+    """One record for each counted question; None if the cell has no metrics."""
     confidence: FloatArray | None = None
-    """`(n,)`: one for each question of the test split, excluded ones included; None as `records`."""
+    """`(n,)`: confidence for each question of the test split, also for excluded ones; None where `records` is."""
     scale: Scale | None = None
-    """Scale that mapped scores to confidences, if the method outputs scores."""
+    """Map by which scores became confidences; None if the method outputs confidences, or scores could not be scaled."""
     recalibrator: Recalibrator | None = None
-    """Recalibrator of a recalibrated version."""
+    """Map by which the confidences were recalibrated; None if they were not."""
 
 
 @dataclass
@@ -60,20 +60,20 @@ class RowBuilder:
     resolved: ResolvedRun
     reader: Reader
     origins: Mapping[TaskSplit, Mapping[str, str]]
-    """Split -> sources of its rows."""
+    """Split -> source of its rows -> description of that source, e.g. its revision."""
     judge: Judge
-    """Judge of open answers; its name may be completed by its first verdict."""
+    """Judge of open answers; its name may be complete only after its first verdict."""
     _costs: dict[object, dict[str, StageCost]] = field(default_factory=dict)
     _token_counts: dict[object, TokensAlone] = field(default_factory=dict)
-    """Token counts by the continuations of each split; methods that differ in the layer only share one."""
+    """What is read of each split -> token counts: a cache that methods share if they differ only in the layer."""
 
     def scored(self, name: str, inputs: Inputs, outcome: Prediction | Skipped | BaseException) -> ScoredRow:
         """Build the cell of a method with its metrics, or with the reason why there are none.
 
         Args:
-            name: of the method.
-            inputs: splits and fitted method.
-            outcome: its prediction, the reason of skipping it, or the exception of a plugin.
+            name: name of the method.
+            inputs: splits and fitted method of the cell.
+            outcome: the method's prediction, the reason why it was skipped, or the exception of a plugin.
         """
         row, seconds = self.row(name, inputs), dict(inputs.seconds)
         scored: ScoredRow | Skipped | BaseException
@@ -92,7 +92,7 @@ class RowBuilder:
         return replace(scored, row=replace(scored.row, timings=timings, peak_memory_mb=peak))
 
     def _with_method_numbers(self, row: ResultRow, inputs: Inputs, result: Prediction) -> ScoredRow:
-        """Return the row with the method's metrics, parameters and token counts."""
+        """Complete a row with the metrics of a prediction, and with the method's parameter and token counts."""
         facts = inputs.facts(self.reader.lm.facts)
         method = self.resolved.methods[row.method] if inputs.tuned is None else inputs.tuned.method
         n_parameters = int(method.n_parameters(facts))
@@ -105,7 +105,7 @@ class RowBuilder:
         return replace(scored, scale=result.scale)
 
     def row(self, name: str, inputs: Inputs) -> ResultRow:
-        """Build the row of a method without its metrics."""
+        """Build the result row of a method, still without metrics."""
         test, protocol, release = inputs.predicted, self.resolved.protocol, self.resolved.release
         counted = np.flatnonzero(test.included)
         correct, is_choice = test.correct[counted], test.task.format is Format.CHOICE
@@ -118,7 +118,7 @@ class RowBuilder:
         judge = None if is_choice else "release" if test.has_external_labels else self.judge.name
         if isinstance(release, AnswerFile) and release.judge is not None:
             judge = f"imported:{release.judge}"
-        counts: dict[str, int] = {}  # excluded or odd questions and answers of all splits
+        counts: dict[str, int] = {}  # "split: description" -> number of excluded or odd questions and answers
         revisions: dict[str, str | None] = {model_label(self.config.model): self.reader.lm.fingerprint}
         plugin = type(self.resolved.methods[files.base_of(name)])
         if plugin.__module__.partition(".")[0] != provenance.METHODS:
@@ -131,7 +131,7 @@ class RowBuilder:
                 for shard in split_data.shards
                 for row, exemplars in zip(shard.rows, shard.shown, strict=True)
             ]
-            # text of a file, which this tokenizer may split into other tokens
+            # answers from a file; where they are text, this tokenizer may split them into other tokens
             texts = [answer.text for answer in split_data.released.values() if answer.prompt is None]
             short = f"questions with fewer than {protocol.shots} exemplars in their subject"
             odd_counts = {
@@ -183,7 +183,7 @@ class RowBuilder:
     def with_numbers(
         self, row: ResultRow, test: SplitData, confidence: FloatArray, score: FloatArray | None = None
     ) -> ScoredRow:
-        """Add the metrics of confidences `(n,)` and scores `(n,)`, one for each question of the split, to a row."""
+        """Complete a row with the metrics of confidences and scores, each `(n,)`: one per question of the split."""
         counted = np.flatnonzero(test.included)  # without excluded questions
         records = Records(
             id=[test.questions[row].id for row in counted],
@@ -208,7 +208,7 @@ class RowBuilder:
         return ScoredRow(row, records, confidence)
 
     def _notes(self, name: str, inputs: Inputs) -> list[str]:
-        """Return notes on chat template, signals, passes and training of a cell."""
+        """Return notes for readers of a cell: on its chat template, signals, forward passes and training."""
         reads = self.resolved.methods[files.base_of(name)].reads()
         read = [(signal, inputs.predicted) for signal in reads.predict]
         read += [(signal, inputs.learned) for signal in reads.fit if inputs.learned is not None]
@@ -219,7 +219,7 @@ class RowBuilder:
         return [*self.reader.lm.chat.notes, *signal_notes, *_notes(inputs, self.resolved.protocol)]
 
     def tokens_alone(self, name: str, inputs: Inputs, *others: SplitData | None) -> TokensAlone:
-        """Count the tokens that a method needs alone; `others`: splits that it predicts beside the test split."""
+        """Count the tokens that a method needs if it runs alone; `others`: splits that it predicts beside the test."""
         reads = self.resolved.methods[name].reads()
         splits = [split_data for split_data in (inputs.predicted, inputs.adapted, *others) if split_data is not None]
         read = [(split_data, reads.predict) for split_data in splits if split_data.adapter is None]
@@ -241,7 +241,7 @@ class RowBuilder:
 
 
 def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
-    """Return notes on passes and training."""
+    """Return notes for readers of a cell: on its forward passes and training."""
     manifests = [
         entry.manifest for split_data in inputs.data_by_split for shard in split_data.bundles for entry in shard
     ]

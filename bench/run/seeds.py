@@ -1,7 +1,7 @@
 """Run several seeds of one configuration in turn; an error of one does not stop the others.
 
-Signals other than samples don't depend on the seed, and are in the store after the first one. The loaded model is
-reused.
+Signals other than samples don't depend on the seed: they are in the store after the run of the first seed. The runs
+share the loaded model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def run_seeds(configs: Sequence[RunConfig], progress: Progress) -> RunReport:
     """Run configurations that differ in their seeds alone; lines of the plan name the seed if there are several.
 
     Raises:
-        UserError, ContractError: of a single run, or the same error of all.
+        UserError, ContractError: the only run raised it, or all runs raised the same one.
     """
     joint, opened, errors = RunReport([]), ModelHandle(), []
     several = len(configs) > 1

@@ -1,7 +1,8 @@
-"""Tune a method's constants: fit each configuration and select the one with the smallest validation loss.
+"""Tune a method's constants: fit each configuration, and choose the fit with the smallest validation loss.
 
-The loss is the negative log-likelihood of the validation answers, at the best step of each configuration, as in early
-stopping (docs/methods.md §0.20); ties go to the earlier configuration. Test answers are never used.
+The loss is the negative log-likelihood of the validation labels, at the best training step of each configuration, as
+in early stopping (docs/methods.md §0.20); among equal losses the earlier configuration is chosen. Test answers are
+never used.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from bench.training.trainer import DeferredTrainingError
 
 
 def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitData | None) -> Fitted:
-    """Fit a method, or load its stored fits: with its preset's constants, or the best of its configurations.
+    """Fit a method with its preset's constants or, if it is tuned, with each configuration, and return the best fit.
 
     Args:
-        fitter: of the run.
-        name: of the method.
+        fitter: fits the methods of the run.
+        name: name of the method.
         learned: training split.
         validation: validation split for early stopping and for the choice among configurations.
 
     Raises:
         DeferredTrainingError: adapters are being trained elsewhere; call again once that is done.
-        Exception: raised by the method with its preset's constants; with others the configuration counts as failed.
+        Exception: the method raised it with its preset's constants; a configuration that raises counts as failed.
     """
     configurations = fitter.resolved.configurations.get(name)
     if configurations is None or validation is None:
@@ -53,7 +54,7 @@ def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitDa
     losses = [fit.training.validation_nll if isinstance(fit, Fitted) else None for fit in fits]
     chosen = best_point(losses)
     best, seconds = fits[chosen], [fit.seconds if isinstance(fit, Fitted) else 0.0 for fit in fits]
-    assert isinstance(best, Fitted)  # noqa: S101  # a failed one has no loss, and the first one is none of these
+    assert isinstance(best, Fitted)  # noqa: S101  # a failed fit has no loss, and the first one did not fail
     if losses[chosen] is None:
         return replace(best, seconds=sum(seconds))
     account = Tuning(
@@ -74,12 +75,12 @@ def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitDa
 
 
 def tuning_account(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | None:
-    """Return the account of a cell's tuning; None in a run without `--tune`.
+    """Return how a cell's method was tuned, or why it was not; None in a run without `--tune`.
 
     Args:
         resolved: the run.
-        name: of the method.
-        inputs: of the cell.
+        name: name of the method.
+        inputs: splits and fitted method of the cell.
     """
     if resolved.tune is None:
         return None
@@ -109,7 +110,7 @@ def tuning_notes(tuned: Tuned) -> Iterator[str]:
 
 
 def reason_untuned(resolved: ResolvedRun, name: str) -> str | None:
-    """Return why a method has no configurations; None if it has."""
+    """Return why a method has no configurations to choose among; None if it has some."""
     method = resolved.methods[name]
     if name in resolved.configurations:
         return None

@@ -1,1 +1,1 @@
-"""Analyses of stored signals: transfer matrix, label budgets, and analyses of single methods; no forward passes."""
+"""Analyse stored signals without forward passes: transfer matrix, label budgets, and analyses of single methods."""

@@ -1,4 +1,4 @@
-"""Fits on one corpus, and leave-one-subject-out fits, with their predictions: the folds of the transfer matrix."""
+"""Fit methods on one corpus, whole and without each subject, and predict tests: the folds of the transfer matrix."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Outcome = Prediction | Skipped | BaseException
 
 
 class NoTraining:
-    """Trainer that refuses to train adapters; stored ones are found before it is called."""
+    """Trainer that refuses to train adapters; adapters in the store are found before it is called."""
 
     def begun(self, key: str) -> bool:
-        """Return False: nothing is being trained."""
+        """Return False: no adapter is being trained."""
         del key
         return False
 
@@ -45,34 +45,35 @@ class NoTraining:
 
 
 class UnreadError(DeferredTrainingError):
-    """A split has not been read through an adapter, and reading it was not requested."""
+    """Raised where the store lacks a split as read through an adapter, and the user did not ask to read it."""
 
 
 @dataclass(frozen=True)
 class SkippedForCost(Skipped):
-    """Reason why a cell is not computed because of its cost; no result is written."""
+    """Reason why a cell is not computed, and no row written: an adapter costs too much, or nothing can be left out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Folds:
-    """Fits on one corpus and their predictions on the tests."""
+    """Fits of all methods on one corpus, whole or with a part left out, and their predictions of the tests."""
 
     task: str
+    """Task of the corpus."""
     results: StepResults
-    """Data of the corpus and the tests, and fits of the whole corpus."""
+    """Splits of the corpus and the tests, and fits on the whole corpus."""
     fitter: Fitter
     predictor: Predictor
     with_adapters: bool
-    """Whether adapters that are not stored are trained and read."""
+    """Whether adapters that are not in the store are trained, and tests read through them."""
     _reduced_splits: dict[tuple[str, str], dict[TaskSplit, SplitData]] = field(default_factory=dict, init=False)
-    """(what is left out, subject) -> the splits without it."""
+    """(what is left out, subject) -> all splits; the training and validation splits lack what is left out."""
 
     def stored(self, name: str, leave_out: Sequence[str]) -> list[bool]:
-        """Return for each fit of a method whether it is stored; empty if the method is untrained or trains adapters.
+        """Return for each fit of a method whether it is stored; empty if the method can't be fitted or trains adapters.
 
         Args:
             name: name of the method.
-            leave_out: kinds of leave-out fits besides that of the whole corpus.
+            leave_out: kinds of leave-out fits (SUBJECT, AT_RANDOM) besides the fit on the whole corpus.
         """
         method = self.predictor.resolved.methods[name]
         where = TrainOn(self.task).where(method)
@@ -88,16 +89,16 @@ class Folds:
         return [self.fitter.is_stored(name, fit.data_by_split[where], fit.selection(name, where)) for fit in fits]
 
     def subjects(self, where: TaskSplit) -> list[str]:
-        """Return the subjects that a split shares with a test; none if it has one only: no data would be left."""
+        """Return the subjects that a split shares with a test; none if it has only one: no data would be left."""
         subjects, data = subjects_of(self.results.data_by_split[where]), self.results.data_by_split
         tested = {s for test in self.predictor.resolved.test_splits for s in subjects_of(data[test])}
         return [subject for subject in subjects if subject in tested] if len(subjects) >= _TWO else []
 
     def shares(self, leave_out: Sequence[str]) -> Iterator[Share]:
-        """Yield the share of correct answers in the training data: of the whole corpus, and of each leave-out fit.
+        """Yield the share of right answers in the training data: of the whole corpus, and of each leave-out fit.
 
         Args:
-            leave_out: kinds of leave-out fits besides that of the whole corpus.
+            leave_out: kinds of leave-out fits (SUBJECT, AT_RANDOM) besides the fit on the whole corpus.
         """
         corpus_splits = (TaskSplit(self.task, "train"), TaskSplit(self.task, "validation"))
         where = next((split for split in corpus_splits if split in self.results.data_by_split), None)
@@ -113,14 +114,15 @@ class Folds:
     def predict(
         self, name: str, leaves_out: str, test: TaskSplit, fits: dict[str, StepResults]
     ) -> tuple[Inputs, Outcome]:
-        """Predict a test by the fit of the whole corpus, or each question by a leave-out fit for its subject.
+        """Predict a test by the fit on the whole corpus, or each question by the fit that leaves out its subject.
 
         Args:
             name: name of the method.
-            leaves_out: empty: nothing; SUBJECT: the question's subject; AT_RANDOM: as many answers sampled from all
-                subjects, anew for each subject. For subjects that the corpus lacks, nothing is left out.
+            leaves_out: what the fits leave out. Empty: nothing; SUBJECT: the question's subject; AT_RANDOM: as many
+                answers, sampled from all subjects, anew for each subject. For subjects that the corpus lacks, nothing
+                is left out.
             test: the test split.
-            fits: subject -> fits without it, shared by the tests; extended here.
+            fits: subject -> results of the fits that leave it out; shared by all tests, and extended here.
         """
         if not leaves_out:
             whole = self._inputs(name, test, self.results)
@@ -160,7 +162,7 @@ class Folds:
         return self._join_predictions(whole, note, learned, parts)
 
     def _splits_without(self, leaves_out: str, subject: str) -> dict[TaskSplit, SplitData]:
-        """Return the splits with a part left out of training and validation data."""
+        """Return all splits; those for training and validation lack a subject, or as many answers at random."""
         key = leaves_out, subject
         if key not in self._reduced_splits:
             splits = self._reduced_splits[key] = dict(self.results.data_by_split)
@@ -168,7 +170,7 @@ class Folds:
                 if where.split == "test":
                     continue
                 removed_ids = {question.id for question in split_data.questions if question.subject == subject}
-                if leaves_out != SUBJECT:  # as many usable answers, sampled from all subjects with this one
+                if leaves_out != SUBJECT:  # as many usable answers as the subject has, sampled from all subjects
                     usable = np.flatnonzero(split_data.usable)
                     n = sum(split_data.questions[row].subject == subject for row in usable)
                     rng = np.random.default_rng(derived_seed(self.fitter.seed, "as many", str(where), subject))
@@ -179,7 +181,7 @@ class Folds:
     # --- one fit ------------------------------------------------------------------------------------------------------
 
     def _inputs(self, name: str, test: TaskSplit, results: StepResults) -> Inputs:
-        """Return the inputs of a prediction, after fitting the method if that is not done yet."""
+        """Return the data that a test's confidences are computed from; fit the method first if that is not done yet."""
         method = self.predictor.resolved.methods[name]
         where = TrainOn(self.task).where(method)
         if method.trains() and where in results.data_by_split and (name, test) not in self.predictor.infeasible:
@@ -193,7 +195,11 @@ class Folds:
         return results.inputs(name, test)
 
     def _read_through_adapter(self, name: str, test: TaskSplit, fitted: Fitted | BaseException) -> AdaptedSplit | None:
-        """Return a test read through an adapter; raises if it is not stored and `with_adapters` is false."""
+        """Return a test split as read through a method's adapter.
+
+        Raises:
+            UnreadError: the store lacks it, and `with_adapters` is false.
+        """
         split_data, reader = self.results.data_by_split[test], self.predictor.batches.reader
         ref = fitted.method.fitted().get("adapter_") if isinstance(fitted, Fitted) else None
         if isinstance(ref, AdapterRef) and not (self.with_adapters or reader.has_adapted(split_data, ref)):
@@ -212,7 +218,7 @@ class Folds:
     def _join_predictions(
         self, whole: Inputs, scaling: str, learned: SplitData, parts: Sequence[tuple[FloatArray, Inputs, Prediction]]
     ) -> tuple[Inputs, Outcome]:
-        """Join the predictions of the folds to one for the whole test, and sum up their inputs."""
+        """Join the predictions of the folds to one for the whole test; their seconds and label counts are summed."""
         n, (_, first_inputs, example) = len(whole.predicted.questions), parts[0]
         confidence, has_scores = np.full(n, np.nan), example.score is not None
         score = np.full(n, -np.inf) if has_scores else None
@@ -249,7 +255,7 @@ class Folds:
 
 
 def subjects_of(*data_by_split: SplitData) -> list[str]:
-    """Return the distinct subjects of the questions that are not left out, in order."""
+    """Return the distinct subjects of splits, in the order of the questions; those left out don't count."""
     counted = (
         question
         for split_data in data_by_split

@@ -1,7 +1,8 @@
 """The label-budget study: methods fitted to 20, 50, ... sampled labels, for several seeds, from stored signals.
 
-Every sample is a subset of the same split, so the model runs no forward pass. A scaled method predicts once and is
-scaled again for each sample; one that uses no labels predicts once. Adapters are not trained again.
+Every sample is a subset of the same split, so the model runs no forward pass. A method that outputs scores predicts
+once, and its scores are scaled again for each sample; a method that uses no labels predicts once. Methods that train
+adapters take no part.
 
 Questions of a split are ordered by a hash of the seed, the split and their ID, so that the first k are a simple random
 sample, contained in the first k + 1. The order depends on neither labels, answers nor methods.
@@ -40,12 +41,12 @@ from bench.stats.labels import ONE_KIND, LabelCount, LabelCurves, SeedConfidence
 
 ADAPTER_REASON = "not trained again: each draw would need an adapter of its own, and every test read through it"
 MIN_VALIDATION = 4
-"""Least number of validation labels for a method that uses both splits: fewer can't choose a training step."""
+"""Fewest validation labels for a method that also uses training labels: fewer can't choose a training step."""
 
 
 @dataclass
 class LabelsReport:
-    """Learning curves of each test, and notes."""
+    """Learning curves of each test (metrics against the number of labels), and notes."""
 
     curves: list[LabelCurves]
     notes: list[str] = field(default_factory=list)
@@ -55,12 +56,12 @@ class LabelsReport:
 def run_labels(
     config: LabelsConfig, progress: Progress, classes: Sequence[type[ConfidenceMethod]] = ()
 ) -> LabelsReport:
-    """Run the study on each test.
+    """Run the label-budget study on each test.
 
     Args:
-        config: the request.
+        config: options of the study.
         progress: shows stages and messages.
-        classes: method classes without a file, which the request names, too.
+        classes: method classes without a file, e.g. of a notebook, which the options name, too.
 
     Raises:
         UserError: nothing to study, an unknown name, more labels requested than there are, or signals that are not
@@ -130,24 +131,24 @@ def sampling_order(ids: Sequence[str], where: TaskSplit, seed: int) -> list[str]
 
     Args:
         ids: question IDs, in any order.
-        where: their split.
+        where: split of the questions.
         seed: seed of the sample.
     """
     return sorted(ids, key=lambda one: hashlib.sha256(f"{seed}\0{where}\0{one}".encode()).digest())
 
 
 def budget_shares(size: int, train: int, validation: int) -> tuple[int, int]:
-    """Divide a budget into training and validation labels, in proportion to the splits.
+    """Divide a label budget into training and validation labels, in proportion to the sizes of the splits.
 
-    Both grow with the budget, so that samples are nested.
+    Both numbers grow with the budget, so that smaller samples are contained in larger ones.
 
     Args:
-        size: the budget.
+        size: the label budget.
         train: number of available training labels.
         validation: number of available validation labels.
 
-    >>> shares(100, 1280, 320), shares(20, 1280, 320), shares(20, 18_650, 2_000), shares(9_999, 1280, 320)
-    ((80, 20), (16, 4), (16, 4), (1280, 320))
+    >>> budget_shares(100, 1280, 320), budget_shares(20, 18_650, 2_000), budget_shares(9_999, 1280, 320)
+    ((80, 20), (16, 4), (1280, 320))
     """
     if size >= train + validation:
         return train, validation
@@ -158,11 +159,12 @@ def budget_shares(size: int, train: int, validation: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class LabelPool:
-    """Labels available to a method: of the split it is fitted on, and of the validation split (selection, scaling)."""
+    """Labels available to a method: of the split that it is fitted on, and of the validation split."""
 
     learned: SplitData | None
-    """None for an untrained method."""
+    """Split that the method is fitted on; None if it is untrained."""
     validation: SplitData | None = None
+    """Split on which its training step is chosen or its scores are scaled; None without either."""
 
     @property
     def data_by_split(self) -> list[SplitData]:
@@ -171,20 +173,20 @@ class LabelPool:
 
     @property
     def available(self) -> int:
-        """Number of available labels."""
+        """Number of available labels, of both splits together."""
         return sum(int(split_data.usable.sum()) for split_data in self.data_by_split)
 
     def budget_shares(self, size: int) -> tuple[int, int]:
-        """Return the greatest number of labels of each of the two splits."""
+        """Return how many labels of a budget come from each of the two splits, at most."""
         if self.learned is None or self.validation is None:
             return size, size
         return budget_shares(size, int(self.learned.usable.sum()), int(self.validation.usable.sum()))
 
     def sample(self, size: int, seed: int) -> tuple[Mapping[TaskSplit, SplitData], int]:
-        """Return the splits with all but the sampled questions left out, and the number of labels.
+        """Return the splits with all but the sampled questions left out, and the number of sampled labels.
 
-        With one split only, the whole budget comes from it, as far as there are labels. With all labels nothing is left
-        out, so that fits are those of an ordinary run.
+        If there is one split only, the whole budget comes from it, as far as it has labels. If the budget covers all
+        labels, nothing is left out, so that the fits are those of an ordinary run.
         """
         splits, n_labels = {}, 0
         for split_data, most in zip((self.learned, self.validation), self.budget_shares(size), strict=True):
@@ -211,12 +213,12 @@ class TaskStudy:
     config: LabelsConfig
     resources: Resources
     results: StepResults
-    """Data of the splits, with all labels."""
+    """Splits of the study, with all labels."""
     test: TaskSplit
     batches: Batches
     progress: Progress
     absent: dict[str, str]
-    """Method -> why it doesn't take part."""
+    """Method -> why it takes no part in the study."""
     pools: dict[str, LabelPool]
     """Method -> labels available to it."""
 
@@ -225,12 +227,12 @@ class TaskStudy:
 
     @property
     def available(self) -> int:
-        """Largest number of labels available to a method."""
+        """Largest number of labels that are available to any of the methods."""
         return max((pool.available for pool in self.pools.values()), default=0)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Budgets of this test, ascending, without those larger than `available`."""
+        """Label budgets of this test, ascending, without those larger than `available`."""
         requested = {self.available if size is None else size for size in self.config.sizes()}
         return tuple(sorted(size for size in requested if size <= self.available))
 
@@ -238,7 +240,7 @@ class TaskStudy:
         """Check that there are labels, and as many as the user requested.
 
         Raises:
-            UserError: there are none, or a requested budget is larger than `available`.
+            UserError: there are no labels, or a requested budget is larger than `available`.
         """
         if self.pools and not self.available:
             raise UserError(
@@ -258,7 +260,7 @@ class TaskStudy:
         """Compute the learning curves of this test.
 
         Raises:
-            UserError: no trained method has a confidence.
+            UserError: no trained method has a confidence for any sample.
         """
         split_data = self.results.data_by_split[self.test]
         rows = np.flatnonzero(split_data.included)
@@ -296,7 +298,7 @@ class TaskStudy:
         return compute_label_curves(confidences, study, split_data.correct[rows], subjects)
 
     def _trained(self, name: str, rows: IntArray) -> Iterator[tuple[int, SeedConfidences]]:
-        """Yield for each size the predictions of one fit per seed; equal samples are fitted once."""
+        """Yield each label budget with the confidences of one fit per seed; equal samples are fitted once."""
         full, resolved, reader = self.results, self.results.resolved, self.resources.reader
         seeds = self.config.seed_values()
         method = resolved.methods[name]
@@ -326,7 +328,7 @@ class TaskStudy:
                 yield size, SeedConfidences(labels, confidence, missing=missing)
 
     def _untrained(self, name: str, rows: IntArray) -> Iterator[tuple[int, SeedConfidences]]:
-        """Yield for each size the predictions of an untrained method; scores are scaled on each sample."""
+        """Yield each label budget with the confidences of an untrained method; its scores are scaled on each sample."""
         seeds, inputs = self.config.seed_values(), self.results.inputs(name, self.test)
         rule = self.results.resolved.protocol.empty_rule
         outcome = capture(self.predictor.predict, name, inputs)

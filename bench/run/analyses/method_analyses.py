@@ -1,7 +1,7 @@
 """`bench analyze METHOD ANALYSIS`: run an analysis that a method declares, on stored signals, without the model.
 
 Answers and signals come from the store; if some are missing, the error names the `bench run` that computes them.
-Training data, validation data and seeds are those of a run.
+Training and validation data are those of a run with the same options, and each seed is used as a run would.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Analysis = Callable[[AnalysisInput], Findings | Measures]
 def load_analyses(
     method: str, name: str | None = None, classes: Sequence[type[ConfidenceMethod]] = ()
 ) -> Mapping[str, Analysis]:
-    """Import the analyses of a method, or only the one of this name; returns name -> function.
+    """Import the analyses that a method declares, or only the one with this name; return name -> function.
 
     Raises:
         UserError: the method is unknown, or has no analysis (of this name).
@@ -101,10 +101,10 @@ def run_analysis(
     Args:
         method: name of the method.
         name: name of the analysis.
-        request: model, tasks and settings.
+        request: options of the command: model, tasks, seeds and so on.
         progress: shows stages and messages.
         cache: folder of the store; default: the user's.
-        classes: method classes without a file.
+        classes: method classes without a file, e.g. of a notebook.
 
     Raises:
         UserError: the request is invalid, or the store lacks a signal; no model was run.
@@ -188,7 +188,7 @@ def _analyse_test(
     selected = np.flatnonzero(inputs.predicted.included)
     correct = inputs.predicted.correct[selected]
     subjects = [inputs.predicted.questions[row].subject for row in selected]
-    # published numbers, shown beside these, are means over subjects
+    # published metrics, which are shown beside the computed ones, are means over subjects
     settings = Settings(average="subjects") if output.published else Settings()
     rows, steps, refused = rows_of(
         confidence, output.reference, correct, subjects, output.metrics, settings, path=output.path
@@ -203,9 +203,17 @@ def _analyse_test(
 def _variant_confidences(
     method: str, findings: Findings, split_data: SplitData, default: float, shape: tuple[int, int]
 ) -> Iterator[tuple[str, FloatArray]]:
-    """Check and yield the variants with confidences `(seeds, questions)`; unanswered questions get `default`.
+    """Check the findings and yield each variant's name and confidences, `(seeds, questions)`.
 
-    `shape`: number of seeds, number of answers with text.
+    Args:
+        method: name of the method, for error messages.
+        findings: what the analysis returned.
+        split_data: test split.
+        default: confidence in an answer without text.
+        shape: number of seeds, and of answers with text; that of each variant in `findings`.
+
+    Raises:
+        ContractError: a variant has another shape, or reference and path of the findings don't fit its variants.
     """
     if findings.reference not in findings.confidence or len(findings.confidence) < 2:  # noqa: PLR2004
         raise ContractError(f"{method}: an analysis gave no variant beside a reference {findings.reference!r}")

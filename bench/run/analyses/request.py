@@ -18,10 +18,10 @@ MIN_LABELS = 10
 
 
 def parse_seeds(texts: Sequence[str]) -> tuple[int, ...]:
-    """Parse seeds, without repeats and in order.
+    """Parse the texts of seeds; return each seed once, in their order.
 
     Raises:
-        UserError: one is no whole number from 0.
+        UserError: a text is no whole number from 0, or there is none.
     """
     seeds = tuple(dict.fromkeys(int(text) if text.isascii() and text.isdigit() else -1 for text in texts))
     if not seeds or any(seed < 0 for seed in seeds):
@@ -30,13 +30,13 @@ def parse_seeds(texts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _to_run_config(request: AnalysisRequest | TransferConfig | LabelsConfig, **changes: Any) -> RunConfig:
-    """Return the run configuration with the options that a request shares with it."""
+    """Return a run configuration whose options are those of the same names in a request, except for `changes`."""
     shared = {field.name: getattr(request, field.name) for field in fields(RunConfig) if hasattr(request, field.name)}
     return RunConfig(**{**shared, **changes})
 
 
 def format_command(config: RunConfig) -> str:
-    """Format the `bench run` command of a configuration, with default folders for results and cache."""
+    """Format the `bench run` command of a configuration, without its folders of results and cache."""
     return shlex.join(["bench", "run", *words_of(config, without=("out", "cache"))])
 
 
@@ -76,14 +76,14 @@ class AnalysisRequest:
     """Tokens of one forward pass, as of the run."""
 
     def config(self, method: str, cache: Path | None) -> RunConfig:
-        """Return the run that reads what the analysis needs."""
+        """Return the configuration of a run that reads the answers and signals that the analysis needs."""
         return _to_run_config(self, methods=(method,), out=Path(), cache=cache)
 
     def seed_values(self) -> tuple[int, ...]:
-        """Return the seeds.
+        """Return the seeds as numbers.
 
         Raises:
-            UserError: one is no whole number from 0, or there are too few.
+            UserError: a seed is no whole number from 0, or there are too few for an interval.
         """
         from bench.stats.variants import MIN_SEEDS
 
@@ -142,11 +142,11 @@ class TransferConfig:
     """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
 
     def run_config(self) -> RunConfig:
-        """Return the run that reads the same questions."""
+        """Return the configuration of a run that reads the same questions."""
         return _to_run_config(self, methods=self.methods or ("all",), tasks=self.on)
 
     def leave_out(self) -> tuple[str, ...]:
-        """Return the kinds of leave-out fits besides those of the whole corpus.
+        """Return the requested kinds of leave-out fits (SUBJECT, AT_RANDOM), besides the fits on whole corpora.
 
         Raises:
             UserError: --size-matched without --leave-subject-out.
@@ -196,14 +196,14 @@ class LabelsConfig:
     """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
 
     def run_config(self) -> RunConfig:
-        """Return the run that reads the same questions, with seed 0."""
+        """Return the configuration of a run, with seed 0, that reads the same questions."""
         return _to_run_config(self, methods=self.methods or ("all",))
 
     def seed_values(self) -> tuple[int, ...]:
-        """Return the seeds.
+        """Return the seeds as numbers.
 
         Raises:
-            UserError: one is no whole number from 0.
+            UserError: a seed is no whole number from 0, or there is none.
         """
         return parse_seeds(self.seeds)
 
@@ -211,7 +211,7 @@ class LabelsConfig:
         """Return the label budgets, ascending; None, the last one, means all labels.
 
         Raises:
-            UserError: one is neither a number of at least `MIN_LABELS` nor `all`.
+            UserError: a budget is neither a number of at least `MIN_LABELS` nor `all`, or there is none.
         """
         sizes: set[int] = set()
         for text in self.labels:

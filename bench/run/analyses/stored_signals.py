@@ -1,4 +1,4 @@
-"""Signals of an analysis: read from the store, or by the model after the cost is shown."""
+"""Get the signals of an analysis: from the store or, once the user has seen the cost, from the model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CorpusRun:
 
 
 def requested_signals(corpora: Sequence[CorpusRun], names: Collection[str]) -> Signals:
-    """Return split -> signals that these methods read of it, over all corpora."""
+    """Return split -> signals that the named methods read of it, whichever corpus they learn on."""
     signals_by_split: Signals = {}
     for corpus in corpora:
         resolved, loaded = corpus.resolved, corpus.prepared.data_by_split
@@ -53,14 +53,14 @@ def requested_signals(corpora: Sequence[CorpusRun], names: Collection[str]) -> S
 
 
 def merge_splits(corpora: Sequence[CorpusRun]) -> dict[TaskSplit, SplitData]:
-    """Return every split with its prompts, over all corpora."""
+    """Return all splits of all corpora, with their prompts; of equal splits, that of the first corpus."""
     return {where: data for corpus in reversed(corpora) for where, data in corpus.prepared.data_by_split.items()}
 
 
 def missing_shards(
     corpora: Sequence[CorpusRun], names: Collection[str], resources: Resources
 ) -> dict[TaskSplit, float]:
-    """Return the share of missing shards of each split that is not completely stored."""
+    """Return split -> share of its shards that the store lacks, for each split of which it lacks any."""
     data_by_split = merge_splits(corpora)
     shares = {
         where: resources.reader.find(data_by_split[where], signals) / len(data_by_split[where].shards)
@@ -78,18 +78,18 @@ def read_all(
     read: bool,
     ordinary: Sequence[str],
 ) -> Mapping[TaskSplit, SplitData]:
-    """Return every split with answers, signals and labels.
+    """Return all splits that the methods need, with answers, signals and labels.
 
     Args:
         corpora: the prepared corpora.
-        names: methods that take part.
+        names: names of the methods that take part.
         resources: reader and grader.
         progress: shows what the model is going to read.
-        read: whether the model reads what is not stored.
-        ordinary: commands of runs that store it.
+        read: whether the model reads what the store lacks.
+        ordinary: `bench run` commands that would store it, for the error message.
 
     Raises:
-        UserError: something is not stored, and `read` is false.
+        UserError: the store lacks something, and `read` is false.
     """
     splits, signals = merge_splits(corpora), requested_signals(corpora, names)
     missing = missing_shards(corpora, names, resources)
@@ -116,12 +116,14 @@ def read_all(
 
 
 def run_commands(prepared: Sequence[CorpusRun], config: TransferConfig, homes: Mapping[str, str]) -> list[str]:
-    """Return commands of ordinary runs that store what a matrix needs; none if a format lacks a corpus or a test.
+    """Return `bench run` commands that store what the transfer matrix needs.
+
+    There are none if a corpus has no test of its format (choice, open), or a test no corpus.
 
     Args:
         prepared: the prepared corpora.
-        config: the request.
-        homes: test -> corpus that methods learn on by default.
+        config: options of the transfer matrix.
+        homes: test -> corpus that methods learn on for it by default.
     """
     resolved = prepared[0].resolved
     tasks, tests = resolved.tasks, resolved.tests

@@ -1,8 +1,9 @@
 """The transfer matrix: each method is fitted on each of several corpora and tested on all, from stored signals.
 
-A corpus is the train and validation split of a task; with `leave_subject_out` also that without the tested subject, and
-with `size_matched` that without as many answers of any subject. Formats may differ. After an ordinary run no forward
-pass is needed, except for requested adapters.
+A corpus is the train and validation split of a task. With `leave_subject_out`, methods are also fitted on each corpus
+without the subject that is tested; with `size_matched`, also on the corpus without as many answers of any subject. A
+method that was fitted on a choice task may be tested on an open one, and vice versa. If ordinary runs have stored the
+signals, forward passes are needed for adapters only, if the user requests these.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from bench.signals.definition import definition
 
 _TWO = 2
 _MAX_NAMED = 6
-"""Number of methods that are listed by name."""
+"""Largest number of methods whose time is shown by name."""
 _ORDER_NOTE = (
     "the dearest methods come last; each fit is stored, so that after Ctrl-C the same command goes on from there;"
     " --method chooses which take part"
 )
 _SHARE = 0.01
-"""Share of the total time below which a method isn't listed by name."""
+"""A method with a smaller share of the total time isn't named when times are shown."""
 
 
 @dataclass
 class TransferReport:
-    """Cells of the matrix, what it is about, and notes."""
+    """Cells of the transfer matrix, its design, and notes."""
 
     about: About
     cells: list[TransferCell] = field(default_factory=list)
@@ -59,14 +60,14 @@ class TransferReport:
 
 
 def run_transfer(configs: Sequence[TransferConfig], progress: Progress) -> TransferReport:
-    """Compute the matrix for each seed.
+    """Compute the transfer matrix for each seed, and return the cells of all seeds.
 
     Args:
-        configs: requests that differ in their seeds only.
+        configs: options of the matrix, once for each seed; they differ in the seed only.
         progress: shows stages and messages.
 
     Raises:
-        UserError: nothing to compare, an unknown name, or signals that are not stored and may not be read.
+        UserError: there is nothing to compare, a name is unknown, or signals are not stored and may not be read.
     """
     opened, reports = ModelHandle(), []
     for config in configs:
@@ -86,7 +87,7 @@ def run_transfer(configs: Sequence[TransferConfig], progress: Progress) -> Trans
 
 @dataclass(eq=False)
 class _Matrix:
-    """Computation of the matrix of one seed."""
+    """Computes the transfer matrix of one seed."""
 
     config: TransferConfig
     work: OpenRun
@@ -96,7 +97,7 @@ class _Matrix:
 
     @classmethod
     def of(cls, config: TransferConfig, work: OpenRun, progress: Progress) -> _Matrix:
-        """Resolve corpora and tests, and prepare their data.
+        """Build the computation from options: find corpora and tests, and prepare their data.
 
         Raises:
             UserError: too few tasks, no trained method, or --home names an unknown test or corpus, or a test twice.
@@ -175,7 +176,7 @@ class _Matrix:
     # --- the steps ----------------------------------------------------------------------------------------------------
 
     def compute(self) -> TransferReport:
-        """Read the signals, fit, predict and write every cell."""
+        """Read the signals, fit the methods, predict the tests, and write every cell."""
         resources, reader = self.work.resources, self.work.resources.reader
         methods, with_adapters = self.work.resolved.methods, self.config.with_adapters
         adapter_methods = [name for name, method in methods.items() if adapted(method)]
@@ -249,7 +250,7 @@ class _Matrix:
         return self.report
 
     def _compute_cells(self, kind: str, selected: Sequence[str], folds: Sequence[Folds], writer: CellWriter) -> None:
-        """Compute the cells of fits on each whole corpus (`kind` is empty), or of leave-out fits of this kind."""
+        """Compute the cells of one kind of fit: on whole corpora (`kind` is empty), or one that leaves data out."""
         resources = self.work.resources
         for number, (corpus_run, fold) in enumerate(zip(self.corpora, folds, strict=True)):
             corpus, settings = Corpus(corpus_run.task, kind), {LEAVE_OUT: kind} if kind else {}
@@ -259,7 +260,7 @@ class _Matrix:
             tests = self.tests_of(corpus)
             for name in selected if tests else ():
                 uses_labels = self.work.resolved.uses_labels(name)
-                if not uses_labels and (kind or number):  # without labels it is the same for all corpora
+                if not uses_labels and (kind or number):  # without labels, a cell is the same for all corpora
                     continue
                 fits: dict[str, StepResults] = {}
                 for test in tests:
@@ -287,7 +288,7 @@ class FitCosts:
     stored: Sequence[bool]
     """For each fit whether it is stored."""
     seconds: float | str
-    """Upper bound of the seconds of one fit on the whole corpus; or why there is none."""
+    """Upper bound of the seconds of one fit on the whole corpus; or in words, why it is not known."""
 
     @property
     def n_missing(self) -> int:
@@ -296,7 +297,7 @@ class FitCosts:
 
 
 def sort_by_cost(names: Iterable[str], fits: Sequence[FitCosts]) -> list[str]:
-    """Sort methods by the total time of their missing fits, unknown times last: an interrupted run has most cells."""
+    """Sort methods by the total time of their missing fits, unknown ones last: an interrupted run leaves most cells."""
     cost = dict.fromkeys(names, 0.0)
     for fit in fits:
         if fit.method in cost and fit.n_missing:

@@ -1,1 +1,1 @@
-"""Protect a run from its plugins: methods of files run in child processes, others with a check of the output head."""
+"""Protect a run from its plugins: those of files run in child processes, others mustn't change the output head."""

@@ -1,4 +1,4 @@
-"""Log file of a run in `<cache>/logs`: tracebacks and output of plugins."""
+"""Write what plugins print, and the tracebacks of their errors, to the log file of a run in `<cache>/logs`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from bench.api.errors import PLUGINS
 
 MAX_LOGS = 20
-"""Most log files; older ones are removed."""
+"""Largest number of log files that are kept; older ones are removed."""
 
 
 class RunLog(io.TextIOBase):
@@ -28,11 +28,11 @@ class RunLog(io.TextIOBase):
         super().__init__()
         self.path = path
         self._new_folders: list[Path] = []
-        """Folders that it created, the innermost first; removed again if nothing was written."""
+        """Folders that this log created, the innermost first; they are removed again if nothing was written."""
 
     @classmethod
     def below(cls, cache: Path) -> RunLog:
-        """Return the log of this process, named by UTC time and process id."""
+        """Return the log of this process, a file in `<cache>/logs` named by UTC time and process id."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
         return cls(cache / "logs" / f"{stamp}-{os.getpid()}.log")
 
@@ -41,13 +41,13 @@ class RunLog(io.TextIOBase):
         """Write tracebacks of plugins and the standard output to the log while the context is open.
 
         Args:
-            say: also called with the tracebacks.
+            say: function that also gets the tracebacks, to show them to the user.
         """
         streams: list[Any] = [self, *([] if say is None else [SimpleNamespace(write=say)])]
         handlers, level = [logging.StreamHandler(stream) for stream in streams], PLUGINS.level
         PLUGINS.setLevel(logging.INFO)
         for handler in handlers:
-            handler.terminator = ""  # tracebacks end with one
+            handler.terminator = ""  # tracebacks end with a newline
             PLUGINS.addHandler(handler)
         try:
             with contextlib.redirect_stdout(self):
@@ -66,13 +66,13 @@ class RunLog(io.TextIOBase):
 
     @property
     def written(self) -> bool:
-        """Whether the file has any text."""
+        """Whether anything was written to the log file."""
         with contextlib.suppress(OSError):
             return self.path.stat().st_size > 0
         return False
 
     def appended(self) -> BinaryIO:
-        """Open the file for appending; the null device if that fails."""
+        """Open the log file for appending; return the null device if that fails."""
         with contextlib.suppress(OSError):
             if not self.path.parent.exists():
                 self._new_folders = [folder for folder in self.path.parents if not folder.exists()]
@@ -81,7 +81,7 @@ class RunLog(io.TextIOBase):
         return Path(os.devnull).open("ab")
 
     def write(self, text: str) -> int:
-        """Write a text."""
+        """Append a text to the log file and return its length."""
         with contextlib.suppress(OSError), self.appended() as out:
             out.write(text.encode(errors="replace"))
         return len(text)

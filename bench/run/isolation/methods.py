@@ -1,4 +1,4 @@
-"""Wrap methods for a run: those of a file are called in a child process, others here, with the output head checked."""
+"""Wrap confidence methods for a run: those of a plugin file are called in a child process, all others in this one."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from bench.run.isolation.sandbox import Isolation
 from bench.store.sources import imported_files, source_digest
 
 VERBS = ("fit", "predict", "save", "load", "fitted", "skip", "n_parameters")
-"""Methods of an instance that a run calls once it is checked."""
+"""Verbs: names of the Python methods that a run calls on an instance of `ConfidenceMethod` once it is checked."""
 RARE = "oddities"
-"""Optional; called only where it is implemented, so that no batch is sent in vain."""
+"""Optional verb: it is called only on methods that implement it, so that no batch is sent to a process in vain."""
 _NUMBER = "_number_in_its_process"
 _NUMBERS = itertools.count()
-"""Numbers of fitted methods."""
+"""Source of numbers, by which this process and a child process refer to the same fitted method."""
 
 
 def sandboxed(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | None) -> type[ConfidenceMethod]:
-    """Return a subclass with the same arguments, declarations and names, whose verbs are called in isolation.
+    """Return a subclass of a method with the same arguments, declarations and names, whose verbs run in isolation.
 
     Args:
-        plugin: the method.
-        isolation: of the run.
-        path: plugin file; None for an installed method, which runs in this process.
+        plugin: class of the method.
+        isolation: isolation of the run.
+        path: plugin file that defines the class; None for an installed method, which runs in this process.
     """
     call = partial(call_in_process, isolation, plugin)
     if path is not None:
@@ -52,11 +52,11 @@ def sandboxed(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path |
 def call_in_process(
     isolation: Isolation, plugin: type[ConfidenceMethod], method: ConfidenceMethod, verb: str, *arguments: Any
 ) -> Any:
-    """Call a method in this process, and check that it left the output head unchanged.
+    """Call a verb of a method in this process; a method that is not built in must leave the output head unchanged.
 
     Raises:
         PluginError: the method raised an exception other than those of `bench.api`.
-        ContractError: it wrote into the output head.
+        ContractError: the method wrote into the weights of the output head.
     """
     implementation = getattr(plugin, verb)
     if isolation.busy:
@@ -88,7 +88,7 @@ def call_in_process(
 
 
 def _copy_batches(argument: Any) -> Any:
-    """Copy a batch, or that of a context, so that a plugin may write into it; return other arguments unchanged."""
+    """Copy a batch, or the batch in a context, so that a plugin may write into it; return other arguments unchanged."""
     if isinstance(argument, Batch):
         return argument.own()
     if isinstance(argument, Context) and argument.validation is not None:
@@ -110,12 +110,13 @@ def call_in_child(
     verb: str,
     *arguments: Any,
 ) -> Any:
-    """Call a method of a plugin file in its child process.
+    """Call a verb of a method in the child process of its plugin file.
 
-    `source`: digest of the file and its imports when the run began.
+    `source`: digest of the file and of those that it imports when the run began.
 
     Raises:
-        PluginError: the method raised an exception other than those of `bench.api`, or its process ended.
+        PluginError: the method raised an exception other than those of `bench.api`, its process ended, or its file has
+            changed.
     """
     name, number = plugin.name, vars(method).get(_NUMBER)
     process = isolation.process(path, name)

@@ -1,6 +1,6 @@
-"""Child processes of plugin files: start, messages, limits of time and memory, end.
+"""Run plugin files in child processes: start, exchange messages, limit time and memory, end.
 
-Messages are pickles; a run unpickles those of its children only, whose code it executes anyway.
+Messages are pickles. A run unpickles only those of its own children, whose plugin files it executes anyway.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Serve = Callable[..., AdapterRef]
 
 
 def send(connection: Connection, message: Any) -> None:
-    """Send a message for `Connection.recv`; `Connection.send` would share the memory of torch tensors.
+    """Send a message that `Connection.recv` receives; `Connection.send` would share the memory of torch tensors.
 
     Raises:
         OSError: the other end is gone.
@@ -42,15 +42,15 @@ def send(connection: Connection, message: Any) -> None:
 
 
 class Child:
-    """A child process with a connection to it. It leads a process group, which is killed as a whole."""
+    """A child process with a connection to it; it leads a process group, which is killed as a whole."""
 
     def __init__(self, module: str, arguments: Sequence[str], log: RunLog | None) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            module: its `main` is executed, and calls `begin` first.
-            arguments: returned by `begin`.
-            log: gets what the process prints; None: nothing does.
+            module: name of the module whose `main` the process executes; `main` must call `begin` first.
+            arguments: texts for the process, which get there as the return value of `begin`.
+            log: receives what the process prints; None: that is dropped.
         """
         self.connection, child_end = multiprocessing.Pipe()
         search_path = [str(_HOME), *filter(None, sys.path)]
@@ -68,10 +68,10 @@ class Child:
 
     @contextlib.contextmanager
     def limited(self, seconds: float) -> Iterator[None]:
-        """Kill the process if the context is open for longer, even if it is stopped or amid a message.
+        """Kill the process if the context is open for longer, even if it is stopped or in the middle of a message.
 
         Raises:
-            TimeoutError: it was killed.
+            TimeoutError: the process was killed.
         """
         late = threading.Event()
 
@@ -107,9 +107,9 @@ class Child:
 
 
 def _clean_up(process: subprocess.Popen[bytes], connection: Connection) -> None:
-    """When the process has ended, kill its children, which may hold the connection, and shut down our end of it.
+    """Wait until a child has ended; then kill its own children, and shut down this end of the connection to them.
 
-    Sent messages can still be received.
+    Messages that were sent before can still be received.
     """
     process.wait()
     kill_process_group(process)
@@ -118,9 +118,9 @@ def _clean_up(process: subprocess.Popen[bytes], connection: Connection) -> None:
 
 
 def begin() -> tuple[Connection, list[str]]:
-    """Initialise a child: it ends with its parent, and may use the machine's memory, or less if the user set a limit.
+    """Initialise this child process and return its connection to the parent, and its arguments.
 
-    Return its connection to the parent, and its arguments.
+    From here on it ends with its parent, and may use the machine's memory, or less if the user set a limit.
     """
     descriptor, parent = map(int, sys.argv[1:3])
     exit_with_parent(parent)
@@ -134,28 +134,28 @@ def begin() -> tuple[Connection, list[str]]:
 
 @dataclass
 class Process:
-    """Child process of a plugin file, started at the first call, and again after it has ended."""
+    """Child process of a plugin file; the first call starts it, and the next call after it has ended starts another."""
 
     path: Path
     """Plugin file."""
     seconds: float
-    """Time limit of one call."""
+    """Time limit of one call, in seconds."""
     log: RunLog | None
-    """Receives the output of the process."""
+    """Receives what the process prints; None: that is dropped."""
     ended: str = ""
-    """Why the last process, with its fitted methods, ended."""
+    """Why the previous process ended, and its fitted methods with it; empty if none did."""
     learned: WeakValueDictionary[int, ConfidenceMethod] = field(default_factory=WeakValueDictionary)
-    """Fitted methods of the running process by number, as long as they are referenced."""
+    """Number -> method that is fitted in the running process, as long as this process refers to the method."""
     _child: Child | None = field(default=None, init=False)
 
     def ask(self, who: str, verb: str, *arguments: Any, serve: Serve | None = None) -> Any:
         """Call a verb in the process and return its result.
 
         Args:
-            who: name of the plugin, for errors.
-            verb: see `worker.Host.answer`.
-            *arguments: of the verb.
-            serve: trains adapters for it; that time doesn't count against the limit.
+            who: name of the plugin, for error messages.
+            verb: what to call, see `worker.Host.answer`.
+            *arguments: arguments of `worker.Host.answer` after the verb.
+            serve: trains an adapter when the method requests one; that time doesn't count against the limit.
 
         Raises:
             PluginError: the plugin raised, took too long, or ended its process.

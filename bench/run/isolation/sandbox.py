@@ -1,4 +1,4 @@
-"""Isolation of a run from its plugins: processes of plugin files, and the check of the output head's weights."""
+"""Isolate a run from its plugins: child processes for plugin files, and a check of the output head's weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 _ROWS = 8192
-"""Rows of the output head that are copied to the host at a time."""
+"""Number of rows of the output head that are copied to the CPU at a time."""
 
 
 @dataclass
@@ -28,24 +28,24 @@ class Isolation:
     """Protects a run and its plugins from each other."""
 
     seconds: float = math.inf
-    """Time limit of one call of a plugin file's method."""
+    """Time limit, in seconds, of one call to a method of a plugin file."""
     log: RunLog | None = None
     notes: dict[str, None] = field(default_factory=dict)
     """Notes for the user, each once."""
     lm: LanguageModel | None = None
-    """Model with the output head."""
+    """Model whose output head is checked."""
     busy: bool = False
     """Whether a method is being called in this process; nested calls are part of that call."""
     head_digest: bytes = b""
-    """Digest of the output head's weights; empty until a method of this process may change them."""
+    """Digest of the output head's weights; empty until a method in this process gets them and could change them."""
     _processes: dict[tuple[Path, str], Process] = field(default_factory=dict)
-    """File and method -> process. The first method of a file gets the process of `probe`, stored under ""."""
+    """(plugin file, method) -> process. That of `probe` has "" for a method until the file's first method takes it."""
 
     def probe(self, path: Path) -> None:
         """Execute a plugin file in a child process, before it is executed here.
 
         Raises:
-            UserError: it raises, exits, or takes too long.
+            UserError: the file raises, exits, or takes too long.
         """
         try:
             self.process(path, "").ask(f"--plugin {path}", "run_file")
@@ -56,27 +56,27 @@ class Isolation:
         """Build a method and call its declarations in its child process, before that is done here.
 
         Raises:
-            PluginError: it raises, exits or takes too long.
+            PluginError: the method raises, exits or takes too long.
         """
         self.process(path, plugin.name).ask(f"method {plugin.name!r}", "declare", plugin.name, dict(arguments))
 
     def process(self, path: Path, name: str) -> Process:
-        """Return the process of a plugin file's method."""
+        """Return the process in which a method of a plugin file runs."""
         if (path, name) not in self._processes:
             probed = self._processes.pop((path, ""), None)
             self._processes[path, name] = probed or Process(path, self.seconds, self.log)
         return self._processes[path, name]
 
     def note_head(self) -> None:
-        """Compute the digest of the output head, once it is loaded."""
+        """Remember the digest of the output head's weights, if they are loaded and it is not known yet."""
         if not self.head_digest and self.lm is not None and "head" in vars(self.lm):
             self.head_digest = _digest(self.lm.head.weight)
 
     def head_unchanged(self) -> bool:
-        """Return whether the output head is unchanged; if not, load it again.
+        """Return whether the output head's weights are unchanged; if not, load the model again.
 
         Raises:
-            UserError: the files on disk have changed, too.
+            UserError: the weights on disk have changed, too.
         """
         if self.lm is None or not self.head_digest or "head" not in vars(self.lm):
             return True
@@ -88,7 +88,7 @@ class Isolation:
         return False
 
     def close(self) -> None:
-        """End all processes."""
+        """End the processes of all plugin files."""
         for process in self._processes.values():
             process.close()
 

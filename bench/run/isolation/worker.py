@@ -1,4 +1,4 @@
-"""Child process of a plugin file: imports it, holds its methods, and serves the calls of the run one by one.
+"""Code of a plugin file's child process: it imports the file, holds its methods, and answers the run's calls in turn.
 
 A plugin that exits, hangs, fills the memory, patches libraries or writes into weights harms this process alone. The
 process ends with the run.
@@ -26,13 +26,13 @@ from bench.run.isolation.process import begin, send
 
 @dataclass
 class Host:
-    """Serves the run's calls of a plugin file's methods."""
+    """Holds, in the child process, the methods of a plugin file, and answers the calls that the run makes to them."""
 
     connection: Connection
     path: Path
     """Plugin file."""
     methods: dict[int | None, ConfidenceMethod] = field(default_factory=dict)
-    """Fitted methods by number."""
+    """Number that the run gave to a fitted method -> the method."""
 
     def answer(
         self,
@@ -43,15 +43,16 @@ class Host:
         live: Collection[int] = (),
         *arguments: Any,
     ) -> Any:
-        """Call a verb and return its result as plain data.
+        """Answer one call of the run, and return the result as plain data.
 
         Args:
-            verb: `run_file`, `declare` (call all declarations of a method), or a method of `ConfidenceMethod`.
-            name: of the method.
+            verb: what to call: `run_file` (the plugin file), `declare` (all declarations of a confidence method), or a
+                Python method of `ConfidenceMethod` such as `fit`.
+            name: name of the confidence method.
             params: arguments of its constructor.
-            number: of the method, if it is being fitted or is fitted.
-            live: numbers of methods that the run still holds; others are deleted.
-            *arguments: of the verb.
+            number: number of the fitted method, or of the one to be fitted or loaded; None: one that is not fitted.
+            live: numbers of the fitted methods that the run still refers to; all others are deleted.
+            *arguments: arguments of the verb.
         """
         module = registry.run_file(self.path)
         if verb == "run_file":
@@ -81,7 +82,7 @@ class Host:
             method.fit(train, ctx)
             trainings = [copy.copy(training) for training in ctx.trainings]
             for training in trainings:
-                vars(training).update(kept=None, _validation=None)  # which stay with the method here
+                vars(training).update(kept=None, _validation=None)  # these stay here, with the method
             return train.labels_read, ctx.validation is not None and ctx.validation.labels_read, trainings
         if verb == "predict":
             return outputs_of(method, *arguments, allow_nan=True)
@@ -91,7 +92,7 @@ class Host:
         return value if verb in {"skip", "n_parameters", "oddities"} else None
 
     def _train_adapter(self, **arguments: Any) -> AdapterRef:
-        """See `bench.api.TrainAdapter`: the run holds the model, and trains the adapter."""
+        """Ask the run, which holds the model, to train an adapter; arguments as of `bench.api.TrainAdapter`."""
         send(self.connection, ("train_adapter", arguments))
         answer = self.connection.recv()
         if isinstance(answer, Exception):
@@ -100,7 +101,7 @@ class Host:
 
 
 def main() -> None:
-    """Serve the run that started this process, until it ends."""
+    """Answer the calls of the run that started this process, until the run ends."""
     connection, (path,) = begin()
     host = Host(connection, Path(path))
     try:
@@ -110,7 +111,7 @@ def main() -> None:
                 reply = pickle.dumps(("answer", host.answer(*message)))
             except BaseException as error:  # noqa: BLE001 - any exception of a plugin, or a result that has no pickle
                 reply = pickle.dumps(("raised", (plain(error, host.path), format_traceback(error))))
-            with contextlib.suppress(BaseException):  # a plugin may have closed them
+            with contextlib.suppress(BaseException):  # a plugin may have closed these streams
                 sys.stdout.flush()
                 sys.stderr.flush()
             connection.send_bytes(reply)

@@ -1,4 +1,4 @@
-"""Scorers: fitted methods saved as folders (`--save-heads`), to score answers elsewhere and later."""
+"""Save fitted methods as folders (`--save-heads`), and load them as scorers of other answers, elsewhere and later."""
 
 from bench.run.scorers.scorer import Scorer, load_head
 

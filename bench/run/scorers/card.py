@@ -1,4 +1,4 @@
-"""A head on disk: schema of its card (`head.json`), reading and writing it, and checks of its files.
+"""Read and write the card (`head.json`) of a head, a fitted method on disk, and check the files beside it.
 
 A head is a folder of JSON and safetensors files without pickle, so that reading one executes no code. `head.json` holds
 the SHA-256 of every other file and a digest of itself: every change is detected.
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 FORMAT = 1
-"""Version of the format; raised with every change of files or fields."""
+"""Version of the format of heads; raised with every change of their files or fields."""
 KIND = "confbench head"
 CARD = "head.json"
 WORDS, ITEMS, ARRAYS, OUTPUT = "asked.json", "kept.json", "kept.safetensors", "output.safetensors"
 METHOD, ADAPTER = "method", "adapter"
-"""Folders: the fitted method, and the adapter that it trained."""
+"""Subfolders of a head: the fitted method, and the adapter that the method trained."""
 _TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "tokenizer_config.json")
 _DIGITS = 16
-"""Hex digits of a fingerprint in messages."""
+"""Number of hex digits of a fingerprint that messages show."""
 _ENDINGS = frozenset({".json", ".safetensors"})
 _NAME = f"(?:{NAME.pattern})"
 Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
@@ -65,7 +65,7 @@ class ModelCard:
     dtype: str
     attention: str
     trust_remote_code: bool = False
-    """Whether code that comes with the model was run."""
+    """Whether code that comes with the model's files was run."""
 
     @classmethod
     def of(cls, lm: LanguageModel, model: str) -> ModelCard:
@@ -88,7 +88,7 @@ class ModelCard:
         )
 
     def differences(self, other: ModelCard) -> list[str]:
-        """Return the names of the parts in which two models differ; empty if they are the same."""
+        """Return in words what two models differ in, e.g. weights or tokenizer; empty if they are the same."""
         if self.fingerprint == other.fingerprint:
             return []
         names = ("weights", "tokenizer", "chat_template")
@@ -104,61 +104,61 @@ class ModelCard:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodCard:
-    """Method with its constants."""
+    """Method of a head, with its constants."""
 
     name: Name
     recalibration: str | None
     """Recalibrator of its confidences, e.g. isotonic; None: none."""
     plugin: str
-    """`built-in`, a distribution with its version, or the file name of `--plugin`."""
+    """Where the method is from: `built-in`, a distribution with its version, or the file name of `--plugin`."""
     version: str
     """Version of confbench that made the head."""
     code: str
     """Digest of the method's source code."""
     preset: Name
     constants: Mapping[str, Any]
-    """Arguments of the method."""
+    """Constant -> value: arguments of the method's constructor."""
     signals: tuple[str, ...]
-    """Signals that it reads from the model, as `repr` of `bench.api` classes."""
+    """Signals that the method predicts from, as `repr` of `bench.api` classes."""
     trains: bool
     adapter: bool
-    """Whether it runs the model with an adapter that it trained; the head holds it."""
+    """Whether the method runs the model with an adapter that it trained; the head then holds the adapter."""
     parameters: Count | None
-    """Trained parameters."""
+    """Number of trained parameters; None: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProtocolCard:
-    """Settings of prompts and sampling; wording and exemplars are in `asked.json`."""
+    """Settings of the prompts and samples of a head; wording and exemplars are in `asked.json`."""
 
     task: Name
     task_version: Count
     format: Literal["choice", "open"]
     letters: str
-    """Option letters of its questions; empty for open questions."""
+    """Letters that name the options of a question; empty for open questions."""
     protocol: Mapping[str, Any]
-    """Shared numbers; see `bench show protocol`."""
+    """Constants of the protocol, which all methods share; see `bench show protocol`."""
     digest: str
     """Digest of the protocol and of the wordings."""
     prompt_tokens: Count | None
-    """Prompt length from which on exemplars are dropped; None: the model's context."""
+    """Largest prompt length in tokens, above which exemplars are dropped; None: the model's context."""
     answers: str
     """Source of the training and test answers."""
     seed: int
     """Seed of the run, for sampling."""
     judge: Mapping[str, str | None]
-    """Options of `bench run`: the judge of agreement between samples, and the models that relate them."""
+    """Option of `bench run` -> value: the judge, and the models that compare samples with each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedCard:
-    """Training data of the method."""
+    """Training data of a head's method."""
 
     train_on: str | None
-    """Task and split; None for an untrained method."""
+    """Task and split of the training answers; None for an untrained method."""
     task_version: int | None
     rows: Count
-    """Training answers."""
+    """Number of training answers."""
     labels: LabelsSeen
     base_rate: Share | None
     """Share of right answers among the training answers."""
@@ -166,10 +166,10 @@ class LearnedCard:
 
 @dataclass(frozen=True, kw_only=True)
 class TestMetric:
-    """Test metric with its interval."""
+    """Value of one metric on the test split, with its interval."""
 
     value: float | None
-    """Over all questions, as in tables."""
+    """Value over all questions, as tables show it; None where it is undefined."""
     low: float | None
     """Lower end of the 95 % interval over questions of the same subjects; None without an interval."""
     high: float | None
@@ -177,7 +177,7 @@ class TestMetric:
 
 @dataclass(frozen=True, kw_only=True)
 class TestCard:
-    """Test results of the head."""
+    """Results of a head on the test split of its run."""
 
     n: Count
     limit: Count | None
@@ -199,9 +199,9 @@ class OutputMapsCard:
     """Slope and level that map scores to confidences; empty if the method outputs confidences. The labelled scores are
     in `output.safetensors`."""
     labelled: Count
-    """Validation answers of the scaling."""
+    """Number of labelled validation answers by which the scores were scaled."""
     parameters: Mapping[str, float]
-    """Parameters of the recalibrator; its arrays are in `output.safetensors`."""
+    """Parameter of the recalibrator -> value; its arrays are in `output.safetensors`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,21 +213,21 @@ class GuardCard:
     risk: Share
     """Largest share of wrong answers among the trusted ones."""
     level: Share
-    """Least probability with which that holds."""
+    """Least probability that the share of wrong answers is no larger than `risk`."""
     bound: Share
-    """Upper confidence bound of the risk at this level for this threshold alone."""
+    """Upper confidence bound, at this level and for this threshold alone, of the share of wrong trusted answers."""
     task: Name
     """Task whose test questions calibrated the threshold; the head was not trained on them."""
     answers: Count
     """Number of calibration answers."""
     kept: Count
-    """Number of answers at the threshold or above."""
+    """Number of calibration answers with a confidence of at least the threshold."""
     mistakes: Count
-    """Number of wrong answers among these."""
+    """Number of wrong answers among the kept ones."""
     share: Share | None
     """Share of the test questions used for calibration; None where all questions of another task were."""
     split_seed: int | None
-    """Seed of that split."""
+    """Seed by which these questions were drawn; None where all were used."""
 
     @property
     def name(self) -> str:
@@ -242,28 +242,28 @@ class GuardCard:
 
     @property
     def terms(self) -> str:
-        """Description of the guard."""
+        """The guard in words: its threshold, the largest share of wrong answers, and the chance that this holds."""
         return (
             f"answers with a confidence of {self.threshold:.6g} or more (at most {100 * self.risk:.6g} % of them wrong,"
             f" with a chance of {100 * self.level:.6g} %)"
         )
 
     def trusts(self, confidence: float, *, own: bool) -> bool | None:
-        """Return whether an answer with this confidence is trusted; one without a confidence (NaN) never is.
+        """Return whether an answer is trusted; None if the guard does not cover the answer.
 
         Args:
-            confidence: of the answer.
-            own: whether the model generated the answer and it could be parsed; otherwise the guard gives None.
+            confidence: confidence in the answer; with NaN it is never trusted.
+            own: whether the model itself generated the answer, and it could be parsed: only such answers are covered.
         """
         return bool(confidence >= self.threshold) if own else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Contents of `head.json`."""
+    """Contents of `head.json`: what a head was made from, and how it did on its test."""
 
     name: HeadName
-    """Name in the output of `bench score`, e.g. `tiny/atlas-choice/ccps--demo--s0`."""
+    """Name of the head in the output of `bench score`, e.g. `tiny/atlas-choice/ccps--demo--s0`."""
     backbone: ModelCard
     method: MethodCard
     asked: ProtocolCard
@@ -271,7 +271,7 @@ class Card:
     test: TestCard
     output: OutputMapsCard
     kept: Count
-    """Number of reference questions for `bench head check`."""
+    """Number of reference questions that the head holds for `bench head check`."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Code, packages and hardware."""
     guard: GuardCard | None = None
@@ -279,10 +279,10 @@ class Card:
 
 
 def write_card(card: Card, folder: Path) -> None:
-    """Write the card of a folder with all its other files.
+    """Write the card of a head into its folder, which has all its other files already: the card holds their digests.
 
     Raises:
-        UserError: a file is neither JSON nor safetensors: another kind may execute code when it is read.
+        UserError: a file is neither JSON nor safetensors: files of other types may execute code when they are read.
     """
     files = {}
     for path in _files(folder):
@@ -298,7 +298,7 @@ def write_guard(folder: Path, guard: GuardCard) -> None:
     """Replace the guard in a head's card, atomically.
 
     Raises:
-        UserError: as `read_card`, or the card can't be written.
+        UserError: the head can't be read (see `read_card`), or its card can't be written.
     """
     try:
         with folder_lock(folder):
@@ -308,7 +308,7 @@ def write_guard(folder: Path, guard: GuardCard) -> None:
 
 
 def is_head(folder: Path) -> bool:
-    """Return whether a folder holds a head, damaged or not, that may be overwritten."""
+    """Return whether a folder holds a head, damaged or not; a run overwrites no other folder."""
     try:
         values = parsed((folder / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -320,10 +320,10 @@ def read_card(folder: Path) -> Card:
     """Read the card of a head and check the digest of every file.
 
     Raises:
-        UserError: there is no head, its format is another, or a file is missing, damaged or not part of it.
+        UserError: there is no head, its format has another version, or a file is missing, damaged or not part of it.
     """
     if not folder.is_dir():
-        # heads of the same model and task; a run with `--limit` puts them below `partial`
+        # suggest heads of the same model and task; a run with `--limit` puts its heads below `partial`
         *root, model, task, _ = ("", "", "", *folder.parts)
         places = (Path(*root, model, task), Path(*root, "partial", model, task))
         hint = _hint("; there is", [path.parent.as_posix() for place in places for path in place.glob(f"*/{CARD}")])
@@ -369,12 +369,12 @@ def read_card(folder: Path) -> Card:
 
 
 def _hint(what: str, folders: Iterable[str]) -> str:
-    """Format a hint with the first three of some heads; empty without any."""
+    """Format a hint that names the first three of some folders of heads; empty without any."""
     names = sorted(folders)
     return f"{what} {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}" if names else ""  # noqa: PLR2004
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield all files in order, without the card and without temporary files of a killed process."""
+    """Yield the files of a head in order, without its card and the temporary files of a killed process."""
     left = set(folder.glob(".*.tmp"))
     yield from (path for path in sorted(folder.rglob("*")) if path.is_file() and path not in {folder / CARD, *left})

@@ -1,7 +1,7 @@
-"""`bench head check`: compare a model on another device, dtype or attention with the one that the head was made with.
+"""`bench head check`: does a head give the same confidences with another device, dtype or attention as in its run?
 
-The reference questions are read again with their answers; prompts, hidden states and confidences are compared with
-those of the run. Differences beyond the tolerances fail the check.
+The head's reference questions are read again with their answers; prompts, hidden states and confidences are compared
+with those of the run that made the head. Differences beyond the tolerances fail the check.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from bench.run.scorers.card import ModelCard, read_card
 from bench.run.scorers.scorer import HeadSetting, open_head
 
 CONFIDENCE = 0.02
-"""Tolerated largest difference of a confidence."""
+"""Largest tolerated difference of a confidence."""
 STATES = 0.02
-"""Tolerated mean relative difference of hidden states; bfloat16 rounds by 0.004."""
+"""Largest tolerated mean relative difference of hidden states; rounding to bfloat16 changes a number by up to 0.004."""
 _SURE = 0.5
 """Confidence from which on an answer counts as right."""
 
 
 @dataclass(frozen=True)
 class StateDifference:
-    """Differences of the hidden states of one signal, relative to their norms."""
+    """Differences of the hidden states of one signal: norms of the differences, relative to the norms of the states."""
 
     mean: float
     largest: float
@@ -37,24 +37,27 @@ class StateDifference:
 
 @dataclass(frozen=True)
 class ScorerCheck:
-    """Result of a check."""
+    """Result of `bench head check`: how far a setting is from that of the head's run."""
 
     head: str
     setting: str
-    """Description of model, device, dtype, attention and passes."""
+    """Model, device, dtype, attention and size of the forward passes, in words."""
     questions: int
+    """Number of reference questions."""
     prompts_differ: int
-    """Prompts with other token ids."""
+    """Number of prompts with other token ids than in the run."""
     answers_differ: int
-    """Answers with other token ids."""
+    """Number of answers with other token ids than in the run."""
     states: Mapping[str, StateDifference]
+    """Layer and position of hidden states, in words -> their differences."""
     confidence_max: float
     confidence_mean: float
     rank_correlation: float | None
-    """Spearman's; None if all confidences of the run, or of the check, are equal."""
+    """Spearman's correlation of the confidences; None if all those of the run, or all of the check, are equal."""
     flips: int
-    """Confidences on the other side of 0.5."""
+    """Number of confidences that are on the other side of 0.5 than in the run."""
     tolerance: Mapping[str, float]
+    """What is compared -> largest tolerated difference."""
     complaints: tuple[str, ...]
     """Differences beyond the tolerances; empty if the check passes."""
     notes: tuple[str, ...] = ()
@@ -65,7 +68,7 @@ class ScorerCheck:
         return not self.complaints
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the result."""
+        """Yield the lines that show the result."""
         yield f"head      {self.head}"
         yield f"setting   {self.setting}"
         yield f"questions {self.questions} of its test, with the answers of then"
@@ -94,19 +97,19 @@ def check(
     tolerance: float = CONFIDENCE,
     state_tolerance: float = STATES,
 ) -> ScorerCheck:
-    """Compare a model in some setting with the stored values of a head's run.
+    """Compare prompts, hidden states and confidences in a setting with those stored in a head.
 
-    Another model is compared too, e.g. a converted copy of the head's model.
+    The model may also be another than the head's, e.g. a converted copy of it.
 
     Args:
-        folder: of the head.
+        folder: folder of the head.
         setting: the model and how it is run.
-        progress: for people.
-        tolerance: largest difference of a confidence.
-        state_tolerance: largest mean relative difference of states.
+        progress: reports how far the check is.
+        tolerance: largest tolerated difference of a confidence.
+        state_tolerance: largest tolerated mean relative difference of hidden states.
 
     Raises:
-        UserError: the head can't be read, or the model has other states than can be compared.
+        UserError: the head can't be read, or the model's hidden states have another width or other layers.
     """
     if not (tolerance >= 0 and state_tolerance >= 0):
         raise UserError("--tolerance and --state-tolerance: expected numbers of at least 0.")
@@ -163,7 +166,7 @@ def check(
             )
         passes = "each question alone" if lm.options.plain else f"passes of {head.reader.budget:,} tokens"
         description = f"{lm.device}, {lm.dtype_name}, {lm.attention} attention, {passes}"
-        correlation = None  # undefined if one side is constant
+        correlation = None  # stays None if all confidences of one side are equal
         if np.ptp(run.confidence) and np.ptp(confidence):
             from scipy.stats import rankdata
 
@@ -178,6 +181,6 @@ def check(
 
 
 def as_record(check: ScorerCheck) -> dict[str, object]:
-    """Return the result as JSON values."""
+    """Return the result of a check as JSON values."""
     values = {name: value for name, value in vars(check).items() if name != "states"}
     return {"passed": check.passed, **values, "states": {place: vars(drift) for place, drift in check.states.items()}}

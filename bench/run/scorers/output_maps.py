@@ -1,4 +1,4 @@
-"""Write and read the fitted parts of a head: method, adapter, and the maps from its output to confidences."""
+"""Write and read what a head has learned: its method, adapter, and maps from the method's output to confidences."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ from bench.store.sources import plugin_digest
 
 _FITTED = "fitted.json"
 _PLACEHOLDER = "adapter"
-"""Placeholder for the adapter's path in the fitted attributes."""
+"""Stands for the adapter's path in the fitted attributes of a method in a head, which may be moved."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """Maps from a method's output to confidences."""
+    """Maps from a method's output, scores or confidences, to the confidences of a head."""
 
     empty: float
     """Confidence in an answer without text."""
     scale: Scale | None
+    """Applied first; None if the method outputs confidences."""
     recalibrator: Recalibrator | None
+    """Applied last; None if the confidences are not recalibrated."""
 
     def confidence(self, values: FloatArray) -> FloatArray:
-        """Return the confidences `(n,)` of a method's output `(n,)`."""
+        """Map a method's output `(n,)` to confidences `(n,)`."""
         if self.scale is not None:
             values = self.scale.apply(values)
         return values if self.recalibrator is None else self.recalibrator.apply(values)
@@ -61,7 +63,7 @@ def plain_constants(method: ConfidenceMethod) -> dict[str, Any]:
 
 
 def write_method(method: ConfidenceMethod, folder: Path) -> bool:
-    """Write a fitted method, and its adapter if it has one; return whether it has.
+    """Write a fitted method, and its adapter if it has one, into a head; return whether it has an adapter.
 
     Raises:
         Exception: whatever a plugin's own `save` raises.
@@ -79,13 +81,13 @@ def read_method(folder: Path, card: MethodCard, methods: Registry[ConfidenceMeth
     """Load the fitted method of a head.
 
     Args:
-        folder: of the head.
-        card: card of the method.
-        methods: all methods.
+        folder: folder of the head.
+        card: the part of the head's card on the method.
+        methods: all methods that there are here.
         files: method -> file of `--plugin` that defines it.
 
     Raises:
-        UserError: the method is not installed, its source is another version, or its `load` fails.
+        UserError: the method is not here, its source code differs from that in the card, or its `load` fails.
     """
     if card.name not in methods.names():
         where = (
@@ -110,7 +112,7 @@ def read_method(folder: Path, card: MethodCard, methods: Registry[ConfidenceMeth
     try:
         if not card.adapter:
             return method.load(folder / METHOD)
-        with tempfile.TemporaryDirectory() as made:  # with the adapter's path of this machine
+        with tempfile.TemporaryDirectory() as made:  # a copy, with the path that the adapter has here
             there = Path(shutil.copytree(folder / METHOD, Path(made) / METHOD))
             _replace_adapter_path(there / _FITTED, _PLACEHOLDER, str((folder / ADAPTER).resolve()))
             return method.load(there)
@@ -122,7 +124,11 @@ def read_method(folder: Path, card: MethodCard, methods: Registry[ConfidenceMeth
 
 
 def _replace_adapter_path(path: Path, old: str, new: str) -> None:
-    """Replace the adapter's path in a file of fitted attributes."""
+    """Replace the adapter's path in a file of fitted attributes.
+
+    Raises:
+        UserError: the file has another path than `old`.
+    """
     values = json.loads(path.read_text(encoding="utf-8"))
     ref = values["adapter_"]
     if ref["adapter"] != old:
@@ -134,7 +140,7 @@ def _replace_adapter_path(path: Path, old: str, new: str) -> None:
 
 
 def write_output(output: Output, folder: Path) -> None:
-    """Write the arrays of scale and recalibrator, if any."""
+    """Write the arrays of the maps, scale and recalibrator, into a head."""
     from safetensors.numpy import save_file
 
     arrays = {}
@@ -151,7 +157,7 @@ def read_output(folder: Path, card: Card) -> Output:
     """Read the maps that `write_output` wrote.
 
     Raises:
-        UserError: an array is missing.
+        UserError: the file is missing or damaged, or lacks an array.
     """
     from safetensors.numpy import load_file
 

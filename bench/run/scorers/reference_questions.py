@@ -1,4 +1,4 @@
-"""Reference questions of a head with prompts, answers, hidden states and confidences, for `bench head check`."""
+"""Keep reference questions in a head, with prompts, answers, hidden states and confidences, for `bench head check`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bench.store.files import write_json
 from bench.training.job import Column, write_examples
 
 MOST = 64
-"""Most reference questions, spread evenly over the test."""
+"""Largest number of reference questions in a head; they are spread evenly over the test."""
 _RAGGED = ("prompts", "traces", "answers")
 _MIDDLE = 0.5
 _NO_TOKENS = np.zeros(0, dtype=np.int32)
@@ -28,7 +28,7 @@ _NO_TOKENS = np.zeros(0, dtype=np.int32)
 
 @dataclass(frozen=True, eq=False)
 class ReferenceQuestions:
-    """Questions with the values that another setting is compared to."""
+    """Questions of a head's test, with the token ids, states and confidences that `bench head check` compares with."""
 
     questions: tuple[Question, ...]
     prompts: Ragged
@@ -38,13 +38,13 @@ class ReferenceQuestions:
     answers: Ragged
     """Token ids of the answers."""
     states: Mapping[str, FloatArray]
-    """Signal -> hidden states `(n, d)`, float32."""
+    """`repr` of a hidden-state signal -> states `(n, d)`, float32."""
     confidence: FloatArray = field(default_factory=lambda: np.zeros(0))
-    """`(n,)` confidences of the run; empty until set for a method."""
+    """`(n,)` confidences of the run; empty until those of a method are filled in."""
 
     @property
     def given(self) -> dict[str, Released]:
-        """Question id -> answer, for `Reader.open`."""
+        """Question id -> answer with its reasoning trace, as `Reader.open` takes it."""
         return {
             q.id: Released(None, tuple(map(int, self.answers[i])), None, tuple(map(int, self.traces[i])))
             for i, q in enumerate(self.questions)
@@ -52,7 +52,7 @@ class ReferenceQuestions:
 
 
 def state_signals(blocks: int) -> dict[str, Signal]:
-    """Return by description the hidden-state signals: middle and last block, at the ends of prompt and answer."""
+    """Return description -> hidden-state signal, for the middle and last block, at the ends of prompt and answer."""
     depths = {"middle block": _MIDDLE, "last block": 1.0} if blocks > 1 else {"last block": 1.0}
     ends = {"prompt's end": At.PROMPT_END, "answer's end": At.ANSWER_END}
     return {f"{block}, {end}": Hidden(depth, at) for block, depth in depths.items() for end, at in ends.items()}
@@ -61,15 +61,15 @@ def state_signals(blocks: int) -> dict[str, Signal]:
 def select(
     split_data: SplitData, reader: Reader
 ) -> tuple[ReferenceQuestions, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Select questions of a test and read them again with their answers; return them and their rows `(n,)`.
+    """Select reference questions from a test and read them again; return them and their rows `(n,)` in the test.
 
     Args:
         split_data: graded test split.
-        reader: read it.
+        reader: the reader that has read the split.
     """
     usable = np.flatnonzero(split_data.usable)
     rows = usable[np.linspace(0, len(usable) - 1, min(MOST, len(usable))).round().astype(np.int64)]
-    indices = indices_in_subject(split_data.questions)  # some presets sample exemplars by them
+    indices = indices_in_subject(split_data.questions)  # by which some presets sample exemplars
     questions = [replace(question, index_in_subject=indices[question.id]) for question in split_data.questions]
     pairs, traces, order = list(split_data.pairs()), _traces(split_data), split_data.order
     answers = {
@@ -99,7 +99,7 @@ def write(references: ReferenceQuestions, folder: Path) -> None:
 
 
 def read(folder: Path) -> ReferenceQuestions:
-    """Read the reference questions of a head.
+    """Read the reference questions from the folder of a head.
 
     Raises:
         UserError: a file is missing or damaged.
@@ -118,7 +118,7 @@ def read(folder: Path) -> ReferenceQuestions:
 
 
 def read_states(split_data: SplitData, reader: Reader) -> dict[str, FloatArray]:
-    """Return the hidden states `(n, d)` of `state_signals` by signal, in the order of the questions."""
+    """Return `repr` of each signal of `state_signals` -> hidden states `(n, d)`, in the order of the questions."""
     signals = sorted(state_signals(reader.lm.blocks).values(), key=repr)
     split = replace(
         reader.stored(reader.read(split_data, frozenset(signals))), selected_rows=np.arange(len(split_data.questions))

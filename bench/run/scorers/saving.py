@@ -1,4 +1,4 @@
-"""Write a head for each cell of a run that ended ok, or note why there is none."""
+"""Write a head for each cell of a run that ended ok, or note why the cell has none."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ from bench.store.files import write_folder_atomic, write_json
 from bench.store.sources import plugin_digest
 
 _JUDGING = ("judge", "judge_model", "judge_url", "nli", "similarity")
-"""Options that decide on the agreement of samples or relate them."""
+"""Options of `bench run` that say how samples are compared with the answer and with each other."""
 _PROVENANCE = ("code", "packages", "hardware")
-"""Fields of a result's provenance that a card repeats."""
+"""Fields of a result row's provenance that a head's card repeats."""
 
 
 @dataclass(frozen=True, eq=False)
 class _TestParts:
-    """What all heads of a test split share."""
+    """The files that all heads of a test split have in common: wording and reference questions."""
 
     words: PromptWording
     questions: reference_questions.ReferenceQuestions
     rows: Any
-    """`(m,)` rows of the reference questions in the test split."""
+    """`(m,)`: rows of the reference questions in the test split."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class ScorerWriter:
     """Writes the heads of a run."""
 
     folder: Path | None
-    """None: no heads are written."""
+    """Folder of all heads; None: no heads are written."""
     config: RunConfig
     resolved: ResolvedRun
     reader: Reader
@@ -71,9 +71,10 @@ class ScorerWriter:
     notes: list[str] = field(default_factory=list)
     """Reasons why a cell has no head."""
     _tests: dict[TaskSplit, _TestParts | BaseException] = field(default_factory=dict)
+    """Test split -> what its heads have in common, or why that can't be had."""
 
     def plan(self) -> list[str]:
-        """Return the lines of the plan: the folder of heads, and the methods without one."""
+        """Return the plan's lines about heads: the folder that they go to, and the methods that can have none."""
         if self.folder is None:
             return []
         lines = [f"heads: one for each cell that ends ok, below {self.folder}"]
@@ -85,7 +86,7 @@ class ScorerWriter:
         return lines
 
     def save(self, row: ResultRow, scored: ScoredRow, inputs: Inputs) -> list[Path]:
-        """Write the head of a cell and return its folder; if that fails, note why and return nothing.
+        """Write the head of a cell and return a list of its folder; if that fails, note why and return an empty list.
 
         Args:
             row: result row of the cell.
@@ -144,7 +145,7 @@ class ScorerWriter:
 
     @cached_property
     def _origins(self) -> dict[str, str]:
-        """Method -> its origin; cached, since it looks up all installed packages and executes the files of plugins."""
+        """Method -> where it is from; cached, since all installed packages are looked up and plugin files executed."""
         return {entry.name: entry.origin for entry in registry.methods(self.config.plugins).entries()}
 
     def _card(

@@ -1,4 +1,4 @@
-"""`bench score`: read a file of questions, and of answers if any, and write a JSON line with a confidence for each."""
+"""`bench score`: read files of questions and, if given, answers, and make a JSON line with each answer's confidence."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def score(
     questions: Path, head: Path, answers: Path | None, setting: HeadSetting, progress: Progress,
     cache: Path | None = None,
 ) -> ScoreReport:  # fmt: skip
-    """Score answers to questions with a head.
+    """Compute a head's confidences in answers to the questions of a file.
 
     Args:
         questions: file of questions, which may hold answers.
         head: folder of the head.
-        answers: file of answers, if the questions hold none.
-        setting: model and its options.
+        answers: file of answers, if `questions` holds none; the model answers all other questions.
+        setting: the model and how it is run.
         progress: reports how far scoring is.
         cache: folder of the store; None: the user's.
 
@@ -151,13 +151,13 @@ def _notes(scored: ScoredAnswers, head: Scorer, lines: Sequence[Mapping[str, obj
 
 
 def guard_notes(guard: GuardCard | None, trusted: int, provided: int, unknown_subjects: int) -> Iterator[str]:
-    """Yield notes on the trusted answers, and on those that the guard does not cover.
+    """Yield notes on how many answers are trusted, and how many the guard does not cover.
 
     Args:
-        guard: of the head.
+        guard: guard of the head; None: there is none, nor any note.
         trusted: number of trusted answers.
-        provided: answers that the model did not generate.
-        unknown_subjects: questions of subjects without exemplars in the head.
+        provided: number of answers that the model did not generate.
+        unknown_subjects: number of questions on subjects without exemplars in the head.
     """
     if guard is None:
         return

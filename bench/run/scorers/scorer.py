@@ -1,6 +1,6 @@
-"""Scorer, a head loaded with its model: `load_head(folder)`, then `head(question, answer)` or `head.score(...)`.
+"""Load a head with its model: `head = load_head(folder)`, then `head(question, answer)` or `head.score(...)`.
 
-Questions take the same path as in a run, through prompts, reader and signals, and so get the same confidences.
+Prompts, answers and signals are computed by the same code as in a run, and so the confidences are the same.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from bench.signals.split_data import SplitData
 from bench.store.folders import Store
 
 FIELDS = ("question", "choices", "subject", "id")
-"""Keys of a question in a dict. Its key `given` holds the answer to score; `answer`, the right one, is ignored."""
+"""Keys of a question given as a dict. Key `given` may hold the answer to score; `answer`, the right one, is ignored."""
 
 
 @dataclass(frozen=True)
 class HeadSetting:
-    """Model, its options, and the files of plugins."""
+    """The model that a head is loaded with, how the model is run, and the files of plugins."""
 
     model: str | None = None
     """Alias, Hub id or folder. Default: the name in the head's run."""
@@ -62,31 +62,31 @@ class HeadSetting:
     token_budget: int | None = None
     """Tokens of one forward pass. Default: the device's."""
     plain: bool = False
-    """Whether each question is read alone, without a cache."""
+    """Whether each question is read alone, without a KV cache."""
     trust_remote_code: bool = False
     """Run code that comes with the model."""
     plugins: tuple[Path, ...] = ()
-    """Files of methods."""
+    """Python files that define methods."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredAnswers:
-    """Answers to questions with a scorer's confidences."""
+    """Answers to questions, with a scorer's confidences in them."""
 
     questions: Sequence[Question]
     answers: Sequence[Answer | None]
-    """None where a question is too long for the model."""
+    """Answer to each question; None where a question is too long for the model."""
     confidence: FloatArray
-    """`(n,)`; NaN where a question is too long."""
+    """`(n,)`: confidence in each answer; NaN where a question is too long."""
     too_long: Mapping[str, str] = field(default_factory=dict)
-    """Question id -> error message."""
+    """Id of a question that is too long -> error message."""
     unknown_subjects: UnknownSubjects = field(default_factory=UnknownSubjects)
     data_by_split: Sequence[SplitData] = ()
-    """Questions with answers and signals."""
+    """The questions with answers and signals: those with a provided answer, and those that the model answered."""
 
 
 class Scorer:
-    """A fitted method with its model.
+    """A head loaded with its model: it returns confidences in answers to questions.
 
     Example: `head = load_head("heads/tiny/atlas-choice/lts--demo--s0"); head({"question": "…", "choices": [...]}, "a")`
     """
@@ -94,7 +94,7 @@ class Scorer:
     def __init__(
         self, card: Card, method: ConfidenceMethod, words: PromptWording, output: Output, reader: Reader, grader: Grader
     ) -> None:
-        """Build a scorer from its parts; use `load_head`."""
+        """Build a scorer from its parts; users call `load_head` instead."""
         self.card = card
         self.words = words
         self.model = reader.lm.spec.source if reader.lm.spec.local else reader.lm.spec.name
@@ -104,31 +104,32 @@ class Scorer:
         self._method, self._output, self._grader = method, output, grader
 
     def __repr__(self) -> str:
-        """Name and model."""
+        """Show the head's name and model."""
         return f"Head({self.name!r}, {self.card.backbone.model!r})"
 
     @property
     def name(self) -> str:
-        """Name, e.g. `tiny/atlas-choice/ccps--demo--s0`."""
+        """Name of the head, e.g. `tiny/atlas-choice/ccps--demo--s0`."""
         return self.card.name
 
     @property
     def format(self) -> Format:
-        """Format of its questions: with options, or open."""
+        """Format of the questions that the head scores: with options, or open."""
         return Format(self.card.asked.format)
 
     @property
     def protocol(self) -> Protocol:
-        """Protocol of its prompts and samples."""
+        """Protocol by which prompts and samples are made."""
         return self.reader.protocol
 
     def __call__(self, question: str | Mapping[str, Any], answer: str | None = None) -> float:
         """Return the confidence that an answer is right, within [0, 1].
 
         Args:
-            question: text, or a dict with `question`, with `choices` if it has options, and with `subject`, which
-                selects the exemplars of the prompt.
-            answer: text; for a question with options its letter, in either case. None: the model answers.
+            question: text of the question, or a dict with `question`, with `choices` if it has options, and with
+                `subject`, which selects the exemplars of the prompt.
+            answer: text of the answer; for a question with options the option's letter, upper or lower case. None: the
+                model answers.
 
         Raises:
             UserError: question or answer is invalid.
@@ -138,11 +139,11 @@ class Scorer:
     def score(
         self, questions: Sequence[str | Mapping[str, Any] | Question], answers: Sequence[str | None] | None = None
     ) -> FloatArray:
-        """Return the confidences `(n,)` that answers are right, within [0, 1]; a batch is faster than single calls.
+        """Return the confidences `(n,)` that answers are right, within [0, 1]; faster than a call for each question.
 
         Args:
-            questions: as for a single call.
-            answers: one for each question; None where the model answers. Default: the questions' `given`.
+            questions: n questions, each as in `head(question)`.
+            answers: one for each question, None where the model answers. Default: the `given` of each question.
 
         Raises:
             UserError: a question or an answer is invalid, or too long for the model.
@@ -161,12 +162,12 @@ class Scorer:
     def check_answers(
         self, questions: Sequence[Question], answers: Mapping[str, Released], *, strict: bool = False
     ) -> dict[str, Released]:
-        """Check provided answers and return them by question id, spellings of an option's letter as that letter.
+        """Check provided answers and return question id -> answer; spellings of an option's letter become the letter.
 
         Args:
             questions: all questions to score.
             answers: question id -> provided answer.
-            strict: whether a text that is no option's letter raises.
+            strict: whether an answer that is no option's letter raises an error.
 
         Raises:
             UserError: a question has too few or too many options, an answer is invalid, or the method reads no answers.
@@ -200,12 +201,12 @@ class Scorer:
     def score_questions(
         self, questions: Sequence[Question], answers: Mapping[str, Released], dev: Sequence[Question] = ()
     ) -> ScoredAnswers:
-        """Return answers with confidences; questions that are too long are listed, not raised.
+        """Return the answers to questions with confidences; a question that is too long is listed and raises no error.
 
         Args:
-            questions: in the head's format, with distinct ids.
+            questions: questions in the head's format, with distinct ids.
             answers: question id -> provided answer; the model answers all other questions.
-            dev: exemplars that came with the questions.
+            dev: exemplars that came with the questions; they replace the head's of the same subjects.
 
         Raises:
             UserError: no prompt can be built, or the model can't be loaded.
@@ -260,17 +261,17 @@ def load_head(
     plugins: Sequence[str | Path] = (),
     trust_remote_code: bool = False,
 ) -> Scorer:
-    """Load a head that `bench run --save-heads` wrote.
+    """Load a head that `bench run --save-heads` wrote, with its model.
 
-    Its signals are stored in a temporary folder, which is deleted with the scorer.
+    The signals of scored questions are stored in a temporary folder, which is deleted with the scorer.
 
     Args:
-        folder: of the head.
-        model: alias, Hub id or folder of its model; by default the name in its run.
+        folder: folder of the head.
+        model: alias, Hub id or folder of the head's model; by default its name in the run that made the head.
         device: cuda, mps or cpu; by default the first of these that there is.
-        dtype: float32, bfloat16 or float16; by default the head's.
-        plugins: files of the method, if it is a plugin.
-        trust_remote_code: run code that comes with the model.
+        dtype: float32, bfloat16 or float16; by default that of the run that made the head.
+        plugins: Python files that define the method, if it is neither built in nor installed.
+        trust_remote_code: whether to run code that comes with the model.
 
     Raises:
         UserError: the head is damaged, or belongs to another model, method or version.
@@ -290,17 +291,17 @@ def load_head(
 def open_head(
     folder: Path, setting: HeadSetting, cache: Path, *, progress: Progress | None = None, same_model: bool = True
 ) -> Scorer:
-    """Load a head with its model in some setting.
+    """Load a head with a model in a given setting.
 
     Args:
-        folder: of the head.
+        folder: folder of the head.
         setting: the model and how it is run.
         cache: folder of the store.
         progress: reports how far loading and reading are.
-        same_model: whether another model than the head's raises.
+        same_model: whether another model than the head's raises an error.
 
     Raises:
-        UserError: as `load_head`.
+        UserError: the head is damaged, or belongs to another model, method or version.
     """
     from bench.model.devices import default_budget
     from bench.model.language_model import LanguageModel, LoadOptions
@@ -358,12 +359,12 @@ def open_head(
 
 
 def with_equal_options(questions: Sequence[Question]) -> list[str]:
-    """Return the ids of questions with two equal options."""
+    """Return the ids of questions of which two options are equal."""
     return [q.id for q in questions if len({choice.strip() for choice in q.choices}) < len(q.choices)]
 
 
 def _is_sequence(value: object) -> bool:
-    """Return whether a value is indexed, like a list, tuple, array or table column, and no text or mapping."""
+    """Return whether a value is indexed, as a list, tuple, array or table column is, and is no text or mapping."""
     return hasattr(type(value), "__getitem__") and not isinstance(value, str | Mapping)
 
 
@@ -373,16 +374,16 @@ def parse_questions(
     subject: str,
     kind: Format,
 ) -> tuple[list[Question], dict[str, Released]]:
-    """Parse questions, and return them with the provided answers by question id.
+    """Parse questions and answers; return the questions, and question id -> provided answer.
 
     Args:
         questions: texts, dicts or `Question`s.
-        answers: one for each question, None where the model answers; None: the questions' `given`.
-        subject: default subject.
-        kind: format of the questions; an open one has no options.
+        answers: one for each question, None where the model answers; None for all: the `given` of each question.
+        subject: subject of questions that name none.
+        kind: format of the questions; open questions have no options.
 
     Raises:
-        UserError: a question or answer is invalid, two questions have one id, or a question has two answers.
+        UserError: a question or answer is invalid, two questions have the same id, or one has two answers.
     """
     for name, values in (("questions", questions), ("answers", answers)):
         if values is not None and not _is_sequence(values):
@@ -413,7 +414,7 @@ def _check_answer(answer: object, i: int) -> str | None:
 
 
 def _parse_question(question: object, i: int, default: str, kind: Format) -> Question:
-    """Parse a question; `i` is its index for messages."""
+    """Parse a question; `i`: its index, for error messages; `default`: its subject if it names none."""
     if isinstance(question, Question):
         return question
     values = {"question": question} if isinstance(question, str) else question

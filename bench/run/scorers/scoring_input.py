@@ -1,4 +1,4 @@
-"""Prompt wording and exemplars of a head as data, and the task built from them, so that no task need be installed."""
+"""Store the wording and exemplars of prompts in a head, and build a task from them, so that none need be installed."""
 
 from __future__ import annotations
 
@@ -17,39 +17,40 @@ from bench.run.scorers.card import WORDS, ProtocolCard
 from bench.store.decoding import decoded, parsed
 
 _MOST = 5_000
-"""Most exemplars in a head."""
+"""Largest number of exemplars in a head."""
 
 
 @dataclass(frozen=True)
 class PromptWording:
-    """Prompt styles by subject, and pools of exemplars."""
+    """Wording and exemplars of a task's prompts, as a head keeps them."""
 
     styles: Mapping[str, PromptStyle]
     """Subject -> prompt style; the empty subject is the default."""
     pools: Mapping[str, tuple[Question, ...]]
-    """Subject -> exemplars."""
+    """Subject -> exemplars from which its prompts take theirs."""
 
     @property
     def subject(self) -> str:
-        """Default subject of a question: the only one of the pools, if there is just one."""
+        """Subject of questions that name none: that of the pools if there is only one, else "general knowledge"."""
         return next(iter(self.pools)) if len(self.pools) == 1 else "general knowledge"
 
 
 @dataclass(frozen=True)
 class UnknownSubjects:
-    """Subjects without exemplars in a head."""
+    """Subjects of scored questions that a head has no exemplars of."""
 
     subjects: tuple[str, ...] = ()
     questions: int = 0
+    """Number of questions on these subjects."""
     shown: int = 0
-    """Exemplars of other subjects in their prompts instead."""
+    """Number of exemplars of other subjects that each of their prompts shows instead."""
 
 
 def collect_wording(task: Task, questions: Sequence[Question], protocol: Protocol) -> PromptWording:
-    """Collect prompt styles and exemplars of a task.
+    """Collect the prompt styles and exemplars of a task.
 
     Raises:
-        UserError: they can't be stored as data.
+        UserError: a head can't keep them: a subject has several styles, or exemplars are too many or drawn per prompt.
     """
     with plugin_errors(f"task {task.name!r}, pools and style_of"):
         pools = dict(task.pools())
@@ -72,10 +73,10 @@ def collect_wording(task: Task, questions: Sequence[Question], protocol: Protoco
 
 
 def read_wording(folder: Path) -> PromptWording:
-    """Read prompt styles and exemplars of a head.
+    """Read the prompt styles and exemplars from the folder of a head.
 
     Raises:
-        UserError: the file is missing or damaged.
+        UserError: the file with them is missing or damaged.
     """
     try:
         return decoded(parsed((folder / WORDS).read_text(encoding="utf-8")), PromptWording)
@@ -84,39 +85,39 @@ def read_wording(folder: Path) -> PromptWording:
 
 
 class _HeadTask(Task):
-    """Task of the questions that a head scores; `build_task` makes a subclass for each call."""
+    """Task that builds the prompts of questions given to a head; `build_task` makes a subclass for each call."""
 
     words: ClassVar[PromptWording]
     exemplars: ClassVar[Mapping[str, Sequence[Question]]]
 
     def questions(self, split: Split) -> Iterator[Question]:
-        """Yield nothing: the caller has the questions."""
+        """Yield nothing: the caller of `build_task` has the questions."""
         del split
         yield from ()
 
     def pools(self) -> Mapping[str, Sequence[Question]]:
-        """Return the head's exemplars, and substitutes for unknown subjects."""
+        """Return subject -> exemplars: the head's, and substitutes for subjects that the head lacks."""
         return self.exemplars
 
     def style_of(self, question: Question) -> PromptStyle:
-        """Return the style of the question's subject, else the default."""
+        """Return the prompt style of the question's subject, or the default style."""
         return self.words.styles.get(question.subject, self.words.styles[""])
 
 
 def build_task(
     card: ProtocolCard, words: PromptWording, protocol: Protocol, questions: Sequence[Question], dev: Sequence[Question]
 ) -> tuple[Task, UnknownSubjects]:
-    """Build the task that prompts these questions like the head's test questions.
+    """Build the task that asks questions as the head's test questions were asked.
 
-    A subject without exemplars in the head gets exemplars of all subjects in turn: without any the model would answer
+    A subject without exemplars in the head gets exemplars of all subjects in turn: without any, the model would answer
     otherwise than in the head's training.
 
     Args:
-        card: of the head.
-        words: of the head.
-        protocol: of the head.
+        card: the part of the head's card on prompts.
+        words: prompt styles and exemplars of the head.
+        protocol: protocol of the head.
         questions: questions to score.
-        dev: exemplars from the file of questions, which replace those of their subjects.
+        dev: exemplars from the file of questions, which replace the head's of the same subjects.
     """
     pools: dict[str, Sequence[Question]] = dict(words.pools)
     from_file: dict[str, list[Question]] = {}
