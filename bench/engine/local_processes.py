@@ -29,7 +29,7 @@ main()
 
 @dataclass
 class Processes:
-    """Worker group of one process for each of these devices."""
+    """Worker group with one process for each entry of `devices`."""
 
     spec: WorkerSpec
     devices: Sequence[str]

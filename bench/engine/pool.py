@@ -24,7 +24,7 @@ _POLL = 5.0
 
 @dataclass(frozen=True)
 class Ready:
-    """Event: a worker has started and loaded its model."""
+    """Event: a worker has started and can take tasks."""
 
 
 @dataclass(frozen=True)

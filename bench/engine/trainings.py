@@ -118,7 +118,7 @@ class Trainings:
                     ray.cancel(job.ref, force=True)
 
     def _poll(self, running: Sequence[_RemoteTraining], seconds: float = _POLL) -> None:
-        """Wait at most this long until one of the running trainings ends, and mark those that have ended."""
+        """Wait at most these seconds until one of the running trainings ends, and mark those that have ended."""
         import ray
 
         finished, _ = ray.wait([job.ref for job in running], num_returns=1, timeout=seconds)

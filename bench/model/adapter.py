@@ -1,4 +1,4 @@
-"""LoRA adapters: add a new adapter to a model for training, or apply a trained adapter to a frozen model for a time."""
+"""LoRA adapters: add a new adapter to a model for training, or apply a trained one to a frozen model in a context."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def record_base(folder: Path, weights: str, name: str) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """SHA-256 over an adapter's weights, its configuration and the record of its base model."""
+    """Return the SHA-256 digest of an adapter's weights, its configuration and the record of its base model."""
     digest = hashlib.sha256()
     for name in (WEIGHTS, SETTINGS, _BASE):
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
@@ -67,7 +67,7 @@ def adapted(lm: LanguageModel, ref: AdapterRef) -> Iterator[LanguageModel]:
     """Apply a trained adapter to the model within the context, without dropout.
 
     The model has another KV cache within the context, so that keys and values of adapted and frozen weights never mix;
-    at its end the old cache is restored. Generate no answers within it: answers are always the frozen model's.
+    at its end the old cache is restored. Generate no answers within the context: answers are the frozen model's.
 
     Raises:
         UserError: the adapter is incomplete, was altered after training, or belongs to another model.

@@ -53,7 +53,7 @@ class DecodeBatch:
     lm: LanguageModel
     asking: PromptSettings
     items: list[list[ModelInput]]
-    """`items[i]`: the questions with the i-th distinct prompt and stored answer; they may have other right answers."""
+    """`items[i]`: the questions with the i-th distinct prompt and stored answer; their right answers may differ."""
     tree: ContinuationTree
     answers: list[Ids]
     """`answers[i]`: the answer to the questions `items[i]`."""
@@ -92,7 +92,7 @@ class DecodeBatch:
         return PendingArray((self.lm.block_of(depth), nodes), transform)
 
     def turn_end_states(self, turn: UserTurn, depth: float) -> dict[int, torch.Tensor | PendingArray]:
-        """Return index of each non-empty answer -> hidden state `(d,)` at the end of the user turn after the answer."""
+        """Return i -> hidden state `(d,)` at the end of the user turn after `answers[i]`, for each non-empty answer."""
         replies = self.replies[turn]
         if replies.tree is not self.tree:
             states = replies.tree.states(self.lm.block_of(depth), replies.nodes)
@@ -102,9 +102,9 @@ class DecodeBatch:
         )
 
     def word_logits(self, turn: UserTurn, rows: Ids) -> dict[int, torch.Tensor]:
-        """Return index of each non-empty answer -> float32 logits `(len(rows),)` of token ids after the user turn.
+        """Return i -> logits `(len(rows),)` of token ids after the user turn, for each non-empty `answers[i]`.
 
-        The logits are on the device.
+        The logits are float32, on the device.
         """
         replies = self.replies[turn]
         if not replies.answered:
@@ -118,7 +118,7 @@ class DecodeBatch:
         return [i, *self.paths[i]]
 
     def predicting(self, i: int) -> list[int]:
-        """Return the nodes whose states predict the tokens of answer i, one for each token."""
+        """Return the nodes whose states predict the tokens of `answers[i]`, one for each token."""
         return self.path(i)[: len(self.answers[i])]
 
     def continuation(self, i: int, options: Iterable[Ids]) -> list[int]:
@@ -126,7 +126,7 @@ class DecodeBatch:
         return [node for ids in options if len(ids) for node in [i, *self.tree.grow(i, ids[:-1])]]
 
     def repeat_per_question(self, values: Iterable[PendingArrays]) -> list[list[PendingArrays]]:
-        """Return the i-th of these values once for each question of `items[i]`."""
+        """Return for each i a list with `values[i]` once for each question of `items[i]`."""
         return [[value] * len(group) for value, group in zip(values, self.items, strict=True)]
 
 

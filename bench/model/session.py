@@ -1,4 +1,4 @@
-"""A session: forward passes over packs, with a KV cache that is rewound to the prefix that the next pack shares."""
+"""A session: forward passes over packs, with a KV cache that is rewound to the prefix that successive packs share."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class Session:
     def mask(self, visible: torch.Tensor, positions: torch.Tensor) -> Any:
         """Return the additive attention mask of shape `(1, 1, t, k)` in the model's dtype.
 
-        It is a dictionary, type of a layer -> mask, where transformers expects one for each type.
+        The result is a dictionary, type of a layer -> mask, where transformers expects a mask for each type.
 
         Args:
             visible: `(t, k)` bool, whether query token t attends to key k.

@@ -52,7 +52,7 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """Sum of all four."""
+        """Sum of the four numbers."""
         return self.weights + self.blocks + self.rest + self.trained
 
 

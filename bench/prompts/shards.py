@@ -124,7 +124,7 @@ class PromptTokeniser:
         return shards
 
     def _some(self, groups: list[IntArray]) -> list[IntArray]:
-        """Return the rows of all shards; if the split is much larger than the sample, of some, each cut to it."""
+        """Return the rows of all shards, or for a split much larger than the sample, some rows of some shards."""
         total = sum(map(len, groups))
         if self.sample is None or total <= _MANY_TIMES * self.sample:
             return groups

@@ -170,7 +170,7 @@ class _Training:
         self.seconds += time.perf_counter() - start
 
     def _count(self, loss: float) -> float:
-        """Count the tokens that all processes fed to the model since the last call; return the sum of their losses."""
+        """Count the tokens that all processes fed to the model since the last call; return the sum of all losses."""
         fed = self.model.fed
         totals = torch.tensor([loss, fed.forward, fed.floor], dtype=torch.float64)
         total, forward, floor = self.processes.sum(totals).tolist()
@@ -309,7 +309,7 @@ class _Training:
         return key_of({"job": job, **{name: digest_file(self.folder / name) for name in (EXAMPLES, VALIDATION)}})
 
     def _on_validation(self) -> dict[str, torch.Tensor]:
-        """Return name -> confidences `(points, n)` in the n validation examples at each point so far; may be empty."""
+        """Return the confidences `(points, n)` in the validation examples so far, by name; empty without any."""
         confidences = self.stopping.confidences
         return {_VAL_KEY: torch.from_numpy(np.stack(confidences))} if confidences else {}
 
