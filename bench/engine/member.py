@@ -49,7 +49,7 @@ class RemoteWorker:
 
     @_return_errors
     def open(self) -> Event:
-        """Load the model and the store that `spec` names, and check that model, store and software are the run's."""
+        """Build the worker that `spec` describes, and check that its model, store and software are the run's."""
         self._worker = self.spec.build_worker()
         return Ready()
 
