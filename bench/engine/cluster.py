@@ -18,12 +18,12 @@ from bench.signals.worker import ShardTask
 
 @dataclass
 class Cluster:
-    """Worker group of one actor for each card of a cluster, or on the CPU for each machine."""
+    """Worker group of Ray actors: by default one for each card of a cluster, or on CPUs one for each machine."""
 
     link: RayConnection
     _actors: dict[int, Any] = field(default_factory=dict, init=False)
     _pending: dict[int, deque[Any]] = field(default_factory=dict, init=False)
-    """Worker -> the references of its unfinished calls, in order."""
+    """Number of a worker -> the Ray references of its unfinished calls, in order."""
     _numbers: Iterator[int] = field(default_factory=count, init=False)
 
     @property
@@ -88,7 +88,10 @@ class Cluster:
 
 
 def _actor_class() -> type:
-    """Return the actor's class, local so that Ray pickles it by value: the package may be missing on the worker."""
+    """Return the class of the actors, which is local so that Ray pickles it by value.
+
+    The package itself may be missing on a worker's machine.
+    """
 
     class ConfbenchWorker:
         def open(self, spec: bytes) -> Any:

@@ -24,7 +24,7 @@ LOCAL, RAY = "local", "ray"
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Engine options of a user."""
+    """The user's options for the engine, i.e. for where shards are computed and adapters are trained."""
 
     engine: str = LOCAL
     workers: int | None = None
@@ -35,10 +35,10 @@ class EngineOptions:
     """Whether the model is split over several cards."""
 
     def __post_init__(self) -> None:
-        """Check the combination of options.
+        """Check that the options fit together.
 
         Raises:
-            UserError: options conflict, or a package is missing.
+            UserError: options conflict, or the package ray is missing.
         """
         if self.engine not in {LOCAL, RAY}:
             raise UserError(f"--engine {self.engine}: expected {LOCAL} or {RAY}.")
@@ -60,17 +60,19 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class Engines:
-    """Workers that read, and trainings on a cluster; None where the run's own process does the work."""
+    """Where a run computes its shards and trains its adapters."""
 
     readers: Pool | None = None
+    """Workers that compute shards; None if the run's own process does."""
     trainings: Trainings | None = None
+    """Adapter trainings on a Ray cluster; None if adapters are trained on this machine."""
 
 
 def build_engines(request: EngineOptions, lm: LanguageModel, store: Store) -> Engines:
-    """Build the engines; workers are started only when there is work.
+    """Build the engines that the options ask for; workers are started only when there is work.
 
     Raises:
-        UserError: there are fewer devices than workers.
+        UserError: this machine has fewer devices than workers are requested.
     """
     if request.engine == RAY:
         link = RayConnection(lm, store, request.workers, request.address)

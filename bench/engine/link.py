@@ -28,9 +28,10 @@ ABSENT = (
     "Worker on {}: expected the confbench of the run, found none or another one ({}: {}). Install the same on all"
     " machines."
 )
-"""Message of a worker machine without this package: its name, and the type and message of the error."""
+"""Message if a worker's machine lacks the run's version of this package; it takes the machine's name and the error's
+type and text."""
 _RING = 5.0
-"""Timeout of a connection to a cluster, in seconds."""
+"""Seconds after which an attempt to connect to a cluster fails."""
 
 
 @dataclass
@@ -40,15 +41,17 @@ class RayConnection:
     lm: LanguageModel
     store: Store
     requested_workers: int | None
-    """Requested number of workers; None for one per device."""
+    """Requested number of workers; None for one per card, or on CPUs one per machine."""
     address: str | None
+    """Address of the cluster; None for $RAY_ADDRESS, or a cluster that is started on this machine."""
     workers: int = field(default=1, init=False)
+    """Number of workers, set when connected."""
     threads: int = field(default=1, init=False)
-    """Threads of each worker."""
+    """CPU threads of each worker, set when connected."""
     spec: bytes = field(default=b"", init=False)
-    """The pickled `WorkerSpec`."""
+    """The pickled `WorkerSpec`, set when connected."""
     _cores: int = field(default=1, init=False)
-    """Processors of the smallest machine."""
+    """Number of processors of the cluster's smallest machine."""
     _connected: bool = field(default=False, init=False)
     """Whether this object has connected, and so has to disconnect."""
 
@@ -59,14 +62,14 @@ class RayConnection:
 
     @property
     def witness(self) -> str:
-        """Name of a file in the store, by which a worker checks that it has the same store."""
+        """Name of a file in the store, by which a worker checks that its store is the run's."""
         return f".seen-by-workers-{platform.node()[:64]}-{os.getpid()}"
 
     def connect(self) -> None:
-        """Connect, unless connected.
+        """Connect to the cluster, unless connected.
 
         Raises:
-            UserError: the cluster can't be reached, or has no such device.
+            UserError: the cluster can't be reached, or has no device of the run's kind.
         """
         if self._connected:
             return
@@ -102,7 +105,7 @@ class RayConnection:
         self.spec = pickle.dumps(replace(spec, options=replace(spec.options, device=device)))
 
     def disconnect(self) -> None:
-        """Disconnect from the cluster, which ends the tasks that still run."""
+        """Disconnect from the cluster; this ends the tasks that still run there."""
         if not self._connected:
             return
         import ray
@@ -113,9 +116,9 @@ class RayConnection:
         self._connected = False
 
     def remote(self, work: Any, devices: int = 1, **options: Any) -> Any:
-        """Return a Ray actor class or remote function that gets this many cards, or the threads for them on the CPU.
+        """Return `work` as a Ray actor class or remote function that gets this many cards, or on CPUs their threads.
 
-        The weights that the run itself has loaded are released, since Ray may assign their cards.
+        The run's own weights are released if they are on a card, since Ray may assign that card.
         """
         import ray
 
@@ -127,11 +130,11 @@ class RayConnection:
         )  # fmt: skip
 
     def resources(self, devices: int) -> dict[str, int]:
-        """Return the resource options of Ray for this many devices."""
+        """Return the Ray options that request this many devices."""
         return {"num_cpus": min(self.threads * devices, self._cores), "num_gpus": devices if self.cards else 0}
 
     def has_room(self, devices: int) -> bool:
-        """Return whether a machine of the cluster has this many devices in total."""
+        """Return whether a machine of the cluster has this many devices, be they free or in use."""
         needs = self.resources(devices)
         return any(
             node.get("CPU", 0) >= needs["num_cpus"] and node.get("GPU", 0) >= needs["num_gpus"] for node in _nodes()
@@ -150,7 +153,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _nodes() -> list[dict[str, float]]:
-    """Return the resources of each live machine."""
+    """Return the resources of each machine of the cluster that is alive, e.g. its numbers of `CPU` and `GPU`."""
     import ray
 
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]

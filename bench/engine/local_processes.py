@@ -29,11 +29,11 @@ main()
 
 @dataclass
 class Processes:
-    """Worker group of one process for each device."""
+    """Worker group with one process for each entry of `devices`."""
 
     spec: WorkerSpec
     devices: Sequence[str]
-    """Device of each worker."""
+    """Device of each worker; a device may be named several times."""
     _running: dict[int, _Process] = field(default_factory=dict, init=False)
     _ready: set[int] = field(default_factory=set, init=False)
     _numbers: count[int] = field(default_factory=count, init=False)
@@ -44,7 +44,7 @@ class Processes:
         return len(self.devices)
 
     def start_worker(self) -> int:
-        """Start a process on a free device."""
+        """Start a process on a device that no other worker uses; see `WorkerGroup`."""
         free = list(self.devices)
         for process in self._running.values():
             free.remove(process.device)
@@ -65,7 +65,7 @@ class Processes:
         return number
 
     def send(self, worker: int, task: ShardTask, *, wait: bool) -> None:
-        """See `WorkerGroup`; the end of a process is reported by `receive`."""
+        """See `WorkerGroup`; if the process has ended, `receive` reports it."""
         with suppress(OSError):
             self._running[worker].connection.send((task, wait))
 
@@ -81,7 +81,7 @@ class Processes:
             except (EOFError, OSError):
                 del self._running[number]
                 event = Lost(process.end())
-                if number not in self._ready and process.process.returncode >= 0:  # a new one would end in the same way
+                if number not in self._ready and process.process.returncode >= 0:  # a new process would end likewise
                     event = Failed(
                         "--workers: expected a process that loads the model, got one that ended before with"
                         f" {event.reason}; what it wrote says why. Check that no file of the package has changed since"
@@ -109,7 +109,7 @@ class _Process:
     connection: Connection
 
     def end(self) -> str:
-        """Kill the process; returns how it ended if it already had, else "killed"."""
+        """Kill the process; returns how it had ended before, or "killed" if it had not."""
         self.connection.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(1.0)  # a process closes its connection a moment before it can be waited for

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def _return_errors(function: Callable[P, T]) -> Callable[P, T | Failed]:
-    """Wrap a function so that it returns its errors as `Failed`."""
+    """Wrap a function so that it returns its errors as `Failed` instead of raising them."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> T | Failed:
         try:
@@ -49,20 +49,20 @@ class RemoteWorker:
 
     @_return_errors
     def open(self) -> Event:
-        """Load the model and store of the spec, and check that they equal the run's."""
+        """Build the worker that `spec` describes, and check that its model, store and software are the run's."""
         self._worker = self.spec.build_worker()
         return Ready()
 
     @_return_errors
     def do(self, task: ShardTask, *, wait: bool) -> Event:
-        """Compute a shard; its arrays are written to the store."""
+        """Compute a shard and write its arrays to the store."""
         if self._worker is None:
             raise RuntimeError("a task came before the worker was opened")
         return self._worker.do_for_remote(task, wait=wait)
 
     @_return_errors
     def train(self, work: Assignment) -> tuple[float, Sequence[str]]:
-        """Run a training; returns its seconds and notes for the user."""
+        """Run a training; returns the seconds that it took, and notes for the user."""
         start = time.perf_counter()
         store = self.spec.build_worker().store
         work.carry_out(store)
@@ -70,7 +70,7 @@ class RemoteWorker:
 
 
 def main() -> None:
-    """Serve the run that started this process, until it closes its end of the connection."""
+    """Compute shards for the run that started this process, until the run closes its end of the connection."""
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     received: queue.SimpleQueue[Any] = queue.SimpleQueue()
 

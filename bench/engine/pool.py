@@ -1,4 +1,4 @@
-"""A pool that distributes shards over workers, at most two at a time to each, and reassigns those of a lost worker."""
+"""A pool that distributes shards over workers, at most two at a time to each, and reassigns a lost worker's shards."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from bench.api import UserError
 from bench.signals.worker import Outcomes, ShardTask, TaskResult, busy_last
 
 AHEAD = 2
-"""Tasks of a worker at a time: the current one and the next."""
+"""Number of tasks that a worker has at a time: the current task and the next."""
 _MOST = 2
-"""Lost workers after which a task is given up, since a third one would be lost, too."""
+"""Number of workers lost over one task after which the task is given up, since a third would be lost, too."""
 _REPLACED = 2
-"""Replacements of lost workers, per worker of the group, at most."""
+"""Maximum number of replacements of lost workers, per worker of the group."""
 _PATIENCE = 600.0
-"""Seconds to wait for a first worker: a cluster may have to free devices, and load a large model."""
+"""Seconds to wait until any worker is ready: a cluster may have to free devices, and load a large model."""
 _POLL = 5.0
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker has started."""
+    """Event: a worker has started and can take tasks."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A worker failed in a way that any other worker would."""
+    """Event: a worker failed in a way in which any other worker would fail, too."""
 
     reason: str
     """Message for the user, or a traceback."""
     expected: bool
-    """Whether `reason` is a message for the user."""
+    """Whether `reason` is a message for the user, not a traceback."""
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A worker has ended unexpectedly."""
+    """Event: a worker has ended unexpectedly."""
 
     reason: str
 
@@ -55,17 +55,23 @@ class WorkerGroup(Protocol):
         """Number of workers that the group should have."""
 
     def start_worker(self) -> int:
-        """Start a worker without waiting for it; returns its number.
+        """Start a worker without waiting for it; returns the worker's number.
 
         Raises:
-            UserError: it can't be started.
+            UserError: the worker can't be started.
         """
 
     def send(self, worker: int, task: ShardTask, *, wait: bool) -> None:
-        """Send a task to a started worker, which does its tasks in order."""
+        """Send a task to a started worker, which does its tasks in order.
+
+        Args:
+            worker: number of the worker.
+            task: the task.
+            wait: whether the worker waits for another run that is computing the shard; else it skips the shard.
+        """
 
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
-        """Wait for events; returns an empty list after a timeout."""
+        """Wait for events; returns pairs (worker's number, event), or an empty list after this many seconds."""
 
     def stop_workers(self) -> None:
         """End all workers; new ones may be started."""
@@ -80,17 +86,17 @@ class Pool:
 
     group: WorkerGroup
     stop_when_idle: bool = False
-    """Whether to end workers when there is nothing to do, since they occupy devices that the run itself needs."""
+    """Whether to end the workers while there are no tasks, since they occupy devices that the run itself needs."""
     devices_busy: Callable[[], bool] = lambda: False
     """Whether the workers' devices are busy with other work, so that the first worker may start hours later."""
     _starting: set[int] = field(default_factory=set, init=False)
     _assigned: dict[int, deque[ShardTask]] = field(default_factory=dict, init=False)
-    """Started worker -> its tasks, the current one first."""
+    """Number of each worker that is ready -> the worker's tasks, the current one first."""
     _losses: Counter[tuple[str, int]] = field(default_factory=Counter, init=False)
     _replacements: int = field(default=0, init=False)
 
     def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
-        """See `bench.signals.worker.Engine`; tasks that another run is computing come last."""
+        """See `bench.signals.worker.Engine`; shards that another run is computing come last."""
         try:
             yield from busy_last(self._run, tasks)
         finally:
@@ -118,11 +124,11 @@ class Pool:
     def _run(self, tasks: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, TaskResult]]:
         source = iter(tasks)
         waiting = deque(task for task in [next(source, None)] if task is not None)
-        while waiting and len(self._starting) + len(self._assigned) < self.group.size:  # none if all tasks are stored
+        while waiting and len(self._starting) + len(self._assigned) < self.group.size:  # no worker if all is stored
             self._starting.add(self.group.start_worker())
         since = time.monotonic()
         while waiting or any(self._assigned.values()):
-            for most in range(1, AHEAD + 1):  # one task to each before a second to any
+            for most in range(1, AHEAD + 1):  # a first task for each worker, then second ones
                 for worker, queue in self._assigned.items():
                     if len(queue) < most and (task := waiting.popleft() if waiting else next(source, None)) is not None:
                         queue.append(task)
@@ -141,9 +147,13 @@ class Pool:
                 )
 
     def _handle(self, worker: int, event: Ready | Failed | Lost) -> list[ShardTask]:
-        """Handle an event of a worker; returns the tasks to reassign, the last one first.
+        """Handle an event of a worker; returns the tasks to reassign, the last of them first.
 
         A lost worker is replaced, up to a maximum number of replacements.
+
+        Raises:
+            UserError: the worker failed with a message for the user, a task was lost too often, or no worker is left.
+            RuntimeError: the worker failed with another error.
         """
         if isinstance(event, Failed):
             raise UserError(event.reason) if event.expected else RuntimeError(event.reason)

@@ -1,4 +1,4 @@
-"""Adapter trainings on a Ray cluster: each is a Ray task with its own devices, besides the workers that read."""
+"""Adapter trainings on a Ray cluster: each is a Ray task with its own devices, apart from the workers for shards."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from bench.training.assignment import Assignment
 
 _RETRIES = 3
-"""Retries of a training whose machine was lost; each resumes from the last checkpoint."""
+"""Maximum number of retries of a training whose machine was lost; each resumes from the last checkpoint."""
 _PATIENCE = 600.0
-"""Seconds to wait for a machine with enough devices, if the cluster has lost the last one."""
+"""Seconds to wait for a machine with enough devices, if the cluster has lost the last such machine."""
 _POLL = 5.0
 
 
@@ -30,21 +30,21 @@ class _RemoteTraining:
     ref: Any
     finished: bool = False
     failure: str = ""
-    """Message if no machine has enough devices any more."""
+    """Message for the user if no machine has enough devices any more; else empty."""
 
 
 @dataclass
 class Trainings:
-    """The adapter trainings of one run."""
+    """The adapter trainings of one run on a Ray cluster."""
 
     link: RayConnection
     make_room: Callable[[], None]
-    """Ends the workers that read; later ones use the devices that are left."""
+    """Ends the workers that compute shards; workers that are started later use the devices that are left."""
     _begun: dict[str, _RemoteTraining] = field(default_factory=dict, init=False)
 
     @property
     def on_cards(self) -> bool:
-        """Whether trainings use GPUs, perhaps the one of the run's own process."""
+        """Whether trainings use GPUs, which may be the GPU of the run's own process."""
         return self.link.cards
 
     def is_running(self) -> bool:
@@ -118,7 +118,7 @@ class Trainings:
                     ray.cancel(job.ref, force=True)
 
     def _poll(self, running: Sequence[_RemoteTraining], seconds: float = _POLL) -> None:
-        """Wait for the end of a training, at most this long, and mark those that have ended."""
+        """Wait at most these seconds until one of the running trainings ends, and mark those that have ended."""
         import ray
 
         finished, _ = ray.wait([job.ref for job in running], num_returns=1, timeout=seconds)
@@ -135,7 +135,10 @@ def _no_room(work: Assignment, link: RayConnection) -> str:
 
 
 def _carrier() -> Callable[[bytes, bytes], Any]:
-    """Return the task's function, local so that Ray pickles it by value: the package may be missing on the worker."""
+    """Return the function of the Ray task, which is local so that Ray pickles it by value.
+
+    The package itself may be missing on the worker's machine.
+    """
 
     def train(spec: bytes, work: bytes) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""LoRA adapters: add a new one for training, or apply a trained one to a frozen model and take it off again."""
+"""LoRA adapters: add a new adapter to a model for training, or apply a trained one to a frozen model in a context."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
-"""Names that peft gives the files."""
+"""File names that peft gives an adapter's weights and its configuration."""
 _BASE = "base_model.json"
-"""File beside them that names the base weights on which the adapter was trained."""
+"""File in an adapter's folder that records on which model the adapter was trained."""
 
 
 def with_lora(model: Any, targets: Sequence[str], *, rank: int, alpha: int = 8, dropout: float = 0.1) -> Any:
-    """Wrap a model with a new LoRA adapter (B = 0) on these layers; only the adapter's dropout is active."""
+    """Wrap a model with a new LoRA adapter (B = 0) on the layers of these paths; only adapter dropout is active."""
     import peft
     from transformers.pytorch_utils import Conv1D
 
@@ -35,7 +35,7 @@ def with_lora(model: Any, targets: Sequence[str], *, rank: int, alpha: int = 8, 
         fan_in_fan_out=isinstance(model.get_submodule(targets[0]), Conv1D), task_type="CAUSAL_LM",
     )  # fmt: skip
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
+        warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
         wrapped = peft.get_peft_model(model, config)
     wrapped.eval()
     set_dropout(wrapped, on=True)
@@ -50,12 +50,12 @@ def set_dropout(wrapped: Any, *, on: bool) -> None:
 
 
 def record_base(folder: Path, weights: str, name: str) -> None:
-    """Write the base model's fingerprint, and its name for messages, beside the adapter's files."""
+    """Write the base model's fingerprint `weights`, and its name for messages, into an adapter's folder."""
     write_json(folder / _BASE, {"fingerprint": weights, "name": name})
 
 
 def fingerprint(folder: Path) -> str:
-    """SHA-256 over an adapter's weights, its configuration and the record of its base model."""
+    """Return the SHA-256 digest of an adapter's weights, its configuration and the record of its base model."""
     digest = hashlib.sha256()
     for name in (WEIGHTS, SETTINGS, _BASE):
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
@@ -66,8 +66,8 @@ def fingerprint(folder: Path) -> str:
 def adapted(lm: LanguageModel, ref: AdapterRef) -> Iterator[LanguageModel]:
     """Apply a trained adapter to the model within the context, without dropout.
 
-    The model gets a new KV cache meanwhile, so that keys and values of adapted and frozen weights never mix; the old
-    cache is restored afterwards. Generate no answers in the context: answers are always the frozen model's.
+    The model has another KV cache within the context, so that keys and values of adapted and frozen weights never mix;
+    at its end the old cache is restored. Generate no answers within the context: answers are the frozen model's.
 
     Raises:
         UserError: the adapter is incomplete, was altered after training, or belongs to another model.
@@ -96,7 +96,7 @@ def adapted(lm: LanguageModel, ref: AdapterRef) -> Iterator[LanguageModel]:
         )
     frozen_session, model = lm.session, lm.model
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
+        warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
         try:
             wrapped = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=False)
         except (ValueError, TypeError, RuntimeError, KeyError, OSError, SafetensorError) as error:

@@ -21,20 +21,20 @@ from bench.prompts.front_coding import Ids
 
 @dataclass(frozen=True, eq=False)
 class PlannedPack:
-    """A pack and the prompts in it."""
+    """A pack, and which prompts are in it."""
 
     pack: Pack
     rows: list[int]
-    """Indices of the prompts; several prompts may have the same tokens."""
+    """Indices of the pack's prompts in `BatchPlanner.prompts`; several prompts may have the same tokens."""
     leaves: IntArray
-    """`(len(rows),)` index in the pack of each prompt's last token."""
+    """`(len(rows),)` index of each prompt's last token in `pack.tokens`."""
 
 
 PackGroup = list[PlannedPack]
 
 
 class BatchPlanner:
-    """Iterator over decode batches that cover all prompts, in order."""
+    """Plans the decode batches of some prompts, and yields them; together they cover all prompts."""
 
     def __init__(
         self,
@@ -48,10 +48,11 @@ class BatchPlanner:
 
         Args:
             prompts: token ids of the prompts; equal prompts are read once.
-            budget: tokens of a pack at most.
+            budget: maximum number of tokens of a pack.
             limits: limits of a decode batch.
             bytes_per_token: bytes of keys and values per token.
-            too_long: whether the continuations of these prompts (indices) are too long for one decode batch.
+            too_long: function of prompt indices that says whether the continuations of these prompts are too long for
+                one decode batch.
         """
         self.prompts = prompts
         self.too_long = too_long
@@ -71,7 +72,7 @@ class BatchPlanner:
             tokens, batch_segments = tokens + added, batch_segments | segments
 
     def __iter__(self) -> Iterator[PackGroup]:
-        """Yield decode batches; the parts that `halve` made of one come next."""
+        """Yield the decode batches; after a call of `halve`, the parts of the batch that it split come next."""
         while self._waiting:
             decode_batch = self._waiting.pop(0)
             if not self.too_long([row for planned in decode_batch for row in planned.rows]) or not self.halve(
@@ -80,10 +81,10 @@ class BatchPlanner:
                 yield decode_batch
 
     def halve(self, decode_batch: PackGroup) -> bool:
-        """Split a decode batch that was too large in two, or its only pack into packs of half the size.
+        """Split a decode batch that was too large into two, or its only pack into packs of half the size.
 
         Returns:
-            False for a single prompt, which can't be split.
+            Whether the batch was split; False for a pack with a single prompt, which can't be split.
         """
         if len(decode_batch) > 1:
             middle = len(decode_batch) // 2

@@ -1,4 +1,7 @@
-"""Inputs of the extractor: a question's token ids, and the continuations and tensors that a signal needs of it."""
+"""Inputs of the extractor: the token ids of a question, and the continuations of its prompt that a signal needs.
+
+A continuation is a sequence of tokens that the model reads, or generates, after a prompt.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 Arrays = dict[str, "torch.Tensor"]
-"""Name -> tensor, of one question or of a shard; a signal with a single tensor names it `values`."""
+"""Name -> tensor of a signal, for one question or a whole shard; the only tensor of a signal is named `values`."""
 
 
 def identity_transform(value: torch.Tensor) -> torch.Tensor:
@@ -28,22 +31,22 @@ def identity_transform(value: torch.Tensor) -> torch.Tensor:
 
 
 def first_row(rows: torch.Tensor) -> torch.Tensor:
-    """Return the first row, `(d,)`, of `(n, d)`."""
+    """Return the first row `(d,)` of a matrix `(n, d)`."""
     return rows[0]
 
 
 @dataclass(frozen=True, eq=False)
 class PendingArray:
-    """A tensor on the device, copied to the host together with all others of a decode batch."""
+    """A tensor on the device that is to be copied to the host, together with all others of its decode batch."""
 
     rows: torch.Tensor | tuple[int, Sequence[int]]
-    """The tensor; or (block, nodes) for the hidden states of a block at nodes of the tree, `(len(nodes), d)`."""
+    """The tensor; or (block, nodes): hidden states `(len(nodes), d)` after a block at nodes of the token tree."""
     transform: Callable[[torch.Tensor], torch.Tensor] = identity_transform
-    """Function of the host copy whose result is stored."""
+    """Function that is applied to the copy on the host; its result is stored."""
 
 
 PendingArrays = Mapping[str, "torch.Tensor | PendingArray"]
-"""Name -> a tensor of `Arrays`, perhaps still on the device."""
+"""Name -> tensor of a signal, as in `Arrays`, but perhaps still on the device."""
 
 
 NOTHING: Ids = np.zeros(0, dtype=np.int32)
@@ -51,64 +54,64 @@ NOTHING: Ids = np.zeros(0, dtype=np.int32)
 
 @dataclass(frozen=True, eq=False)
 class ModelInput:
-    """Token ids of one question: its prompt, and answers to read after it."""
+    """Token ids of one question: its prompt, and the answers to read after the prompt."""
 
     prompt: Ids
     options: int
     """Number of lettered options; 0 for an open question."""
     answer: Ids | None = None
-    """The stored answer; None to generate it."""
+    """The stored answer; None if the model is to generate one."""
     gold: Ids = field(default_factory=lambda: NOTHING)
     """The right answer of an open question; empty where no signal reads it."""
     wrong: tuple[Ids, ...] = ()
     """The wrong answers of an open question; empty where no signal reads them."""
     query_prompt: Ids | None = None
-    """Ids before the answer in the self-check conversation; None where they equal the prompt."""
+    """Ids of the self-check conversation up to the answer; None where they equal the prompt."""
     uniforms: FloatArray | None = None
-    """`(n, max_new_tokens)` random numbers in [0, 1), a row for each sample."""
+    """`(n, max_new_tokens)` random numbers in [0, 1), a row for each sample; set whenever samples are generated."""
     samples: Mapping[Samples, Sequence[Ids]] = field(default_factory=dict)
-    """Stored samples; samples that are not here are generated."""
+    """Sampling settings -> ids of the stored samples; missing samples are generated."""
     id: str = ""
     """Question id, which seeds the samples."""
 
 
 class AnswerSpan(enum.IntEnum):
-    """Last position along prompt and answer whose hidden state a signal reads."""
+    """Last position, along the prompt and then the answer, whose hidden state a signal reads."""
 
     NOTHING = 0
-    """No hidden state; only logits at the prompt's end, which are always available."""
+    """The signal reads no hidden state; the logits at the prompt's end are always available."""
     PROMPT_END = 1
     ANSWER_PREDICTING = 2
-    """Up to the state that predicts the last answer token."""
+    """The position whose hidden state predicts the last answer token."""
     ANSWER_END = 3
 
 
 @dataclass(frozen=True, order=True)
 class UserTurn:
-    """A user turn after the answer."""
+    """A user turn that follows the answer."""
 
     wording: str = ""
     """Text of the turn; empty for the self-check query."""
     say: int = 0
-    """Maximum tokens of the generated reply."""
+    """Maximum number of tokens of the generated reply; 0 for no reply."""
 
 
 class Generation(NamedTuple):
-    """Key of one text that the model generates in a decode batch."""
+    """Identifies one text that the model generates in a decode batch: an answer, a reply or a sample."""
 
     row: int
-    """Index of its prompt among the distinct ones."""
+    """Index of the text's prompt in `DecodeBatch.items`."""
     kind: UserTurn | Samples | None = None
-    """User turn to which it replies, or sampling settings of a sample; None for the answer."""
+    """User turn to which the text replies, or sampling settings of the sample; None for the answer."""
     question: int = 0
-    """Index of the sample's question among those with this prompt."""
+    """Index of the sample's question among the questions with this prompt."""
     number: int = 0
-    """Index of the sample."""
+    """Index of the sample among the samples of its question."""
 
 
 @dataclass(frozen=True)
 class ContinuationSpec:
-    """Tokens to read after a prompt for a signal, which determine its cost; `a | b` covers two signals."""
+    """The continuations of a prompt that a signal needs; `a | b` is the spec of two signals together."""
 
     answer: AnswerSpan = AnswerSpan.NOTHING
     turns: frozenset[UserTurn] = frozenset()
@@ -116,17 +119,18 @@ class ContinuationSpec:
     gold: bool = False
     """Whether to read the right answer of an open question after the prompt."""
     wrong: bool = False
-    """Whether to read each of its wrong answers after the prompt."""
+    """Whether to read each wrong answer of an open question after the prompt."""
     samples: frozenset[Samples] = frozenset()
+    """Settings with which samples are generated."""
     sample_ends: frozenset[Samples] = frozenset()
-    """Samples whose last token is read too, and whose states are read at all depths."""
+    """Settings of the samples whose last token is read, too, and whose hidden states are kept at all depths in use."""
 
     def __or__(self, other: ContinuationSpec) -> ContinuationSpec:
-        """Return the continuations that either needs."""
+        """Return the spec of all continuations that either spec needs."""
         sets = (getattr(self, f.name) | getattr(other, f.name) for f in fields(self) if f.name != "answer")
         return ContinuationSpec(max(self.answer, other.answer), *sets)
 
     @classmethod
     def union(cls, specs: Iterable[ContinuationSpec]) -> ContinuationSpec:
-        """Return the continuations that any of them needs; an empty spec for none."""
+        """Return the spec of all continuations that any of these specs needs; an empty one if there are no specs."""
         return reduce(or_, specs, cls())

@@ -1,8 +1,8 @@
 """Token trees of continuations: answers, self-check queries, other options and samples after each prompt.
 
 A continuation starts at a prompt's end in a row of the KV cache; a row holds one pack or several side by side.
-Continuations with a common prefix share its nodes, so no token is read twice. Nodes 0 ... n-1 are the ends of the n
-prompts; every other node is a token after its parent.
+Continuations with a common prefix share the nodes of this prefix, so no token is read twice. Nodes 0 ... n-1 are the
+ends of the n prompts; every other node is a token that follows its parent's.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from bench.model.upload_buffer import Upload
 from bench.prompts.front_coding import Ids
 
 _FEW = 4
-"""Most evenly spaced runs of nodes whose states are read as slices; more runs are read by an index tensor."""
+"""Maximum number of evenly spaced runs of nodes whose states are read as slices; more are read by an index tensor."""
 
 States = dict[int, torch.Tensor]
-"""Block -> `(n, d)` hidden states."""
+"""Number of a block -> hidden states `(n, d)` after this block."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +31,9 @@ class PromptEnds:
     """Ends of prompts in one row of the KV cache, from which continuations are decoded."""
 
     seen: torch.Tensor
-    """`(n, k)` bool, on the device: which of the row's first k positions the next token of each prompt attends to."""
+    """`(n, k)` bool, on the device: which of the row's first k positions a token after each prompt attends to."""
     lengths: list[int]
-    """Tokens of each prompt."""
+    """Number of tokens of each prompt."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,18 +41,18 @@ class AttentionMask:
     """Attention mask of a pack: the key positions that each query token may attend to."""
 
     before: int
-    """Positions of the shared prefix, which all tokens attend to."""
+    """Length of the shared prefix, to which all tokens attend."""
     ends: Upload
     """See `Pack.ends`."""
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the mask `(n, before + t)` bool of n tokens of the pack, by index."""
+        """Return the mask `(n, before + t)` bool of n of the pack's t tokens, given by their indices."""
         columns = torch.arange(len(self.ends.tensor), device=tokens.device)
         visible = (columns <= tokens[:, None]) & (tokens[:, None] < self.ends.tensor)
         return torch.cat([visible.new_ones(len(visible), self.before), visible], dim=1)
 
     def all(self) -> torch.Tensor:
-        """Return the mask `(t, before + t)` bool of all t tokens."""
+        """Return the mask `(t, before + t)` bool of all t tokens of the pack."""
         return self.of(torch.arange(len(self.ends.tensor), device=self.ends.tensor.device))
 
 
@@ -63,11 +63,11 @@ def read_pack(
     """Read a pack into the session's main row.
 
     Args:
-        session: the model.
+        session: session of the model.
         pack: the prompts.
         chunk: tokens of one forward pass over a shared prefix.
-        depths: blocks whose hidden states are returned.
-        leaves: index of each prompt's last token in the pack, repeats allowed; by default those of the pack.
+        depths: numbers of the blocks whose hidden states are returned.
+        leaves: index of each prompt's last token in `pack.tokens`, repeats allowed; by default `pack.leaves`.
 
     Returns:
         The prompts' ends in the row, and the hidden states of their last tokens.
@@ -86,13 +86,13 @@ def read_together(
     """Read packs one after the other and, if there are several, copy them side by side into a new row.
 
     Args:
-        session: the model; its next forward passes append to the row that holds the packs.
-        packs: each with its leaves, see `read_pack`.
+        session: session of the model; its next forward passes append to the row that holds the packs.
+        packs: each pack with its leaves, see `read_pack`.
         chunk: tokens of one forward pass over a shared prefix.
-        depths: blocks whose hidden states are returned.
+        depths: numbers of the blocks whose hidden states are returned.
 
     Returns:
-        What `read_pack` returns, concatenated over packs.
+        The prompts' ends in the row, and the hidden states of their last tokens, concatenated over packs.
     """
     if len(packs) == 1:
         ((pack, leaves),) = packs
@@ -118,15 +118,16 @@ def read_together(
 
 
 class ContinuationTree:
-    """Continuations of the prompts of a decode batch: a tree for each prompt; new tokens of all trees share a pass."""
+    """Continuations of a decode batch's prompts, one tree for each prompt; one forward pass reads all new tokens."""
 
     def __init__(self, session: Session, prompt_ends: PromptEnds | Sequence[Ids], states: States) -> None:
         """Start one tree at the end of each prompt.
 
         Args:
-            session: the model with the row that holds the prompts.
-            prompt_ends: the prompts' ends in the row; or the prompts' ids, to read every path whole without a cache.
-            states: block -> `(n, d)` hidden states at the prompts' ends.
+            session: session of the model; its active row holds the prompts.
+            prompt_ends: the prompts' ends in this row; or the prompts' token ids, to read prompt and path as one whole
+                sequence, without a KV cache.
+            states: number of a block -> hidden states `(n, d)` at the prompts' ends.
         """
         self.session = session
         self.prompt_ends = prompt_ends
@@ -137,13 +138,13 @@ class ContinuationTree:
         self.trees = list(range(n))
         self._children: dict[tuple[int, int], int] = {}
         self._columns: list[tuple[int, ...]] = [()] * n
-        """Positions in the row of a node's keys and its ancestors', from the prompt's end down."""
+        """Positions in the row that hold the keys of a node's ancestors below the prompt's end, then the node's own."""
         self._chunks: dict[int, list[torch.Tensor]] = {block: [rows] for block, rows in states.items()}
         self._prefetched: dict[tuple[int, ...], Upload] = {}
         self._read = n
 
     def grow(self, node: int, ids: Sequence[int] | Ids) -> list[int]:
-        """Add a path of tokens below a node and return its nodes; new ones are read by the next `read`."""
+        """Add a path of tokens below a node and return the path's nodes; the next `read` reads those that are new."""
         path = []
         for token in map(int, ids):
             child = self._children.get((node, token))
@@ -158,15 +159,15 @@ class ContinuationTree:
         return path
 
     def prefetch(self, nodes: Sequence[int]) -> None:
-        """Upload node indices with the next copy to the device, for a later call of `states` with the same nodes."""
+        """Queue node numbers for the next upload to the device, for a later call of `states` with the same nodes."""
         self._prefetched[tuple(nodes)] = self.session.send(np.asarray(nodes, dtype=np.int64))
 
     def read(self, blocks: Sequence[int] | None = None) -> None:
         """Run the model over all new nodes, in one forward pass.
 
         Args:
-            blocks: blocks whose states are stored, by default all. A block that was left out once can't return, since
-                its states would no longer be indexed by node.
+            blocks: blocks whose states are kept, by default the same as before. The states of a block that was left out
+                once are no longer kept, since they could not be indexed by node.
         """
         new = range(self._read, len(self.tokens))
         if not new:
@@ -190,10 +191,10 @@ class ContinuationTree:
         self._read = len(self.tokens)
 
     def states(self, block: int, nodes: Sequence[int]) -> torch.Tensor:
-        """Return hidden states `(len(nodes), d)` of nodes that were read, in the model's dtype."""
+        """Return the hidden states `(len(nodes), d)` after a block at nodes that were read, in the model's dtype."""
         chunks = self._chunks[block]
         newest = sum(map(len, chunks[:-1]))
-        if len(chunks) > 1 and min(nodes, default=0) < newest:  # decoding only needs the newest
+        if len(chunks) > 1 and min(nodes, default=0) < newest:  # decoding needs the newest chunk alone
             chunks[:] = [torch.cat(chunks)]
             newest = 0
         rows, runs = chunks[-1], _runs(nodes)
@@ -216,7 +217,7 @@ class ContinuationTree:
             yield path[::-1]
 
     def sequences(self, first: int, prompts: Sequence[Ids]) -> list[Ids]:
-        """Return the token ids of prompt and path for each path of `leaves`; `prompts` holds those of the trees."""
+        """Return the ids of prompt and path for each path that `leaves` yields; `prompts[i]` is for tree i."""
         return [self._ids(path, prompts) for path in self.leaves(first)]
 
     def _ids(self, path: Sequence[int], prompts: Sequence[Ids]) -> Ids:
@@ -245,7 +246,7 @@ class ContinuationTree:
 
 
 def _runs(nodes: Sequence[int]) -> list[range]:
-    """Split ascending node numbers into at most `_FEW` evenly spaced runs; empty where that is impossible."""
+    """Return ascending node numbers as at most `_FEW` evenly spaced runs; an empty list where that is impossible."""
     runs: list[range] = []
     start = 0
     while start < len(nodes):

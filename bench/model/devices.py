@@ -1,4 +1,4 @@
-"""Devices: classes that compute the same bits, default tokens of a forward pass, default limits of decode batches."""
+"""Devices: which of them compute the same bits, and their default sizes of forward passes and decode batches."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ class BatchLimits:
     sequences: int
     """Number of sequences at which no further pack is added."""
     bytes: int
-    """Bytes of keys and values of all packs at most; a single pack may have more."""
+    """Maximum bytes of keys and values of all packs together; a single pack may have more."""
 
 
 ALONE = BatchLimits(1, 0)
 """Every pack is a decode batch of its own."""
 
 _BUDGETS = {"cuda": ((40, 8192), (0, 2048))}
-"""Kind of device -> (least memory of the card in GB, tokens of a forward pass), the largest first."""
+"""Kind of device -> pairs (least memory of the card in GB, tokens of a forward pass), the largest first."""
 _BUDGET = 1024
 """Tokens of a forward pass on every other kind of device."""
 _TRAINING_BUDGETS = {"cuda": ((40, 2048), (0, 1024))}
-"""The same for training, where activations of each token are stored for the backward pass."""
+"""As `_BUDGETS`, for training, where the activations of each token are stored for the backward pass."""
 _TRAINING_BUDGET = 2048
 _GB = 10**9
 _TOGETHER = {"cuda": ((64, BatchLimits(128, 10 * _GB)), (40, BatchLimits(128, 4 * _GB)), (0, ALONE))}
-"""Kind of device -> (least memory of the card in GB, limits); weights leave no room on small cards."""
+"""Kind of device -> pairs (least memory of the card in GB, limits of a decode batch), the largest first.
+
+On small cards the weights leave no room for several packs.
+"""
 
 
 def device_kind(device: str) -> str:
@@ -40,7 +43,7 @@ def device_kind(device: str) -> str:
 
 
 def device_class(*devices: str) -> str:
-    """Return the kind of a device and the name of a card; devices of one class compute the same bits.
+    """Return the class of these devices, their kind with the card's name; devices of one class compute the same bits.
 
     Cards of one name that share a model have the class of a single card, since each block is computed on one card.
     """
@@ -51,19 +54,22 @@ def device_class(*devices: str) -> str:
 
 
 def default_budget(*devices: str) -> int:
-    """Return the tokens of a forward pass, by the smallest card's total memory: free memory differs between runs."""
+    """Return the default number of tokens of a forward pass, by the total memory of the smallest card.
+
+    Free memory is ignored, since it differs between runs.
+    """
     return min(_by_size(device, _BUDGETS, _BUDGET) for device in devices)
 
 
 def training_budget(*devices: str) -> int:
-    """Return the tokens of a forward pass in training, by the smallest card's total memory."""
+    """Return the default number of tokens of a forward pass in training, by the total memory of the smallest card."""
     return min(_by_size(device, _TRAINING_BUDGETS, _TRAINING_BUDGET) for device in devices)
 
 
 def default_batch_limits(*devices: str) -> BatchLimits:
-    """Return the limits of decode batches, by the smallest card's total memory.
+    """Return the default limits of decode batches, by the total memory of the smallest card.
 
-    On the CPU every pack is decoded alone: decoding together saves no time there, and changes the last bits.
+    On the CPU every pack is decoded alone: decoding packs together saves no time there, and changes the last bits.
     """
     return min((_by_size(device, _TOGETHER, ALONE) for device in devices), key=lambda limits: limits.bytes)
 
@@ -81,7 +87,7 @@ def _by_size(device: str, table: Mapping[str, Sequence[tuple[int, Value]]], othe
 def visible_devices_env(devices: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables for a child process in which these cards are `cuda:0`, `cuda:1`, ...
 
-    Empty for `cuda` without a number and for the CPU.
+    The dictionary is empty for `cuda` without a number and for the CPU.
 
     Args:
         devices: names in this process, e.g. `cuda:1`.

@@ -35,9 +35,9 @@ from bench.prompts.front_coding import Ids
 from bench.prompts.prompt_settings import PromptSettings
 
 Values = dict[Signal, list[list[Arrays]]]
-"""Signal -> its value for each question of each distinct prompt of a decode batch, on the host."""
+"""Signal -> its tensors on the host for each question `DecodeBatch.items[i][j]`."""
 _LONG = 2
-"""Pack budgets that the stored answers of a decode batch may fill together."""
+"""Multiple of the pack budget that the tokens of a decode batch's stored answers may always reach together."""
 _FULL = 1024
 """Tokens of a forward pass above which kernel launches no longer dominate its time."""
 VERSION = 2
@@ -46,7 +46,7 @@ VERSION = 2
 
 @dataclass
 class Cost:
-    """Cost of one stage."""
+    """Cost of one stage: token positions that the model processed, and seconds."""
 
     forward_tokens: int = 0
     seconds: float = 0.0
@@ -82,8 +82,8 @@ class Extractor:
             lm: the model.
             asking: prompt settings, the same for all questions.
             specs: signal -> its reader.
-            stage: name under which all costs are counted; by default each stage has its own.
-            together: limits of decode batches; by default the device's.
+            stage: name under which all costs are counted; by default the costs of each stage have its own name.
+            together: limits of decode batches; by default those of the model's devices.
         """
         self.lm = lm
         self.together = together or default_batch_limits(*lm.devices)
@@ -94,7 +94,7 @@ class Extractor:
         depths = {depth for spec in specs.values() for depth in spec.depths}
         self.blocks = sorted({self.last, *map(lm.block_of, depths)})
         self.planned_specs = [*specs.values()]
-        """Readers that determine the forward passes, also where their values are not read (`CountingExtractor`)."""
+        """Readers for which forward passes are planned, even if no signal is read, as in `CountingExtractor`."""
         self.continuations = ContinuationSpec.union(spec.continuations for spec in self.planned_specs)
 
     def extract(self, items: Sequence[ModelInput]) -> ShardOutput:
@@ -132,7 +132,11 @@ class Extractor:
     # --- packs --------------------------------------------------------------------------------------------------------
 
     def _run_batches(self, groups: list[list[ModelInput]]) -> Iterator[tuple[list[int], list[Ids], Values]]:
-        """Run all decode batches; yields the indices of a batch's groups, their answers and their signals' values."""
+        """Run all decode batches; yields for each batch the indices of its groups, their answers and their signals.
+
+        Args:
+            groups: the questions of a shard, grouped by prompt and stored answer.
+        """
         session = self.lm.session
         if not self.lm.packed:
             for row, group in enumerate(groups):
@@ -144,13 +148,13 @@ class Extractor:
         limits, max_new_tokens, items = self.together, self.asking.max_new_tokens, [group[0] for group in groups]
         size = 0 if limits == ALONE else session.measure_bytes_per_token()
         decodes = any(item.answer is None for item in items) or bool(self.continuations.samples)
-        if not decodes or max_new_tokens <= 1:  # the query tokens of these sequences fill a forward pass
+        if not decodes or max_new_tokens <= 1:  # few sequences suffice: their query tokens fill a forward pass
             queries = -(-_FULL // (1 + len(self.asking.suffix)))
             limits = replace(limits, sequences=min(queries, limits.sequences))
         max_answer_tokens = max(_LONG * self.asking.budget, limits.sequences * max_new_tokens)
 
         def too_long(rows: Sequence[int]) -> bool:
-            """Return whether stored answers have more tokens together than generated ones can have."""
+            """Return whether the stored answers to these prompts have too many tokens for one decode batch."""
             return sum(len(answer) for row in rows if (answer := items[row].answer) is not None) > max_answer_tokens
 
         decode_batches = BatchPlanner([item.prompt for item in items], self.asking.budget, limits, size, too_long)
@@ -165,7 +169,7 @@ class Extractor:
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
-                if not decode_batches.halve(decode_batch):  # its parts come next
+                if not decode_batches.halve(decode_batch):  # else the loop goes on with its parts
                     raise UserError(
                         f"A single prompt of {len(decode_batches.prompts[rows[0]])} tokens does not fit into the memory"
                         f" of {self.lm.device}. Use a smaller --dtype, a larger device, or --set protocol.shots=0."
@@ -179,7 +183,7 @@ class Extractor:
             yield rows, *outputs
 
     def _first_stage(self, item: ModelInput) -> str:
-        """Return the stage that pays for the prompt: answers, or the first stage after a stored answer."""
+        """Return the stage to which the prompt's cost is added: answers, or if the answer is stored, the next stage."""
         if self.stage is not None or item.answer is None:
             return self.stage or "answers"
         if self.continuations.answer > AnswerSpan.NOTHING:
@@ -189,7 +193,7 @@ class Extractor:
     # --- continuations ------------------------------------------------------------------------------------------------
 
     def _run_batch(self, items: list[list[ModelInput]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
-        """Read all continuations of the prompts; returns answers and the signals' values."""
+        """Read all continuations of a decode batch's prompts; returns the answers and the signals."""
         answers = [group[0].answer for group in items]
         stored = [NOTHING if answer is None else answer for answer in answers]
         batch = DecodeBatch(self.lm, self.asking, items, tree, stored, dict(self.rows))
@@ -212,7 +216,7 @@ class Extractor:
     def _decode(
         self, batch: DecodeBatch, parents: Mapping[Generation, int], sampling: Samples | None = None
     ) -> dict[Generation, Ids]:
-        """Generate texts side by side, each up to a stop token or its limit; the last token at a limit is not read.
+        """Generate texts side by side, each up to a stop token or its limit; a token at the limit is not read.
 
         Args:
             batch: the decode batch to whose tree tokens are added.
@@ -236,7 +240,7 @@ class Extractor:
         return {text: np.asarray(tokens, dtype=np.int32) for text, tokens in generated.items()}
 
     def limit(self, text: Generation) -> int:
-        """Return the maximum tokens of a text."""
+        """Return the maximum number of tokens of a generated text."""
         return text.kind.say if isinstance(text.kind, UserTurn) else self.asking.max_new_tokens
 
     def _next_tokens(
@@ -263,7 +267,7 @@ class Extractor:
         return draw(batch.logits(distinct), rows, table.tensor, sampling.temperature, sampling.top_p)
 
     def _grow_answers(self, batch: DecodeBatch) -> None:
-        """Add to the tree, and read, the answers as far as a signal needs them, and the user turns after them."""
+        """Add the answers, as far as signals need them, and the user turns after them to the tree, and read them."""
         span, turns = self.continuations.answer, sorted(self.continuations.turns)
         answered = [i for i, answer in enumerate(batch.answers) if len(answer)]
         separate = any(batch.items[i][0].query_prompt is not None for i in answered)
@@ -277,7 +281,7 @@ class Extractor:
                 else NOTHING
             )
             batch.paths.append(batch.tree.grow(i, read_ids))
-            for turn in turns if len(answer) and not separate else ():  # this order determines the last bits
+            for turn in turns if len(answer) and not separate else ():  # node order changes last bits
                 ends[turn].append(batch.tree.grow(batch.paths[i][-1], self.asking.turns[turn.wording])[-1])
         batch.prefetch()
         for nodes in ends.values():
@@ -298,7 +302,7 @@ class Extractor:
             self._reply(replace(batch, tree=tree), [turn])
 
     def _reply(self, batch: DecodeBatch, turns: Sequence[UserTurn]) -> None:
-        """Generate greedy replies to the turns that ask for one, side by side."""
+        """Generate the replies to those user turns that ask for one, greedily and side by side."""
         parents = {
             Generation(i, turn): node
             for turn in turns
@@ -310,7 +314,7 @@ class Extractor:
             batch.replies[text.kind].texts.append(ids)
 
     def _grow_samples(self, batch: DecodeBatch) -> None:
-        """Generate samples, or add stored ones to the tree; read the last tokens only where a signal needs them."""
+        """Generate samples, or add stored ones to the tree; a token at the limit is read only for `sample_ends`."""
         for sampling in sorted(self.continuations.samples, key=astuple):
             if all(sampling in item.samples for group in batch.items for item in group):
                 for i, group in enumerate(batch.items):
@@ -330,12 +334,12 @@ class Extractor:
 
     @property
     def _sampled_blocks(self) -> list[int]:
-        """Blocks whose states are stored for samples; nothing is read after samples."""
+        """Blocks whose hidden states are kept when samples are read; samples are the last continuations of a batch."""
         return self.blocks if self.continuations.sample_ends else [self.last]
 
     @contextmanager
     def _counted(self, stage: str, _batch: DecodeBatch | None = None) -> Iterator[None]:
-        """Add the tokens and seconds of the context to a stage's cost; `_batch` is for subclasses."""
+        """Add the tokens and seconds spent in the context to a stage's cost; `_batch` is for subclasses."""
         cost, session = self.costs.setdefault(self.stage or stage, Cost()), self.lm.session
         before, start = session.tokens, time.perf_counter()
         try:
@@ -346,7 +350,7 @@ class Extractor:
 
 
 def gather_to_host(specs: Mapping[Signal, SignalSpec], batch: DecodeBatch) -> Values:
-    """Gather what the signals read from a decode batch and copy it to the host once.
+    """Gather the tensors that signals read from a decode batch, and copy all of them to the host at once.
 
     A hidden state that several signals read is copied once.
     """
@@ -375,7 +379,7 @@ def gather_to_host(specs: Mapping[Signal, SignalSpec], batch: DecodeBatch) -> Va
 
     def value_of(array: PendingArray) -> torch.Tensor:
         if isinstance(array.rows, torch.Tensor):
-            return array.transform(copied[id(array.rows)].clone())  # so that the whole copy is freed
+            return array.transform(copied[id(array.rows)].clone())  # else the joint copy would stay in memory
         block, nodes = array.rows
         rows = np.searchsorted(node_arrays[block], np.asarray(nodes, dtype=np.int64))
         return array.transform(states[block][torch.as_tensor(rows)])

@@ -30,7 +30,7 @@ from bench.store.folders import digest_file
 _FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 _CODE = "*.py"
 _OTHER_COPIES = ["consolidated*", "original/*", "*.gguf"]
-"""Second copies of the weights, which some repositories contain."""
+"""Files with second copies of the weights, which some repositories contain and which are not downloaded."""
 _WEIGHTS = "*.safetensors"
 _TEXT_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "additional_chat_templates/*.jinja")
 """Files besides the weights that change prompts or answers: tokenizer, chat template, stop tokens."""
@@ -42,9 +42,9 @@ _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _WIDTHS = (*_HIDDEN, "vocab_size", "intermediate_size", "n_inner", "ffn_dim")
 _MOST_LAYERS = 10_000
 _FEW_LAYERS = 200
-"""Number of layers that is never too many to build."""
+"""Number of layers up to which a configuration is not compared with the weight files."""
 _FEWEST_BITS = 0.5
-"""Least bits per weight in a file, which bounds the number of weights in it."""
+"""Fewest bits per weight in a weight file; with the file's size it bounds the number of weights."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ModelFolder:
     commit: str | None
     """Commit on the Hub; None for a folder of the user's own."""
     source: str
-    """Hub id or folder, as it was requested."""
+    """Hub id or folder, as requested."""
     trust_remote_code: bool = False
 
     @cached_property
@@ -90,10 +90,10 @@ class ModelFolder:
         return tuple((path.name, stat.st_size, stat.st_mtime_ns) for path in paths for stat in [path.stat()])
 
     def config(self) -> Any:
-        """Return the configuration.
+        """Return the model's transformers configuration, after checks of its values.
 
         Raises:
-            UserError: it can't be read, has impossible values, or does not fit the weight files.
+            UserError: config.json can't be read, has impossible values, or does not fit the weight files.
         """
         path = self.path / "config.json"
         with self.wrap_errors("its config.json can't be used"):
@@ -114,7 +114,7 @@ class ModelFolder:
         return config
 
     def _check_size(self, settings: Mapping[str, Any]) -> None:
-        """Refuse sizes that the weight files can't hold: building such a model would take all time or memory."""
+        """Raise a ValueError for sizes that the weight files can't hold; such a model would fill all time or memory."""
         files = [file for file in self.path.glob(_WEIGHTS) if file.is_file()]
         size = sum(file.stat().st_size for file in files)
         widths = {key: max(_as_sequence(settings.get(key)), default=0) for key in _WIDTHS}
@@ -130,7 +130,7 @@ class ModelFolder:
         """Load the tokenizer.
 
         Raises:
-            UserError: it is missing, or can't be loaded.
+            UserError: the tokenizer is missing, or can't be loaded.
         """
         if not any((self.path / name).is_file() for name in _TOKENIZERS):
             raise UserError(f"Model {self.name!r}: expected a tokenizer (tokenizer.json) in its folder, found none.")
@@ -138,10 +138,10 @@ class ModelFolder:
             return transformers.AutoTokenizer.from_pretrained(self.path, trust_remote_code=self.trust_remote_code)
 
     def check_weights(self) -> None:
-        """Check that weight files exist, and that an index names files in its own folder only.
+        """Check that there are weight files, and that an index of them names only files in its own folder.
 
         Raises:
-            UserError: otherwise.
+            UserError: a check failed.
         """
         if not any(self.path.glob(_WEIGHTS)):
             raise UserError(f"Model {self.name!r}: expected weights as *.safetensors in its folder, found none.")
@@ -161,7 +161,7 @@ class ModelFolder:
 
     @contextmanager
     def wrap_errors(self, what: str) -> Iterator[None]:
-        """Convert errors that libraries raise about these files into a UserError of one sentence.
+        """Convert errors that libraries raise about the model's files into a UserError of one sentence.
 
         Args:
             what: what failed, as the beginning of the sentence.
@@ -184,7 +184,7 @@ def find_model_folder(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolde
     """Find the folder with the model's files, downloading it from the Hub if needed.
 
     Raises:
-        UserError: it has no configuration, or can't be found or downloaded.
+        UserError: the folder has no configuration, or the model can't be found or downloaded.
     """
     if spec.local:
         folder = Path(spec.source)
@@ -219,14 +219,14 @@ def find_model_folder(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolde
 
 
 def _as_sequence(value: Any) -> Sequence[Any]:
-    """Return the values of a setting, which is a number, a list with one for each layer, or None."""
+    """Return the values of a setting, which is a number, a list with a number for each layer, or None for no value."""
     if value is None:
         return ()
     return value if isinstance(value, list) else (value,)
 
 
 def _count_tensors(path: Path) -> int:
-    """Return the number of tensors in a weight file; 0 if it can't be read, which loading reports."""
+    """Return the number of tensors in a weight file; 0 if it can't be read, an error that loading the model reports."""
     try:
         with safe_open(path, framework="np") as file:
             return len(file.keys())

@@ -3,7 +3,7 @@
 First, the output head applied to the last hidden states must give the model's own logits. Second, packed sequences that
 share a KV cache must give the same logits as each sequence alone. Both hold up to rounding: below float32, results
 depend on the shape of a forward pass, in deep models by more than any constant tolerance. The tolerance of the second
-check is therefore a multiple of the noise that the model's own cache makes on the same sequences without packs.
+check is therefore a multiple of the noise: the differences that rounding makes on the same sequences without packs.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ ARCHITECTURE_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, KeyE
 """Errors by which an architecture's code refuses a mask or cache that it does not support."""
 
 _FLOOR = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.05}
-"""Difference of logits, or of log-softmax, that is always allowed."""
+"""Dtype -> difference of logits, or of log-softmax, that is always allowed."""
 _NOISE = 3.0
-"""Multiple of the model's noise by which packed and plain log-softmax may differ."""
+"""Multiple of the model's noise by which the log-softmax of packed sequences and of sequences read alone may differ."""
 _MAX_NOISE = {torch.float32: 1e-2, torch.float16: 0.5, torch.bfloat16: 1.0}
-"""Largest difference that counts as noise; above it the model's own cache changes its output."""
+"""Dtype -> largest difference that counts as noise; above it the model's own cache changes the model's output."""
 _SPREAD = 2.5
-"""Standard deviation of logits up to which that limit holds; it scales with larger ones."""
+"""Standard deviation of logits up to which `_MAX_NOISE` holds; above it that limit grows in proportion."""
 _ROUNDINGS = 2.0
 """Machine epsilons, relative to the largest logit, by which rounding may change a logit."""
 
 _BUDGET, _CHUNK = 24, 7
-"""Pack budget and chunk: such that sequences share a cached prefix read in chunks, and packs have branches."""
+"""Pack budget and chunk size in tokens, so small that packs share a prefix read in chunks, and have branches."""
 _SPLIT_POINTS = (7, 16, -1)
 """Positions at which sequences are split to measure the noise."""
 
@@ -60,7 +60,7 @@ class Probe:
 
     @torch.inference_mode()
     def head_error(self) -> float | None:
-        """Return the largest difference of the head's logits from the model's; None where rounding explains it.
+        """Return the largest difference between the output head's and the model's logits; None if rounding explains it.
 
         A model rounds its logits to its dtype: in bfloat16, in steps of 0.5 between 64 and 128.
         """
@@ -77,7 +77,7 @@ class Probe:
 
     @torch.inference_mode()
     def unsupported_reason(self) -> str | None:
-        """Return why branches can't share a KV cache on this model; None where they can.
+        """Return why the branches of a pack can't share a KV cache on this model; None if they can.
 
         Raises:
             RuntimeError: the device failed or has no memory left, so that the check is undecided.
@@ -107,15 +107,16 @@ class Probe:
         )
 
     def _plain(self) -> torch.Tensor:
-        """Return logits `(n, v)` after each sequence, read whole and without a cache."""
+        """Return the logits `(n, v)` after each of the n sequences, read whole and without a KV cache."""
         ends = [{self.blocks: np.asarray([len(ids) - 1])} for ids in self.sequences]
         read = [self.session.read_alone(ids, end) for ids, end in zip(self.sequences, ends, strict=True)]
         return self.head.logits(torch.cat([states[self.blocks] for states in read]))
 
     def _noise(self, plain: torch.Tensor) -> float:
-        """Return the largest difference from `plain` that rounding makes without packs.
+        """Return the largest difference of log-softmax from `plain` that rounding makes without packs.
 
-        Sequences are read in two pieces, and with perturbed embeddings where pieces give the same bits.
+        Each sequence is read whole with perturbed embeddings, and in two pieces at several split points. The former is
+        for models on which pieces give the same bits.
         """
         model, last = self.session.model, {self.blocks: np.asarray([-1])}
         with model.get_input_embeddings().register_forward_hook(_perturb):
@@ -133,13 +134,13 @@ class Probe:
 
 
 def _max_difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Return the largest difference of two log-softmaxes; infinite if any is NaN."""
+    """Return the largest difference between the log-softmaxes of two tensors of logits; infinite if any is NaN."""
     differences = one.log_softmax(dim=-1) - other.log_softmax(dim=-1)
     return float(differences.abs().nan_to_num(float("inf")).max())
 
 
 def _perturb(_module: object, _inputs: object, output: torch.Tensor) -> torch.Tensor:
-    """Return `(..., d)` embeddings with every eighth value scaled by 1 ± machine epsilon, in turn."""
+    """Return embeddings `(..., d)` with every eighth dimension scaled by 1 + or 1 - machine epsilon, alternately."""
     signs = torch.zeros_like(output)
     signs[..., ::16], signs[..., 8::16] = 1, -1
     return output + output * torch.finfo(output.dtype).eps * signs

@@ -1,4 +1,4 @@
-"""A KV cache of batch size one: it can be rewound without copies, and extended by positions of another cache."""
+"""A KV cache of batch size one that can be rewound without copies, and extended by positions of another cache."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 _MIN_CAPACITY = 256
-"""Positions allocated at first."""
+"""Number of positions for which a row allocates memory at first."""
 _MAX_GROWTH = 8192
-"""Largest number of positions added when a row grows."""
+"""Number of positions that a row adds at most when it grows, unless it needs more at once."""
 
 Piece = list[tuple[torch.Tensor, torch.Tensor]]
 """Keys and values of a range of positions, for each block."""
 
 
 class _RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
-    """Keys and values of one block in a preallocated buffer; rewinding only sets the length."""
+    """Keys and values of one block in a preallocated buffer; to rewind it, only its length is set."""
 
     def __init__(self, least: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class _RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is u
         return self.length
 
     def part(self, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return views of the keys and values of a range of positions."""
+        """Return views of the keys and values at positions start ... stop-1."""
         return self.keys[..., start:stop, :], self.values[..., start:stop, :]
 
 
@@ -62,8 +62,8 @@ class CacheRow:
         """Create an empty row.
 
         Args:
-            blocks: number of blocks.
-            least: positions allocated at first.
+            blocks: number of the model's blocks.
+            least: number of positions for which memory is allocated at first.
         """
         self.layers = [_RewindableLayer(least) for _ in range(blocks)]
         self.cache = Cache(layers=self.layers)
@@ -75,7 +75,7 @@ class CacheRow:
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of one position; 0 before the first forward pass."""
+        """Bytes of the keys and values of one position in all blocks; 0 before the first forward pass."""
         filled = [layer for layer in self.layers if layer.is_initialized]
         return sum(tensor[0, :, 0].nbytes for layer in filled for tensor in (layer.keys, layer.values))
 
@@ -85,16 +85,16 @@ class CacheRow:
             layer.length = min(layer.length, length)
 
     def copy_from(self, start: int) -> Piece:
-        """Return a copy of the keys and values from a position on."""
+        """Return a copy of the keys and values from position `start` on."""
         return [(k.clone(), v.clone()) for k, v in (layer.part(start, layer.length) for layer in self.layers)]
 
     def append(self, piece: Piece) -> None:
-        """Append positions."""
+        """Append the keys and values of a range of positions."""
         for layer, (keys, values) in zip(self.layers, piece, strict=True):
             layer.update(keys, values)
 
     def append_from(self, other: CacheRow, start: int, stop: int) -> slice:
-        """Append positions of another row; returns their slice in this row."""
+        """Append positions start ... stop-1 of another row; returns their slice in this row."""
         here = self.length
         self.append([layer.part(start, stop) for layer in other.layers])
         return slice(here, self.length)

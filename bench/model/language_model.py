@@ -30,17 +30,17 @@ _DEVICES = ("cuda", "mps", "cpu")
 _EPSILONS = ("eps", "variance_epsilon", "epsilon", "norm_eps")
 """Names of the epsilon attribute in the norms of transformers."""
 _CLOSE = 1e-4
-"""Tolerance between a norm module and its copy as a `Norm`."""
+"""Relative and absolute tolerance between the outputs of a norm module and of its copy as a `Norm`."""
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """Options of a user for loading a model."""
+    """The user's options for loading a model."""
 
     device: str | None = None
-    """Default: cuda, else mps, else cpu."""
+    """Device of the model; None for cuda, else mps, else cpu, whichever this machine has."""
     dtype: str | None = None
-    """Default: the dtype of the checkpoint on an accelerator, float32 on the CPU."""
+    """Dtype of the weights; None for the model's own on an accelerator, and float32 on the CPU."""
     trust_remote_code: bool = False
     """Whether Python code that comes with the model may run."""
     devices: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class LanguageModel:
 
     @property
     def fingerprint(self) -> str:
-        """Identity of all that answers depend on, see `ModelFolder.fingerprint`."""
+        """Identity of all files that answers depend on, see `ModelFolder.fingerprint`."""
         return self.files.fingerprint
 
     @cached_property
@@ -105,7 +105,7 @@ class LanguageModel:
         """The loaded transformers model, on its device or split over cards.
 
         Raises:
-            UserError: weights are missing, can't be read, or changed since they were first loaded.
+            UserError: weights are missing, can't be read, or have changed since they were first loaded.
         """
         self.files.check_weights()
         with self.files.wrap_errors("it can't be loaded"):
@@ -122,7 +122,7 @@ class LanguageModel:
         return model.eval().requires_grad_(requires_grad=False)
 
     def release(self) -> None:
-        """Free the memory of the weights; the next access loads them again from the same files."""
+        """Free the memory of the weights; the next access to `model` loads them again from the same files."""
         for name in ("model", "head", "session"):
             vars(self).pop(name, None)
         gc.collect()  # blocks and their hooks refer to each other
@@ -163,7 +163,7 @@ class LanguageModel:
         except ValueError as error:
             if attention == "eager" or "scaled_dot_product_attention" not in str(error):
                 raise
-            return self._load("eager")  # older architectures support only this one
+            return self._load("eager")  # the only one that older architectures support
         missing = sorted(loading_info["missing_keys"])
         if missing:  # they would be initialised at random
             raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}; copy them again")
@@ -208,7 +208,7 @@ class LanguageModel:
 
     @cached_property
     def speed(self) -> Speed | str:
-        """Speed of forward passes on this device, measured without weights; or the reason why that failed."""
+        """Speed of forward passes on this device, measured without the model's weights; or why it can't be measured."""
         try:
             trusted = self.options.trust_remote_code
             return cached_speed(self.config, self.dtype, self.device, self.attention, trust_remote_code=trusted)
@@ -219,16 +219,18 @@ class LanguageModel:
 
     @property
     def packed(self) -> bool:
-        """Whether branches can share a KV cache on this architecture.
+        """Whether several questions are read together in packs, whose branches share a KV cache.
 
         Raises:
-            UserError: as for `hindrance`.
+            UserError: see `unsupported_reason`.
         """
         return self.unsupported_reason is None
 
     @cached_property
     def unsupported_reason(self) -> str | None:
-        """Why branches can't share a KV cache, measured once on a small example; None where they can.
+        """Why each question is read alone, instead of in packs whose branches share a KV cache; None if packs are used.
+
+        The reason is the user's option, or the result of a measurement on a small example.
 
         Raises:
             UserError: the output head does not give the model's logits, so that signals would be wrong; or the device
@@ -256,7 +258,7 @@ class LanguageModel:
         """Return the block at a depth fraction, whose output `Hidden(depth)` reads.
 
         Raises:
-            UserError: outside (0, 1], or shallower than the first block.
+            UserError: the fraction is outside (0, 1], or shallower than the first block.
         """
         block = self.blocks if depth == 1.0 else int(depth * self.blocks)
         if not 1 <= block <= self.blocks:
@@ -289,7 +291,7 @@ def final_norm(model: Any) -> Norm | None:
 
 
 def _last_module(model: Any) -> Any:
-    """Return the module that maps the last block's output to the last hidden state; None if no single one does."""
+    """Return the module that maps the last block's output to the last hidden state; None if no single module does."""
     seen: dict[str, torch.Tensor] = {}
     calls: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
 
@@ -325,8 +327,8 @@ def cards(numbers: Sequence[str], device: str | None = None) -> tuple[str, ...]:
     """Return the devices of `--devices`: `cuda:0` for `0`; empty where the option is not used.
 
     Args:
-        numbers: values of the option.
-        device: value of `--device`, which excludes `--devices`.
+        numbers: the values of `--devices`.
+        device: the value of `--device`, which excludes `--devices`.
 
     Raises:
         UserError: the values are not two or more different cards of this machine.
@@ -351,7 +353,7 @@ def cards(numbers: Sequence[str], device: str | None = None) -> tuple[str, ...]:
 
 
 def build_device_map(model: Any, devices: Sequence[str], sizes: Sequence[int]) -> dict[str, str]:
-    """Return a device map: consecutive blocks, in proportion to the devices' total memory.
+    """Return name of each module -> device: each device gets consecutive blocks in proportion to its total memory.
 
     Free memory is ignored, so that every machine with these cards gets the same map.
 
@@ -376,7 +378,7 @@ def build_device_map(model: Any, devices: Sequence[str], sizes: Sequence[int]) -
 
 
 def _parts(module: Any, block_list: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the blocks, and the largest modules that contain none of them, in the order of the model."""
+    """Yield name and module of each block, and of the largest modules without blocks, in the order of the model."""
     for name, child in module.named_children():
         if any(inner is block_list for inner in child.modules()):
             yield from _parts(child, block_list, f"{prefix}{name}.")
@@ -388,7 +390,7 @@ def _parts(module: Any, block_list: Any, prefix: str = "") -> Iterator[tuple[str
 
 
 def _device(requested: str | None) -> str:
-    """Return the requested device if it exists, by default the best one."""
+    """Return the requested device if this machine has it, and the best one if none is requested."""
     if requested is None:
         return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:

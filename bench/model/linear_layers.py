@@ -11,7 +11,7 @@ from bench.api import Projection, UserError
 from bench.model.session import blocks
 
 _NAMES: dict[str, Literal["query", "value"]] = {"q_proj": "query", "v_proj": "value"}
-"""Names in most architectures."""
+"""Names of the query and value projections in most architectures -> which of the two."""
 _FUSED = frozenset({"qkv_proj", "c_attn", "query_key_value", "Wqkv", "W_pack", "wqkv", "qkv"})
 """Names of fused query-key-value projections (Phi-3, GPT-2, GPT-NeoX, Falcon, MPT, ...)."""
 
@@ -42,7 +42,7 @@ def find_linear_layers(model: Any) -> list[NamedLinear]:
 
 
 def of_config(config: Any, *, trust_remote_code: bool = False) -> tuple[Projection, ...]:
-    """Return the projections of a configuration's blocks, without weights."""
+    """Return the linear layers of the blocks of a model with this configuration; no weights are loaded."""
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     return tuple(linear.projection for linear in find_linear_layers(model))
@@ -78,7 +78,7 @@ def targets(linears: list[NamedLinear], named: str = "") -> list[str]:
 
 
 def _shape(module: Any) -> tuple[int, int] | None:
-    """Return (inputs, outputs) of a linear layer, None for others; GPT-2's Conv1D stores its weight transposed."""
+    """Return (inputs, outputs) of a linear layer, None for other modules; GPT-2's Conv1D has a transposed weight."""
     if isinstance(module, torch.nn.Linear):
         return module.in_features, module.out_features
     if isinstance(module, transformers.pytorch_utils.Conv1D):
@@ -88,7 +88,7 @@ def _shape(module: Any) -> tuple[int, int] | None:
 
 
 def _by_name(block: Any) -> dict[Any, Literal["query", "value", "fused"]]:
-    """Return the query and value projections by name, or else the fused ones."""
+    """Return a block's query and value projections, recognised by name, or else its fused query-key-value ones."""
     linear = {module: name.rpartition(".")[2] for name, module in block.named_modules() if _shape(module) is not None}
     parts: dict[Any, Literal["query", "value", "fused"]] = {
         module: _NAMES[leaf]
@@ -101,7 +101,7 @@ def _by_name(block: Any) -> dict[Any, Literal["query", "value", "fused"]]:
 
 
 def _by_shape(block: Any, hidden_size: int) -> dict[Any, Literal["query", "value"]]:
-    """Return the query and value projections of a module with four linear layers in the shapes of q, k, v and o."""
+    """Return a block's query and value projections, recognised by shape: a module has linear layers q, k, v and o."""
     for module in block.modules():
         layers = [child for child in module.children() if isinstance(child, torch.nn.Linear)]
         if len(layers) != 4:  # noqa: PLR2004

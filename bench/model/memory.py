@@ -11,11 +11,11 @@ _PROCESS = Path("/proc/self/status")
 """File in which Linux describes this process."""
 
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""Messages of other out-of-memory errors: the CPU allocator, drivers, and cuBLAS."""
+"""Messages of out-of-memory errors that have a general type: those of the CPU allocator, drivers, and cuBLAS."""
 
 
 def peak_memory_mb(*devices: str) -> float:
-    """Return the peak memory in MiB, summed over accelerators; of the process on the CPU."""
+    """Return the peak memory in MiB: on CUDA devices, their sum; on other devices, that of this process."""
     if devices[0].startswith("cuda"):
         import torch
 
@@ -28,7 +28,7 @@ def peak_memory_mb(*devices: str) -> float:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means out of memory: by its type, or by the messages of other allocators."""
+    """Return whether an error says by its type or its message that memory ran out."""
     if type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError):
         return True
     return any(words in str(error) for words in _OUT_OF_MEMORY)
@@ -37,8 +37,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def release_free_memory() -> None:
     """Return freed memory to the system, if the allocator is glibc's.
 
-    glibc keeps freed memory below live allocations. Each shard leaves small ones behind megabytes of masks and states,
-    so that a run over 14,042 questions would waste 140 MB.
+    glibc keeps freed memory below live allocations. Each shard leaves small allocations behind megabytes of freed masks
+    and states, so that a run over 14,042 questions would waste 140 MB.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
     if trim is not None:

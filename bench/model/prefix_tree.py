@@ -16,21 +16,21 @@ from bench.api import BoolArray, IntArray
 from bench.prompts.front_coding import Ids, common_prefix
 
 _LONG = 64
-"""Length from which a shared prefix is read separately even if it fits into the pack: such prefixes are exemplars,
-which other splits share."""
+"""Length from which a shared prefix is read separately even if it fits into the pack: so long a prefix consists of
+exemplars, which other splits share."""
 
 _CUT = 4
-"""Shared prefixes end at multiples of this, so that shards with a common prefix cut and cache it alike."""
+"""Shared prefixes end at multiples of this length, so that shards with a common prefix cut and cache it alike."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pack:
-    """Tokens of one forward pass: a piece of the tree below a shared prefix."""
+    """Tokens of one forward pass: a piece of the prefix tree, below a prefix that all its sequences share."""
 
     cuts: tuple[int, ...]
-    """Lengths at which the shared prefix is cut; the last one is its whole length. Empty if nothing is shared."""
+    """Lengths at which the shared prefix is cut into segments; the last is its whole length. Empty without a prefix."""
     shared: Ids
-    """Ids of the prefix that all rows share, read before this pack."""
+    """Ids of the prefix that all sequences of the pack share; it is read before the pack."""
     tokens: Ids
     """`(t,)` ids in depth-first order."""
     positions: IntArray
@@ -43,13 +43,13 @@ class Pack:
     """`(n,)` index into `tokens` of each sequence's last token."""
 
     def visible(self) -> BoolArray:
-        """Return the attention mask `(t, t)`: whether the row's token attends to the column's."""
+        """Return the attention mask `(t, t)`: whether the token of a row attends to the token of a column."""
         index = np.arange(len(self.tokens))
         return (index[None, :] <= index[:, None]) & (index[:, None] < self.ends[None, :])
 
 
 class _Sorted:
-    """Distinct sequences in lexicographic order, with the length of the prefix shared with the previous one."""
+    """Distinct sequences in lexicographic order, with the length of the prefix each shares with the previous one."""
 
     def __init__(self, sequences: Sequence[Ids]) -> None:
         order = sorted(range(len(sequences)), key=lambda i: sequences[i].astype(">i4").tobytes())
@@ -64,16 +64,16 @@ class _Sorted:
         return int(beyond.sum() + max(self.shared[lo] - depth, 0))
 
     def cut_length(self, lo: int, hi: int) -> int:
-        """Return the length at which the shared prefix of a range is cut; 0 for a single sequence.
+        """Return the length at which the shared prefix of sequences lo ... hi-1 is cut; 0 for a single sequence.
 
-        The last id of a sequence is never part of the prefix: its state is read, so it must be in the pack.
+        The last id of a sequence is never part of the prefix: its hidden state is read, so it must be in the pack.
         """
         if hi - lo == 1:
             return 0
         return min(int(self.shared[lo + 1 : hi].min()), int(self.lengths[lo:hi].min()) - 1) // _CUT * _CUT
 
     def children(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Yield the subranges that share a longer prefix than the whole range."""
+        """Yield the subranges of lo ... hi-1, each of sequences that share a longer prefix than all sequences do."""
         least = self.shared[lo + 1 : hi].min()
         cuts = [lo, *(lo + 1 + np.flatnonzero(self.shared[lo + 1 : hi] <= least)), hi]
         yield from ((int(a), int(b)) for a, b in pairwise(cuts))
@@ -141,14 +141,14 @@ def _pack(tree: _Sorted, span: tuple[int, int], cuts: tuple[int, ...]) -> Pack:
 
 @dataclass(eq=False)
 class _Edge:
-    """Ids on the way to a node, and the node's child edges by first id."""
+    """Edge of a prefix tree: the ids on the way to a node, and the node's child edges by their first id."""
 
     ids: Ids
     children: dict[int, _Edge]
 
 
 class PrefixTree:
-    """Count of the distinct prefixes of all added sequences: the fewest tokens that a run can read."""
+    """Counts the distinct prefixes of all added sequences, which are the fewest tokens that a run can read."""
 
     def __init__(self) -> None:
         self.nodes = 0

@@ -12,10 +12,10 @@ import torch
 
 
 def uniforms(seed: int, question_id: str, n: int, length: int) -> npt.NDArray[np.float64]:
-    """Return random numbers `(n, length)` in [0, 1) of a question: one counter-based stream for each sample.
+    """Return random numbers `(n, length)` in [0, 1) for a question: a counter-based stream for each of its n samples.
 
-    The key of stream j is a hash of (seed, question id, j), so they don't depend on batches or on resuming
-    (docs/methods.md §0.9).
+    The Philox key of stream j is a hash of (seed, question id, j), so that the numbers don't depend on batches or on
+    resuming (docs/methods.md §0.9).
     """
     rows = []
     for j in range(n):
@@ -31,12 +31,12 @@ def draw(
     temperature: float,
     top_p: float,
 ) -> list[int]:
-    """Sample one token for each number: the first whose cumulative probability exceeds it.
+    """Sample one token for each random number: the first token whose cumulative probability exceeds the number.
 
     Args:
         logits: `(m, v)` float32.
-        rows: row of `logits` of each draw.
-        numbers: random numbers in [0, 1), one for each draw; or the array of `pad_by_row` on the device.
+        rows: for each draw, the index of its row of `logits`.
+        numbers: random numbers in [0, 1), one for each draw; or the array that `pad_by_row` returns, on the device.
         temperature: positive.
         top_p: cumulative probability of nucleus sampling; 1 for all tokens.
     """
@@ -58,7 +58,10 @@ def draw(
 
 
 def pad_by_row(rows: Sequence[int], numbers: Sequence[float], n: int) -> npt.NDArray[np.float64]:
-    """Return `(n, most draws of a row)`: the numbers of each row of logits, so that no row has to be repeated."""
+    """Return a table `(n, most draws of a row)` of the random numbers for each of n rows of logits, padded with zeros.
+
+    With the table no row of logits has to be repeated.
+    """
     nth = _occurrence_index(rows)
     table = np.zeros((n, int(nth.max(initial=0)) + 1))
     table[np.asarray(rows, dtype=np.int64), nth] = numbers
@@ -66,7 +69,7 @@ def pad_by_row(rows: Sequence[int], numbers: Sequence[float], n: int) -> npt.NDA
 
 
 def _occurrence_index(rows: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return the number of earlier occurrences of each row."""
+    """Return for each entry of `rows` how often the same row occurs before it."""
     seen: Counter[int] = Counter()
     counts = []
     for row in rows:

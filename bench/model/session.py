@@ -1,4 +1,4 @@
-"""A session: forward passes over packs, with a KV cache that is rewound to the prefix it shares with the next pack."""
+"""A session: forward passes over packs, with a KV cache that is rewound to the prefix that successive packs share."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bench.model.upload_buffer import Upload, UploadBuffer
 from bench.prompts.front_coding import Ids
 
 MAX_CACHED_BYTES = 64 * 2**20
-"""Bytes of prefix segments that are cached for later shards and splits."""
+"""Maximum bytes of prefix segments that are cached for later shards and splits."""
 Segments = tuple[tuple[str, int], ...]
-"""Segments of a pack's shared prefix, in order: (digest of all tokens up to its end, length)."""
+"""Segments of a pack's shared prefix, in order, each as (digest of all tokens up to the segment's end, length)."""
 Indices = IntArray | Upload | None
-"""Indices of tokens of a forward pass; None for all."""
+"""Indices of some tokens of a forward pass; None for all tokens."""
 
 
 def _segment_key(pack: Pack, cuts: tuple[int, ...]) -> bytes:
@@ -43,9 +43,9 @@ class Session:
     window: int | None = None
     """Width of the sliding attention window; None if no layer has one."""
     tokens: int = 0
-    """Token positions processed so far."""
+    """Number of token positions processed so far."""
     bytes_per_token: int = 0
-    """Bytes of one position in a row; 0 before the first forward pass."""
+    """Bytes of the keys and values of one position; 0 before the first forward pass."""
 
     def __post_init__(self) -> None:
         self.device = self.model.device
@@ -62,7 +62,7 @@ class Session:
         self.sending.clear()
 
     def new_row(self, *least: int) -> CacheRow:
-        """Return an empty row for this model."""
+        """Return an empty KV cache row for this model; `least` is that of `CacheRow`."""
         return CacheRow(int(self.model.config.get_text_config().num_hidden_layers), *least)
 
     @property
@@ -75,7 +75,7 @@ class Session:
         self._current.rewind(length)
 
     def send(self, array: npt.ArrayLike) -> Upload:
-        """Queue an array for upload with the next forward pass, or earlier if its tensor is read before."""
+        """Queue an array for upload with the next forward pass, or sooner if `Upload.tensor` is read before."""
         return self.sending.add(array)
 
     # --- shared prefixes ----------------------------------------------------------------------------------------------
@@ -84,8 +84,8 @@ class Session:
     def load_prefix(self, pack: Pack, chunk: int) -> None:
         """Activate the main row and make it hold exactly the pack's shared prefix, reading only missing segments.
 
-        A segment ends at a cut and is read in chunks from its start, so that its keys and values don't depend on what
-        was read before: a resumed run gets the same bits.
+        A segment ends at a cut and is read in chunks from its start, so that the segment's keys and values don't depend
+        on what was read before: a resumed run gets the same bits.
         """
         common = 0
         for cached_cut, cut in zip(self._cuts, pack.cuts, strict=False):
@@ -130,7 +130,7 @@ class Session:
 
     @torch.inference_mode()
     def copy_to(self, pack: Pack, row: CacheRow, segment_slices: dict[bytes, slice]) -> list[slice]:
-        """Append the pack in the main row to another row; prefix segments that the row already holds are not copied.
+        """Append the pack in the main row to another row, with those prefix segments that the other row lacks.
 
         Args:
             pack: the pack in the main row.
@@ -154,12 +154,12 @@ class Session:
         self._current = row
 
     def use_main_row(self) -> None:
-        """Make the main row the active one and drop the reference to the other."""
+        """Make the main row the active one and drop the reference to the row that was active."""
         self._current = self._main
 
     @torch.inference_mode()
     def measure_bytes_per_token(self) -> int:
-        """Return the bytes of one position in a row, if needed by an uncounted forward pass over one token."""
+        """Return the bytes of one position in a row; if unknown, measure them in an uncounted pass over one token."""
         if not self.bytes_per_token:
             row, one = self.new_row(1), torch.zeros(1, 1, dtype=torch.long, device=self.device)
             self.model.base_model(input_ids=one, past_key_values=row.cache, use_cache=True)
@@ -183,11 +183,11 @@ class Session:
             positions: `(t,)` position of each token in its sequence.
             visible: returns the attention mask `(t, row's length + t)` bool on the device; called after ids and
                 positions are queued, so that one copy uploads them with the mask's arrays.
-            read: block -> indices of the tokens whose output states are returned; the last block's are taken after the
-                final norm.
+            read: number of a block -> indices of the tokens whose hidden states after this block are returned; those of
+                the last block are taken after the final norm.
 
         Returns:
-            Block -> `(len(indices), d)` hidden states in the model's dtype.
+            Number of the block -> hidden states `(len(indices), d)` in the model's dtype.
         """
         self.tokens += len(ids)
         inputs, position_ids = self.send(ids), self.send(positions)
@@ -205,7 +205,7 @@ class Session:
 
     @torch.inference_mode()
     def read_alone(self, ids: Ids, read: dict[int, IntArray]) -> dict[int, torch.Tensor]:
-        """Read one whole sequence without a KV cache; returns block -> hidden states at these positions."""
+        """Read one whole sequence without a KV cache; returns block -> hidden states at the positions `read[block]`."""
         self.tokens += len(ids)
         inputs = self.send(ids)
         uploads = {key: self.send(index) for key, index in {id(index): index for index in read.values()}.items()}
@@ -213,7 +213,14 @@ class Session:
         return run_blocks(self.model, indices, input_ids=inputs.tensor[None], use_cache=False)
 
     def mask(self, visible: torch.Tensor, positions: torch.Tensor) -> Any:
-        """Return the additive form of a mask `(t, k)` bool, given positions `(t,)`; a dict where layer types differ."""
+        """Return the additive attention mask of shape `(1, 1, t, k)` in the model's dtype.
+
+        The result is a dictionary, type of a layer -> mask, where transformers expects a mask for each type.
+
+        Args:
+            visible: `(t, k)` bool, whether query token t attends to key k.
+            positions: `(t,)` position of each query token in its sequence, for a sliding window.
+        """
         full = self._additive(visible)
         kinds = set(getattr(self.model.config.get_text_config(), "layer_types", None) or ())
         if self.window is None:
@@ -232,9 +239,9 @@ class Session:
 
 
 def run_blocks(model: Any, read: Mapping[int, Indices], **inputs: Any) -> dict[int, torch.Tensor]:
-    """Run the model without its output head and return copies of the requested hidden states, `(rows, d)` per block.
+    """Run the model without its output head and return the requested hidden states: block -> copies `(rows, d)`.
 
-    All are moved to the device of the output head.
+    The copies are on the device of the output head.
     """
     last = int(model.config.get_text_config().num_hidden_layers)
     out: dict[int, torch.Tensor] = {}
@@ -263,7 +270,7 @@ def _rows(states: torch.Tensor, index: Indices) -> torch.Tensor:
 
 
 def blocks(model: Any) -> torch.nn.ModuleList:
-    """Return the transformer blocks: the module list of the configured length."""
+    """Return the model's transformer blocks: the module list that is as long as the configured number of layers."""
     count = int(model.config.get_text_config().num_hidden_layers)
     for module in model.base_model.modules():
         if isinstance(module, torch.nn.ModuleList) and len(module) == count:
@@ -274,8 +281,8 @@ def blocks(model: Any) -> torch.nn.ModuleList:
 def checkpoint_blocks(model: Any) -> None:
     """Enable gradient checkpointing: blocks are recomputed in the backward pass, with the same dropout masks.
 
-    transformers' own switch needs training mode, which activates the frozen layers' dropout, and some architectures
-    lack it.
+    The switch of transformers itself needs training mode, which activates the frozen layers' dropout, and some
+    architectures lack the switch.
 
     Raises:
         ValueError: the model has no list of blocks.
@@ -285,7 +292,7 @@ def checkpoint_blocks(model: Any) -> None:
 
 
 def _rerun(forward: Callable[..., Any], device: torch.device, states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Run a block with checkpointing; `states` is on the block's device, whose random state checkpoint restores."""
+    """Run a block with checkpointing; `states` is moved to the block's device, whose random state torch restores."""
     if not torch.is_grad_enabled():
         return forward(states, *args, **kwargs)
     return checkpoint(forward, states.to(device), *args, use_reentrant=False, **kwargs)

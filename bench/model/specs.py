@@ -23,15 +23,15 @@ class ModelSpec:
     """Where a model comes from and its defaults, before anything is loaded."""
 
     name: str
-    """Requested name, which names the folder of the results."""
+    """Alias or Hub id as requested, or the last part of a folder's path."""
     source: str
     """Hub id or folder."""
     local: bool
     """Whether the source is a folder on this machine."""
     revision: str | None = None
-    """Commit on the Hub; None for the latest of the main branch, which is recorded."""
+    """Commit on the Hub; None for the latest one of the main branch, which is recorded."""
     dtype: str = "auto"
-    """Dtype on an accelerator; the CPU default is float32."""
+    """Default dtype on an accelerator; on the CPU it is float32."""
     preset: str = "fixed"
     """Default preset of a run."""
     tasks: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class ModelSpec:
 
 @cache
 def aliases() -> dict[str, ModelSpec]:
-    """Return the aliases of models.toml."""
+    """Return alias -> model, as models.toml lists them."""
     package = resources.files("bench.model")
     table = tomllib.loads((package / "models.toml").read_text(encoding="utf-8"))
     specs = {}
@@ -56,10 +56,10 @@ def aliases() -> dict[str, ModelSpec]:
 
 
 def resolve(name: str) -> ModelSpec:
-    """Return the model of a name.
+    """Return the model that a name on the command line stands for.
 
     Raises:
-        UserError: neither an alias, nor an existing folder, nor of the form `organisation/model`.
+        UserError: the name is neither an alias, nor an existing folder, nor of the form `organisation/model`.
     """
     if name in aliases():
         return aliases()[name]
@@ -97,5 +97,5 @@ def model_label(model: str) -> str:
 
 
 def label_of(spec: ModelSpec) -> str:
-    """Return the label of a resolved model."""
+    """Return the name of a resolved model in results, see `model_label`."""
     return model_label(spec.source) if spec.local and spec.name not in aliases() else spec.name

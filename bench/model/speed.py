@@ -1,6 +1,6 @@
 """Measure the speed of a model's forward passes and sampling on its device in about a second, without its weights.
 
-The timings are of a model of the same widths with few blocks; they include device synchronisation.
+What is timed is a model of the same widths with few blocks; the timings include device synchronisation.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from bench.model.training_memory import with_n_blocks
 _FEW = 8
 """Tokens of the narrow forward pass, about as many as in a decoding step."""
 _WIDEST = 512
-"""Most tokens of the wide forward pass on a CPU; on an accelerator it has a whole pack."""
+"""Maximum number of tokens of the wide forward pass on a CPU; on an accelerator the pass is as large as a pack."""
 _LONG_ENOUGH = 0.04
 """Seconds of a wide forward pass on a CPU above which no wider one is timed."""
 _WEIGHTS = {"cpu": 1 << 25}
-"""Kind of device -> most weights of the timed blocks, about; on other kinds _MANY_WEIGHTS."""
+"""Kind of device -> approximate maximum number of weights of the timed blocks; `_MANY_WEIGHTS` on other kinds."""
 _MANY_WEIGHTS = 1 << 29
 _HEAD = 1 << 23
-"""Most weights of the timed part of the output head."""
+"""Approximate maximum number of weights of the timed part of the output head."""
 _ROWS = 16
 _REPEATS = 3
 _VOCABULARY = 64
@@ -40,18 +40,18 @@ _VOCABULARY = 64
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of the operations of reading and generating."""
+    """Seconds that each operation of reading and generating takes."""
 
     one_pass: float
-    """Fixed cost of a forward pass: kernel launches, Python, reading the weights."""
+    """Seconds of any forward pass: kernel launches, Python, reading the weights."""
     token: float
-    """Each token of a forward pass."""
+    """Additional seconds for each token of a forward pass."""
     pair: float
-    """Each pair of a query token and a position of the KV cache, masked or not."""
+    """Additional seconds for each pair of a query token and a position of the KV cache, masked or not."""
     greedy: float
-    """Greedy choice of one token: logits of the whole vocabulary and argmax."""
+    """Seconds of the greedy choice of one token: logits of the whole vocabulary and argmax."""
     sampled: float
-    """Sampling of one token."""
+    """Seconds of sampling one token."""
     kv_bytes: int
     """Bytes of keys and values per token."""
 
@@ -66,7 +66,7 @@ _KNOWN: dict[tuple[Any, ...], Speed] = {}
 def cached_speed(
     config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False
 ) -> Speed:
-    """Return `measure_speed` of a configuration, cached for the process."""
+    """Return the result of `measure_speed` with these arguments, cached for the process."""
     key = (config.to_json_string(use_diff=False), dtype, device, attention, trust_remote_code, torch.get_num_threads())
     if key not in _KNOWN:
         _KNOWN[key] = measure_speed(config, dtype, device, attention, trust_remote_code=trust_remote_code)
@@ -86,8 +86,8 @@ def measure_speed(
         trust_remote_code: whether code that comes with the model may run.
 
     Raises:
-        Exception: one of `ARCHITECTURE_ERRORS` or an ImportError: the model can't be built, or does not fit on the
-            device.
+        Exception: the model can't be built, or does not fit on the device; one of `ARCHITECTURE_ERRORS`, or an
+            ImportError.
     """
     model, share = _stand_in(config, dtype, device, attention, trust_remote_code=trust_remote_code)
     session = Session(model)
@@ -108,7 +108,7 @@ def measure_speed(
 def _stand_in(
     config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False
 ) -> tuple[Any, float]:
-    """Return a model with some of the blocks and a small vocabulary, and the ratio of all blocks to these."""
+    """Return a model with some of the blocks and a small vocabulary, and the ratio of all blocks to its own."""
     whole = int(config.get_text_config().num_hidden_layers)
     small = with_n_blocks(config, 1)
     text = small.get_text_config()
@@ -133,7 +133,7 @@ def _stand_in(
 
 
 def _passes(session: Session, device: str) -> tuple[float, float, float]:
-    """Return the seconds of a forward pass, of a token and of a pair, from timings of three passes."""
+    """Return `one_pass`, `token` and `pair` of `Speed`, in seconds, from the timings of three forward passes."""
 
     def read(tokens: int, before: int) -> float:
         session.rewind(before)
@@ -160,7 +160,7 @@ def _passes(session: Session, device: str) -> tuple[float, float, float]:
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:
-    """Return the least seconds of repeated calls after a warm-up, with device synchronisation."""
+    """Return the seconds of the fastest of several calls after a warm-up, with device synchronisation."""
     times, kind = [], device_kind(device)
     wait = getattr(torch, kind).synchronize if kind in {"cuda", "mps"} else lambda: None
     for _ in range(_REPEATS + 1):

@@ -1,4 +1,4 @@
-"""Sequence-classification models of text pairs: entailment (NLI), and similarity by a cross-encoder."""
+"""Sequence-classification models for pairs of texts: entailment (NLI), or similarity by a cross-encoder."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bench.model import specs
 from bench.model.folder import ModelFolder, find_model_folder
 
 _AT_ONCE = 32
-"""Pairs of a batch, which have equal lengths, so that none is padded."""
+"""Maximum number of pairs of a batch; all pairs of a batch have the same length, so that none is padded."""
 _SHORT = 8
 """Hex digits of the revision in the model's name."""
 _ENTAILMENT = ("contradict", "neutral", "entail")
-"""Prefixes of the labels, in the order of the returned probabilities."""
+"""Beginnings of the labels' names, in the order in which `PairModel.relate` returns their probabilities."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class PairModel:
     """A classifier of text pairs, loaded only while `relate` runs."""
 
     option: str
-    """Command-line option of the model, e.g. `--nli`."""
+    """Command-line option that names the model: `--similarity` for a cross-encoder, another, e.g. `--nli`, for NLI."""
     source: str
     """Hub id or folder."""
     device: str
@@ -40,7 +40,7 @@ class PairModel:
         """The model's files.
 
         Raises:
-            UserError: they can't be found or downloaded.
+            UserError: the files can't be found or downloaded.
         """
         try:
             return find_model_folder(specs.resolve(self.source), trust_remote_code=self.trust_remote_code)
@@ -49,17 +49,17 @@ class PairModel:
 
     @cached_property
     def labels(self) -> list[str]:
-        """Labels of the configuration, in lower case."""
+        """Names of the classes in the model's configuration, in lower case."""
         config = self.files.config()
         return [str(config.id2label[k]).lower() for k in range(int(config.num_labels))]
 
     @property
     def name(self) -> str:
-        """Model label with the first digits of its revision, or of the digest of its files."""
+        """Name of the model in results, with the first digits of the model's revision or of the digest of its files."""
         return f"{specs.model_label(self.source)}@{self.files.fingerprint.rpartition('@')[2][:_SHORT]}"
 
     def check(self) -> None:
-        """Check that the model has the labels of its option.
+        """Check that the model has the labels that its command-line option requires.
 
         Raises:
             UserError: an entailment label is missing, or a similarity model has more than one output.
@@ -74,12 +74,20 @@ class PairModel:
         self._entailment_rows()
 
     def relate(self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], None]) -> FloatArray:
-        """Return probabilities `(k, 3)` of contradiction, neutral and entailment, or sigmoid similarities `(k,)`.
+        """Return how the texts of k pairs are related.
 
         Pairs longer than the model's context are truncated, the longer text first.
 
+        Args:
+            pairs: the k pairs of texts.
+            advance: called after each batch with the number of its pairs.
+
+        Returns:
+            For `--similarity`, similarities `(k,)`: sigmoid of the model's output. Otherwise probabilities `(k, 3)` of
+            contradiction, neutral and entailment.
+
         Raises:
-            UserError: its weights or its tokenizer can't be read.
+            UserError: the model's weights or tokenizer can't be read.
         """
         tokenizer = self.files.tokenizer()
         with self.files.wrap_errors("it can't be loaded"):
@@ -122,7 +130,7 @@ class PairModel:
         return torch.from_numpy(logits).softmax(dim=-1)[:, rows].numpy()
 
     def _entailment_rows(self) -> list[int]:
-        """Return the indices of the labels contradiction, neutral and entailment."""
+        """Return the indices of contradiction, neutral and entailment among the model's labels."""
         rows = [[k for k, label in enumerate(self.labels) if label.startswith(word)] for word in _ENTAILMENT]
         if len(self.labels) != len(rows) or any(len(matches) != 1 for matches in rows):
             raise UserError(

@@ -1,4 +1,7 @@
-"""Count token positions: an extractor that runs no model (bench/DESIGN.md, Costs belong to the request)."""
+"""Count the token positions of a run by an extractor that runs no model (bench/DESIGN.md, Costs belong to the request).
+
+The texts that the model would generate are known, and passed to the extractor.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from bench.store.folders import digest_arrays
 STAGES = ("answers", "query", "continuations", "samples")
 """Stages of a decode batch, in order."""
 _END = -1
-"""Stop token of every known text."""
+"""Stop token that ends every text of a `KnownInput`."""
 
 
 class CountingSession(Session):
@@ -46,7 +49,7 @@ class CountingSession(Session):
         return CacheRow(1, *least)
 
     def measure_bytes_per_token(self) -> int:
-        """Return the bytes of one position."""
+        """Return the bytes of one position, which were given."""
         return self.bytes_per_token
 
     @torch.inference_mode()
@@ -57,14 +60,14 @@ class CountingSession(Session):
         visible: Callable[[], torch.Tensor],
         read: Mapping[int, Indices],
     ) -> dict[int, torch.Tensor]:
-        """Append positions to the active row; `visible` is not called."""
+        """Append positions without data to the active row and count them; `visible` is not called."""
         del positions, visible
         keys = torch.empty(1, 1, len(ids), self.bytes_per_token, dtype=torch.uint8, device="meta")
         self._current.append([(keys, keys[..., :0])])
         return self._counted(len(ids), self.length, read)
 
     def read_alone(self, ids: Ids, read: Mapping[int, Indices]) -> dict[int, torch.Tensor]:
-        """Count the tokens of a whole sequence."""
+        """Count the tokens of a whole sequence, and return hidden states of width 0."""
         return self._counted(len(ids), len(ids), read)
 
     def _counted(self, tokens: int, columns: int, read: Mapping[int, Indices]) -> dict[int, torch.Tensor]:
@@ -85,7 +88,7 @@ class CountingModel(LanguageModel):
         vars(self).update(session=session, unsupported_reason=unsupported_reason, stops=frozenset({_END}))
 
     def block_of(self, depth: float) -> int:
-        """Return the only block."""
+        """Return the number of the only block."""
         del depth
         return 1
 
@@ -107,9 +110,9 @@ class CountingExtractor(Extractor):
         super().__init__(lm, asking, specs, stage)
         self.specs = {}
         self.greedy = self.sampled = self.grown = 0
-        """Numbers of greedy tokens, of sampled tokens, and of tokens read after prompts."""
+        """Numbers of greedily chosen tokens, of sampled tokens, and of tokens added to the trees after prompts."""
         self.sequences: dict[str, list[Ids]] = defaultdict(list)
-        """Stage -> the sequences that it reads, with their prompts."""
+        """Stage -> token ids of the sequences that the stage reads, each with its prompt."""
         self.written: dict[Hashable, int] = {}
         """Key of each distinct generated text -> its number of tokens, stop token included."""
 

@@ -34,7 +34,7 @@ _READ = 32
 _RESERVE = 1.5e9
 """Bytes of each device that tensors can't use: context, library workspaces, fragmentation."""
 _LARGE = 20_000_000_000
-"""Number of parameters above which gradient checkpointing is always used."""
+"""Number of a model's parameters above which training always uses gradient checkpointing."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Footprint:
     weights: int
     """Weights of the model."""
     blocks: int
-    """Tensors of all blocks that live to the end of a pass: keys and values in reading, activations in training."""
+    """Tensors of all blocks, kept to the end of a pass: keys and values in reading, activations in training."""
     rest: int
     """Temporary tensors of a single block, and logits."""
     trained: int = 0
@@ -52,7 +52,7 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """Sum of all parts."""
+        """Sum of the four numbers."""
         return self.weights + self.blocks + self.rest + self.trained
 
 
@@ -114,13 +114,13 @@ class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def configuration(settings: Mapping[str, Any]) -> Any:
-    """Return the configuration with these settings, which include `model_type`."""
+    """Return the transformers configuration with these settings, among them `model_type`."""
     fields = {key: value for key, value in settings.items() if key != "model_type"}
     return transformers.AutoConfig.for_model(settings["model_type"], **fields)
 
 
 def with_n_blocks(config: Any, blocks: int) -> Any:
-    """Return a copy of the configuration with another number of blocks."""
+    """Return a copy of a configuration with this number of blocks."""
     fewer = copy.deepcopy(config)
     text = fewer.get_text_config()
     text.num_hidden_layers = blocks
@@ -218,30 +218,30 @@ def _head(model: Any) -> OutputHead:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Whether an adapter can be trained on a device, and whether with gradient checkpointing."""
+    """Whether an adapter can be trained on the model's devices, and whether with gradient checkpointing."""
 
     checkpointing: bool
     """Whether gradient checkpointing is used."""
     refusal: str = ""
-    """Message why it does not fit into memory; empty if it does, or if that is unknown."""
+    """Message that says why the training does not fit into memory; empty if it fits, or if that is unknown."""
 
     def check(self) -> None:
         """Check that the training fits into memory.
 
         Raises:
-            UserError: it does not.
+            UserError: the training does not fit.
         """
         if self.refusal:
             raise UserError(self.refusal)
 
 
 def plan_training(lm: LanguageModel, tokens: int, *, rank: int = 8, named: str = "") -> TrainingPlan:
-    """Choose gradient checkpointing if training does not fit into the card's memory without it, or the model is large.
+    """Plan a training, with gradient checkpointing if memory is too small without it or the model is large.
 
     The choice depends on shapes and total memory alone, so that it is the same on all cards of a kind.
 
     Args:
-        lm: the model and its device; weights are not loaded.
+        lm: the model, with its devices; its weights are not loaded.
         tokens: tokens of a forward pass.
         rank: rank of the adapter.
         named: layers to adapt, see `linear_layers.targets`.
@@ -251,7 +251,7 @@ def plan_training(lm: LanguageModel, tokens: int, *, rank: int = 8, named: str =
     try:
         weights = build_on_meta(lm.config, torch.bfloat16).parameters()
         large = sum(p.numel() for p in weights) > _LARGE
-        if not lm.device.startswith("cuda"):  # shared with the system, so free memory is unknown
+        if not lm.device.startswith("cuda"):  # memory is shared with the system, so what is free is unknown
             return TrainingPlan(checkpointing=large)
         cards = (torch.cuda.get_device_properties(torch.device(device)) for device in lm.devices)
         available = sum(int(card.total_memory) for card in cards)

@@ -25,7 +25,7 @@ class Upload:
 
     @property
     def tensor(self) -> torch.Tensor:
-        """The array on the device, in int64 or float64; the first access uploads it with all queued arrays."""
+        """The array on the device, in int64 or float64; the first access uploads this array with all queued ones."""
         if self._tensor is None:
             self.buffer.copy_all(self)
         assert self._tensor is not None  # noqa: S101  # copy_all set it
@@ -46,7 +46,7 @@ class UploadBuffer:
         return upload
 
     def clear(self) -> None:
-        """Empty the queue; each of its arrays is then uploaded alone when it is needed."""
+        """Empty the queue; an array that was in it is uploaded when its tensor is first read."""
         self._waiting.clear()
 
     def copy_all(self, required: Upload) -> None:
@@ -66,14 +66,14 @@ class UploadBuffer:
 
 
 def copy_to_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return host copies of tensors of one device, made in one copy; tensors on the host are returned as they are."""
+    """Return tensors of one device on the host, copied all at once; tensors already on the host are returned as is."""
     on_device = [tensor for tensor in tensors if tensor.device.type != "cpu"]
     copies = iter(copy_together(on_device))
     return [tensor if tensor.device.type == "cpu" else next(copies) for tensor in tensors]
 
 
 def copy_together(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Copy tensors to the host as one array of bytes."""
+    """Return copies of tensors on the host, made by copying all tensors as one array of bytes."""
     non_empty = [i for i in range(len(tensors)) if tensors[i].numel()]
     non_empty.sort(key=lambda i: -tensors[i].dtype.itemsize)  # so that each starts at a multiple of its item size
     copies = [torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors]

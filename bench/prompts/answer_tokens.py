@@ -1,4 +1,4 @@
-"""Tokenise answers that were generated elsewhere, as this model would have generated them."""
+"""Tokenise answers that another program generated, as this model would have generated them."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from bench.prompts.front_coding import Ids
 
 @dataclass(frozen=True)
 class AnswerTokens:
-    """Token ids of the answers to some questions, with their reasoning traces and samples."""
+    """Token ids of the answers to some questions, with the answers' reasoning traces and the questions' samples."""
 
     traces: list[Ids]
     answers: list[Ids]
     samples: list[list[Ids]] | None
-    """None if a question has no samples."""
+    """Samples of each question; None if any question has none."""
 
     def longest(self, i: int) -> int:
-        """Return the tokens of the longest of a question's answer and samples."""
+        """Return the number of tokens of the longest among question i's answer and samples."""
         return max(len(ids) for ids in (self.answers[i], *(self.samples[i] if self.samples else ())))
 
 
 def tokenise_answers(
     chat: Chat, prompt: Prompt, questions: Sequence[Question], released: Mapping[str, Released]
 ) -> AnswerTokens:
-    """Tokenise the answers to questions, with their traces and samples, as the model would have generated them.
+    """Tokenise answers, with their traces and samples, as the model would have generated them.
 
     Args:
         chat: tokenizer and chat template of the model.
         prompt: any prompt of the task; texts are tokenised right after it, where an answer begins.
         questions: the answered questions.
-        released: question id -> answer.
+        released: question id -> the given answer.
 
     Raises:
         UserError: a token id is not in the tokenizer's vocabulary.
@@ -45,7 +45,7 @@ def tokenise_answers(
     records, size = [released[question.id] for question in questions], len(chat.tokenizer)
 
     def ids_of(texts: Sequence[Text], count: int = 1) -> list[Ids]:
-        """Return ids of texts, `count` of each question, where an answer begins; check those that are ids already."""
+        """Return the ids of texts, `count` of each question, where an answer begins; check texts given as token ids."""
         distinct = list(dict.fromkeys(text for text in texts if isinstance(text, str)))
         ids_by_text = dict(zip(distinct, chat.continuations(prompt, distinct) if distinct else (), strict=True))
         for k, text in enumerate(texts):
@@ -59,7 +59,7 @@ def tokenise_answers(
         return [ids_by_text[text] if isinstance(text, str) else np.asarray(text, dtype=np.int32) for text in texts]
 
     def without_end_tokens(ids: Ids) -> Ids:
-        """Return ids without trailing special tokens, as generated answers are stored."""
+        """Return ids without special tokens at the end, as generated answers are stored."""
         n = len(ids)
         while n and int(ids[n - 1]) in chat.tokenizer.all_special_ids:
             n -= 1
@@ -69,7 +69,7 @@ def tokenise_answers(
     texts = [record.text if isinstance(record.text, str) else "" for record in records]
     answer_ids = chat.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
     answers: list[Ids] = [np.asarray(ids, dtype=np.int32) for ids in answer_ids]  # each text tokenised alone
-    if all(record.prompt is None for record in records):  # else the release has its own prompts
+    if all(record.prompt is None for record in records):  # else the given answers come with their own prompts
         joined = [  # a text is tokenised together with its trace; ids are not
             record.trace + record.text
             if isinstance(record.trace, str) and isinstance(record.text, str)
@@ -81,7 +81,7 @@ def tokenise_answers(
                 answers[i] = whole
             elif np.array_equal(whole[: len(traces[i])], traces[i]):  # else trace and text share a token
                 answers[i] = whole[len(traces[i]) :]
-    n = min((len(record.samples or ()) for record in records), default=0)  # the fewest that any question has
+    n = min((len(record.samples or ()) for record in records), default=0)  # the fewest of a question
     samples = iter(ids_of([sample for record in records for sample in (record.samples or ())[:n]], n))
     sample_ids = [[without_end_tokens(ids) for ids in islice(samples, n)] for _ in records]
     return AnswerTokens(traces, [without_end_tokens(ids) for ids in answers], sample_ids if n else None)

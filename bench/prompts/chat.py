@@ -26,17 +26,18 @@ _DATE_STRING = "26 Jul 2024"
 """Date passed to every template, so that Llama's "today" line is constant (docs/methods.md §1.5)."""
 
 AT_ONCE = 32
-"""Texts tokenised together; a limit, since a tokenizer allocates some 150 bytes per token and never returns them."""
+"""Maximum number of texts tokenised together: a tokenizer allocates some 150 bytes per token and keeps them."""
 
 _SECONDS = 10.0
-"""Timeout of a template for one conversation; a millisecond is usual."""
+"""Seconds within which a template has to render one conversation; a millisecond is usual."""
 
 _PLAIN_TEMPLATE = (
     "{{ bos_token or '' }}"
     "{% for message in messages %}{{ message['role'] | capitalize }}:\n{{ message['content'] }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:\n{% endif %}"
 )
-"""Template for models without one: named turns, and a newline before the answer so that a bare letter follows."""
+"""Template for models without one: turns begin with a name; a newline precedes the answer, which can be a bare letter.
+"""
 _PLAIN_NOTE = (
     "this model has no chat template: it was asked with a plain one of confbench's own (turns named System, User and"
     " Assistant), on which every number here depends"
@@ -45,12 +46,12 @@ _PLAIN_NOTE = (
 
 @dataclass(frozen=True)
 class QuerySuffix:
-    """Tokens that follow the answer in the self-check conversation."""
+    """Tokens of a user turn that follows the answer, such as the self-check query."""
 
     ids: Ids
-    """Ids after the answer, up to the position whose logits give the verdict."""
+    """Ids after the answer, up to the position whose logits give the first token of the reply."""
     continues: bool
-    """Whether the conversation up to the answer equals the answering prompt, so that its KV cache is reused."""
+    """Whether the conversation before the answer equals the answering prompt, so that its KV cache is reused."""
 
 
 class Chat:
@@ -60,8 +61,8 @@ class Chat:
         self.tokenizer = tokenizer
         self.template: str | None = None if tokenizer.chat_template else _PLAIN_TEMPLATE
         self.notes = [] if self.template is None else [_PLAIN_NOTE]
-        """Notes for readers of the results on how prompts were made."""
-        # for the placeholder prompts of tasks, which every result asks for again
+        """Notes for readers of the results, on how the prompts were made."""
+        # caches for the placeholder prompts of tasks, whose ids are needed again for every result
         self._suffix_cache: dict[tuple[Prompt, str], QuerySuffix] = {}
         self._first_ids_cache: dict[tuple[Prompt, tuple[str, ...]], Ids] = {}
 
@@ -80,7 +81,7 @@ class Chat:
             ) from error
 
     def check(self) -> None:
-        """Check the chat template by rendering a conversation.
+        """Check the chat template by rendering a short conversation.
 
         Raises:
             UserError: the template fails, or does not finish in time.
@@ -88,7 +89,7 @@ class Chat:
         probe = [Message("system", "probe"), Message("user", "probe")]
 
         def render() -> None:
-            with suppress(UserError):  # it is raised below
+            with suppress(UserError):  # the main thread raises it below
                 self.render(probe)
 
         thread = threading.Thread(target=render, daemon=True)
@@ -132,7 +133,7 @@ class Chat:
         return encoded
 
     def prompts(self, prompts: Sequence[Prompt]) -> list[Ids]:
-        """Tokenise answering prompts."""
+        """Tokenise answering prompts, i.e. conversations that end where the answer begins."""
         return self.encode([self.render(prompt.messages) for prompt in prompts])
 
     @cached_property
@@ -143,11 +144,16 @@ class Chat:
         return bos_id if bos_id is not None and ids[:1] == [bos_id] else None
 
     def query(self, prompt: Prompt, protocol: Protocol) -> QuerySuffix:
-        """Return the self-check turn after this prompt's answer (docs/methods.md §2.0); the same for all questions."""
+        """Return the self-check query after the answer to this prompt (docs/methods.md §2.0), as tokens.
+
+        The tokens are the same for all questions.
+        """
         return self.followup(prompt, query_text(protocol.query_letters))
 
     def followup(self, prompt: Prompt, wording: str) -> QuerySuffix:
-        """Return a user turn after this prompt's answer; the same for all questions.
+        """Return the user turn with this wording after the answer to this prompt, as tokens.
+
+        The tokens are the same for all questions.
 
         Raises:
             UserError: the template does not show the answer exactly once.
@@ -166,12 +172,12 @@ class Chat:
         return self._suffix_cache.setdefault((prompt, wording), suffix)
 
     def before_answers(self, prompts: Sequence[Prompt], protocol: Protocol) -> list[Ids]:
-        """Tokenise the self-check conversations up to the answers, for templates where they differ from the prompts."""
+        """Tokenise the self-check conversations up to the answers, for templates that make them unlike the prompts."""
         rendered = [self.render(query_messages(prompt, protocol)) for prompt in prompts]
         return self.encode([text.partition(QUERY_SENTINEL)[0] for text in rendered])
 
     def continuations(self, prompt: Prompt, texts: Sequence[str]) -> list[Ids]:
-        """Tokenise texts right after a prompt, where its answer begins."""
+        """Tokenise each text as it is right after a prompt, where the answer begins."""
         base = self.render(prompt.messages)
         (start, *whole) = self.encode([base, *(base + text for text in texts)])
         alone = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
@@ -181,7 +187,7 @@ class Chat:
         ]
 
     def letters(self, prompt: Prompt, letters: str) -> Ids:
-        """Return the id of each letter right after this prompt, where its answer begins.
+        """Return the token id of each letter right after this prompt, where the answer begins.
 
         Raises:
             UserError: a letter is more than one token there.
@@ -193,7 +199,7 @@ class Chat:
         return self._first_ids(prompt, letters, "option letter", advice)
 
     def words(self, prompt: Prompt, words: Sequence[str]) -> Ids:
-        """Return the id of each word right after this prompt, where a reply begins.
+        """Return the token id of each word right after this prompt, where a reply begins.
 
         Raises:
             UserError: a word is more than one token there, or two words have the same token.
@@ -224,9 +230,10 @@ class Chat:
         return self._text(ids).strip()
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the text that each generated id adds; joined they are the text with its outer white space.
+        """Return the text that each generated id adds; the pieces joined are the whole text with its outer white space.
 
-        A character of several ids is added by the last of them. Special tokens, e.g. the end of a turn, add nothing.
+        A character of several ids is added by the last of these ids. Special tokens, e.g. the end of a turn, add
+        nothing.
         """
         whole, pieces, start = self._text(ids), [], 0
         for k in range(1, len(ids) + 1):

@@ -1,4 +1,4 @@
-"""Selection of the few-shot exemplars of a question."""
+"""Select the few-shot exemplars that are shown before a question."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bench.api.protocol import ExemplarOrder, Protocol
 
 
 def indices_in_subject(questions: Sequence[Question]) -> dict[str, int]:
-    """Return question id -> index within its subject, with which the official code seeds exemplars.
+    """Return question id -> index of the question within its subject, with which the official code seeds exemplars.
 
-    `question.index_in_subject` is used if set; else the subject's questions are counted.
+    The index is `question.index_in_subject` if set; otherwise the subject's questions are counted.
     """
     seen: Counter[str] = Counter()
     numbers = {}
@@ -34,8 +34,8 @@ def exemplars(
     Args:
         task: the task, which says whether exemplars are drawn from a large pool.
         question: the question.
-        index_in_subject: its index within its subject.
-        pool: candidates, in the source's order.
+        index_in_subject: index of the question within its subject.
+        pool: the candidates, in the order of the data source.
         protocol: number, order and seed of exemplars.
     """
     order: Sequence[int] = range(min(protocol.shots + 1, len(pool)))
@@ -49,5 +49,5 @@ def exemplars(
 
 @lru_cache(maxsize=4096)
 def _permutation_head(n: int, seed: int, count: int) -> tuple[int, ...]:
-    """Return the first `count` indices of a permutation of `n`, as in the official code (docs/methods.md §1.4)."""
+    """Return the first `count` of `n` permuted indices, as the official code permutes them (docs/methods.md §1.4)."""
     return tuple(np.random.default_rng(seed).permutation(n)[:count].tolist())

@@ -1,4 +1,4 @@
-"""Front coding: prompts as token ids, stored without the prefix that neighbours share."""
+"""Front coding: prompts as token ids, stored without the prefixes that they share with earlier prompts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Ids = npt.NDArray[np.int32]
 
 
 def common_prefix(a: Ids, b: Ids) -> int:
-    """Return the length of the longest common prefix."""
+    """Return the length of the longest common prefix of two sequences."""
     n = min(len(a), len(b))
     differs = np.flatnonzero(a[:n] != b[:n])
     return int(differs[0]) if len(differs) else n
 
 
 class FrontCodedIds(Sequence[Ids]):
-    """Sequences stored as shared prefixes and tails, and concatenated on access.
+    """Token id sequences, each stored as a shared prefix and its own tail, and concatenated on access.
 
-    Nine tenths of a subject's prompts are its exemplars, which they share.
+    Nine tenths of the tokens of a subject's prompts are exemplars, which these prompts share.
     """
 
     def __init__(self, sequences: Sequence[Ids]) -> None:
@@ -50,5 +50,5 @@ class FrontCodedIds(Sequence[Ids]):
 
     @property
     def total(self) -> int:
-        """Number of ids in all sequences, shared ones counted each time."""
+        """Number of ids in all sequences; shared ids count in each sequence."""
         return sum(shared + len(tail) for _, shared, tail in self._parts)

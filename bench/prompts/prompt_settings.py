@@ -24,7 +24,7 @@ class PromptSettings:
     others: Mapping[str, Ids] = field(default_factory=dict)
     """Wording -> ids of a user turn after the answer, other than the self-check."""
     words: Mapping[tuple[str, ...], Ids] = field(default_factory=dict)
-    """Words -> the id of each at the beginning of a reply."""
+    """Words -> the token id of each word at the beginning of a reply."""
 
     @property
     def turns(self) -> Mapping[str, Ids]:

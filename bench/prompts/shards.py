@@ -1,4 +1,4 @@
-"""Tokenise the prompts of a split, shard by shard, and the option letters, options and self-check turn."""
+"""Tokenise the prompts of a split, shard by shard, and the option letters, options and self-check query."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ if TYPE_CHECKING:
     from bench.progress import Progress
 
 _SHARD = 256
-"""Least questions of a shard, to which subjects are merged (bench/DESIGN.md, Signals and store)."""
+"""Number of questions up to which subjects are merged into one shard (bench/DESIGN.md, Signals and store)."""
 _MOST = 512
-"""Most questions of a shard, which are in memory at once, and lost when a run is killed."""
+"""Maximum number of questions of a shard: all of them are in memory at once, and lost when a run is killed."""
 
 _MANY_TIMES = 8
-"""Size of a split, as a multiple of the sample, above which an estimate tokenises only a sample."""
+"""Size of a split, as a multiple of the sample's size, above which an estimate tokenises the sample alone."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A part of a split, the unit that is computed and stored as a whole."""
+    """The tokenised prompts of a part of a split; a shard is computed and stored as a whole."""
 
     rows: IntArray
     """Indices of the shard's questions in the split."""
     prompts: FrontCodedIds
     shown: list[list[Question]]
-    """The exemplars of each prompt."""
+    """The exemplars in each prompt."""
     dropped: int
     """Number of exemplars left out because prompts were too long."""
     given: list[Ids] | None = None
-    """Ids of answers generated elsewhere; None where the model answers. Their traces are appended to the prompts."""
+    """Ids of answers that another program generated, whose traces end the prompts; None where the model answers."""
     traces: list[Ids] | None = None
-    """Ids of the traces of these answers; None where the model answers."""
+    """Ids of the traces of the given answers; None where the model answers."""
     samples: list[list[Ids]] | None = None
-    """Ids of each question's samples generated elsewhere; None where the model generates them."""
+    """Ids of each question's samples that another program generated; None where the model generates samples."""
     short: int = 0
-    """Number of questions with fewer exemplars than requested, since their subject has no more."""
+    """Number of questions with fewer exemplars than requested, since the question's subject has no more."""
 
 
 def split_into_shards(subjects: Sequence[str]) -> list[IntArray]:
-    """Return the row indices of each shard: subjects in order of appearance, merged to at least _SHARD rows.
+    """Return the row indices of each shard: subjects in order of appearance, merged until they have `_SHARD` rows.
 
-    A shard of more than _MOST rows is split into parts of nearly equal size, in order.
+    More than `_MOST` rows are split into shards of nearly equal size, in order.
     """
     rows_by_subject: dict[str, list[int]] = {}
     for row, subject in enumerate(subjects):
@@ -80,12 +80,19 @@ class PromptTokeniser:
     """Context length of the model in tokens."""
     protocol: Protocol
     sample: int | None = None
-    """Number of prompts of a large split to tokenise, for an estimate; None for all."""
+    """Approximate number of prompts to tokenise of a large split, for an estimate; None for all prompts."""
 
     def shards(
         self, task: Task, questions: Sequence[Question], released: Mapping[str, Released], progress: Progress, what: str
     ) -> list[Shard]:
-        """Tokenise the prompts of a split.
+        """Return the shards of a split, with tokenised prompts.
+
+        Args:
+            task: the task.
+            questions: questions of the split.
+            released: question id -> answer that another program generated; empty where the model answers.
+            progress: shows how many prompts are done.
+            what: name of the split, for the progress display.
 
         Raises:
             UserError: a question alone is too long for the model's context.
@@ -103,7 +110,7 @@ class PromptTokeniser:
                 )
                 shown: list[list[Question]] = [[] for _ in members]
                 most, short = task.prompt_tokens, 0
-                if stored is not None and True in has_prompt:  # the release contains its prompts
+                if stored is not None and True in has_prompt:  # the given answers come with their prompts
                     prompts, most = [prompt for q in members if (prompt := released[q.id].prompt) is not None], None
                 else:
                     with plugin_errors(f"task {task.name!r}, exemplars"):
@@ -117,7 +124,7 @@ class PromptTokeniser:
         return shards
 
     def _some(self, groups: list[IntArray]) -> list[IntArray]:
-        """Return the rows of all shards; of a split much larger than the sample, of some, cut to the sample size."""
+        """Return the rows of all shards, or for a split much larger than the sample, some rows of some shards."""
         total = sum(map(len, groups))
         if self.sample is None or total <= _MANY_TIMES * self.sample:
             return groups
@@ -144,11 +151,11 @@ class PromptTokeniser:
         Args:
             rows: indices of the questions in the split.
             questions: questions of the shard.
-            task: their task.
-            prompts: their prompts.
-            shown: their exemplars; those that are left out are removed.
-            most: length above which a prompt loses exemplars; None for the model's context alone.
-            stored: answers generated elsewhere.
+            task: task of the questions.
+            prompts: prompt of each question.
+            shown: exemplars in each prompt; those that are left out are removed from the lists.
+            most: length above which a prompt loses exemplars; None if only the model's context limits it.
+            stored: answers that another program generated; None where the model answers.
         """
         ids, dropped = self.chat.prompts(prompts), 0
         suffix, _ = self.query(self.placeholder_prompt(task))
@@ -179,7 +186,7 @@ class PromptTokeniser:
         return Shard(rows, FrontCodedIds(ids), shown, dropped, stored.answers, stored.traces, stored.samples)
 
     def max_new_tokens(self, task: Task) -> int:
-        """Return the maximum tokens of an answer."""
+        """Return the maximum number of tokens of an answer."""
         choice = task.format is Format.CHOICE
         return self.protocol.max_new_tokens_choice if choice else self.protocol.max_new_tokens_open
 
@@ -197,7 +204,7 @@ class PromptTokeniser:
         return Prompt(messages)
 
     def query(self, prompt: Prompt) -> tuple[Ids, Ids]:
-        """Return ids of the self-check turn and of (no, yes); empty if `query_unsupported_reason` gives a reason."""
+        """Return ids of the self-check query and of (no, yes); empty if `query_unsupported_reason` has a reason."""
         try:
             return self.chat.query(prompt, self.protocol).ids, self.chat.letters(prompt, self.protocol.query_letters)
         except UserError:
@@ -214,7 +221,7 @@ class PromptTokeniser:
         return None
 
     def options(self, task: Task, questions: Sequence[Question]) -> list[list[Ids]]:
-        """Tokenise each question's options as answers: letters, or texts."""
+        """Tokenise each question's options as answers: the letters of choice tasks, the texts of open tasks."""
         prompt = self.placeholder_prompt(task)
         if task.format is Format.CHOICE:
             letters: dict[int, list[Ids]] = {}

@@ -25,7 +25,8 @@ SYSTEM: Mapping[Format, str] = {
 """System messages (paper, appendix on prompts; docs/methods.md §1.5)."""
 
 QUERY_SENTINEL = "\u241e"
-"""Placeholder of the answer in the three-turn conversation; no data set and no chat template contains it."""
+"""Placeholder for the answer in a conversation that goes on after the answer; no data set or chat template contains it.
+"""
 
 
 def query_text(letters: str) -> str:
@@ -35,18 +36,18 @@ def query_text(letters: str) -> str:
 
 
 def subject_label(subject: str) -> str:
-    """Return `Us foreign policy` for `us_foreign_policy`, as in the official headers (docs/methods.md §1.4)."""
+    """Return a subject's name in headers, `Us foreign policy` for `us_foreign_policy` (docs/methods.md §1.4)."""
     return subject.replace("_", " ").capitalize()
 
 
 def context(question: Question, style: PromptStyle, letters: str) -> str:
-    """Format the question, with its options in lines `  (a): text` if the style shows them."""
+    """Return the question's text, with its options in lines `  (a): text` if the prompt style shows options."""
     options = "\n".join(f"  ({letter}): {text}" for letter, text in zip(letters, question.choices, strict=False))
     return style.context.format(text=question.text, options=options, **dict(question.parts))
 
 
 def target(question: Question, fmt: Format, letters: str) -> str:
-    """Return the text of the right answer: the letter, or the option's text."""
+    """Return the right answer as an exemplar shows it: the letter of a choice task, the text of an open task."""
     return letters[question.gold] if fmt is Format.CHOICE else question.answer
 
 
@@ -64,10 +65,10 @@ def build(
 
 
 def query_messages(prompt: Prompt, protocol: Protocol) -> tuple[Message, ...]:
-    """Return the three-turn conversation of the self-check, with `QUERY_SENTINEL` as the answer."""
+    """Return the conversation of the self-check: prompt, `QUERY_SENTINEL` as the answer, and the query."""
     return followup_messages(prompt, query_text(protocol.query_letters))
 
 
 def followup_messages(prompt: Prompt, wording: str) -> tuple[Message, ...]:
-    """Return the conversation with a user turn after the answer, which is `QUERY_SENTINEL`."""
+    """Return a conversation of prompt, `QUERY_SENTINEL` as the answer, and a user turn with this wording."""
     return (*prompt.messages, Message("assistant", QUERY_SENTINEL), Message("user", wording))

@@ -1,6 +1,6 @@
 """`python -m bench.training CONFIG.json [PROCESSES]`: train one adapter, described by a configuration file.
 
-With more than one process it starts each as `python -m bench.training CONFIG.json`.
+If PROCESSES is more than one, each of them is started as `python -m bench.training CONFIG.json`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ else:
     from bench.training.loop import main
 
     try:
-        # wait for an orphaned process that is still alive, so that no two write here
+        # wait for an orphaned process of an earlier run, so that no two processes write into the folder
         lock = config.parent / f"rank{os.environ.get('RANK', '0')}.lock"
         with file_lock(lock, lambda whom: print(f"waiting for {whom}", flush=True)):  # noqa: T201  (to the parent's log)
             main(config)

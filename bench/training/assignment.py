@@ -1,4 +1,4 @@
-"""Adapter training as a picklable value that this process, or any machine with the store, can carry out."""
+"""An adapter training as a picklable value, which this process or any machine that shares the store can carry out."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from bench.training.job import ADAPTER, EXAMPLES, REPORT, VALIDATION, Job, write
 Examples = Mapping[str, Ragged | npt.NDArray[Any]]
 
 KIND = "adapters"
-"""Kind of entry in the store."""
+"""Part of the store that holds adapters."""
 _RANK = re.compile(r"^\[rank\d+\]: ")
-"""Prefix of traceback lines from torch."""
+"""Prefix that torch puts before the lines of a traceback."""
 _LOG = "train.log"
 _LOG_TAIL_BYTES = 8192
-"""Bytes at the end of a log that surely hold a line about a step."""
+"""Number of bytes at the end of a log in which there is surely a line about a step."""
 _LOG_LINES = 30
-"""Log lines of a failed child that the error shows."""
+"""Number of a failed child's last log lines that the error message shows."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Assignment:
-    """An adapter to train."""
+    """The training of one adapter: its job and examples, and where it runs and is stored."""
 
     method: str
     """Name of the method, for messages."""
     key: str
     """Key of the adapter in the store."""
     fields: Mapping[str, Any]
-    """Fields that the key is a digest of."""
+    """Fields whose digest is the key."""
     job: Job
     examples: Examples
     validation: Examples
     processes: int
     """Number of processes that train together, on GPUs one per device."""
     devices: tuple[str, ...]
-    """Names of the devices on the machine that trains."""
+    """Names that the devices have on the machine that trains."""
 
     @property
     def steps(self) -> int:
@@ -61,7 +61,7 @@ class Assignment:
         return self.job.recipe.steps
 
     def taken(self, store: Store) -> int:
-        """Number of steps done so far, from the end of the log."""
+        """Return the number of steps done so far, as the end of the log says; 0 before the start and after the end."""
         try:
             with (store.root / "training" / self.key / _LOG).open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
@@ -73,12 +73,12 @@ class Assignment:
     def carry_out(
         self, store: Store, progress: Progress | None = None, make_room: Callable[[], None] = lambda: None
     ) -> Entry:
-        """Return the adapter; train it here unless another process has put it into the store meanwhile.
+        """Return the store entry of the adapter; train it here unless another process has stored it meanwhile.
 
         Args:
             store: receives the adapter, and holds the checkpoints of an interrupted training.
-            progress: shows the steps.
-            make_room: frees the devices for the child.
+            progress: shows how many steps are done.
+            make_room: called before the training starts, to free the devices for the child.
 
         Raises:
             UserError: the training failed, or the store can't be written.
@@ -111,10 +111,10 @@ class Assignment:
             return entry
 
     def folder(self, store: Store) -> Path:
-        """Create and return the private folder of the job.
+        """Create and return the private folder of the training.
 
         Raises:
-            UserError: other users can write into the folder.
+            UserError: the folder belongs to another user, or other users can write into it.
         """
         folder = store.root / "training" / self.key
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -127,7 +127,11 @@ class Assignment:
         return folder
 
     def _run(self, config: Path, store: Store, progress: Progress) -> None:
-        """Start the child process, report its progress and wait until it ends."""
+        """Start the child process, report its progress and wait until it ends.
+
+        Raises:
+            UserError: the child failed, or left no adapter.
+        """
         recipe = self.job.recipe
         tail: deque[str] = deque(maxlen=_LOG_LINES)
         with (
@@ -157,12 +161,12 @@ class Assignment:
 
 
 def way_out(method: str) -> str:
-    """Advice for a training that fails with DeepSpeed."""
+    """Return advice for a training that fails with DeepSpeed."""
     return f"Train without it: --set {method}.deepspeed=false"
 
 
 def _parse_report(line: str) -> dict[str, Any]:
-    """Parse a line of the child's log: a report with `step` or a `note` for the user, or empty for another line."""
+    """Return the report in a line of the child's log, with a `step` or a `note` for the user; empty for other lines."""
     if not line.startswith(('{"step": ', '{"note": ')):
         return {}
     try:

@@ -1,6 +1,6 @@
-"""Child process of a training: start and stop it, build its environment, end it with its parent.
+"""Start and stop the child process of a training, build the child's environment, and end the child with its parent.
 
-The child executes no code from the current folder, gets no keys or tokens, and never outlives its parent.
+The child executes no code from the current folder, gets no API keys or access tokens, and never outlives its parent.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from bench.model.devices import visible_devices_env
 from bench.store.processes import exit_with_parent, kill_process_group
 
 _PARENT = "CONFBENCH_PARENT"
-"""Environment variable with the PID of the parent; a child ends when that process does."""
+"""Environment variable with the PID of the parent process; a child ends when its parent does."""
 _STOP_SECONDS = 2.0
-"""Grace period of a child before it is killed."""
+"""Seconds that a child gets to end by itself before it is killed."""
 _SECRET = re.compile(
     r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|^(OPENAI|ANTHROPIC|WANDB|AWS|AZURE|GOOGLE)_",
     re.IGNORECASE,
@@ -34,12 +34,13 @@ _FOLDERS = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"
 
 @contextmanager
 def started(config: Path, processes: int, devices: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """Start a child in its own process group, which is killed on exit.
+    """Start a child in its own process group, which is killed at the end of the context.
 
     Args:
         config: absolute path of the job's configuration.
         processes: number of processes that train together.
-        devices: names on this machine; of CUDA devices the child sees only these, as `cuda:0`, `cuda:1`, ...
+        devices: devices of the training, as this machine names them; the child sees no other CUDA devices, and these as
+            `cuda:0`, `cuda:1`, ...
     """
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "bench.training", str(config), str(processes)],
@@ -63,7 +64,7 @@ def started(config: Path, processes: int, devices: Sequence[str]) -> Iterator[su
 
 
 def environment(base: Mapping[str, str], processes: int) -> dict[str, str]:
-    """Environment of the child: the parent's without network access, keys and tokens, with this package importable."""
+    """Return the child's environment: the parent's without secrets, offline, and with this package importable."""
     env = {name: value for name, value in base.items() if not (_SECRET.search(name) or _WITH_PASSWORD.search(value))}
     env |= {name: str(Path(base[name]).resolve()) for name in _FOLDERS if base.get(name)}
     env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -80,12 +81,12 @@ def environment(base: Mapping[str, str], processes: int) -> dict[str, str]:
 
 
 def end_with_parent() -> None:
-    """Let this process end as soon as its parent ends, in whatever way."""
+    """Let this process end as soon as its parent has ended, in whatever way the parent ended."""
     exit_with_parent(int(os.environ.get(_PARENT, os.getppid())))
 
 
 def train_together(config: Path, processes: int) -> None:
-    """Run a job in several processes by torchrun, and wait until they end."""
+    """Run the job of a configuration file in several processes by torchrun, and wait until they end."""
     from torch.distributed.run import main
 
     os.environ[_PARENT] = str(os.getpid())

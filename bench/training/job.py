@@ -1,4 +1,4 @@
-"""Training job as the parent passes it to the child: a JSON configuration and safetensors files with the examples."""
+"""A training job as the parent passes it to the child: a JSON configuration and safetensors files with the examples."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ Column = Ragged | npt.NDArray[Any]
 CONFIG, EXAMPLES, ADAPTER, CHECKPOINTS = "config.json", "examples.safetensors", "adapter", "checkpoints"
 """File and folder names in the job's folder."""
 VALIDATION = "validation.safetensors"
-"""File with the validation examples, in the same folder."""
+"""Name of the file with the validation examples, in the job's folder."""
 REPORT = "training.json"
-"""Training report, beside the adapter: steps, final loss, seconds and tokens."""
+"""Name of the file with the training report, in the adapter's folder: steps, final loss, seconds, tokens and more."""
 CONFIDENCES = "confidences.safetensors"
-"""Beside the adapter: confidences `validation` `(points, n)`, and `train` `(n,)` of the first n training examples."""
+"""Name of a file in the adapter's folder: `validation` `(points, n)`, confidences in the n validation examples at each
+evaluation, and `train` `(m,)`, those in the first m training examples; m is at most n."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Hyperparameters that the trainer reads from a method's settings; the loss function may read others."""
+    """Hyperparameters that the trainer takes from a method's settings; the loss function may take further ones."""
 
     rank: int
     """Rank of the LoRA matrices."""
@@ -37,31 +38,31 @@ class Recipe:
     dropout: float
     """Dropout on the adapter's input."""
     target_modules: str
-    """Last names of the layers to adapt, separated by commas; empty: query and value projections."""
+    """Last parts of the names of the layers to adapt, separated by commas; empty: query and value projections."""
     steps: int
     batch_size: int
-    """Examples per batch, over all processes."""
+    """Number of examples in a batch, over all processes."""
     learning_rate: float
-    """Initial learning rate; half a cosine to 0, without warm-up."""
+    """Initial learning rate, which falls to 0 along half a cosine, without warm-up."""
     weight_decay: float
     beta1: float
     beta2: float
     seed: int
     deepspeed: bool
-    """Train with DeepSpeed ZeRO stage 2; else the same training in plain torch."""
+    """Whether to train with DeepSpeed ZeRO stage 2; else the same training runs in plain torch."""
     clip: float = 0.0
-    """Largest L2 norm of a step's gradient over all parameters; 0: no clipping."""
+    """L2 norm over all parameters to which a step's gradient is clipped; 0: no clipping."""
     points: int = POINTS
-    """Number of evaluations on validation."""
+    """Number of evaluations on the validation examples."""
     published_steps: int = 0
     """Steps of the published training; if more than `steps`, this training may be reported as cut short."""
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> Self:
-        """Select the recipe from a method's settings.
+        """Return the recipe that is in a method's settings.
 
         Raises:
-            ContractError: a setting is missing.
+            ContractError: the settings lack a field of the recipe.
         """
         missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in settings]
         if missing:
@@ -72,46 +73,46 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One adapter to train."""
+    """All that a child process is told in order to train one adapter."""
 
     model: Mapping[str, Any]
-    """Fields of a `ModelSpec`."""
+    """The model to load, as fields of a `ModelSpec`."""
     weights: str
     """Fingerprint of the model."""
     load: Mapping[str, Any]
-    """Fields of `LoadOptions`."""
+    """How to load the model, as fields of `LoadOptions`."""
     loss: str
-    """`module:function`."""
+    """The loss function, as `module:function`."""
     settings: Mapping[str, Any]
-    """Settings of the method; see `Recipe`."""
+    """Settings of the method, among them the fields of `Recipe`."""
     columns: tuple[str, ...]
-    """Columns of the examples; the first is a `Ragged` of token ids, by which examples are grouped."""
+    """Names of the examples' columns; the first is a `Ragged` of token ids, by which examples are grouped."""
     confidence: str
-    """`module:function` that computes confidences; empty: no validation, the last step is saved."""
+    """The function that computes confidences, as `module:function`; empty: no validation, the last step is saved."""
     validation: tuple[str, ...]
-    """Columns of the validation examples."""
+    """Names of the validation examples' columns."""
     targets: tuple[str, ...]
     """Full names of the layers to adapt."""
     verdict_ids: tuple[int, int]
-    """Ids of (no, yes)."""
+    """Token ids of (no, yes) after the self-check query."""
     packed: bool
-    """Whether sequences can share their prefixes in one pass."""
+    """Whether several sequences with shared prefixes are read in one row of a forward pass."""
     token_budget: int
     """Approximate number of tokens of one forward pass."""
     checkpoint_every: int
     """Steps between checkpoints."""
     checkpointing: bool = False
-    """Gradient checkpointing: store only the hidden states between blocks of a pass."""
+    """Whether to use gradient checkpointing, which stores only the hidden states between blocks."""
     search: tuple[str, ...] = ()
     """Folders appended to `sys.path` to import the functions' modules."""
 
     @property
     def recipe(self) -> Recipe:
-        """Hyperparameters that the trainer reads from the settings."""
+        """Hyperparameters that the trainer takes from the settings."""
         return Recipe.of(self.settings)
 
     def write(self, folder: Path) -> Path:
-        """Write the configuration into the job's folder; return its path."""
+        """Write the job as a configuration file into this folder; return the file's path."""
         path = folder / CONFIG
         write_json(path, asdict(self))
         return path
@@ -125,7 +126,7 @@ class Job:
 
 
 def write_examples(path: Path, examples: Mapping[str, Column]) -> None:
-    """Write the columns into a safetensors file."""
+    """Write examples, column name -> column, into a safetensors file."""
     from safetensors.numpy import save
 
     arrays: dict[str, npt.NDArray[Any]] = {}
@@ -138,7 +139,7 @@ def write_examples(path: Path, examples: Mapping[str, Column]) -> None:
 
 
 def read_examples(path: Path, columns: tuple[str, ...]) -> dict[str, Column]:
-    """Read these columns of a file, in this order."""
+    """Read these columns of examples from a safetensors file; the result has them in this order."""
     from safetensors.numpy import load_file
 
     arrays = load_file(path)
@@ -151,7 +152,7 @@ def read_examples(path: Path, columns: tuple[str, ...]) -> dict[str, Column]:
 
 
 def select_rows(examples: Mapping[str, Column], rows: npt.NDArray[np.int64]) -> dict[str, Column]:
-    """Select examples by row number, in this order."""
+    """Return the examples with these row numbers, in this order."""
     return {
         name: column.take(rows) if isinstance(column, Ragged) else column[rows] for name, column in examples.items()
     }

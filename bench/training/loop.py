@@ -1,4 +1,4 @@
-"""Training loop of the child process: LoRA around the model, optimiser steps, checkpoints, saving the adapter."""
+"""Training loop of the child process: add a LoRA adapter, train it, write checkpoints, save the adapter."""
 
 from __future__ import annotations
 
@@ -43,19 +43,22 @@ from bench.training.model import LossProbe, ReadableModel, TokensFed, frozen_req
 from bench.training.optimisers import DeepSpeedOptimiser, ProcessGroup, TorchOptimiser
 
 ExampleFunction = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
-"""Loss (a sum, with gradient) or confidences `(n,)` of a batch of examples."""
+"""Function of model, examples and settings: sum of the examples' losses, with gradient, or their confidences `(n,)`."""
 Rows = npt.NDArray[np.int64]
 _STATE, _BEST = "state.json", "best.safetensors"
-"""File names in a checkpoint: the trainer's state, and the best adapter so far with the confidences at each point."""
+"""File names in a checkpoint: the training's state; and the best adapter so far, with the confidences at each point.
+
+A point is an evaluation on the validation examples.
+"""
 N_CHECKPOINTS = 2
-"""Checkpoints retained; the older one is a fallback if the newer is damaged."""
+"""Number of checkpoints that are kept; the older one is a fallback if the newer one is damaged."""
 _NAME = re.compile(r"step-(\d{1,15})")
 _VAL_KEY, _TRAIN_KEY = "validation confidences", "train confidences"
-"""Keys in `best.safetensors` that are not tensors of the adapter."""
+"""Names in `best.safetensors` of the two tensors that are not the adapter's."""
 
 
 def main(config: Path) -> None:
-    """Train the job of a configuration file and write the adapter into its folder."""
+    """Train the adapter that a configuration file describes, and write it into the folder of that file."""
     job = Job.read(config)
     sys.path.extend(folder for folder in job.search if folder not in sys.path)
     processes = ProcessGroup(str(job.load["device"]), grouped=job.recipe.deepspeed)
@@ -69,7 +72,7 @@ def main(config: Path) -> None:
 
 
 class _Training:
-    """Training of one adapter, in one of its processes."""
+    """The training of one adapter, as one of the processes that train it together carries it out."""
 
     def __init__(self, job: Job, folder: Path, processes: ProcessGroup) -> None:
         self.job = job
@@ -123,7 +126,7 @@ class _Training:
             self._save()
 
     def _snapshot(self) -> dict[str, torch.Tensor]:
-        """Current adapter tensors, and confidences in as many training examples as there are validation examples."""
+        """Return the current adapter tensors, and confidences in as many training as validation examples."""
         from peft import get_peft_model_state_dict
 
         tensors = {name: t.detach().cpu().clone() for name, t in get_peft_model_state_dict(self.wrapped).items()}
@@ -133,7 +136,7 @@ class _Training:
         return {**tensors, _TRAIN_KEY: torch.from_numpy(self._confidences(self.examples, n))}
 
     def _confidences(self, examples: Mapping[str, Column], n: int) -> FloatArray:
-        """Confidences `(n,)` in the first n examples by the current adapter, without dropout."""
+        """Return the confidences `(n,)` in the first n examples with the current adapter, without dropout."""
         start = time.perf_counter()
         compute = _load_function(self.job.confidence)
         p = torch.zeros(n, dtype=torch.float64)
@@ -148,9 +151,9 @@ class _Training:
         return np.asarray(self.processes.sum(p).cpu().numpy())
 
     def _cache_frozen_states(self) -> None:
-        """Compute the frozen model's hidden states that the loss needs in any step, in few large passes.
+        """Compute the frozen model's hidden states that the loss function needs in any step, in few large passes.
 
-        A resumed training computes those of all steps, too: in other batches they would differ in their last bits.
+        A resumed training also computes the states of all steps: in other passes their last bits would differ.
         """
         start = time.perf_counter()
         steps = range(self.recipe.steps)
@@ -167,7 +170,7 @@ class _Training:
         self.seconds += time.perf_counter() - start
 
     def _count(self, loss: float) -> float:
-        """Add the tokens of all processes since the last count; return the sum of their losses."""
+        """Count the tokens that all processes fed to the model since the last call; return the sum of all losses."""
         fed = self.model.fed
         totals = torch.tensor([loss, fed.forward, fed.floor], dtype=torch.float64)
         total, forward, floor = self.processes.sum(totals).tolist()
@@ -191,7 +194,7 @@ class _Training:
             print(json.dumps(line), flush=True)  # noqa: T201  (the parent reads it)
 
     def _gradients(self, step: int) -> tuple[float, list[torch.Tensor]]:
-        """This process's share of the batch's mean loss, and its gradient in float32."""
+        """Return this process's share of the batch's mean loss, and the gradient of that share in float32."""
         total = 0.0
         sums = [torch.zeros_like(parameter, dtype=torch.float32) for parameter in self.parameters]
         rows = batch_rows(self._n, step, self.recipe)
@@ -209,13 +212,13 @@ class _Training:
         return len(self.examples[self.job.columns[0]])
 
     def _shard(self, examples: Mapping[str, Column], rows: Rows) -> Rows:
-        """Rows of a batch that this process trains on; examples with a common prefix go to the same process."""
+        """Return this process's share of some rows of examples; neighbours in the prefix tree go to one process."""
         column = _ids(examples)
         sorted_rows = sorted(rows.tolist(), key=lambda row: (column[row].astype(">i4").tobytes(), row))
         return np.array_split(np.asarray(sorted_rows), self.processes.size)[self.processes.rank]
 
     def _micro_batches(self, examples: Mapping[str, Column], shard: Rows) -> Iterator[Rows]:
-        """Split this process's rows into forward passes."""
+        """Yield this process's rows in groups, each for one forward pass."""
         column = _ids(examples)
         members: dict[bytes, list[int]] = {}
         for row in shard.tolist():
@@ -273,10 +276,10 @@ class _Training:
         self.stopping.resume(step, state["stage"]["steps"], state["stage"]["losses"], confidences, best or None)
 
     def _newest_checkpoint(self) -> int:
-        """Step of the newest intact checkpoint, 0 without one; damaged ones are removed with a note.
+        """Return the step of the newest intact checkpoint, or 0; damaged checkpoints are removed with a note.
 
         Raises:
-            UserError: a checkpoint can't be read at the moment; nothing is removed.
+            UserError: a checkpoint can't be read at the moment; it is not removed.
         """
         root, job = self.folder / CHECKPOINTS, self._identity()
         for step in _steps(root):
@@ -301,17 +304,17 @@ class _Training:
         return 0
 
     def _identity(self) -> str:
-        """Digest of everything that the training depends on, independent of paths."""
+        """Return the digest of all that the training depends on; it does not depend on paths."""
         job = asdict(self.job) | {"search": [], "model": {**self.job.model, "source": ""}}
         return key_of({"job": job, **{name: digest_file(self.folder / name) for name in (EXAMPLES, VALIDATION)}})
 
     def _on_validation(self) -> dict[str, torch.Tensor]:
-        """Confidences in the validation examples at each point so far, `(points, n)`."""
+        """Return the confidences `(points, n)` in the validation examples so far, by name; empty without any."""
         confidences = self.stopping.confidences
         return {_VAL_KEY: torch.from_numpy(np.stack(confidences))} if confidences else {}
 
     def _save(self) -> None:
-        """Save the adapter in peft's format, and remove the checkpoints."""
+        """Save the kept adapter in peft's format with confidences and report, and remove the checkpoints."""
         from safetensors.torch import save
 
         folder = self.folder / ADAPTER
@@ -347,21 +350,21 @@ class _Training:
 
 
 def _steps(root: Path) -> list[int]:
-    """Steps of the checkpoints in a folder, newest first."""
+    """Return the steps of the checkpoints in a folder, the newest first."""
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
     return sorted((int(match[1]) for name in names if (match := _NAME.fullmatch(name))), reverse=True)
 
 
 def _ids(examples: Mapping[str, Column]) -> Ragged:
-    """First column: the token ids by which examples are grouped."""
+    """Return the first column of examples: the token ids by which examples are grouped."""
     return cast("Ragged", next(iter(examples.values())))
 
 
 def _load_function(name: str) -> ExampleFunction:
-    """Import the function `module:function`.
+    """Import the function that `module:function` names.
 
     Raises:
-        UserError: it can't be imported.
+        UserError: the function can't be imported.
     """
     module, _, function = name.partition(":")
     try:
@@ -372,12 +375,14 @@ def _load_function(name: str) -> ExampleFunction:
 
 
 def batch_rows(n: int, step: int, recipe: Recipe) -> Rows:
-    """Rows `(batch_size,)` of the step's batch, consecutive in an endless sequence of permutations, one per epoch.
+    """Return the rows `(batch_size,)` of the examples in a step's batch.
+
+    The batches follow each other in an endless sequence of rows, which is a permutation of all rows for each epoch.
 
     Args:
         n: number of examples.
-        step: from 0.
-        recipe: batch size and seed.
+        step: index of the step, from 0.
+        recipe: recipe with the batch size and the seed.
     """
     first, end = step * recipe.batch_size, (step + 1) * recipe.batch_size
     epochs = range(first // n, (end - 1) // n + 1)

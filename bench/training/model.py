@@ -20,23 +20,25 @@ if TYPE_CHECKING:
     from bench.prompts.front_coding import Ids
 
 ReadRequest = tuple[bytes, int]
-"""Int32 token ids of a sequence as bytes, and the number of its last positions whose logits are read."""
+"""The int32 token ids of a sequence as bytes, and the number of positions at its end whose logits are read."""
 
 
 @dataclass
 class TokensFed:
-    """Token positions fed to the model; there is no padding."""
+    """Numbers of token positions that were fed to the model; there is no padding."""
 
     forward: int = 0
+    """Number of positions in all forward passes."""
     floor: int = 0
-    """Distinct prefixes: per step with the adapter, whose weights change; over the whole run without it."""
+    """Number of distinct prefixes: per step with the adapter, whose weights change, and per run without it."""
 
 
 def together(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
-    """Group distinct sequences into forward passes: neighbours in the prefix tree, up to `budget` tokens.
+    """Return groups of indices of distinct sequences, each for one forward pass of up to `budget` tokens.
 
-    Without a KV cache each pass recomputes the prefixes of its sequences, so that few large passes cost the fewest
-    tokens. A pass of a single pack may exceed the budget by its shared prefix.
+    The sequences of a group are neighbours in the prefix tree. Without a KV cache each pass recomputes the prefixes of
+    its sequences, so that few large passes cost the fewest tokens. A pass of a single pack may exceed the budget by the
+    pack's shared prefix.
     """
     groups: list[list[int]] = []
     tree = PrefixTree()
@@ -55,7 +57,7 @@ def together(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
 
 
 class LossProbe:
-    """An `AdapterModel` without weights: returns zeros and records which frozen logits a loss requests."""
+    """An `AdapterModel` without weights: returns zeros, and records which frozen logits a loss requests."""
 
     def __init__(self, verdict_ids: tuple[int, int], vocabulary: int, device: str) -> None:
         self.verdict_ids = verdict_ids
@@ -64,7 +66,7 @@ class LossProbe:
         self.requests: set[ReadRequest] = set()
 
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
-        """Zeros of the right shape."""
+        """Return zeros in the shape of the logits; record the requests if `adapted` is False."""
         if not adapted:
             rows = (np.asarray(sequences[i], dtype=np.int32).tobytes() for i in range(len(sequences)))
             self.requests.update((row, int(end)) for row, end in zip(rows, last, strict=True))
@@ -72,14 +74,14 @@ class LossProbe:
 
 
 def frozen_requests(run: Callable[[LossProbe], object], verdict_ids: tuple[int, int], vocab: int) -> list[ReadRequest]:
-    """Sorted requests of a loss to the frozen model.
+    """Return the sorted requests of a loss function for logits of the frozen model.
 
-    They don't depend on values of logits, so the loss runs on meta tensors: on zeros over a whole vocabulary it would
-    take minutes. A loss that needs values gets zeros on the CPU.
+    The requests don't depend on the values of logits, so the loss runs on meta tensors: on zeros over a whole
+    vocabulary it would take minutes. A loss that fails on meta tensors gets zeros on the CPU.
 
     Args:
-        run: calls the loss for all examples.
-        verdict_ids: ids of (no, yes).
+        run: calls the loss function with the given model for all examples.
+        verdict_ids: token ids of (no, yes).
         vocab: size of the model's vocabulary.
     """
     probe = LossProbe(verdict_ids, vocab, "meta")
@@ -100,7 +102,7 @@ class ReadableModel:
     """The `PeftModel`."""
     job: Job
     fed: TokensFed = field(default_factory=TokensFed)
-    """Tokens since the last `start_step`."""
+    """Token positions fed to the model since the last `start_step`."""
 
     def __post_init__(self) -> None:
         self._frozen: dict[bytes, torch.Tensor] = {}
@@ -108,7 +110,7 @@ class ReadableModel:
         self.start_step()
 
     def start_step(self) -> None:
-        """Reset token count and prefix tree, as the adapter's weights have changed."""
+        """Reset token counts, and the prefix tree for the adapter, whose weights have changed."""
         self.fed = TokensFed()
         self._tree = PrefixTree()
 
@@ -129,7 +131,7 @@ class ReadableModel:
         return self.lm.head.logits(states.to(self.lm.head.weight.device))
 
     def remember(self, requests: Iterable[ReadRequest]) -> None:
-        """Cache the frozen model's hidden states for these requests; memory: d numbers for each position."""
+        """Cache the frozen model's hidden states for these requests on the CPU, d numbers for each position."""
         ends: dict[bytes, int] = {}
         for row, end in requests:
             ends[row] = max(end, ends.get(row, 0))
@@ -143,13 +145,13 @@ class ReadableModel:
             self._frozen.update(zip(keys, torch.split(states, lengths), strict=True))
 
     def _states(self, rows: list[Ids], ends: list[int], tree: PrefixTree) -> torch.Tensor:
-        """Last hidden states `(sum of ends, d)` at the last `ends[i]` positions of each row."""
+        """Return last hidden states `(sum of ends, d)` at the last `ends[i]` positions of each `rows[i]`."""
         self.fed.floor += sum(tree.add(row) for row in rows)
         if not self.job.packed:
             parts = (self._run(row, np.arange(len(row) - end, len(row))) for row, end in zip(rows, ends, strict=True))
             return torch.cat(list(parts))
         # distinct sequences in one row, in which each token attends to its own sequence alone; a common prefix is
-        # computed once, and in training has one dropout mask for all of them
+        # computed once, and in training has one dropout mask for all sequences that share it
         distinct = {row.tobytes(): row for row in rows}
         pack = one_pack(list(distinct.values()))
         visible = pack.visible()

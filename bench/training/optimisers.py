@@ -1,7 +1,7 @@
 """AdamW for one or several processes, in plain torch or by DeepSpeed ZeRO stage 2.
 
-Both get the gradient of this process's share of the batch and step along the sum over all processes, so that the number
-of processes changes only the order of additions.
+Either optimiser gets the gradient of this process's share of the batch, and steps along the sum of the gradients of all
+processes, so that the number of processes changes only the order of additions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tensors = list[torch.Tensor]
 
 
 class ProcessGroup:
-    """Processes that train together, or a single one."""
+    """The processes that train together, or the only process, as seen from one of them."""
 
     def __init__(self, device: str, *, grouped: bool) -> None:
         self.rank = int(os.environ.get("RANK", "0"))
@@ -43,7 +43,7 @@ class ProcessGroup:
                 dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """Sum of a tensor over all processes (all-reduce)."""
+        """Return the sum of a tensor over all processes (all-reduce)."""
         if self.size == 1:
             return values
         total = values.to(self.device)
@@ -62,10 +62,13 @@ class ProcessGroup:
 
 
 class _Optimiser(ABC):
-    """Checkpoints of parameters and AdamW's state as safetensors, for both optimisers; DeepSpeed's own are pickles."""
+    """Base of both optimisers: checkpoints of parameters and AdamW's state as safetensors.
+
+    DeepSpeed's own checkpoints are pickles.
+    """
 
     def save(self, folder: Path) -> None:
-        """Write parameters and state; all processes call this with the same existing folder."""
+        """Write parameters and AdamW's state; all processes call this with the same existing checkpoint folder."""
         from safetensors.torch import save
 
         tensors: dict[str, torch.Tensor] = {}
@@ -76,7 +79,7 @@ class _Optimiser(ABC):
         write_atomic(self.file(folder), save(on_cpu))
 
     def load(self, folder: Path) -> None:
-        """Restore parameters and state; the step counts stay on the CPU, as in AdamW."""
+        """Restore parameters and AdamW's state from a checkpoint folder; step counts stay on the CPU, as in AdamW."""
         from safetensors.torch import load_file
 
         saved: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)
@@ -90,15 +93,15 @@ class _Optimiser(ABC):
 
     @abstractmethod
     def parameters_and_state(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
-        """Parameters, and the optimiser state of each."""
+        """Return the parameters, and a mapping of each parameter to its optimiser state."""
 
     @abstractmethod
     def file(self, folder: Path) -> Path:
-        """File of this process in a checkpoint folder."""
+        """Return the path of this process's file in a checkpoint folder."""
 
 
 class TorchOptimiser(_Optimiser):
-    """AdamW of torch; every process takes the same step."""
+    """AdamW of torch; every process updates all parameters, all in the same way."""
 
     def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: ProcessGroup) -> None:
         self.parameters = parameters
@@ -128,7 +131,7 @@ class TorchOptimiser(_Optimiser):
             super().save(folder)
 
     def parameters_and_state(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
-        """See `_Optimiser.held`."""
+        """See `_Optimiser.parameters_and_state`."""
         return self.parameters, self.adamw.state
 
     def file(self, folder: Path) -> Path:
@@ -139,9 +142,9 @@ class TorchOptimiser(_Optimiser):
 class DeepSpeedOptimiser(_Optimiser):
     """AdamW of DeepSpeed, with gradients and moments sharded over the processes (ZeRO stage 2).
 
-    The engine holds only the adapter's parameters: the frozen model needs neither casts nor broadcasts. It gets the
-    gradient g of a step by one backward pass over the inner product of parameters and g, so that processes may split
-    their shares into different numbers of forward passes.
+    DeepSpeed's engine holds only the adapter's parameters: the frozen model needs neither casts nor broadcasts. The
+    engine gets the gradient g of a step by one backward pass over the inner product of parameters and g, so that
+    processes may split their shares of the batch into different numbers of forward passes.
     """
 
     def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: ProcessGroup) -> None:
@@ -149,7 +152,7 @@ class DeepSpeedOptimiser(_Optimiser):
             os.environ["DS_ACCELERATOR"] = "cpu"
         import deepspeed
 
-        # No DeepSpeed operators: the first start would compile for a minute; gloo and torch do as well.
+        # Without DeepSpeed's operators, which the first start would compile for a minute; gloo and torch do as well.
         deepspeed.ops.__compatible_ops__ = defaultdict(bool)
         settings = json.loads(resources.files("bench.training").joinpath("ds_zero2.json").read_text(encoding="utf-8"))
         settings["gradient_clipping"] = recipe.clip
@@ -181,7 +184,7 @@ class DeepSpeedOptimiser(_Optimiser):
         self.engine.optimizer.update_lp_params()  # the parameters themselves, gathered from all partitions
 
     def parameters_and_state(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
-        """Partitions of this process, and the optimiser state of each."""
+        """Return this process's partitions of the parameters, and a mapping of each to its optimiser state."""
         zero = self.engine.optimizer
         return zero.single_partition_of_fp32_groups, zero.optimizer.state
 

@@ -1,7 +1,8 @@
 """Adapter training in the parent process: look the adapter up in the store, or start a child that trains it.
 
-The store key is a digest of weights, dtype, examples, the loss function's source, settings and number of processes, so
-a second run trains nothing. A killed job resumes from its last checkpoint, which is stored under the same key.
+The adapter's key in the store is a digest of all that the adapter depends on: weights, dtype, examples, the loss
+function's source, settings, number of processes and more. So a second run trains nothing. A killed job resumes from its
+last checkpoint, which is stored under the same key.
 """
 
 from __future__ import annotations
@@ -35,30 +36,33 @@ if TYPE_CHECKING:
     from bench.model.training_memory import TrainingPlan
 
 VERSION = 2
-"""Part of every key; increased when the same job would give another adapter."""
+"""Part of the store key of every adapter; increased when the same job would give another adapter."""
 
 
 class DeferredTrainingError(UserError):
-    """The adapter is being trained on another machine; the fit is repeated afterwards and gets it from the store."""
+    """An adapter is not there yet, e.g. still being trained elsewhere; the fit that needs it is repeated later."""
 
 
 class Elsewhere(Protocol):
     """Other machines that train adapters."""
 
     def begun(self, key: str) -> bool:
-        """Whether this run has started the training of the adapter with this key there."""
+        """Return whether this run has started the training of the adapter with this key on one of those machines."""
 
     def train(self, key: str, work: Assignment, *, wait: bool) -> tuple[float, Sequence[str]] | None:
-        """Start a training unless it was started; return its seconds and notes for the user, None while it runs.
+        """Start a training unless it was started before.
 
         Args:
-            key: key of the adapter.
+            key: key of the adapter in the store.
             work: the training.
-            wait: whether to wait for its end.
+            wait: whether to wait until the training ends.
+
+        Returns:
+            Seconds of the training and notes for the user; None if it is still running.
 
         Raises:
-            UserError: it failed, or no machine has enough devices.
-            DeferredTrainingError: it is deferred.
+            UserError: the training failed, or no machine has enough devices.
+            DeferredTrainingError: the training is not started now.
         """
 
 
@@ -71,22 +75,22 @@ class AdapterTrainer:
     method: str
     """Name of the method, for messages."""
     verdict_ids: tuple[int, int]
-    """Ids of (no, yes) after the self-check query."""
+    """Token ids of (no, yes) after the self-check query."""
     processes: int | None = None
     """Number of processes; None: one per GPU of a run on `cuda`, else one."""
     token_budget: int | None = None
-    """Approximate tokens per forward pass; fewer mean more passes per step. None: by the device."""
+    """Approximate number of tokens of a forward pass; fewer tokens mean more passes per step. None: by the device."""
     checkpoint_every: int = 50
-    """Steps between checkpoints."""
+    """Number of steps from one checkpoint to the next."""
     progress: Progress = field(default_factory=Silent)
     elsewhere: Elsewhere | None = None
     """Other machines that train; None: adapters are trained on this machine."""
     waits: bool = True
-    """Whether to wait for a training on another machine; else its fit is deferred."""
+    """Whether to wait for a training on another machine; if not, `DeferredTrainingError` is raised while it runs."""
     put_off: bool = field(default=False, init=False)
     """Whether `DeferredTrainingError` was raised, even if the method caught it."""
     remote_seconds: float = field(default=0.0, init=False)
-    """Seconds of finished trainings on other machines."""
+    """Sum of the seconds that finished trainings on other machines took."""
 
     def __call__(
         self, *, loss: str, examples: Examples, settings: Mapping[str, object], validation: Validation | None = None
@@ -137,7 +141,7 @@ class AdapterTrainer:
     # --- the job ------------------------------------------------------------------------------------------------------
 
     def _plan(self, recipe: Recipe, examples: Examples) -> TrainingPlan:
-        """Plan of a training whose passes fit into memory; a pass holds at least the longest example."""
+        """Return the plan of a training whose forward passes have room for the longest example."""
         from bench.model.training_memory import plan_training
 
         ids = next(iter(examples.values()))
@@ -155,7 +159,7 @@ class AdapterTrainer:
         if validation.confidence:
             _check_examples(validation.examples)
         values = dict(settings)
-        # DeepSpeed supports one GPU per process; plain torch does the same training
+        # DeepSpeed supports one GPU per process; a model split over GPUs is trained in plain torch, in the same way
         use_deepspeed = recipe.deepspeed and len(self.lm.devices) == 1
         values["deepspeed"] = use_deepspeed and importlib.util.find_spec("deepspeed") is not None
         if use_deepspeed and not values["deepspeed"] and self._processes > 1 and sys.platform == "linux":
@@ -200,7 +204,7 @@ class AdapterTrainer:
         )
 
     def _fields(self, job: Job, examples: Examples, validation: Validation) -> dict[str, Any]:
-        """Fields of the store key: everything that the adapter depends on."""
+        """Return the fields of the adapter's store key: everything that the adapter depends on."""
         source = {"name": job.confidence, "source": source_digest([_file(job.confidence)])} if job.confidence else None
         return {
             "confidence": source,
@@ -241,23 +245,27 @@ class AdapterTrainer:
 
 
 def training_cost(ref: AdapterRef) -> StageCost:
-    """Token positions that training this adapter fed to the model, from its report."""
+    """Return the token positions that the training of this adapter fed to the model, from the training's report."""
     report = training_report(ref)
     return StageCost(report["forward_tokens"], report["padded_tokens"], report["forward_tokens_floor"])
 
 
 def training_report(ref: AdapterRef) -> dict[str, Any]:
-    """Report of a training: steps, final loss, seconds, token positions, processes, and whether DeepSpeed was used."""
+    """Return a training's report: steps, final loss, seconds, token positions, processes, and use of DeepSpeed."""
     return dict(json.loads((ref.folder / REPORT).read_text(encoding="utf-8")))
 
 
 def load_training_stage(ref: AdapterRef) -> TrainingStage:
-    """Steps of a training, the selected one, and the loss on validation at each point."""
+    """Return the record of a training's steps, with the kept step and the validation loss at each evaluation."""
     return decoded(training_report(ref)["stage"], TrainingStage)
 
 
 def confidences(ref: AdapterRef) -> dict[str, FloatArray]:
-    """Confidences `validation` `(points, n)` and `train` `(m,)` of the first m training examples; may be empty."""
+    """Return the confidences that a training recorded; empty for a training without validation examples.
+
+    `validation` `(points, n)` are those in n validation examples at each evaluation, and `train` `(m,)` those of the
+    kept adapter in the first m training examples.
+    """
     from safetensors.numpy import load_file
 
     path = ref.folder / CONFIDENCES
