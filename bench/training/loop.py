@@ -291,7 +291,7 @@ class _Training:
                     damage = f"{min(extra)} is too much" if extra else None
             except OSError as error:
                 raise UserError(
-                    f"The checkpoint {folder.name} of a training can't be read: {error.strerror}. Nothing was removed;"
+                    f"The checkpoint {folder.name} of a training can't be read: {error.strerror}. It was not removed;"
                     " run the command again when it can."
                 ) from error
             if damage is None:

@@ -558,7 +558,7 @@ def test_a_checkpoint_that_can_t_be_read_for_the_moment_stays(
         return digest_file(path)
 
     monkeypatch.setattr(folders, "digest_file", unread)
-    with pytest.raises(UserError, match=r"can't be read: Input/output error\. Nothing was removed"):
+    with pytest.raises(UserError, match=r"can't be read: Input/output error\. It was not removed"):
         loop.main(tmp_path / "job" / CONFIG)
     assert (tmp_path / "job" / CHECKPOINTS / "step-6" / "state.json").is_file()
 
