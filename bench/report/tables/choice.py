@@ -1,6 +1,6 @@
 """Select methods, models, tasks, metrics and order, for tables, page and figures alike.
 
-Ranks, marks, tests and the verdict are always among all methods, so that a selection can't change them. Example:
+Ranks, marks, tests and the verdict always take all methods into account, so a selection can't change them. Example:
 `chosen(tables, Selection(methods=("ccps",), headline="auroc"))`.
 """
 
@@ -20,7 +20,7 @@ from bench.results.files import base_of
 from bench.results.row import ResultRow
 
 ALL = "all"
-"""Stands for all metrics."""
+"""Name that selects all metrics, or all methods."""
 
 
 def refuse_unknown_metrics(selection: Selection) -> None:
