@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 Names = str | Iterable[str]
 _MODEL_AND_TASK = ("model", "task")
 _PIXELS_PER_INCH = 144
-"""Size at which a notebook shows a figure; it has more pixels than that."""
+"""Resolution that sets the size at which a notebook shows a figure; the image itself has a higher one."""
 
 
 class Figures:
-    """Figures of some tables. Each is a matplotlib figure, which a notebook shows and `savefig` writes.
+    """Draws figures of some tables as matplotlib figures, which a notebook shows and `savefig` writes.
 
-    All take `model`, `task` and `methods`, one or several, and draw these alone. Recalibrated methods are drawn where
-    they are named.
+    Each figure takes `model`, `task` and `methods`, one name or several, and draws only these. Recalibrated methods are
+    drawn if they are named, or if there are no other methods.
     """
 
     def __init__(self, tables: Sequence[Table], records_of: RecordsOf) -> None:
@@ -85,7 +85,7 @@ class Figures:
         return self._draw(figures.win_matrix, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def __call__(self, kind: str, **options: Any) -> Figure:
-        """Draw the figure of this name.
+        """Draw the figure with the name `kind`.
 
         Raises:
             UserError: unknown figure or option.
@@ -105,10 +105,10 @@ class Figures:
         """Draw a figure of the selected tables, with a PNG representation for notebooks.
 
         Args:
-            draw: draws tables.
-            model: requested models.
-            task: requested tasks.
-            methods: requested methods.
+            draw: function that draws tables.
+            model: requested models; empty for all.
+            task: requested tasks; empty for all.
+            methods: requested methods; empty for all that are not recalibrated.
             one: those of `_MODEL_AND_TASK` of which the figure shows only one.
             most: maximum number of methods on the figure.
 
@@ -139,7 +139,7 @@ class Figures:
         return figure
 
     def _chosen(self, model: Names, task: Names, methods: Names) -> list[Table]:
-        """The tables of these models and tasks, with the lines of these methods."""
+        """Return the tables of the requested models and tasks, with the lines of the requested methods."""
         models, tasks, requested = _split_names(model), _split_names(task), _split_names(methods)
         tables = list(self._tables)
         for kind, names, number in (("model", models, 0), ("task", tasks, 1)):
@@ -176,7 +176,7 @@ def _png_figure_class() -> type[Figure]:
     from matplotlib.figure import Figure as Base
 
     class Figure(Base):
-        """A figure that is shown with the settings that it was drawn with."""
+        """A figure that notebooks show with the matplotlib settings with which it was drawn."""
 
         def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
             stream = io.BytesIO()
