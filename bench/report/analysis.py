@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """The output of an analysis."""
+    """Tables, figures and page of one analysis."""
 
     stem: str
     """Name of the files of tables and page, without extension."""
@@ -37,7 +37,7 @@ class Analysis:
     """File formats of the tables."""
     figure_formats: tuple[str, ...] = ("svg", "png")
     page: str = ""
-    """HTML page; empty where there is none."""
+    """HTML page as text; empty if the analysis has none."""
     printed: TableViews | None = None
     """Tables to print; None prints `views`, which are those that are written."""
 

@@ -66,9 +66,9 @@ class Competition:
     """Ranking of the methods of a table with one recalibration, by one metric."""
 
     metric: str
-    """Metric that ranks: `rmsce` for ECE."""
+    """Metric by which the methods are ranked: `rmsce` if ECE was requested."""
     recalibration: str
-    """Recalibration of these methods; empty for none."""
+    """Recalibration of the methods, e.g. `isotonic`; empty for none."""
     comparable: tuple[Line, ...]
     """Methods with a value of the metric, on the answers and labels that most of them share; the best mean first."""
     excluded: Mapping[Key, str]

@@ -30,9 +30,9 @@ class ReliabilityCurve(NamedTuple):
     """A reliability curve of all answers of all seeds, at up to `POINTS` confidences."""
 
     confidence: FloatArray
-    """(g,): ascending, from the smallest confidence to the largest."""
+    """(g,): confidences at which the curve is given, ascending, from the smallest to the largest one."""
     rate: FloatArray
-    """(g,): share of right answers by isotonic regression; straight between two confidences that answers have."""
+    """(g,): share of right answers by isotonic regression, interpolated linearly between confidences of answers."""
     low: FloatArray
     """(g,): lower end of the band."""
     high: FloatArray

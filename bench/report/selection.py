@@ -103,7 +103,7 @@ class GuardRequest(Selection):
 
 @dataclass(frozen=True)
 class MultiverseRequest:
-    """Request of a user. A docstring below is the help of its option."""
+    """Request of `bench analyze multiverse`. A docstring below is the help of its option."""
 
     model: Annotated[str, Heading("What is analysed")]
     """Model of the results, as tables call it."""

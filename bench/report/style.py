@@ -106,7 +106,7 @@ class Style(NamedTuple):
     """Colour, marker and dash of a method."""
 
     colour: str
-    """Hex value."""
+    """Hex code, e.g. `#1963de`."""
     marker: str
     """matplotlib marker."""
     dash: Dash

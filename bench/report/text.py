@@ -24,7 +24,7 @@ NO_BREAK = "\u00a0"
 _METRIC_NAMES = {"brier": "Brier score", "rmsce": "RMS calibration error"}
 """Names of metrics in sentences, where they are not the labels."""
 _ROUNDING = 1e-12
-"""Smaller absolute values count as 0."""
+"""Absolute value below which a number counts as 0."""
 ARROWS = {True: " ↑", False: " ↓", None: ""}
 """Suffix of a metric's label by `higher_is_better`."""
 
@@ -114,7 +114,7 @@ def rounded(number: float, decimals: int, *, never_zero: bool = False) -> str:
     """Format a number with a real minus sign, which 0 never has.
 
     Args:
-        number: finite.
+        number: finite number.
         decimals: minimum number of decimals.
         never_zero: add decimals until a nonzero number does not look like 0.
 

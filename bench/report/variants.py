@@ -131,7 +131,7 @@ def _share_interval(share: SeedMean | None) -> str:
 
 
 def describe_family(variants: Variants) -> str:
-    """Describe the family of tests that p values are corrected for."""
+    """Say for how many tests, of variants and of steps, p values are corrected."""
     count, n_steps = len(variants.of(variants.metrics[-1])), len(_extra_steps(variants))
     steps = f" and {several(n_steps, 'step')}" if n_steps else ""
     return f"{several(count, 'variant')}{steps}"

@@ -133,7 +133,7 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def beside(axes: Axes, row: float, words: str, **settings: Any) -> None:
-    """Write text at the right end of a row."""
+    """Write text to the right of the axes, at the height of a row."""
     axes.text(1.02, row, words, transform=axes.get_yaxis_transform(), va="center_baseline", **settings)
 
 

@@ -23,7 +23,7 @@ from bench.results.row import ResultRow
 RecordsOf = Callable[[ResultRow], Records]
 """Returns the records of a result row, e.g. by `bench.results.files.read_records`: one result, question by question."""
 PLACES_NAMED = 2
-"""Maximum number of cells that a note lists; more are counted."""
+"""Maximum number of cells (model and task) that a note names; more are only counted."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class FigureData:
         """The only model of the figure.
 
         Raises:
-            ValueError: there are several.
+            ValueError: the figure has several models.
         """
         return _only(self.models, "model")
 
@@ -56,7 +56,7 @@ class FigureData:
         """Model, task and table of a figure with one table.
 
         Raises:
-            ValueError: there are several.
+            ValueError: the figure has several models or tasks.
         """
         place = self.model, _only(self.tasks, "task")
         return *place, self.tables[place]

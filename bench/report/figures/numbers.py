@@ -25,9 +25,9 @@ class Histogram(NamedTuple):
     """Shares of all answers of s seeds in b bins of confidence."""
 
     right: FloatArray
-    """(s, b): right answers."""
+    """(s, b): shares of right answers."""
     wrong: FloatArray
-    """(s, b): wrong answers."""
+    """(s, b): shares of wrong answers."""
 
 
 def compute_histogram(records: Sequence[Records], bins: int = HISTOGRAM_BINS) -> Histogram:

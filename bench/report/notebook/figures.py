@@ -1,4 +1,4 @@
-"""Figures of results, one at a time and without files: `results.figures.reliability(task="atlas-choice")`."""
+"""Draw figures of results one at a time, without files: `results.figures.reliability(task="atlas-choice")`."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ class Figures:
         self._records_of = records_of
 
     def reliability(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Reliability diagrams of one model: a panel for each method and task."""
+        """Draw the reliability diagrams of one model: a panel for each method and task."""
         return self._draw(partial(figures.reliability, records_of=self._records_of), model, task, methods)
 
     def overview(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Reliability curves of all models and tasks, all methods in one panel."""
+        """Draw reliability curves: a panel for each model and task with the curves of all methods."""
         draw = partial(figures.reliability_overview, records_of=self._records_of)
         return self._draw(draw, model, task, methods, one=())
 
     def risk_coverage(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Share of mistakes among the most confident answers, of one model."""
+        """Draw the share of mistakes among the most confident answers, of one model."""
         return self._draw(partial(figures.risk_coverage, records_of=self._records_of), model, task, methods)
 
     def confidence(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Histograms of the confidences of right and wrong answers, of one model."""
+        """Draw histograms of the confidences of right and of wrong answers, of one model."""
         return self._draw(partial(figures.confidence_histograms, records_of=self._records_of), model, task, methods)
 
     def metrics(self, *, metrics: Names = COLUMNS, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Metrics of one model with their intervals, by method."""
+        """Draw the metrics of one model with their intervals, by method."""
         names = _split_names(metrics)
         for name in names:
             _require_known("metrics", name, METRICS)
@@ -66,22 +66,22 @@ class Figures:
         return self._draw(draw, model, task, methods, most=MOST_COMPARED)
 
     def subjects(self, *, metric: str = "auroc", model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Differences of a metric to the leader, in every subject of one task."""
+        """Draw how far each method is from the leader by a metric, in every subject of one task."""
         _require_known("metric", metric, METRICS)
         return self._draw(
             partial(figures.subject_differences, metric=metric), model, task, methods, one=_MODEL_AND_TASK
         )
 
     def cost(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Quality against what a method costs, on one task."""
+        """Draw the quality of methods against their costs, on one task."""
         return self._draw(figures.cost_quality, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def forest(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Differences to the best method with their intervals, on one task."""
+        """Draw the differences of methods to the best one with their intervals, on one task."""
         return self._draw(figures.differences_to_best, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def wins(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Matrix of which method is significantly better than which, on one task."""
+        """Draw a matrix of which method is significantly better than which, on one task."""
         return self._draw(figures.win_matrix, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def __call__(self, kind: str, **options: Any) -> Figure:

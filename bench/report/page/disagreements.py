@@ -26,7 +26,7 @@ class Depth(NamedTuple):
     """How many disagreements a page shows."""
 
     each: int
-    """Maximum number of questions for each pair of lines and for each of the two lines as the more confident one."""
+    """Maximum number of questions of a pair of lines in each direction, i.e. with either line more confident."""
     all_pairs: bool
     """Whether all pairs of lines are shown, or only those with the best line."""
 

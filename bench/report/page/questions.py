@@ -171,7 +171,7 @@ def select_questions(
         _by_id(shown, shown.correct),
         dict(zip(shown.id, shown.answer, strict=True)),
     )
-    # mean over seeds of each shown question, (lines, n); NaN where a line doesn't have it
+    # mean confidence over seeds, (lines, n); NaN where a line doesn't have the question
     seeds = [[_by_id(run, run.confidence) for run in runs] or [{}] for runs in records]
     confidence = np.array([np.mean([[run.get(key, np.nan) for key in ref] for run in runs], axis=0) for runs in seeds])
     is_known = ~np.isnan(confidence)

@@ -20,7 +20,7 @@ from bench.stats import TESTED, Interval
 
 
 def csv_records(tables: Sequence[Table], *, stats: bool = False) -> list[dict[str, Any]]:
-    """Return a CSV record per table and method; with `stats` of all metrics, unless the tables name theirs."""
+    """Return a CSV record per table and method, of the requested metrics; by default `COLUMNS`, with `stats` all."""
     return [
         _csv_record(table, line, table.metrics or (tuple(METRICS) if stats else COLUMNS))
         for table in tables

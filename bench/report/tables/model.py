@@ -233,7 +233,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """All methods on one model and task."""
+    """A comparison table: all methods on one model and task."""
 
     model: str
     task: str

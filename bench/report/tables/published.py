@@ -19,7 +19,7 @@ _REASON_COLUMNS = ("model", "task", "method", "metric", "reason")
 _ANY = "*"
 
 Key = tuple[str, str, str, str]
-"""Model, task, method, metric."""
+"""Model, task, method and metric of a published number."""
 
 
 @dataclass(frozen=True)

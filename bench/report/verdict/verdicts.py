@@ -153,7 +153,7 @@ def _leader_sentences(block: Judgement) -> Iterator[str]:
         than = f"each of the {len(block.others)} other ranked methods" if len(block.others) > 1 else "the other one"
         yield f"Best {by}: {', '.join([leaders[0], f'significantly better than {than}', *next_leads])}."
     useless = [line for line in block.leaders if block.metric == "brier" and line.is_worse_than_constant]
-    if useless:  # a constant confidence does as well
+    if useless:  # leaders that are no better than a constant confidence
         constant = useless[0].standing.constant if useless[0].standing else None
         share = "the share of right answers in training" + ("" if constant is None else f" ({100 * constant:.1f})")
         who = f"{named(list(map(label, useless)))} {'is' if len(useless) == 1 else 'are'}"
