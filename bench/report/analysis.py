@@ -39,7 +39,7 @@ class Analysis:
     page: str = ""
     """HTML page as text; empty if the analysis has none."""
     printed: TableViews | None = None
-    """Tables to print; None prints `views`, which are those that are written."""
+    """Tables to print if not the written ones, `views`; None prints `views`."""
 
 
 def file_stem(model: str, *names: str) -> str:

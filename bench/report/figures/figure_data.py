@@ -101,7 +101,7 @@ class FigureData:
     def whisker(self, line: Line, metric: str) -> tuple[float, float] | None:
         """Return the ends of a line's whisker, clipped to the metric's bounds; None if it has none.
 
-        They are those of the interval for these subjects and other questions; if the tables have no intervals, mean ±
+        A whisker is the interval for these subjects and other questions; if the tables have no intervals, it is mean ±
         standard deviation over subjects.
         """
         estimate = line.estimate(metric)

@@ -137,7 +137,7 @@ class FigureKind(NamedTuple):
 
 
 def _figure_kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[FigureKind]:
-    """Yield the kinds of figures of all tables, then of each model, each followed by those of its tasks."""
+    """Yield the kinds of figures of all tables together, of each model, and of each task of a model."""
     diagrams = partial(reliability, records_of=records_of)
     risks = partial(risk_coverage, records_of=records_of)
     yield FigureKind("reliability-overview", partial(reliability_overview, records_of=records_of), tables)
@@ -211,5 +211,5 @@ def _split_evenly(values: Sequence[T], most: int) -> list[Sequence[T]]:
 
 
 def safe_name(name: str) -> str:
-    """Return the name of a task or recalibration as it can stand in a file name."""
+    """Return the name of a task or recalibration in a form that is safe in a file name."""
     return name if NAME.fullmatch(name) else model_folder(f"/{name}")

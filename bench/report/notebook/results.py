@@ -37,7 +37,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Results:
-    """Result rows and the tables made of them, with those of cells that failed or were skipped."""
+    """Result rows and the tables made of them; rows of cells that failed or were skipped are included."""
 
     selection: Selection
     """Results folder, and which of its results are shown."""
